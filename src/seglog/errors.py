@@ -1,0 +1,119 @@
+"""The exceptions of seglog.
+
+Kafka's names in Python's spelling: `CorruptRecordError` is Kafka's `CorruptRecordException`, and
+`kafka_name` says so. Every error about bytes on disk carries the file, the position, what was
+expected and what was found.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+__all__ = [
+    "CorruptDataError", "CorruptIndexError", "CorruptRecordError", "CorruptSnapshotError",
+    "DecompressionError", "InvalidOffsetError", "InvalidRecordError", "InvalidTopicPartitionError",
+    "KafkaStorageError", "MalformedCheckpointError", "OffsetOutOfRangeError", "ReadOnlyError",
+    "SeglogError", "UnknownTopicOrPartitionError", "UnsupportedCompressionTypeError",
+]
+
+
+class SeglogError(Exception):
+    """Base of every error that seglog raises on purpose."""
+
+    kafka_name: ClassVar[str] = "KafkaException"
+
+
+class CorruptDataError(SeglogError, ValueError):
+    """Bytes on disk that cannot be what Kafka wrote.
+
+    `code` is the stable name of the cause (`batch_crc`, `index_size`, ...; csrc/include/seglog/status.h),
+    `position` the byte in `file`.
+    """
+
+    def __init__(self, message: str, *, file: str | None = None, position: int | None = None,
+                 expected: Any = None, found: Any = None, code: str = "corrupt") -> None:
+        super().__init__(message)
+        self.file, self.position = file, position
+        self.expected, self.found, self.code = expected, found, code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Keyword-only arguments: without this an error could not leave a Spark executor.
+        return (_rebuild, (type(self), self.args, self.__dict__))
+
+
+def _rebuild(cls: type[SeglogError], args: tuple[Any, ...], state: dict[str, Any]) -> SeglogError:
+    error = cls(*args)
+    error.__dict__.update(state)
+    return error
+
+
+class CorruptRecordError(CorruptDataError):
+    """A batch whose length, size or CRC is wrong."""
+
+    kafka_name = "CorruptRecordException"
+
+
+class InvalidRecordError(CorruptDataError):
+    """A batch with a good CRC whose records do not parse."""
+
+    kafka_name = "InvalidRecordException"
+
+
+class DecompressionError(CorruptDataError):
+    """A compressed payload that its codec refuses, or that grows past the cap."""
+
+
+class UnsupportedCompressionTypeError(CorruptDataError):
+    """Codec bits that name no codec of this message format."""
+
+    kafka_name = "UnsupportedCompressionTypeException"
+
+
+class CorruptIndexError(CorruptDataError):
+    """An offset, time or transaction index that does not hold what an index holds."""
+
+    kafka_name = "CorruptIndexException"
+
+
+class CorruptSnapshotError(CorruptDataError):
+    """A producer state snapshot with a bad CRC, version or size."""
+
+    kafka_name = "CorruptSnapshotException"
+
+
+class MalformedCheckpointError(CorruptDataError):
+    """A checkpoint or metadata text file that does not parse."""
+
+    kafka_name = "KafkaStorageException"
+
+
+class InvalidTopicPartitionError(SeglogError, ValueError):
+    """A directory name that is not of the form topic-partition."""
+
+
+class InvalidOffsetError(SeglogError, ValueError):
+    """An offset that goes backwards."""
+
+    kafka_name = "InvalidOffsetException"
+
+
+class OffsetOutOfRangeError(SeglogError, ValueError):
+    """An offset below the log start offset or above the log end offset."""
+
+    kafka_name = "OffsetOutOfRangeException"
+
+
+class UnknownTopicOrPartitionError(SeglogError, LookupError):
+    """A topic or partition that the data directory does not hold."""
+
+    kafka_name = "UnknownTopicOrPartitionException"
+
+
+class KafkaStorageError(SeglogError, OSError):
+    """The file system refused: missing, unreadable, vanished, or an I/O error."""
+
+    kafka_name = "KafkaStorageException"
+
+
+class ReadOnlyError(SeglogError):
+    """A write to a log that was opened read-only."""
