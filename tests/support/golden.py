@@ -1,0 +1,114 @@
+"""The golden data: unpacked once, shared by every test process, and found again unchanged.
+
+`python -m tests.support.golden` unpacks it and prints the directory.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ARCHIVE = Path(__file__).resolve().parent.parent / "golden" / "golden.tar.xz"
+
+#: How Kafka was configured when it loaded the golden directories (tests/golden/README.md).
+LOAD_CONFIG = {
+    "internal.segment.bytes": "16384",
+    "index.interval.bytes": "512",
+    "segment.index.bytes": "16384",
+}
+
+
+def cache_dir() -> Path:
+    """Where tests keep what is costly to make: SEGLOG_TEST_CACHE, else tests/.cache."""
+    named = os.environ.get("SEGLOG_TEST_CACHE")
+    return Path(named) if named else ARCHIVE.parent.parent / ".cache"
+
+
+def fingerprint(root: Path) -> dict[str, list[int]]:
+    """Size and modification time of every file and directory below `root`."""
+    found: dict[str, list[int]] = {}
+    for folder, _, names in os.walk(root):
+        for path in [folder, *(os.path.join(folder, name) for name in names)]:
+            status = os.lstat(path)
+            size = status.st_size if path != folder else 0
+            found[os.path.relpath(path, root)] = [size, status.st_mtime_ns]
+    return found
+
+
+def unpack(cache: Path | None = None) -> Path:
+    """The directory of the unpacked golden data; a tree that somebody changed is made anew."""
+    digest = hashlib.sha256(ARCHIVE.read_bytes()).hexdigest()[:16]
+    cache = cache or cache_dir()
+    target, manifest = cache / f"golden-{digest}", cache / f"golden-{digest}.json"
+    if target.is_dir() and manifest.is_file():
+        if json.loads(manifest.read_text()) == fingerprint(target):
+            return target
+        shutil.rmtree(target, ignore_errors=True)
+    cache.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix="unpacking-", dir=cache))
+    try:
+        with tarfile.open(ARCHIVE) as archive:
+            archive.extractall(fresh / "golden", filter="data")
+        (fresh / "manifest").write_text(json.dumps(fingerprint(fresh / "golden")))
+        # Whoever renames first wins; the trees are the same, so the loser takes the winner's.
+        os.replace(fresh / "manifest", manifest)
+        try:
+            os.rename(fresh / "golden", target)
+        except OSError:
+            if not target.is_dir():
+                raise
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return target
+
+
+def decode(text: str | None) -> bytes | None:
+    """A base64 field of a truth file."""
+    return None if text is None else base64.b64decode(text)
+
+
+#: Truth's names of the timestamp types, and the values of the `timestamp_type` column.
+TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
+
+
+def read_truth(path: Path, isolation: str = "read_uncommitted") -> list[dict[str, Any]]:
+    """What a consumer got, as rows of seglog's default columns (timestamps in ms)."""
+    rows = []
+    with open(path, encoding="utf-8") as lines:
+        for line in lines:
+            record = json.loads(line)
+            if isolation == "read_committed" and not record.get("committed", True):
+                continue
+            rows.append({
+                "offset": record["offset"],
+                "timestamp": record["timestamp"],
+                "timestamp_type": TIMESTAMP_TYPES[record["timestamp_type"]],
+                "key": decode(record["key"]),
+                "value": decode(record["value"]),
+                "headers": [{"key": key, "value": decode(value)}
+                            for key, value in record["headers"]],
+            })
+    return rows
+
+
+def real_partitions() -> list[tuple[str, str]]:
+    """(set, partition directory) of every real directory with a truth, without unpacking."""
+    with tarfile.open(ARCHIVE) as archive:
+        names = archive.getnames()
+    found = []
+    for name in names:
+        parts = name.removeprefix("./").split("/")
+        if parts[:2] == ["real", "truth"] and parts[-1].endswith(".jsonl"):
+            found.append((parts[2], parts[3].removesuffix(".jsonl")))
+    return sorted(found)
+
+
+if __name__ == "__main__":
+    print(unpack())
