@@ -1,0 +1,1 @@
+"""The command line `seglog`: one module per verb; `main` dispatches, `render` draws."""

@@ -1,0 +1,79 @@
+"""`seglog VERB ...`: finds the verb's module, imports only that one, and runs it.
+
+A verb module has `add_parser(subparsers)`, which adds its argparse parser under the verb's name,
+and `run(args) -> int`, which gives the exit code. Exit codes of every verb:
+
+0    done, nothing wrong
+1    done, and something is wrong with the data (what exactly, the verb says)
+2    not done: wrong usage, or an error that stopped the verb
+130  Ctrl-C (128 + SIGINT), without a traceback
+141  the reader of the output went away (128 + SIGPIPE, as for `cat`), without a message
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
+
+from seglog.cli import render
+from seglog.errors import SeglogError
+
+__all__ = ["EXIT_BROKEN_PIPE", "EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_OK", "EXIT_PROBLEMS",
+           "VERBS", "main"]
+
+EXIT_OK, EXIT_PROBLEMS, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 0, 1, 2, 130, 141
+
+# The summaries are here and not in the modules, so that `seglog --help` imports none of them.
+VERBS: dict[str, str] = {}
+
+
+def build_parser(verb: str | None) -> argparse.ArgumentParser:
+    """The parser of `verb` alone in full; the other verbs are only listed."""
+    parser = argparse.ArgumentParser(
+        prog="seglog", description="Apache Kafka's partition log without the broker.")
+    parser.add_argument("--version", action="version", version=f"seglog {_version()}")
+    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for name, summary in VERBS.items():
+        if name == verb:
+            _module(name).add_parser(subparsers)
+        else:
+            subparsers.add_parser(name, help=summary)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one verb and returns the exit code. Raises only SystemExit (wrong usage, `--help`)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    verb = next((argument for argument in arguments if not argument.startswith("-")), None)
+    args = build_parser(verb).parse_args(arguments)
+    try:
+        code = int(_module(args.verb).run(args))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        render.abandon_stdout()
+        return EXIT_BROKEN_PIPE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except SeglogError as error:
+        render.error(error)
+        return EXIT_FAILED
+    return code
+
+
+def _module(verb: str) -> ModuleType:
+    return import_module(f"seglog.cli.{verb}")
+
+
+def _version() -> str:
+    try:
+        return version("seglog")
+    except PackageNotFoundError:  # a source tree that was never installed
+        return "unknown"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
