@@ -1,0 +1,150 @@
+"""The five codecs in Kafka's framing (reference 3.8), written and read part by part."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+
+import cramjam
+
+from tests.oracle.wire import OracleError, Reader, xxh32
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+
+_XERIAL = b"\x82SNAPPY\x00"
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_SNAPPY_BLOCK = 32 * 1024
+_LZ4_BLOCK = 64 * 1024
+
+
+def compress(codec: int, data: bytes, *, magic: int = 2, raw_snappy: bool = False) -> bytes:
+    """`data` as Kafka's writer frames it; `raw_snappy` as librdkafka does, one bare block."""
+    if codec == NONE:
+        return data
+    if codec == GZIP:
+        return gzip.compress(data, mtime=0)
+    if codec == SNAPPY:
+        return bytes(cramjam.snappy.compress_raw(data)) if raw_snappy else _snappy(data)
+    if codec == LZ4:
+        return _lz4(data, magic)
+    if codec == ZSTD and magic == 2:
+        # A streaming encoder: no content size in the frame header, as the broker writes it.
+        encoder = cramjam.zstd.Compressor()
+        encoder.compress(data)
+        return bytes(encoder.finish())
+    raise OracleError(f"codec {codec} in magic {magic}")
+
+
+def _snappy(data: bytes) -> bytes:
+    out = _XERIAL + (1).to_bytes(4, "big") * 2
+    for start in range(0, len(data), _SNAPPY_BLOCK):
+        block = bytes(cramjam.snappy.compress_raw(data[start:start + _SNAPPY_BLOCK]))
+        out += len(block).to_bytes(4, "big") + block
+    return out
+
+
+def lz4_header(magic: int) -> bytes:
+    """The frame header; magic 0 hashes the magic number too, and is wrong for ever."""
+    flags = b"\x60\x40"
+    hashed = _LZ4_MAGIC + flags if magic == 0 else flags
+    return _LZ4_MAGIC + flags + bytes([xxh32(hashed) >> 8 & 0xFF])
+
+
+def _lz4(data: bytes, magic: int) -> bytes:
+    out = lz4_header(magic)
+    for start in range(0, len(data), _LZ4_BLOCK):
+        plain = data[start:start + _LZ4_BLOCK]
+        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        if len(block) < len(plain):
+            out += len(block).to_bytes(4, "little") + block
+        else:
+            out += (len(plain) | 1 << 31).to_bytes(4, "little") + plain
+    return out + bytes(4)
+
+
+def decompress(codec: int, data: bytes, *, magic: int = 2) -> bytes:
+    """The one stream that `data` holds; OracleError when its codec refuses."""
+    try:
+        if codec == NONE:
+            return data
+        if codec == GZIP:
+            return gzip.decompress(data)
+        if codec == SNAPPY:
+            return _unsnappy(data)
+        if codec == LZ4:
+            return _unlz4(data, magic)
+        if codec == ZSTD and magic == 2:
+            return bytes(cramjam.zstd.decompress(data))
+    except (cramjam.DecompressionError, EOFError, OSError, zlib.error) as error:
+        raise OracleError(f"{CODEC_NAMES[codec]}: {error}") from error
+    raise OracleError(f"codec {codec} in magic {magic}")
+
+
+def _unsnappy(data: bytes) -> bytes:
+    if not data:
+        raise OracleError("empty snappy payload")
+    if len(data) < 16 or data[:8] != _XERIAL:
+        return bytes(cramjam.snappy.decompress_raw(data))
+    reader, out = Reader(data, 8), b""
+    if reader.number(4) < 1:
+        raise OracleError("snappy stream of a version below 1")
+    reader.take(4)
+    while reader.remaining:
+        if data[reader.position:reader.position + 8] == _XERIAL:
+            reader.take(16)
+            continue
+        out += bytes(cramjam.snappy.decompress_raw(reader.take(reader.number(4))))
+    return out
+
+
+def _unlz4(data: bytes, magic: int) -> bytes:
+    reader, out = Reader(data), b""
+    if reader.take(4) != _LZ4_MAGIC:
+        raise OracleError("lz4 frame without its magic")
+    descriptor = reader.take(2)
+    flags, block_code = descriptor[0], descriptor[1] >> 4
+    if flags >> 6 != 1 or not flags & 0x20 or flags & 0x02 or descriptor[1] & 0x8F:
+        raise OracleError(f"lz4 frame flags {descriptor.hex()}")
+    if block_code < 4:
+        raise OracleError(f"lz4 block size code {block_code}")
+    if flags & 0x08:
+        descriptor += reader.take(8)
+    stored = reader.take(1)[0]
+    if magic > 0 and stored != xxh32(descriptor) >> 8 & 0xFF:
+        raise OracleError("lz4 header checksum")
+    most = 1 << (2 * block_code + 8)
+    while size := int.from_bytes(reader.take(4), "little"):
+        block = reader.take(size & 0x7FFFFFFF)
+        if flags & 0x10 and reader.take(4) != xxh32(block).to_bytes(4, "little"):
+            raise OracleError("lz4 block checksum")
+        if size >> 31 == 0:
+            block = _unlz4_block(block)
+        if len(block) > most:
+            raise OracleError(f"lz4 block of {len(block)} bytes, at most {most}")
+        out += block
+    return out
+
+
+def _unlz4_block(data: bytes) -> bytes:
+    """One LZ4 block: literals, then a copy of what stands `distance` bytes back, again and again."""
+    reader, out = Reader(data), bytearray()
+
+    def length(nibble: int) -> int:
+        if nibble == 15:
+            while (more := reader.take(1)[0]) == 255:
+                nibble += 255
+            nibble += more
+        return nibble
+
+    while True:
+        token = reader.take(1)[0]
+        out += reader.take(length(token >> 4))
+        if not reader.remaining:
+            return bytes(out)
+        distance = int.from_bytes(reader.take(2), "little")
+        size = length(token & 15) + 4
+        if not 0 < distance <= len(out):
+            raise OracleError(f"lz4 match {distance} bytes back of {len(out)}")
+        pattern = bytes(out[-distance:])
+        out += (pattern * (size // distance + 1))[:size]
