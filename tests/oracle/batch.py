@@ -162,7 +162,7 @@ def add_sequence(sequence: int, delta: int) -> int:
 
 def rows(batch: Batch, position: int) -> list[Row]:
     """The batch's records with every column that seglog has."""
-    found = []
+    found: list[Row] = []
     for record in batch.records:
         sequence = -1 if batch.base_sequence < 0 else \
             add_sequence(batch.base_sequence, record.offset - batch.base_offset)

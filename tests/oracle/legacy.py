@@ -108,7 +108,7 @@ def decode(data: bytes, *, check_crc: bool = True) -> Message:
 
 def rows(entry: Message, position: int) -> list[Row]:
     """The entry's records with every column that seglog has."""
-    found = []
+    found: list[Row] = []
     for message in entry.inner or [entry]:
         timestamp, kind = message.timestamp, message.timestamp_type
         if entry.timestamp_type:
