@@ -1,0 +1,194 @@
+"""The border between C and Python: the only place where a slg_status becomes an exception."""
+
+import errno as errnos
+import os
+from enum import IntEnum
+
+from seglog._native.capi cimport *
+from seglog.errors import (
+    CorruptDataError,
+    CorruptIndexError,
+    CorruptRecordError,
+    DecompressionError,
+    InvalidRecordError,
+    KafkaStorageError,
+    UnsupportedCompressionTypeError,
+)
+
+
+class Status(IntEnum):
+    """The codes of csrc/include/seglog/status.h, under the same names."""
+
+    OK = SLG_OK
+    END = SLG_END
+    TORN_TAIL = SLG_TORN_TAIL
+    ZERO_TAIL = SLG_ZERO_TAIL
+    FULL = SLG_FULL
+    MORE = SLG_MORE
+    CODEC = SLG_CODEC
+    BATCH_LENGTH = SLG_BATCH_LENGTH
+    BATCH_SIZE = SLG_BATCH_SIZE
+    BATCH_CRC = SLG_BATCH_CRC
+    BATCH_MAGIC = SLG_BATCH_MAGIC
+    BATCH_CODEC = SLG_BATCH_CODEC
+    BATCH_RECORD_COUNT = SLG_BATCH_RECORD_COUNT
+    BATCH_LAST_OFFSET = SLG_BATCH_LAST_OFFSET
+    BATCH_OFFSET_ORDER = SLG_BATCH_OFFSET_ORDER
+    BATCH_OFFSET_RANGE = SLG_BATCH_OFFSET_RANGE
+    BATCH_ATTRIBUTES = SLG_BATCH_ATTRIBUTES
+    RECORD_VARINT = SLG_RECORD_VARINT
+    RECORD_LENGTH = SLG_RECORD_LENGTH
+    RECORD_SIZE = SLG_RECORD_SIZE
+    RECORD_FIELD = SLG_RECORD_FIELD
+    RECORD_HEADERS = SLG_RECORD_HEADERS
+    RECORD_COUNT = SLG_RECORD_COUNT
+    RECORD_TIMESTAMP = SLG_RECORD_TIMESTAMP
+    LEGACY_SIZE = SLG_LEGACY_SIZE
+    LEGACY_NULL_WRAPPER = SLG_LEGACY_NULL_WRAPPER
+    LEGACY_EMPTY_WRAPPER = SLG_LEGACY_EMPTY_WRAPPER
+    LEGACY_NESTED = SLG_LEGACY_NESTED
+    LEGACY_OFFSET = SLG_LEGACY_OFFSET
+    LEGACY_CODEC = SLG_LEGACY_CODEC
+    CODEC_DATA = SLG_CODEC_DATA
+    CODEC_TOO_LARGE = SLG_CODEC_TOO_LARGE
+    INDEX_SIZE = SLG_INDEX_SIZE
+    INDEX_OFFSET_ORDER = SLG_INDEX_OFFSET_ORDER
+    INDEX_POSITION_ORDER = SLG_INDEX_POSITION_ORDER
+    INDEX_TIME_ORDER = SLG_INDEX_TIME_ORDER
+    INDEX_OFFSET_RANGE = SLG_INDEX_OFFSET_RANGE
+    INDEX_POSITION_RANGE = SLG_INDEX_POSITION_RANGE
+    INDEX_PADDED = SLG_INDEX_PADDED
+    INDEX_UNWRITTEN = SLG_INDEX_UNWRITTEN
+    INDEX_NOT_A_BATCH = SLG_INDEX_NOT_A_BATCH
+    TXN_SIZE = SLG_TXN_SIZE
+    TXN_VERSION = SLG_TXN_VERSION
+    TXN_OFFSET = SLG_TXN_OFFSET
+    IO = SLG_IO
+    FILE_MISSING = SLG_FILE_MISSING
+    FILE_KIND = SLG_FILE_KIND
+    FILE_TOO_LARGE = SLG_FILE_TOO_LARGE
+    FILE_SHRANK = SLG_FILE_SHRANK
+    NO_MEMORY = SLG_NO_MEMORY
+    LIMIT = SLG_LIMIT
+
+    @property
+    def code(self):
+        """The stable name in lower case: what errors and findings carry."""
+        return self.name.lower()
+
+    @property
+    def is_error(self):
+        """False for OK and for the outcomes of a scan (END, TORN_TAIL, ...)."""
+        return self >= Status.BATCH_LENGTH
+
+
+# One sentence per cause. {expected} and {found} are what status.h says they are.
+_SENTENCES = {
+    Status.BATCH_LENGTH: "batch length {found} is below the minimum {expected}",
+    Status.BATCH_SIZE: "batch of {found} bytes is smaller than its header of {expected}",
+    Status.BATCH_CRC: "batch is corrupt (stored crc = {expected}, computed crc = {found})",
+    Status.BATCH_MAGIC: "unknown magic {found} (the newest known is {expected})",
+    Status.BATCH_CODEC: "unknown compression type {found} (the last known is {expected})",
+    Status.BATCH_RECORD_COUNT: "record count {found} is impossible (at most {expected} fit)",
+    Status.BATCH_LAST_OFFSET: "last offset delta {found} is negative or overflows the offset",
+    Status.BATCH_OFFSET_ORDER: "offset {found} goes backwards (expected {expected} or more)",
+    Status.BATCH_OFFSET_RANGE: "offset {found} does not belong to the segment of {expected}",
+    Status.BATCH_ATTRIBUTES: "impossible batch attributes {found:#06x}",
+    Status.RECORD_VARINT: "a varint has no end, or is longer than its type",
+    Status.RECORD_LENGTH: "record length {found} is beyond the {expected} bytes that are left",
+    Status.RECORD_SIZE: "record of {expected} bytes, but its fields take {found}",
+    Status.RECORD_FIELD: "a field of {found} bytes in a record with {expected} bytes left",
+    Status.RECORD_HEADERS: "header count {found} is impossible (at most {expected} fit)",
+    Status.RECORD_COUNT: "the payload does not hold exactly {expected} records (found {found})",
+    Status.RECORD_TIMESTAMP: "a timestamp or offset delta of {found} overflows 64 bits",
+    Status.LEGACY_SIZE: "message of {found} bytes is below the minimum {expected}",
+    Status.LEGACY_NULL_WRAPPER: "compressed message set with a null value",
+    Status.LEGACY_EMPTY_WRAPPER: "compressed message set without a message",
+    Status.LEGACY_NESTED: "compressed message inside a compressed message set",
+    Status.LEGACY_OFFSET: "wrapper offset {found} is below the last inner offset {expected}",
+    Status.LEGACY_CODEC: "compression type {found} in an old message (at most {expected})",
+    Status.CODEC_DATA: "the codec refused the compressed payload",
+    Status.CODEC_TOO_LARGE: "the payload grows past the cap of {expected} bytes",
+    Status.INDEX_SIZE: "index of {found} bytes is no multiple of its {expected}-byte entries",
+    Status.INDEX_OFFSET_ORDER: "index offset {found} is not above {expected}, the one before",
+    Status.INDEX_POSITION_ORDER: "index position {found} is not above {expected}, the one before",
+    Status.INDEX_TIME_ORDER: "index timestamp {found} is not above {expected}, the one before",
+    Status.INDEX_OFFSET_RANGE: "index offset {found} does not belong to the segment of {expected}",
+    Status.INDEX_POSITION_RANGE: "index position {found} is beyond the log of {expected} bytes",
+    Status.INDEX_PADDED: "index entries are followed by zeros (preallocated, never trimmed)",
+    Status.INDEX_UNWRITTEN: "index holds only zeros (created, never written)",
+    Status.INDEX_NOT_A_BATCH: "index entry for offset {expected} points at something else",
+    Status.TXN_SIZE: "transaction index of {found} bytes, no multiple of {expected}",
+    Status.TXN_VERSION: "aborted transaction of version {found}, expected {expected}",
+    Status.TXN_OFFSET: "last offset {found} of an aborted transaction, expected {expected} or more",
+    Status.IO: "a system call failed",
+    Status.FILE_MISSING: "the file vanished",
+    Status.FILE_KIND: "not a regular file",
+    Status.FILE_TOO_LARGE: "file of {found} bytes, above the largest of {expected}",
+    Status.FILE_SHRANK: "file has {found} bytes where {expected} were announced",
+    Status.LIMIT: "limit of {expected} reached ({found} wanted)",
+}
+
+# Codes whose system error is implied when C met no failing call.
+_ERRNOS = {
+    Status.IO: errnos.EIO,
+    Status.FILE_MISSING: errnos.ENOENT,
+    Status.FILE_KIND: errnos.EINVAL,
+    Status.FILE_TOO_LARGE: errnos.EFBIG,
+    Status.FILE_SHRANK: errnos.EIO,
+}
+
+
+def _class_of(status):
+    if status in (Status.BATCH_CODEC, Status.LEGACY_CODEC):
+        return UnsupportedCompressionTypeError
+    if status < 48:
+        return CorruptRecordError
+    if status < 100:
+        return CorruptRecordError if status == Status.LEGACY_SIZE else InvalidRecordError
+    if status < 112:
+        return DecompressionError
+    if status < 144:
+        return CorruptIndexError
+    return CorruptDataError
+
+
+def _name_of(file):
+    # A descriptor is a fair name where the caller has no better one.
+    if file is None or isinstance(file, int):
+        return file if file is None else f"descriptor {file}"
+    return os.fsdecode(file)
+
+
+def status_error(status, *, file=None, position=0, expected=0, found=0, sys_errno=0):
+    """The exception for a status and the numbers beside it; returned, not raised."""
+    status = Status(status)
+    if not status.is_error:
+        raise ValueError(f"{status.name} is an outcome, not an error")
+    if status == Status.NO_MEMORY:
+        return MemoryError("no memory for native buffers")
+    name = _name_of(file)
+    sentence = _SENTENCES[status].format(expected=expected, found=found)
+    where = "" if name is None else f"{name}: "
+    if status in _ERRNOS:
+        number = sys_errno or _ERRNOS[status]
+        reason = f"{sentence} at byte {position}" if position else sentence
+        if sys_errno:
+            reason = f"{reason}: {os.strerror(sys_errno)}"
+        return KafkaStorageError(number, reason, name)
+    return _class_of(status)(f"{where}{sentence}, at byte {position}", file=name,
+                             position=position, expected=expected, found=found, code=status.code)
+
+
+cdef object as_exception(slg_status status, const slg_error *error, object file):
+    if error == NULL:
+        return status_error(<int>status, file=file)
+    return status_error(<int>status, file=file, position=error.position, expected=error.expected,
+                        found=error.found, sys_errno=error.sys_errno)
+
+
+cdef int check(slg_status status, const slg_error *error, object file) except -1:
+    """Raises for an error; an outcome (END, TORN_TAIL, ...) is the caller's business."""
+    if status >= SLG_BATCH_LENGTH:
+        raise as_exception(status, error, file)
+    return 0
