@@ -1,52 +1,129 @@
 """Extensions only; everything else is in pyproject.toml.
 
-csrc is built once as a static library (it has no mutable globals) and linked into every extension.
+csrc is built once as a static library and linked into every extension. That is safe because it has
+no mutable globals (tests/test_house_rules.py looks at its symbols).
+
+Switches, from the environment:
+    SEGLOG_WERROR=1    warnings are errors: for CI, as a user's newer compiler must not stop an install
+    SEGLOG_DEBUG=1     no optimisation, C asserts and Cython's bounds checks on
+    SEGLOG_SANITIZE=1  AddressSanitizer and UndefinedBehaviorSanitizer (`make sanitize`)
 """
 
 import os
-from glob import glob
+from pathlib import Path
 
 import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_clib import build_clib
 from setuptools.command.build_ext import build_ext
 
-STEMS = ("crc32c", "status")  # one .pyx per stem in src/seglog/_native
-C_SOURCES = ("crc32c", "crc32c_portable", "crc32c_x86", "status")  # files of csrc/src
+# One name per concept: src/seglog/_native/<stem>.pyx, and csrc/src/<name>.c.
+STEMS = [
+    "crc32c",
+    "status",
+]
+C_SOURCES = [
+    "crc32c",
+    "crc32c_portable",
+    "crc32c_x86",
+    "status",
+]
 
-cflags = ["-std=c11", "-O3", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden"]
-if os.environ.get("SEGLOG_WERROR"):
-    cflags.append("-Werror")
-
-headers = glob("csrc/include/seglog/*.h") + glob("csrc/src/*.h")
+HEADERS = sorted(str(path) for path in Path("csrc").rglob("*.h"))
 
 
-class BuildWithLibrary(build_ext):
-    """`build_ext` alone does not build the library that the extensions link."""
+def switch(name):
+    """Is the environment variable set to anything but nothing and 0?"""
+    return os.environ.get(name, "0") not in ("", "0")
+
+
+WERROR, DEBUG, SANITIZE = map(switch, ("SEGLOG_WERROR", "SEGLOG_DEBUG", "SEGLOG_SANITIZE"))
+
+COMMON = ["-std=c11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
+LINK = []
+if WERROR:
+    COMMON.append("-Werror")
+if SANITIZE:
+    COMMON += ["-O1", "-g", "-UNDEBUG", "-fno-omit-frame-pointer", "-fsanitize=address,undefined",
+               "-fno-sanitize-recover=undefined"]
+    LINK += ["-fsanitize=address,undefined"]
+elif DEBUG:
+    COMMON += ["-O0", "-g", "-UNDEBUG"]
+else:
+    COMMON += ["-O3", "-DNDEBUG"]
+
+# Our own C is held to more than what Cython writes can pass. clang counts sign conversions to
+# -Wconversion and gcc does not; both are told not to.
+CORE = [*COMMON, "-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes", "-Wvla", "-Wundef",
+        "-Wold-style-definition", "-Wpointer-arith", "-Wcast-qual", "-Wwrite-strings",
+        "-Wconversion", "-Wno-sign-conversion"]
+CYTHON = [*COMMON, "-Wno-unused-function", "-Wno-unused-parameter",
+          "-Wno-missing-field-initializers"]
+
+# Cython directives are set here once, never in a source file.
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": DEBUG or SANITIZE,
+    "wraparound": False,
+    "freethreading_compatible": True,
+}
+
+
+def flags_stamp(build_temp):
+    """A file that changes with compiler and flags, so that what others built is built again."""
+    stamp = Path(build_temp, "flags.txt")
+    wanted = "\n".join([os.environ.get("CC", ""), *CORE, *CYTHON, *LINK, repr(DIRECTIVES),
+                        numpy.__version__])
+    if not stamp.exists() or stamp.read_text() != wanted:
+        stamp.parent.mkdir(parents=True, exist_ok=True)
+        stamp.write_text(wanted)
+    return str(stamp)
+
+
+class BuildCore(build_clib):
+    """The static library; an edited header or a changed flag compiles it again."""
+
+    def build_libraries(self, libraries):
+        for _, info in libraries:
+            info["obj_deps"] = {"": [*HEADERS, flags_stamp(self.build_temp)]}
+        super().build_libraries(libraries)
+
+
+class BuildExtensions(build_ext):
+    """The extensions, after the library that they link; generated C stays out of `src`."""
+
+    def finalize_options(self):
+        super().finalize_options()
+        if self.parallel is None:
+            self.parallel = os.cpu_count()
 
     def run(self):
         self.run_command("build_clib")
+        core = self.get_finalized_command("build_clib")
+        archives = [core.compiler.library_filename(name, output_dir=core.build_clib)
+                    for name in core.get_library_names()]
+        # Cython is no friend of threads: all of it comes before the compilers, side by side.
+        for extension in self.extensions:
+            generated, = cythonize([extension], build_dir=os.path.join(self.build_temp, "cython"),
+                                   compiler_directives=DIRECTIVES, quiet=True, force=self.force)
+            extension.sources = generated.sources
+            extension.depends = [*HEADERS, *archives, flags_stamp(self.build_temp)]
         super().run()
 
 
-library = ("seglog_core", {
-    "obj_deps": {"": headers},
-    "sources": [f"csrc/src/{name}.c" for name in C_SOURCES],
-    "include_dirs": ["csrc/include"],
-    "cflags": cflags,
-})
-extensions = [
-    Extension(f"seglog._native.{stem}", [f"src/seglog/_native/{stem}.pyx"],
-              include_dirs=["csrc/include", numpy.get_include()],
-              depends=[*headers, *library[1]["sources"]],
-              define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")])
-    for stem in STEMS
-]
-
 setup(
-    cmdclass={"build_ext": BuildWithLibrary},
-    libraries=[library] if C_SOURCES else [],
-    ext_modules=cythonize(extensions, compiler_directives={
-        "language_level": 3, "boundscheck": False, "wraparound": False, "freethreading_compatible": True,
-    }) if extensions else [],
+    libraries=[("seglog_core", {
+        "sources": [f"csrc/src/{name}.c" for name in C_SOURCES],
+        "include_dirs": ["csrc/include"],
+        "cflags": CORE,
+    })],
+    ext_modules=[
+        Extension(f"seglog._native.{stem}", [f"src/seglog/_native/{stem}.pyx"],
+                  include_dirs=["csrc/include", numpy.get_include()],
+                  define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
+                  extra_compile_args=CYTHON, extra_link_args=LINK)
+        for stem in STEMS
+    ],
+    cmdclass={"build_clib": BuildCore, "build_ext": BuildExtensions},
 )

@@ -1,0 +1,63 @@
+# Two commands for everybody: `make demo` and `make test`. Each makes its own environment out of
+# Python 3.11+, a C compiler and (for Spark) Java 17; a second run does only what changed.
+#   PYTHON=/path/to/python3   another Python        ARGS="..."   more arguments for the command
+
+.DELETE_ON_ERROR:
+# pip is the only one at work in an environment.
+.NOTPARALLEL:
+.PHONY: demo test bench wheel typecheck sanitize clean
+
+# What runs is what was installed, whatever the shell around us exports.
+unexport PYTHONPATH PYTHONHOME
+
+SOURCES := $(shell find src csrc -name '*.py' -o -name '*.py[xi]' -o -name '*.pxd' \
+                   -o -name '*.[ch]') src/seglog/py.typed setup.py pyproject.toml MANIFEST.in README.md LICENSE
+PIP := -m pip --disable-pip-version-check --quiet --no-input
+
+demo: .venv/ready
+	@.ci/need java || true
+	@.venv/bin/seglog demo $(ARGS)
+
+test: .venv-test/ready
+	@.ci/need java || true
+	SEGLOG_INSTALLED=1 .venv-test/bin/pytest $(ARGS)
+
+bench: .venv-bench/ready
+	.venv-bench/bin/python -m bench $(ARGS)
+
+# mypy over the package as it was installed, so that py.typed and the stubs are what users get.
+typecheck: .venv-test/ready
+	.venv-test/bin/mypy
+	.venv-test/bin/mypy tests/typing
+	.venv-test/bin/stubtest seglog._native --mypy-config-file pyproject.toml \
+	    --allowlist tests/typing/stubtest_allowlist.txt
+
+wheel: build/wheel
+	@ls dist/*.tar.gz dist/*.whl
+
+# The sdist, and the wheel out of the sdist: a tree may hold more than a clone does.
+build/wheel: $(SOURCES) | .venv-build/ready
+	@rm -rf dist && mkdir -p build
+	.venv-build/bin/python -m build --outdir dist .
+	@touch $@
+
+.venv-build/ready: .ci/need
+	@python=$$(.ci/need python) && rm -rf .venv-build && "$$python" -m venv .venv-build
+	.venv-build/bin/python $(PIP) install 'build>=1.2'
+	@touch $@
+
+# One environment per purpose, each with the wheel and some of its extras.
+.venv/ready: EXTRAS := spark
+.venv-test/ready: EXTRAS := test,interop,spark,dev
+.venv-bench/ready: EXTRAS := bench,spark
+
+.venv/ready .venv-test/ready .venv-bench/ready: build/wheel
+	@python=$$(.ci/need python) && { [ -d $(@D) ] || "$$python" -m venv $(@D); }
+	$(@D)/bin/python $(PIP) install --force-reinstall --no-deps dist/*.whl
+	$(@D)/bin/python $(PIP) install "seglog[$(EXTRAS)] @ file://$$(ls "$(CURDIR)"/dist/*.whl)"
+	@touch $@
+
+clean:
+	rm -rf build dist .venv .venv-* .mypy_cache .pytest_cache .hypothesis .benchmarks src/*.egg-info
+	find src -name '*.so' -delete
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
