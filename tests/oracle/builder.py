@@ -12,7 +12,8 @@ from tests.oracle import legacy
 from tests.oracle.batch import Batch, Headers, Record
 from tests.oracle.writer import BuiltLog, LogConfig, LogWriter, write_data_dir
 
-NOW = 1_700_000_000_000
+#: The year 2096: Kafka forgets producers that were idle for long, and would forget these.
+NOW = 4_000_000_000_000
 CODECS = (0, 1, 2, 3, 4)
 
 

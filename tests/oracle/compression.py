@@ -127,7 +127,7 @@ def _unlz4(data: bytes, magic: int) -> bytes:
 
 
 def _unlz4_block(data: bytes) -> bytes:
-    """One LZ4 block: literals, then a copy of what stands `distance` bytes back, again and again."""
+    """One LZ4 block: literals, then a copy from `distance` bytes back, again and again."""
     reader, out = Reader(data), bytearray()
 
     def length(nibble: int) -> int:

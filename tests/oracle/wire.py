@@ -137,7 +137,7 @@ def _second_fits(first: int, second: int) -> bool:
 def java_utf8(data: bytes) -> str:
     """Bytes as Java's `new String(bytes, UTF_8)` reads them, malformed sequences replaced.
 
-    Like Python's "replace", except for encoded surrogates: Java makes one U+FFFD of all three bytes.
+    Python's "replace", but an encoded surrogate is one U+FFFD in Java, not three.
     """
     out, position = [], 0
     while position < len(data):

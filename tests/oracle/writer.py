@@ -231,6 +231,9 @@ class LogWriter:
               log_start_offset: int | None = None) -> BuiltLog:
         """Writes every file: trimmed after a clean shutdown, else as a crash leaves them."""
         self.path.mkdir(parents=True)
+        # Offsets that compaction took from the end of a log are not taken: its last batch stays.
+        last = self.entries[-1].last_offset + 1 if self.entries else 0
+        self.next_offset = max(last, self.segments[-1].base_offset)
         if clean:
             self.segments[-1].append_time()
             self.snapshots[self.next_offset] = self.producers.snapshot()

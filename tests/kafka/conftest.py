@@ -1,0 +1,42 @@
+"""Everything in this directory runs Kafka itself, or is skipped with the reason why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kafka import harness
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.kafka)
+
+
+@pytest.fixture(scope="session")
+def kafka_lib() -> Path:
+    """The jars of Apache Kafka; skips when they, or Java, cannot be had."""
+    try:
+        harness.java_command()
+        lib = harness.library()
+        harness.compiled("Oracle")
+    except harness.KafkaUnavailable as error:
+        pytest.skip(f"no real Kafka: {error}")
+    return lib
+
+
+@pytest.fixture(scope="module")
+def broker(kafka_lib: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[harness.Broker]:
+    """A running broker of the module's own."""
+    with harness.Broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(broker: harness.Broker) -> Iterator[harness.Client]:
+    with harness.Client(broker.bootstrap) as running:
+        yield running
