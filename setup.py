@@ -21,12 +21,14 @@ from setuptools.command.build_ext import build_ext
 # One name per concept: src/seglog/_native/<stem>.pyx, and csrc/src/<name>.c.
 STEMS = [
     "crc32c",
+    "file",
     "status",
 ]
 C_SOURCES = [
     "crc32c",
     "crc32c_portable",
     "crc32c_x86",
+    "file",
     "status",
 ]
 

@@ -2,9 +2,9 @@
  * x86-64 kernels. Each function names its own target, so that the library runs on any x86-64.
  *
  * Bits are reflected: bit i of a state stands for x^(31-i). A carry-less product of two reflected
- * numbers comes out multiplied by x once too often, and the crc32 instruction multiplies its operand
- * by x^32; the exponents below (33 less than the distance in bits, or 31 more for the half of an
- * 128-bit lane that lies 64 bits further from the end) make up for both.
+ * numbers comes out multiplied by x once too often, and the crc32 instruction multiplies its
+ * operand by x^32; the exponents below (33 less than the distance in bits, or 31 more for the half
+ * of an 128-bit lane that lies 64 bits further from the end) make up for both.
  */
 #include "crc32c_kernels.h"
 

@@ -110,9 +110,19 @@ class UnknownTopicOrPartitionError(SeglogError, LookupError):
 
 
 class KafkaStorageError(SeglogError, OSError):
-    """The file system refused: missing, unreadable, vanished, or an I/O error."""
+    """The file system refused: missing, unreadable, vanished, or an I/O error.
+
+    `errno` and `filename` are OSError's; the rest is as in CorruptDataError where native code met
+    the failure.
+    """
 
     kafka_name = "KafkaStorageException"
+
+    code: str = "io"
+    file: str | None = None
+    position: int | None = None
+    expected: Any = None
+    found: Any = None
 
 
 class ReadOnlyError(SeglogError):

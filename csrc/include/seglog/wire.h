@@ -1,10 +1,10 @@
 /*
  * Reading numbers from bytes: big-endian loads and stores, a bounded cursor, and Kafka's varints.
  *
- * Everything is inline and touches only the caller's memory, so it is safe from any thread. Loads and
- * stores take any alignment; the caller has checked that the bytes exist. Cursor reads check: each
- * returns false when the bytes are not there (or are no varint) and then leaves the cursor and the
- * output as they were.
+ * Everything is inline and touches only the caller's memory, so it is safe from any thread. Loads
+ * and stores take any alignment; the caller has checked that the bytes exist. Cursor reads check:
+ * each returns false when the bytes are not there (or are no varint) and then leaves the cursor and
+ * the output as they were.
  */
 #ifndef SEGLOG_WIRE_H
 #define SEGLOG_WIRE_H

@@ -88,3 +88,26 @@ cdef extern from "seglog/crc32c.h" nogil:
     uint32_t slg_crc32c(slg_crc32c_kernel kernel, uint32_t crc, const void *data,
                         size_t size) noexcept
     uint32_t slg_crc32(uint32_t crc, const void *data, size_t size) noexcept
+
+
+cdef extern from "seglog/file.h" nogil:
+    ctypedef enum slg_advice:
+        SLG_ADVICE_NORMAL
+        SLG_ADVICE_RANDOM
+        SLG_ADVICE_SEQUENTIAL
+
+    slg_status slg_open_read(int dir_fd, const char *path, bint follow_links, int *fd,
+                             int64_t *size, slg_error *error) noexcept
+    slg_status slg_file_size(int fd, int64_t *size, slg_error *error) noexcept
+    slg_status slg_pread(int fd, void *into, size_t size, int64_t position, size_t *got,
+                         slg_error *error) noexcept
+    slg_status slg_pread_exact(int fd, void *into, size_t size, int64_t position,
+                               slg_error *error) noexcept
+    slg_status slg_pwrite(int fd, const void *data, size_t size, int64_t position,
+                          slg_error *error) noexcept
+    slg_status slg_preallocate(int fd, int64_t size, slg_error *error) noexcept
+    slg_status slg_trim(int fd, int64_t size, slg_error *error) noexcept
+    slg_status slg_sync(int fd, bint metadata, slg_error *error) noexcept
+    slg_status slg_map(int fd, size_t size, slg_advice advice, const uint8_t **data,
+                       slg_error *error) noexcept
+    void slg_unmap(const uint8_t *data, size_t size) noexcept

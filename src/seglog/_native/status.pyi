@@ -1,6 +1,8 @@
 from enum import IntEnum
 from os import PathLike
 
+from seglog.errors import SeglogError
+
 class Status(IntEnum):
     OK = 0
     END = 1
@@ -66,4 +68,4 @@ def status_error(
     expected: int = 0,
     found: int = 0,
     sys_errno: int = 0,
-) -> Exception: ...
+) -> SeglogError | MemoryError: ...

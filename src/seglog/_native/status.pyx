@@ -122,7 +122,7 @@ _SENTENCES = {
     Status.TXN_VERSION: "aborted transaction of version {found}, expected {expected}",
     Status.TXN_OFFSET: "last offset {found} of an aborted transaction, expected {expected} or more",
     Status.IO: "a system call failed",
-    Status.FILE_MISSING: "the file vanished",
+    Status.FILE_MISSING: "no such file, or no longer",
     Status.FILE_KIND: "not a regular file",
     Status.FILE_TOO_LARGE: "file of {found} bytes, above the largest of {expected}",
     Status.FILE_SHRANK: "file has {found} bytes where {expected} were announced",
@@ -173,9 +173,14 @@ def status_error(status, *, file=None, position=0, expected=0, found=0, sys_errn
     if status in _ERRNOS:
         number = sys_errno or _ERRNOS[status]
         reason = f"{sentence} at byte {position}" if position else sentence
-        if sys_errno:
-            reason = f"{reason}: {os.strerror(sys_errno)}"
-        return KafkaStorageError(number, reason, name)
+        if status == Status.IO:
+            reason = f"{reason}: {os.strerror(number)}"
+        elif number == errnos.ELOOP:
+            reason = f"{reason} but a symbolic link"
+        error = KafkaStorageError(number, reason, name)
+        error.file, error.position, error.code = name, position, status.code
+        error.expected, error.found = expected, found
+        return error
     return _class_of(status)(f"{where}{sentence}, at byte {position}", file=name,
                              position=position, expected=expected, found=found, code=status.code)
 

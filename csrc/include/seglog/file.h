@@ -1,0 +1,80 @@
+/*
+ * System calls on files, bounded: each retries EINTR, goes on after a short transfer, and turns a
+ * failure into SLG_IO (or a closer code) with errno. Descriptors are the caller's; no call moves a
+ * file position. Safe from any thread; all may block on the disk, so callers release their locks.
+ */
+#ifndef SEGLOG_FILE_H
+#define SEGLOG_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "seglog/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Opens a regular file for reading, close-on-exec, without waiting for a writer of a fifo and
+ * without becoming a terminal's session. `path` is relative to `dir_fd` (AT_FDCWD: the working
+ * directory). A last component that is a symbolic link is followed only when asked. On SLG_OK *fd
+ * is the caller's to close and *size its size now; otherwise nothing is open. SLG_FILE_MISSING,
+ * SLG_FILE_KIND (link, directory, device, fifo, socket), SLG_IO.
+ */
+slg_status slg_open_read(int dir_fd, const char *path, bool follow_links, int *fd, int64_t *size,
+                         slg_error *error);
+
+/* The size of an open regular file. SLG_FILE_KIND, SLG_IO. */
+slg_status slg_file_size(int fd, int64_t *size, slg_error *error);
+
+/* Up to `size` bytes from `position`; *got is less only where the file ends. SLG_IO. */
+slg_status slg_pread(int fd, void *into, size_t size, int64_t position, size_t *got,
+                     slg_error *error);
+
+/* Exactly `size` bytes. SLG_FILE_SHRANK (expected = size, found = bytes there were), SLG_IO. */
+slg_status slg_pread_exact(int fd, void *into, size_t size, int64_t position, slg_error *error);
+
+/* All of `size` bytes at `position`. On failure any prefix may have been written. SLG_IO. */
+slg_status slg_pwrite(int fd, const void *data, size_t size, int64_t position, slg_error *error);
+
+/*
+ * Makes the file at least `size` bytes long, the new ones zero, and reserves their blocks, so that
+ * later writes neither fragment nor meet a full disk. Never shrinks and never touches bytes that
+ * exist. A file system that cannot reserve gets the length alone, which is all that Kafka's
+ * preallocation (KIP-20) asks for. On failure the old length is restored. SLG_FILE_KIND, SLG_IO.
+ */
+slg_status slg_preallocate(int fd, int64_t size, slg_error *error);
+
+/* Cuts the file to its logical size. Never extends: SLG_FILE_SHRANK if it is shorter already. */
+slg_status slg_trim(int fd, int64_t size, slg_error *error);
+
+/*
+ * Data and length on the medium; with `metadata` times and modes as well. Also on the descriptor of
+ * a directory. On macOS this asks the drive to empty its cache, as fsync alone does not. A failure
+ * is final: the kernel may have dropped the pages, and a second call can succeed all the same.
+ */
+slg_status slg_sync(int fd, bool metadata, slg_error *error);
+
+typedef enum slg_advice {
+    SLG_ADVICE_NORMAL = 0,
+    SLG_ADVICE_RANDOM = 1,
+    SLG_ADVICE_SEQUENTIAL = 2
+} slg_advice;
+
+/*
+ * Maps [0, size) of the file for reading; *data stays valid until slg_unmap, also after the
+ * descriptor is closed. size 0 gives NULL. A file that is shorter than `size` now is refused
+ * (SLG_FILE_SHRANK), because the missing pages would raise SIGBUS. One that somebody truncates
+ * later still does: map only what nobody cuts (an index of a live broker is cut when its segment
+ * rolls).
+ */
+slg_status slg_map(int fd, size_t size, slg_advice advice, const uint8_t **data,
+                   slg_error *error);
+void slg_unmap(const uint8_t *data, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,247 @@
+#if defined(__linux__)
+#define _GNU_SOURCE /* fallocate */
+#elif defined(__APPLE__)
+#define _DARWIN_C_SOURCE /* F_PREALLOCATE, F_FULLFSYNC */
+#else
+#define _POSIX_C_SOURCE 200809L
+#endif
+#define _FILE_OFFSET_BITS 64
+
+#include "seglog/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Linux moves at most 2^31 - 4096 bytes per call and macOS refuses more than 2^31 - 1. */
+enum { TRANSFER_SIZE_MAX = 1 << 30 };
+
+static slg_status fail_io(slg_error *error, int64_t position) {
+    return slg_fail_errno(error, SLG_IO, position, errno);
+}
+
+static slg_status stat_regular(int fd, struct stat *st, slg_error *error) {
+    if (fstat(fd, st) != 0) {
+        return fail_io(error, 0);
+    }
+    if (!S_ISREG(st->st_mode)) {
+        return slg_fail(error, SLG_FILE_KIND, 0, 0, 0);
+    }
+    return SLG_OK;
+}
+
+slg_status slg_open_read(int dir_fd, const char *path, bool follow_links, int *fd, int64_t *size,
+                         slg_error *error) {
+    /* O_NONBLOCK: the open of a fifo without a writer would wait for one. Files ignore it. */
+    const int flags =
+        O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (follow_links ? 0 : O_NOFOLLOW);
+    int opened;
+    do {
+        opened = openat(dir_fd, path, flags);
+    } while (opened < 0 && errno == EINTR);
+    if (opened < 0) {
+        switch (errno) {
+        case ENOENT: return slg_fail_errno(error, SLG_FILE_MISSING, 0, errno);
+        case ENXIO:  /* a socket, or a device without a driver */
+        case ENODEV:
+        case EMLINK: /* what FreeBSD says for ELOOP under O_NOFOLLOW */
+        case ELOOP: return slg_fail_errno(error, SLG_FILE_KIND, 0, errno);
+        default: return fail_io(error, 0);
+        }
+    }
+    const slg_status status = slg_file_size(opened, size, error);
+    if (status != SLG_OK) {
+        close(opened);
+        return status;
+    }
+    *fd = opened;
+    return SLG_OK;
+}
+
+slg_status slg_file_size(int fd, int64_t *size, slg_error *error) {
+    struct stat st;
+    const slg_status status = stat_regular(fd, &st, error);
+    if (status == SLG_OK) {
+        *size = (int64_t)st.st_size;
+    }
+    return status;
+}
+
+slg_status slg_pread(int fd, void *into, size_t size, int64_t position, size_t *got,
+                     slg_error *error) {
+    size_t done = 0;
+    if (position < 0 || size > (uint64_t)INT64_MAX - (uint64_t)position) {
+        return slg_fail_errno(error, SLG_IO, position, EINVAL);
+    }
+    while (done < size) {
+        const size_t want = size - done < TRANSFER_SIZE_MAX ? size - done : TRANSFER_SIZE_MAX;
+        const ssize_t n =
+            pread(fd, (uint8_t *)into + done, want, (off_t)(position + (int64_t)done));
+        if (n == 0) {
+            break;
+        }
+        if (n > 0) {
+            done += (size_t)n;
+        } else if (errno != EINTR) {
+            return fail_io(error, position + (int64_t)done);
+        }
+    }
+    *got = done;
+    return SLG_OK;
+}
+
+slg_status slg_pread_exact(int fd, void *into, size_t size, int64_t position, slg_error *error) {
+    size_t got = 0;
+    const slg_status status = slg_pread(fd, into, size, position, &got, error);
+    if (status == SLG_OK && got != size) {
+        return slg_fail(error, SLG_FILE_SHRANK, position, (int64_t)size, (int64_t)got);
+    }
+    return status;
+}
+
+slg_status slg_pwrite(int fd, const void *data, size_t size, int64_t position, slg_error *error) {
+    size_t done = 0;
+    if (position < 0 || size > (uint64_t)INT64_MAX - (uint64_t)position) {
+        return slg_fail_errno(error, SLG_IO, position, EINVAL);
+    }
+    while (done < size) {
+        const size_t want = size - done < TRANSFER_SIZE_MAX ? size - done : TRANSFER_SIZE_MAX;
+        const ssize_t n =
+            pwrite(fd, (const uint8_t *)data + done, want, (off_t)(position + (int64_t)done));
+        if (n > 0) {
+            done += (size_t)n;
+        } else if (n == 0) {
+            /* POSIX leaves this open for a write of more than nothing; do not spin on it. */
+            return slg_fail_errno(error, SLG_IO, position + (int64_t)done, EIO);
+        } else if (errno != EINTR) {
+            return fail_io(error, position + (int64_t)done);
+        }
+    }
+    return SLG_OK;
+}
+
+static int truncate_to(int fd, int64_t size) {
+    int result;
+    do {
+        result = ftruncate(fd, (off_t)size);
+    } while (result != 0 && errno == EINTR);
+    return result;
+}
+
+/* Blocks for [from, to). 0 when reserved or when this file system knows no such thing. */
+static int reserve(int fd, int64_t from, int64_t to) {
+    int result;
+#if defined(__linux__)
+    do {
+        result = fallocate(fd, 0, (off_t)from, (off_t)(to - from));
+    } while (result != 0 && errno == EINTR);
+    return result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS) ? 0 : result;
+#elif defined(__APPLE__)
+    /* One extent if there is one, else any. F_PEOFPOSMODE counts from the end of what is there. */
+    fstore_t store = {F_ALLOCATECONTIG | F_ALLOCATEALL, F_PEOFPOSMODE, 0, (off_t)(to - from), 0};
+    result = fcntl(fd, F_PREALLOCATE, &store);
+    if (result == -1) {
+        store.fst_flags = F_ALLOCATEALL;
+        result = fcntl(fd, F_PREALLOCATE, &store);
+    }
+    return result == -1 && errno != ENOTSUP ? -1 : 0;
+#else
+    result = posix_fallocate(fd, (off_t)from, (off_t)(to - from));
+    errno = result;
+    return result == 0 || result == EOPNOTSUPP || result == EINVAL ? 0 : -1;
+#endif
+}
+
+slg_status slg_preallocate(int fd, int64_t size, slg_error *error) {
+    struct stat st;
+    const slg_status status = stat_regular(fd, &st, error);
+    if (status != SLG_OK) {
+        return status;
+    }
+    if (size < 0) {
+        return slg_fail_errno(error, SLG_IO, size, EINVAL);
+    }
+    if ((int64_t)st.st_size >= size) {
+        return SLG_OK;
+    }
+    if (reserve(fd, (int64_t)st.st_size, size) != 0 || truncate_to(fd, size) != 0) {
+        const int cause = errno;
+        /* A full disk leaves ext4 with part of the blocks: give them back. */
+        (void)truncate_to(fd, (int64_t)st.st_size);
+        return slg_fail_errno(error, SLG_IO, size, cause);
+    }
+    return SLG_OK;
+}
+
+slg_status slg_trim(int fd, int64_t size, slg_error *error) {
+    struct stat st;
+    const slg_status status = stat_regular(fd, &st, error);
+    if (status != SLG_OK) {
+        return status;
+    }
+    if (size < 0) {
+        return slg_fail_errno(error, SLG_IO, size, EINVAL);
+    }
+    if ((int64_t)st.st_size < size) {
+        return slg_fail(error, SLG_FILE_SHRANK, 0, size, (int64_t)st.st_size);
+    }
+    return truncate_to(fd, size) == 0 ? SLG_OK : fail_io(error, size);
+}
+
+slg_status slg_sync(int fd, bool metadata, slg_error *error) {
+    int result;
+    do {
+#if defined(__APPLE__)
+        (void)metadata;
+        result = fcntl(fd, F_FULLFSYNC);
+        if (result == -1 && errno != EINTR) {
+            result = fsync(fd); /* network file systems know no F_FULLFSYNC */
+        }
+#else
+        result = metadata ? fsync(fd) : fdatasync(fd);
+#endif
+    } while (result != 0 && errno == EINTR);
+    return result == 0 ? SLG_OK : fail_io(error, 0);
+}
+
+static int posix_advice(slg_advice advice) {
+    switch (advice) {
+    case SLG_ADVICE_RANDOM: return POSIX_MADV_RANDOM;
+    case SLG_ADVICE_SEQUENTIAL: return POSIX_MADV_SEQUENTIAL;
+    case SLG_ADVICE_NORMAL: break;
+    }
+    return POSIX_MADV_NORMAL;
+}
+
+slg_status slg_map(int fd, size_t size, slg_advice advice, const uint8_t **data,
+                   slg_error *error) {
+    struct stat st;
+    const slg_status status = stat_regular(fd, &st, error);
+    if (status != SLG_OK) {
+        return status;
+    }
+    if ((uint64_t)st.st_size < size) {
+        return slg_fail(error, SLG_FILE_SHRANK, 0, (int64_t)size, (int64_t)st.st_size);
+    }
+    if (size == 0) {
+        *data = NULL;
+        return SLG_OK;
+    }
+    void *mapped = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    if (mapped == MAP_FAILED) {
+        return fail_io(error, 0);
+    }
+    if (advice != SLG_ADVICE_NORMAL) {
+        (void)posix_madvise(mapped, size, posix_advice(advice)); /* advice, not a demand */
+    }
+    *data = mapped;
+    return SLG_OK;
+}
+
+void slg_unmap(const uint8_t *data, size_t size) {
+    if (data != NULL) {
+        (void)munmap((void *)(uintptr_t)data, size);
+    }
+}

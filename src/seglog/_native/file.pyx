@@ -1,0 +1,191 @@
+"""Bounded system calls and read-only maps. Every failure is a typed error that names the file."""
+
+import os
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cython cimport critical_section
+from posix.fcntl cimport AT_FDCWD
+from posix.unistd cimport close
+
+from seglog._native.capi cimport *
+from seglog._native.status cimport check
+
+ADVICE_NORMAL = <int>SLG_ADVICE_NORMAL
+ADVICE_RANDOM = <int>SLG_ADVICE_RANDOM
+ADVICE_SEQUENTIAL = <int>SLG_ADVICE_SEQUENTIAL
+
+
+def open_read(path, *, dir_fd=None, bint follow_links=False):
+    """Opens a regular file for reading and returns `(fd, size)`; the caller closes `fd`.
+
+    A fifo, a device, a directory or (unless asked) a symbolic link is a KafkaStorageError and is
+    never waited for.
+    """
+    cdef bytes name = os.fsencode(path)
+    cdef const char *c_name = name
+    cdef int directory = AT_FDCWD if dir_fd is None else dir_fd
+    cdef int fd = -1
+    cdef int64_t size = 0
+    cdef slg_error error
+    cdef slg_status status
+    if b"\0" in name:
+        raise ValueError("embedded null byte")
+    with nogil:
+        status = slg_open_read(directory, c_name, follow_links, &fd, &size, &error)
+    check(status, &error, path)
+    return fd, size
+
+
+def file_size(int fd, *, file=None):
+    """Size in bytes of an open regular file."""
+    cdef int64_t size = 0
+    cdef slg_error error
+    check(slg_file_size(fd, &size, &error), &error, fd if file is None else file)
+    return size
+
+
+def read_at(int fd, size_t size, int64_t position, *, file=None):
+    """Exactly `size` bytes from `position`; KafkaStorageError where the file ends before."""
+    cdef bytes into
+    cdef char *data
+    cdef slg_error error
+    cdef slg_status status
+    # A size that lies about the file must not become an allocation of the same size.
+    cdef int64_t available = file_size(fd, file=file)
+    if position < 0 or position > available or size > <uint64_t>(available - position):
+        found = 0 if position < 0 else max(0, available - position)
+        status = slg_fail(&error, SLG_FILE_SHRANK, position, <int64_t>size, found)
+        check(status, &error, fd if file is None else file)
+    into = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>size)
+    data = PyBytes_AS_STRING(into)
+    with nogil:
+        status = slg_pread_exact(fd, data, size, position, &error)
+    check(status, &error, fd if file is None else file)
+    return into
+
+
+def write_at(int fd, data, int64_t position, *, file=None):
+    """Writes all of `data` at `position`."""
+    cdef Py_buffer view
+    cdef slg_error error
+    cdef slg_status status
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        with nogil:
+            status = slg_pwrite(fd, view.buf, <size_t>view.len, position, &error)
+    finally:
+        PyBuffer_Release(&view)
+    check(status, &error, fd if file is None else file)
+
+
+def preallocate(int fd, int64_t size, *, file=None):
+    """Grows the file to `size` zero-filled bytes and reserves their blocks (KIP-20).
+
+    Never shrinks it, never touches bytes that exist; on failure the old length is restored.
+    """
+    cdef slg_error error
+    cdef slg_status status
+    with nogil:
+        status = slg_preallocate(fd, size, &error)
+    check(status, &error, fd if file is None else file)
+
+
+def trim(int fd, int64_t size, *, file=None):
+    """Cuts the file to its logical `size`; KafkaStorageError if it is shorter already."""
+    cdef slg_error error
+    cdef slg_status status
+    with nogil:
+        status = slg_trim(fd, size, &error)
+    check(status, &error, fd if file is None else file)
+
+
+def sync(int fd, *, bint metadata=False, file=None):
+    """Waits until the data (with `metadata` also times and modes) are on the medium.
+
+    Also takes the descriptor of a directory. A failure is final: the kernel may have dropped the
+    pages, and a second call can succeed all the same.
+    """
+    cdef slg_error error
+    cdef slg_status status
+    with nogil:
+        status = slg_sync(fd, metadata, &error)
+    check(status, &error, fd if file is None else file)
+
+
+cdef class MappedFile:
+    """The first `size` bytes of a regular file, mapped read-only; exports them as a buffer.
+
+    It holds no descriptor. The map lives until `close()` or until the last view of it is gone:
+    `close()` while a view lives is a BufferError. A file shorter than `size` is refused; one that
+    is cut later would kill the process on access, so map only what nobody truncates.
+    """
+
+    cdef const uint8_t *_data
+    cdef Py_ssize_t _size
+    cdef Py_ssize_t _exports
+    cdef bint _closed
+    cdef object _name
+
+    def __cinit__(self, path, *, size=None, int advice=SLG_ADVICE_NORMAL, dir_fd=None,
+                  bint follow_links=False):
+        cdef slg_error error
+        cdef slg_status status
+        cdef const uint8_t *data = NULL
+        cdef size_t wanted
+        cdef int fd
+        self._closed = True
+        self._name = path
+        if not ADVICE_NORMAL <= advice <= ADVICE_SEQUENTIAL:
+            raise ValueError(f"unknown advice {advice}")
+        fd, available = open_read(path, dir_fd=dir_fd, follow_links=follow_links)
+        try:
+            wanted = available if size is None else size
+            with nogil:
+                status = slg_map(fd, wanted, <slg_advice>advice, &data, &error)
+        finally:
+            close(fd)
+        check(status, &error, path)
+        self._data = data
+        self._size = <Py_ssize_t>wanted
+        self._closed = False
+
+    def __dealloc__(self):
+        if not self._closed:
+            slg_unmap(self._data, <size_t>self._size)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        with critical_section(self):
+            if self._closed:
+                raise ValueError(f"the map of {self._name} is closed")
+            # An empty file has no map; the buffer protocol still wants an address.
+            PyBuffer_FillInfo(view, self, <void *>self._data if self._size else <void *>b"",
+                              self._size, 1, flags)
+            self._exports += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        with critical_section(self):
+            self._exports -= 1
+
+    def __len__(self):
+        return self._size
+
+    @property
+    def closed(self):
+        return self._closed
+
+    def close(self):
+        """Unmaps; twice is fine. BufferError while a view of the map lives."""
+        with critical_section(self):
+            if self._closed:
+                return
+            if self._exports:
+                raise BufferError(f"the map of {self._name} has {self._exports} live views")
+            self._closed = True
+            slg_unmap(self._data, <size_t>self._size)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
