@@ -4,7 +4,7 @@ csrc is built once as a static library and linked into every extension. That is 
 no mutable globals (tests/test_house_rules.py looks at its symbols).
 
 Switches, from the environment:
-    SEGLOG_WERROR=1    warnings are errors: for CI, as a user's newer compiler must not stop an install
+    SEGLOG_WERROR=1    warnings are errors (in CI alone: a newer compiler must not stop an install)
     SEGLOG_DEBUG=1     no optimisation, C asserts and Cython's bounds checks on
     SEGLOG_SANITIZE=1  AddressSanitizer and UndefinedBehaviorSanitizer (`make sanitize`)
 """

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import seglog
 from tests.support import golden as golden_data
+
+
+def pytest_configure() -> None:
+    """`make test` promises to test the wheel that users get, so a source tree must not slip in."""
+    if os.environ.get("SEGLOG_INSTALLED") == "1":
+        home = Path(sysconfig.get_path("platlib")).resolve()
+        found = Path(seglog.__file__).resolve()
+        if not found.is_relative_to(home):
+            raise pytest.UsageError(f"SEGLOG_INSTALLED=1, but seglog is {found}, not in {home}")
 
 
 @pytest.fixture(scope="session")

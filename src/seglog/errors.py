@@ -26,8 +26,8 @@ class SeglogError(Exception):
 class CorruptDataError(SeglogError, ValueError):
     """Bytes on disk that cannot be what Kafka wrote.
 
-    `code` is the stable name of the cause (`batch_crc`, `index_size`, ...; csrc/include/seglog/status.h),
-    `position` the byte in `file`.
+    `code` is the stable name of the cause (`batch_crc`, `index_size`, ...), one of those in
+    csrc/include/seglog/status.h; `position` is the byte in `file`.
     """
 
     def __init__(self, message: str, *, file: str | None = None, position: int | None = None,

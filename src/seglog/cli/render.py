@@ -45,6 +45,7 @@ def message(text: str) -> None:
 
 
 def warning(text: str) -> None:
+    """One line on stderr about something that does not stop the verb."""
     print(f"{paint('warning', 'yellow', sys.stderr)}: {text}", file=sys.stderr)
 
 
@@ -109,6 +110,7 @@ class Progress:
             self._stream.flush()
 
     def advance(self, count: int = 1) -> None:
+        """Counts `count` more as done, and draws at most ten times a second."""
         self.done += count
         now = time.monotonic()
         if self._visible and now - self._drawn_at >= 0.1:

@@ -1,0 +1,283 @@
+"""The rules of the house: layers, sizes, stems, documentation, and a C that knows no Python.
+
+The directions are those of docs/architecture.md. What is read is the source tree beside the tests,
+whatever is installed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SRC = ROOT / "src"
+PACKAGE = SRC / "seglog"
+CORE = ROOT / "csrc"
+SOURCE_SUFFIXES = {".py", ".pyx", ".pxd", ".pyi", ".c", ".h"}
+
+LINES_MAX = 500
+COLUMNS_MAX = 100
+FUNCTION_LINES_MAX = 80  # the aim is 70; a table or a signature may run over it a little
+
+# What each room of the package may import of the others. "" is the front door itself, by which
+# only the command line and Spark's discovery may come in: for the rest it would be a circle.
+VALUES = {"errors", "model", "config"}
+LAYERS: dict[str, set[str]] = {
+    "errors": set(),
+    "model": {"errors"},
+    "config": {"errors", "model"},
+    "_native": {"errors"},
+    "storage": {"_native", *VALUES},
+    "arrow": {"storage", "_native", *VALUES},
+    "recovery": {"storage", "_native", *VALUES},
+    "datadir": {"recovery", "storage", "arrow", *VALUES},
+    "spark": {"arrow", "storage", *VALUES},
+    "cli": {"", "datadir", "recovery", "arrow", "storage", "_native", "spark", *VALUES},
+    "": {"datadir", "recovery", "arrow", "storage", "_native", *VALUES},
+    "pyspark_seglog": {"spark"},
+}
+# Packages outside the standard library, and the only rooms that may import them.
+OUTSIDERS: dict[str, set[str]] = {
+    "numpy": {"_native", "storage", "arrow", "recovery", "datadir", "cli", "spark"},
+    "cramjam": {"storage"},
+    "pyspark": {"spark", "pyspark_seglog"},
+    "pyarrow": {"spark"},
+}
+
+
+def sources(*folders: str) -> list[Path]:
+    found = [path for folder in folders for path in sorted((ROOT / folder).rglob("*"))
+             if path.suffix in SOURCE_SUFFIXES]
+    assert found, f"no sources under {folders}"
+    return found
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def room_of(path: Path) -> str:
+    """`storage` for storage/log.py, `errors` for errors.py, "" for the package's `__init__`."""
+    if not path.is_relative_to(PACKAGE):
+        return path.relative_to(SRC).parts[0]
+    relative = path.relative_to(PACKAGE)
+    return relative.parts[0] if len(relative.parts) > 1 else relative.stem.replace("__init__", "")
+
+
+def imports_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Every absolute module name that a Python or Cython file imports, with its line."""
+    text = path.read_text()
+    package = path.relative_to(SRC).parts[:-1]
+    if path.suffix in {".pyx", ".pxd"}:
+        pattern = re.compile(r"^\s*(?:from\s+([.\w]+)\s+c?import|c?import\s+([.\w]+))")
+        for number, line in enumerate(text.splitlines(), 1):
+            if match := pattern.match(line):
+                yield number, match[1] or match[2]
+        return
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[:len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            if module == "seglog":  # `from seglog import errors` names a room, not the front door
+                for alias in node.names:
+                    inner = PACKAGE / alias.name
+                    is_room = inner.is_dir() or inner.with_suffix(".py").exists()
+                    yield node.lineno, f"seglog.{alias.name}" if is_room else "seglog"
+            else:
+                yield node.lineno, module
+
+
+def package_sources() -> list[Path]:
+    return [path for path in sources("src") if path.suffix != ".pyi"]
+
+
+def test_imports_follow_the_arrows() -> None:
+    wrong = []
+    for path in package_sources():
+        room = room_of(path)
+        assert room in LAYERS, f"{name_of(path)}: a room that docs/architecture.md does not have"
+        for line, module in imports_of(path):
+            parts = module.split(".")
+            if parts[0] != "seglog":
+                continue
+            target = parts[1] if len(parts) > 1 else ""
+            if target != room and target not in LAYERS[room]:
+                wrong.append(f"{name_of(path)}:{line}: {room or 'seglog'} imports {module}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_packages_from_outside_are_imported_only_where_they_belong() -> None:
+    wrong = []
+    ours = {"seglog", "pyspark_seglog", "libc", "cpython", "cython", "posix"}
+    for path in package_sources():
+        for line, module in imports_of(path):
+            top = module.split(".")[0]
+            known = top in sys.stdlib_module_names or top in ours
+            if not known and room_of(path) not in OUTSIDERS.get(top, set()):
+                wrong.append(f"{name_of(path)}:{line}: imports {module}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_the_native_layer_reaches_c() -> None:
+    foreign = re.compile(r"^\s*(import|from)\s+(ctypes|cffi)\b", re.MULTILINE)
+    wrong = [name_of(path) for path in package_sources() if foreign.search(path.read_text())]
+    wrong += [name_of(path) for path in package_sources()
+              if path.suffix in {".pyx", ".pxd"} and path.parent.name != "_native"]
+    assert not wrong
+
+
+def test_the_front_door_imports_nothing_optional() -> None:
+    """`import seglog` in a fresh process brings in neither Spark nor an Arrow library."""
+    code = ("import sys, seglog; "
+            "print(*sorted({m.split('.')[0] for m in sys.modules} "
+            "& {'pyspark', 'pyarrow', 'pandas', 'polars', 'duckdb'}))")
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                            check=True)
+    assert result.stdout.strip() == ""
+
+
+def test_csrc_knows_no_python() -> None:
+    wrong = [f"{name_of(path)}:{number}" for path in sources("csrc")
+             for number, line in enumerate(path.read_text().splitlines(), 1)
+             if re.match(r'\s*#\s*include\s*[<"](Python|numpy|structmember|pymem)', line)
+             or re.search(r"\bPy(Object|GILState|_BEGIN|Mem|Err|Bytes)\w*", line)]
+    assert not wrong
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux") or not shutil.which("size"),
+                    reason="looks at ELF sections with binutils' size")
+def test_csrc_has_no_mutable_globals(tmp_path: Path) -> None:
+    """Without -fPIC a constant table needs no relocation, so what .data holds is mutable."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    wrong = []
+    for path in sorted((CORE / "src").glob("*.c")):
+        target = tmp_path / f"{path.stem}.o"
+        subprocess.run([compiler, "-std=c11", "-O1", "-fno-pic", "-fno-common", "-c", str(path),
+                        "-I", str(CORE / "include"), "-o", str(target)], check=True)
+        listing = subprocess.run(["size", "-A", str(target)], capture_output=True, text=True,
+                                 check=True).stdout
+        for section, size in re.findall(r"^(\.\S+)\s+(\d+)", listing, re.MULTILINE):
+            if section.startswith((".data", ".bss", ".tdata", ".tbss")) and int(size):
+                wrong.append(f"{name_of(path)}: {size} bytes in {section}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_files_and_lines_are_short() -> None:
+    wrong = []
+    for path in [*sources("src", "csrc", "tests", "bench"), ROOT / "setup.py"]:
+        lines = path.read_text().splitlines()
+        if len(lines) > LINES_MAX:
+            wrong.append(f"{name_of(path)}: {len(lines)} lines")
+        wrong += [f"{name_of(path)}:{number}: {len(line)} columns"
+                  for number, line in enumerate(lines, 1) if len(line) > COLUMNS_MAX]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_functions_are_short() -> None:
+    wrong = []
+    for path in sources("src", "tests", "bench"):
+        if path.suffix != ".py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > FUNCTION_LINES_MAX:
+                    wrong.append(f"{name_of(path)}:{node.lineno}: {node.name} has {length} lines")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nothing_is_left_for_later() -> None:
+    promise = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError)\b|pragma: no cover")
+    wrong = [f"{name_of(path)}:{number}" for path in sources("src", "csrc", "tests", "bench")
+             if path != Path(__file__).resolve()
+             for number, line in enumerate(path.read_text().splitlines(), 1)
+             if promise.search(line)]
+    assert not wrong
+
+
+def setup_lists() -> tuple[set[str], set[str]]:
+    """The STEMS and C_SOURCES of setup.py, read without running it."""
+    tree = ast.parse((ROOT / "setup.py").read_text())
+    found = {target.id: set(ast.literal_eval(node.value)) for node in tree.body
+             if isinstance(node, ast.Assign) for target in node.targets
+             if isinstance(target, ast.Name) and target.id in {"STEMS", "C_SOURCES"}}
+    return found["STEMS"], found["C_SOURCES"]
+
+
+def test_one_stem_per_concept() -> None:
+    """An extension, its stub, header and test have one name, and setup.py builds all of C."""
+    stems, c_sources = setup_lists()
+    assert stems == {path.stem for path in (PACKAGE / "_native").glob("*.pyx")}
+    assert c_sources == {path.stem for path in (CORE / "src").glob("*.c")}
+    wanted = [path for stem in sorted(stems) for path in (
+        PACKAGE / "_native" / f"{stem}.pyi", CORE / "include" / "seglog" / f"{stem}.h",
+        ROOT / "tests" / "native" / f"test_{stem}.py")]
+    assert not [name_of(path) for path in wanted if not path.exists()]
+
+
+def test_cython_states_its_errors_and_uses_no_old_preprocessor() -> None:
+    wrong = []
+    pixie = re.compile(r"^\s*(DEF|IF|ELIF|ELSE)\b(?!:?\s*$)|^\s*include\s+['\"]|^#\s*cython\s*:")
+    # A C function that returns an object passes errors by NULL; every other one has to say.
+    function = re.compile(r"^\s*cdef\s+(?:inline\s+)?(?P<type>[\w.]+[\s*]+(?:const\s+)?)?\w+\(.*\)"
+                          r"(?P<tail>[^)]*):\s*(#.*)?$")
+    objects = {"object", "bytes", "str", "list", "dict", "tuple", "memoryview", "set"}
+    for path in [path for path in sources("src") if path.suffix in {".pyx", ".pxd"}]:
+        # An argument list over several lines becomes one line.
+        text = re.sub(r"\([^()]*\)", lambda match: " ".join(match[0].split()), path.read_text())
+        for line in text.splitlines():
+            if pixie.search(line):
+                wrong.append(f"{name_of(path)}: {line.strip()}")
+            match = function.match(line)
+            if match and match["type"] and match["type"].strip() not in objects and (
+                    not re.search(r"\b(noexcept|except)\b", match["tail"])):
+                wrong.append(f"{name_of(path)}: {line.strip()}: neither noexcept nor except")
+    assert not wrong, "\n".join(wrong)
+
+
+def documented(path: Path) -> Iterator[str]:
+    """The public classes, functions and methods of a module that say nothing about themselves."""
+    tree = ast.parse(path.read_text())
+    if not ast.get_docstring(tree):
+        yield f"{name_of(path)}: module"
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            if not ast.get_docstring(node):
+                yield f"{name_of(path)}:{node.lineno}: {node.name}"
+            if isinstance(node, ast.ClassDef):
+                yield from (f"{name_of(path)}:{member.lineno}: {node.name}.{member.name}"
+                            for member in node.body if isinstance(member, ast.FunctionDef)
+                            and not member.name.startswith("_") and not ast.get_docstring(member)
+                            and not overrides(node, member))
+
+
+def overrides(owner: ast.ClassDef, member: ast.FunctionDef) -> bool:
+    """Setters, overloads and `@override`s are documented where their name was first said."""
+    return any("overload" in ast.unparse(decorator) or "override" in ast.unparse(decorator)
+               or ast.unparse(decorator).endswith(".setter") for decorator in member.decorator_list)
+
+
+def test_public_names_are_documented() -> None:
+    wrong = [line for path in sorted((ROOT / "src").rglob("*.py")) for line in documented(path)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_front_door_documents_what_it_exports() -> None:
+    import seglog
+
+    assert "__version__" in seglog.__all__
+    assert len(seglog.__all__) <= 40
+    wrong = [name for name in seglog.__all__ if name != "__version__"
+             and not (getattr(seglog, name).__doc__ or "").strip()]
+    assert not wrong
