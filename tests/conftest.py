@@ -46,3 +46,11 @@ def golden_copy(golden: Path, tmp_path: Path) -> Callable[[str], Path]:
         return target
 
     return copy
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that asks for `kernel` runs once for every CRC-32C kernel of this machine."""
+    if "kernel" in metafunc.fixturenames:
+        from seglog._native.crc32c import KERNELS
+
+        metafunc.parametrize("kernel", KERNELS, ids=str)
