@@ -1,0 +1,123 @@
+"""Plain values that every part of seglog hands around. Kafka's nouns; offsets are int64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "AbortedTxn", "BatchMetadata", "EpochEntry", "OffsetPosition", "OpenTransaction",
+    "ProducerStateEntry", "TimestampOffset", "TopicPartition",
+]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """One partition of one topic; sorts by topic, then by partition number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TimestampOffset:
+    """A timestamp in ms and the offset of the first record at or after it."""
+
+    timestamp: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetPosition:
+    """An offset and the byte of the log file where its batch begins."""
+
+    offset: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EpochEntry:
+    """A leader epoch and the first offset that was written in it."""
+
+    epoch: int
+    start_offset: int
+
+    def __str__(self) -> str:
+        return f"EpochEntry(epoch={self.epoch}, startOffset={self.start_offset})"
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTxn:
+    """One entry of a transaction index (Kafka: AbortedTxn).
+
+    `last_offset` is the offset of the abort marker. `last_stable_offset` is the first offset of
+    the earliest other transaction that was open then, or `last_offset` + 1.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+    def __str__(self) -> str:
+        return (f"AbortedTxn(version=0, producerId={self.producer_id}, "
+                f"firstOffset={self.first_offset}, lastOffset={self.last_offset}, "
+                f"lastStableOffset={self.last_stable_offset})")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction without its marker: every record of the producer since `first_offset`."""
+
+    producer_id: int
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMetadata:
+    """One of the last batches of a producer. `offset_delta` is last offset - base offset."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+    @property
+    def first_sequence(self) -> int:
+        """Sequences wrap at 2^31 - 1 to 0."""
+        first = self.last_sequence - self.offset_delta
+        return first if first >= 0 else first + (1 << 31)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerStateEntry:
+    """What a partition knows of one producer id (Kafka: ProducerStateEntry).
+
+    `batches` are up to five, oldest first; a snapshot keeps only the last.
+    `current_txn_first_offset` is None without an open transaction.
+    """
+
+    producer_id: int
+    producer_epoch: int = -1
+    coordinator_epoch: int = -1
+    last_timestamp: int = -1
+    current_txn_first_offset: int | None = None
+    batches: tuple[BatchMetadata, ...] = ()
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else -1
+
+    @property
+    def last_data_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else -1
+
+    @property
+    def last_offset_delta(self) -> int:
+        return self.batches[-1].offset_delta if self.batches else 0

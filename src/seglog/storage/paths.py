@@ -1,0 +1,236 @@
+"""Names of files and directories: the only place that knows suffixes and patterns.
+
+Kafka's classes: `LogFileUtils`, `LocalLog` (directory names), `SnapshotFile`, `Snapshots`.
+Nothing here touches the file system, apart from the real path in one error text.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from seglog.errors import InvalidTopicPartitionError
+from seglog.model import TopicPartition
+from seglog.storage.numbers import parse_int32, parse_int64
+
+__all__ = [
+    "CLEAN_SHUTDOWN_FILE", "CLEANER_OFFSET_CHECKPOINT", "CLUSTER_METADATA_TOPIC", "DirectoryKind",
+    "DirectoryName", "FileKind", "FileName", "FileState", "HIGH_WATERMARK_CHECKPOINT",
+    "LEADER_EPOCH_CHECKPOINT", "LOCK_FILE", "LOG_START_OFFSET_CHECKPOINT", "META_PROPERTIES",
+    "PARTITION_METADATA", "QUORUM_STATE", "RECOVERY_POINT_CHECKPOINT", "REMOTE_LOG_INDEX_CACHE",
+    "checkpoint_name", "delete_dir_name", "file_name", "future_dir_name", "index_name",
+    "log_name", "offset_from_file_name", "parse_directory_name", "parse_file_name",
+    "snapshot_name", "stray_dir_name", "time_index_name", "txn_index_name",
+]
+
+META_PROPERTIES: Final = "meta.properties"
+LOCK_FILE: Final = ".lock"
+CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
+RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT: Final = "replication-offset-checkpoint"
+CLEANER_OFFSET_CHECKPOINT: Final = "cleaner-offset-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
+QUORUM_STATE: Final = "quorum-state"
+REMOTE_LOG_INDEX_CACHE: Final = "remote-log-index-cache"
+CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
+
+_DIR_NAME_LENGTH_MAX = 255
+_TEXT_FILES = frozenset((
+    META_PROPERTIES, LOCK_FILE, CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, CLEANER_OFFSET_CHECKPOINT,
+    PARTITION_METADATA, LEADER_EPOCH_CHECKPOINT, QUORUM_STATE))
+
+
+class FileKind(enum.Enum):
+    """What a file of a partition directory holds; the value is its suffix."""
+
+    LOG = ".log"
+    INDEX = ".index"
+    TIME_INDEX = ".timeindex"
+    TXN_INDEX = ".txnindex"
+    SNAPSHOT = ".snapshot"
+    CHECKPOINT = ".checkpoint"  # a Raft snapshot, only in __cluster_metadata-0
+    TEXT = ""                   # a metadata or checkpoint file with a name of its own
+    OTHER = "?"                 # nothing that Kafka writes; it ignores such files
+
+
+class FileState(enum.Enum):
+    """Whether a file is in place or on its way; the value is the suffix behind the kind's."""
+
+    LIVE = ""
+    CLEANED = ".cleaned"
+    SWAP = ".swap"
+    DELETED = ".deleted"
+    PART = ".part"
+    TMP = ".tmp"
+
+
+@dataclass(frozen=True, slots=True)
+class FileName:
+    """A parsed file name.
+
+    `offset` is the number before the first dot: the base offset of a segment, or the first offset
+    that a snapshot does not cover. None where Kafka would fail to read a number (`foo.log`), which
+    is fatal to its loader for every kind but TEXT and OTHER.
+    `canonical` is false for a readable number in another spelling: Kafka counts `5.log` as a
+    segment and then opens `00000000000000000005.log`.
+    """
+
+    kind: FileKind
+    state: FileState
+    offset: int | None
+    canonical: bool
+
+
+class DirectoryKind(enum.Enum):
+    """What became of a partition directory; the value is its suffix."""
+
+    LIVE = ""
+    DELETED = "-delete"
+    FUTURE = "-future"
+    STRAY = "-stray"
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryName:
+    """A parsed partition directory name; `unique_id` is the part between dot and suffix."""
+
+    topic_partition: TopicPartition
+    kind: DirectoryKind
+    unique_id: str | None
+
+
+def file_name(offset: int, kind: FileKind, state: FileState = FileState.LIVE) -> str:
+    """The canonical name, such as `00000000000000000042.log`. Raises ValueError below 0."""
+    if not 0 <= offset < 1 << 63:
+        raise ValueError(f"offset {offset} is outside 0 .. 2^63 - 1")
+    return f"{offset:020d}{kind.value}{state.value}"
+
+
+def log_name(base_offset: int) -> str:
+    return file_name(base_offset, FileKind.LOG)
+
+
+def index_name(base_offset: int) -> str:
+    return file_name(base_offset, FileKind.INDEX)
+
+
+def time_index_name(base_offset: int) -> str:
+    return file_name(base_offset, FileKind.TIME_INDEX)
+
+
+def txn_index_name(base_offset: int) -> str:
+    return file_name(base_offset, FileKind.TXN_INDEX)
+
+
+def snapshot_name(offset: int) -> str:
+    return file_name(offset, FileKind.SNAPSHOT)
+
+
+def checkpoint_name(offset: int, epoch: int) -> str:
+    """A Raft snapshot of `__cluster_metadata-0`."""
+    return f"{offset:020d}-{epoch:010d}{FileKind.CHECKPOINT.value}"
+
+
+def offset_from_file_name(name: str) -> int:
+    """The number before the first dot (Kafka: offsetFromFileName); ValueError without one."""
+    number, dot, _ = name.partition(".")
+    if not dot:
+        raise ValueError(f"{name!r} has no dot behind an offset")
+    return parse_int64(number)
+
+
+_STATES = (FileState.CLEANED, FileState.SWAP, FileState.DELETED, FileState.TMP, FileState.PART)
+_KINDS = (FileKind.LOG, FileKind.TIME_INDEX, FileKind.TXN_INDEX, FileKind.INDEX,
+          FileKind.SNAPSHOT, FileKind.CHECKPOINT)
+
+
+def parse_file_name(name: str) -> FileName:
+    """What Kafka takes a file of a partition directory for, by its name alone."""
+    state, stem = FileState.LIVE, name
+    for candidate in _STATES:
+        if name.endswith(candidate.value):
+            state, stem = candidate, name[:-len(candidate.value)]
+            break
+    if stem in _TEXT_FILES:
+        return FileName(FileKind.TEXT, state, None, state in (FileState.LIVE, FileState.TMP))
+    kind = next((kind for kind in _KINDS if stem.endswith(kind.value)), FileKind.OTHER)
+    if kind is FileKind.OTHER and state not in (FileState.CLEANED, FileState.SWAP,
+                                                FileState.DELETED):
+        return FileName(kind, FileState.LIVE, None, False)
+    number = stem.partition(".")[0]
+    if kind is FileKind.CHECKPOINT:
+        number = number.partition("-")[0]
+    try:
+        offset: int | None = parse_int64(number)
+    except ValueError:
+        offset = None
+    canonical = (offset is not None and offset >= 0 and kind is not FileKind.OTHER
+                 and stem.startswith(f"{offset:020d}")
+                 and (kind is FileKind.CHECKPOINT or stem == file_name(offset, kind)))
+    return FileName(kind, state, offset, canonical)
+
+
+# Java's \S knows the ASCII blanks only, as Python's does with re.ASCII.
+_DIRECTORY_PATTERNS = {
+    kind: re.compile(rf"(\S+)-(\S+)\.(\S+){kind.value}", re.ASCII)
+    for kind in (DirectoryKind.DELETED, DirectoryKind.FUTURE, DirectoryKind.STRAY)}
+
+
+def _not_a_partition(path: str, name: str) -> InvalidTopicPartitionError:
+    return InvalidTopicPartitionError(
+        f"Found directory {os.path.realpath(path)}, '{name}' is not in the form of "
+        "topic-partition or topic-partition.uniqueId-delete (if marked for deletion).\n"
+        "Kafka's log directories (and children) should only contain Kafka topic data.")
+
+
+def parse_directory_name(path: str | os.PathLike[str]) -> DirectoryName:
+    """The partition that a directory belongs to, by the last part of `path`.
+
+    Raises InvalidTopicPartitionError with Kafka's text. Kafka's loader refuses to start on such a
+    directory (`remote-log-index-cache` alone is passed over before this is asked).
+    """
+    path = os.fspath(path)
+    name = os.path.basename(path.rstrip("/")) if path != "/" else ""
+    if "-" not in name:
+        raise _not_a_partition(path, name)
+    kind = next((kind for kind in _DIRECTORY_PATTERNS if name.endswith(kind.value)),
+                DirectoryKind.LIVE)
+    stem, unique_id = name, None
+    if kind is not DirectoryKind.LIVE:
+        if not _DIRECTORY_PATTERNS[kind].fullmatch(name):
+            raise _not_a_partition(path, name)
+        stem, _, rest = name.rpartition(".")
+        unique_id = rest[:-len(kind.value)]
+    topic, _, partition = stem.rpartition("-")
+    if not topic or not partition:
+        raise _not_a_partition(path, name)
+    try:
+        return DirectoryName(TopicPartition(topic, parse_int32(partition)), kind, unique_id)
+    except ValueError:
+        raise _not_a_partition(path, name) from None
+
+
+def _capped(topic_partition: TopicPartition, unique_id: str, kind: DirectoryKind) -> str:
+    tail = f"-{topic_partition.partition}.{unique_id}{kind.value}"
+    return topic_partition.topic[:_DIR_NAME_LENGTH_MAX - len(tail)] + tail
+
+
+def delete_dir_name(topic_partition: TopicPartition, unique_id: str) -> str:
+    """The name a directory gets when it is deleted; the topic is cut so that 255 suffice."""
+    return _capped(topic_partition, unique_id, DirectoryKind.DELETED)
+
+
+def stray_dir_name(topic_partition: TopicPartition, unique_id: str) -> str:
+    """The name of a directory that no broker's metadata claims; cut as for deletion."""
+    return _capped(topic_partition, unique_id, DirectoryKind.STRAY)
+
+
+def future_dir_name(topic_partition: TopicPartition, unique_id: str) -> str:
+    """The name of the copy that a move between data directories builds; Kafka does not cut it."""
+    return f"{topic_partition}.{unique_id}{DirectoryKind.FUTURE.value}"
