@@ -22,6 +22,8 @@ from setuptools.command.build_ext import build_ext
 STEMS = [
     "crc32c",
     "file",
+    "index",
+    "scan",
     "status",
 ]
 C_SOURCES = [
@@ -29,6 +31,10 @@ C_SOURCES = [
     "crc32c_portable",
     "crc32c_x86",
     "file",
+    "index",
+    "index_file",
+    "scan",
+    "scan_check",
     "status",
 ]
 

@@ -111,3 +111,113 @@ cdef extern from "seglog/file.h" nogil:
     slg_status slg_map(int fd, size_t size, slg_advice advice, const uint8_t **data,
                        slg_error *error) noexcept
     void slg_unmap(const uint8_t *data, size_t size) noexcept
+
+
+cdef extern from "seglog/index.h" nogil:
+    enum:
+        SLG_TXN_ENTRY_SIZE
+        SLG_INDEX_COPY_MAX
+
+    ctypedef enum slg_index_kind:
+        SLG_INDEX_KIND_OFFSET
+        SLG_INDEX_KIND_TIME
+        SLG_INDEX_KIND_TXN
+
+    ctypedef struct slg_index_entry:
+        int64_t key
+        int64_t value
+
+    ctypedef struct slg_index_file:
+        const uint8_t *data
+        size_t entries
+        size_t size
+        int64_t file_size
+        int fd
+
+    slg_index_entry slg_index_entry_at(slg_index_kind kind, const uint8_t *data, size_t n,
+                                       int64_t base_offset) noexcept
+    int64_t slg_index_lookup(slg_index_kind kind, const uint8_t *data, size_t entries,
+                             int64_t base_offset, int64_t target) noexcept
+    int64_t slg_index_upper_bound(const uint8_t *data, size_t entries, int64_t position) noexcept
+    slg_status slg_index_file_open(slg_index_file *file, slg_index_kind kind, const char *path,
+                                   slg_error *error) noexcept
+    bint slg_index_file_shrank(const slg_index_file *file) noexcept
+    void slg_index_file_close(slg_index_file *file) noexcept
+
+
+cdef extern from "seglog/scan.h" nogil:
+    ctypedef enum slg_file_class:
+        SLG_FILE_LOG
+        SLG_FILE_INDEX
+        SLG_FILE_TIME_INDEX
+        SLG_FILE_TXN_INDEX
+        SLG_FILE_SNAPSHOT
+        SLG_FILE_DELETED
+        SLG_FILE_CLEANED
+        SLG_FILE_SWAP
+        SLG_FILE_LEADER_EPOCHS
+        SLG_FILE_PARTITION_METADATA
+        SLG_FILE_RAFT_CHECKPOINT
+        SLG_FILE_QUORUM_STATE
+        SLG_FILE_TEXT_TEMPORARY
+        SLG_FILE_OTHER_NUMBER
+        SLG_FILE_NOT_A_NUMBER
+        SLG_FILE_FOREIGN
+        SLG_FILE_DIRECTORY
+        SLG_FILE_LINK
+        SLG_FILE_SPECIAL
+
+    enum:
+        SLG_HAS_LOG
+        SLG_HAS_INDEX
+        SLG_HAS_TIME_INDEX
+        SLG_HAS_TXN_INDEX
+        SLG_HAS_SNAPSHOT
+        SLG_PROBLEMS_PER_SEGMENT
+
+    ctypedef enum slg_check_level:
+        SLG_CHECK_KAFKA
+        SLG_CHECK_FULL
+
+    ctypedef struct slg_numbered:
+        int64_t number
+        uint32_t has
+        uint32_t unused
+
+    ctypedef struct slg_listing:
+        slg_numbered *numbered
+        size_t numbered_count
+        size_t numbered_capacity
+        char *names
+        size_t names_size
+        size_t names_capacity
+        uint8_t *classes
+        size_t other_count
+        size_t other_capacity
+
+    ctypedef struct slg_segment_columns:
+        int64_t *log_size
+        int64_t *index_size
+        int64_t *time_index_size
+        int64_t *txn_index_size
+        int64_t *mtime_ms
+        int32_t *status
+
+    ctypedef struct slg_problem:
+        int64_t row
+        int64_t position
+        int64_t expected
+        int64_t found
+        int32_t status
+        int32_t sys_errno
+        int32_t file
+        int32_t unused
+
+    slg_file_class slg_classify_name(const char *name, int64_t *number) noexcept
+    slg_status slg_list_partition(const char *path, slg_listing *listing,
+                                  slg_error *error) noexcept
+    void slg_listing_free(slg_listing *listing) noexcept
+    slg_status slg_check_segments(const char *path, const int64_t *numbers, const uint8_t *has,
+                                  size_t count, int64_t end_offset, slg_check_level level,
+                                  const slg_segment_columns *out, slg_problem *problems,
+                                  size_t *problem_count, slg_error *error) noexcept

@@ -1,0 +1,304 @@
+#include "seglog/index.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "seglog/wire.h"
+
+/* What Java's long addition gives, on any input. */
+static inline int64_t add_wrapping(int64_t base, int32_t relative) {
+    return (int64_t)((uint64_t)base + (uint64_t)(int64_t)relative);
+}
+
+size_t slg_index_entry_size(slg_index_kind kind) {
+    switch (kind) {
+    case SLG_INDEX_KIND_OFFSET:
+        return SLG_OFFSET_ENTRY_SIZE;
+    case SLG_INDEX_KIND_TIME:
+        return SLG_TIME_ENTRY_SIZE;
+    case SLG_INDEX_KIND_TXN:
+        break;
+    }
+    return SLG_TXN_ENTRY_SIZE;
+}
+
+static bool is_zero(const uint8_t *data, size_t size) {
+    /* Equal to itself shifted by one byte, beginning with zero: memcmp does the work. */
+    return size == 0 || (data[0] == 0 && memcmp(data, data + 1, size - 1) == 0);
+}
+
+slg_index_entry slg_index_entry_at(slg_index_kind kind, const uint8_t *data, size_t n,
+                                   int64_t base_offset) {
+    slg_index_entry entry;
+    assert(kind == SLG_INDEX_KIND_OFFSET || kind == SLG_INDEX_KIND_TIME);
+    if (kind == SLG_INDEX_KIND_OFFSET) {
+        const uint8_t *p = data + n * SLG_OFFSET_ENTRY_SIZE;
+        entry.key = add_wrapping(base_offset, slg_load_i32(p + SLG_OFFSET_ENTRY_OFFSET_AT));
+        entry.value = slg_load_i32(p + SLG_OFFSET_ENTRY_POSITION_AT);
+    } else {
+        const uint8_t *p = data + n * SLG_TIME_ENTRY_SIZE;
+        entry.key = slg_load_i64(p + SLG_TIME_ENTRY_TIMESTAMP_AT);
+        entry.value = add_wrapping(base_offset, slg_load_i32(p + SLG_TIME_ENTRY_OFFSET_AT));
+    }
+    return entry;
+}
+
+slg_aborted_txn slg_aborted_txn_at(const uint8_t *data, size_t n) {
+    const uint8_t *p = data + n * SLG_TXN_ENTRY_SIZE;
+    const slg_aborted_txn txn = {
+        .producer_id = slg_load_i64(p + SLG_TXN_ENTRY_PRODUCER_ID_AT),
+        .first_offset = slg_load_i64(p + SLG_TXN_ENTRY_FIRST_OFFSET_AT),
+        .last_offset = slg_load_i64(p + SLG_TXN_ENTRY_LAST_OFFSET_AT),
+        .last_stable_offset = slg_load_i64(p + SLG_TXN_ENTRY_LAST_STABLE_OFFSET_AT),
+        .version = slg_load_i16(p + SLG_TXN_ENTRY_VERSION_AT),
+    };
+    return txn;
+}
+
+/* ---- searches ------------------------------------------------------------------------------- */
+
+/* The column that a search orders by: keys, or the positions of an offset index. */
+typedef struct column {
+    const uint8_t *data;
+    int64_t base_offset;
+    size_t width;
+    enum { RELATIVE_OFFSET, TIMESTAMP, POSITION } what;
+} column;
+
+static inline int64_t column_at(const column *c, size_t n) {
+    const uint8_t *p = c->data + n * c->width;
+    switch (c->what) {
+    case RELATIVE_OFFSET:
+        return add_wrapping(c->base_offset, slg_load_i32(p + SLG_OFFSET_ENTRY_OFFSET_AT));
+    case TIMESTAMP:
+        return slg_load_i64(p + SLG_TIME_ENTRY_TIMESTAMP_AT);
+    case POSITION:
+        break;
+    }
+    return slg_load_i32(p + SLG_OFFSET_ENTRY_POSITION_AT);
+}
+
+/* Slots of the largest value <= target and of the smallest >= it; -1 where there is none. */
+typedef struct slots {
+    int64_t lower;
+    int64_t upper;
+} slots;
+
+/*
+ * Kafka searches the last 8 KiB first, because consumers and followers read near the end: those
+ * pages are in memory, those of a plain bisection over the whole file may not be. The order of the
+ * probes is Kafka's, so that also a damaged index gives the slot that Kafka's search would give.
+ */
+static slots search(const column *c, size_t entries, int64_t target) {
+    const int64_t count = (int64_t)entries;
+    const int64_t warm = (int64_t)(SLG_WARM_BYTES / c->width);
+    const int64_t first_hot = count - 1 - warm > 0 ? count - 1 - warm : 0;
+    int64_t lo = 0;
+    int64_t hi = first_hot;
+    if (count == 0) {
+        return (slots){-1, -1};
+    }
+    if (column_at(c, (size_t)first_hot) < target) {
+        lo = first_hot;
+        hi = count - 1;
+    } else if (column_at(c, 0) > target) {
+        return (slots){-1, 0};
+    }
+    while (lo < hi) {
+        const int64_t mid = lo + (hi - lo + 1) / 2;
+        const int64_t value = column_at(c, (size_t)mid);
+        if (value == target) {
+            return (slots){mid, mid};
+        }
+        if (value > target) {
+            hi = mid - 1;
+        } else {
+            lo = mid;
+        }
+    }
+    /* Kafka does not look at the last slot for equality: `lower` is the same, `upper` is not. */
+    return (slots){lo, lo == count - 1 ? -1 : lo + 1};
+}
+
+int64_t slg_index_lookup(slg_index_kind kind, const uint8_t *data, size_t entries,
+                         int64_t base_offset, int64_t target) {
+    const column c = {
+        .data = data,
+        .base_offset = base_offset,
+        .width = slg_index_entry_size(kind),
+        .what = kind == SLG_INDEX_KIND_OFFSET ? RELATIVE_OFFSET : TIMESTAMP,
+    };
+    assert(kind == SLG_INDEX_KIND_OFFSET || kind == SLG_INDEX_KIND_TIME);
+    return search(&c, entries, target).lower;
+}
+
+int64_t slg_index_upper_bound(const uint8_t *data, size_t entries, int64_t position) {
+    const column c = {
+        .data = data,
+        .base_offset = 0,
+        .width = SLG_OFFSET_ENTRY_SIZE,
+        .what = POSITION,
+    };
+    return search(&c, entries, position).upper;
+}
+
+/* ---- checks --------------------------------------------------------------------------------- */
+
+void slg_index_check_begin(slg_index_check *check, slg_index_kind kind, int64_t base_offset,
+                           int64_t end_offset, int64_t log_size) {
+    *check = (slg_index_check){
+        .kind = kind,
+        .base_offset = base_offset,
+        .end_offset = end_offset,
+        .log_size = log_size,
+        .last_key = -1,
+        .last_value = -1,
+        .zeros_from = -1,
+    };
+}
+
+static bool in_segment(const slg_index_check *check, int64_t offset) {
+    return offset >= check->base_offset && offset < check->end_offset;
+}
+
+static slg_status check_offset_entry(slg_index_check *check, const uint8_t *p, slg_error *error) {
+    const slg_index_entry e = slg_index_entry_at(SLG_INDEX_KIND_OFFSET, p, 0, check->base_offset);
+    const int64_t at = check->position;
+    if (check->used > 0 && e.key <= check->last_key) {
+        return slg_fail(error, SLG_INDEX_OFFSET_ORDER, at, check->last_key, e.key);
+    }
+    if (!in_segment(check, e.key)) {
+        return slg_fail(error, SLG_INDEX_OFFSET_RANGE, at, check->base_offset, e.key);
+    }
+    if (e.value < 0 || e.value >= check->log_size) {
+        return slg_fail(error, SLG_INDEX_POSITION_RANGE, at + SLG_OFFSET_ENTRY_POSITION_AT,
+                        check->log_size, e.value);
+    }
+    if (check->used > 0 && e.value <= check->last_value) {
+        return slg_fail(error, SLG_INDEX_POSITION_ORDER, at + SLG_OFFSET_ENTRY_POSITION_AT,
+                        check->last_value, e.value);
+    }
+    check->last_key = e.key;
+    check->last_value = e.value;
+    return SLG_OK;
+}
+
+static slg_status check_time_entry(slg_index_check *check, const uint8_t *p, slg_error *error) {
+    const slg_index_entry e = slg_index_entry_at(SLG_INDEX_KIND_TIME, p, 0, check->base_offset);
+    const int64_t at = check->position;
+    /* last_key begins at -1, the timestamp of an empty index: a negative one is never written. */
+    if (e.key <= check->last_key) {
+        return slg_fail(error, SLG_INDEX_TIME_ORDER, at, check->last_key, e.key);
+    }
+    if (!in_segment(check, e.value)) {
+        return slg_fail(error, SLG_INDEX_OFFSET_RANGE, at + SLG_TIME_ENTRY_OFFSET_AT,
+                        check->base_offset, e.value);
+    }
+    if (check->used > 0 && e.value < check->last_value) {
+        return slg_fail(error, SLG_INDEX_OFFSET_ORDER, at + SLG_TIME_ENTRY_OFFSET_AT,
+                        check->last_value, e.value);
+    }
+    check->last_key = e.key;
+    check->last_value = e.value;
+    return SLG_OK;
+}
+
+static slg_status check_txn_entry(slg_index_check *check, const uint8_t *p, slg_error *error) {
+    const slg_aborted_txn txn = slg_aborted_txn_at(p, 0);
+    const int64_t at = check->position;
+    /* Kafka looks at the first byte alone, as a signed number, and refuses what is above 0. */
+    const int64_t version = check->strict ? txn.version : (int8_t)p[SLG_TXN_ENTRY_VERSION_AT];
+    if (version > 0 || (check->strict && version != 0)) {
+        return slg_fail(error, SLG_TXN_VERSION, at, 0, version);
+    }
+    if (txn.last_offset < check->base_offset) {
+        return slg_fail(error, SLG_TXN_OFFSET, at + SLG_TXN_ENTRY_LAST_OFFSET_AT,
+                        check->base_offset, txn.last_offset);
+    }
+    if (check->strict && check->used > 0 && txn.last_offset <= check->last_value) {
+        return slg_fail(error, SLG_TXN_OFFSET, at + SLG_TXN_ENTRY_LAST_OFFSET_AT,
+                        check->last_value + 1, txn.last_offset);
+    }
+    check->last_value = txn.last_offset;
+    return SLG_OK;
+}
+
+/* Entries of zeros are set aside: at the end they are padding, before an entry they are checked. */
+static bool may_be_padding(const slg_index_check *check, const uint8_t *p, size_t width) {
+    return check->kind != SLG_INDEX_KIND_TXN && is_zero(p, width);
+}
+
+static slg_status check_entry(slg_index_check *check, const uint8_t *p, slg_error *error) {
+    switch (check->kind) {
+    case SLG_INDEX_KIND_OFFSET:
+        return check_offset_entry(check, p, error);
+    case SLG_INDEX_KIND_TIME:
+        return check_time_entry(check, p, error);
+    case SLG_INDEX_KIND_TXN:
+        break;
+    }
+    return check_txn_entry(check, p, error);
+}
+
+slg_status slg_index_check_feed(slg_index_check *check, const uint8_t *data, size_t size,
+                                slg_error *error) {
+    static const uint8_t zeros[SLG_TXN_ENTRY_SIZE] = {0};
+    const size_t width = slg_index_entry_size(check->kind);
+    assert(size % width == 0);
+    for (size_t at = 0; at < size; at += width) {
+        slg_status status;
+        if (may_be_padding(check, data + at, width)) {
+            if (check->zeros_from < 0) {
+                check->zeros_from = check->position;
+            }
+            check->position += (int64_t)width;
+            continue;
+        }
+        if (check->zeros_from >= 0) {
+            /* Not padding after all. One zero entry may be sound, in front; two never are. */
+            const int64_t here = check->position;
+            while (check->zeros_from < here) {
+                check->position = check->zeros_from;
+                status = check_entry(check, zeros, error);
+                if (status != SLG_OK) {
+                    return status;
+                }
+                check->used++;
+                check->zeros_from += (int64_t)width;
+            }
+            check->position = here;
+            check->zeros_from = -1;
+        }
+        status = check_entry(check, data + at, error);
+        if (status != SLG_OK) {
+            return status;
+        }
+        check->used++;
+        check->position += (int64_t)width;
+    }
+    return SLG_OK;
+}
+
+slg_status slg_index_check_finish(const slg_index_check *check, int64_t file_size,
+                                  slg_error *error) {
+    const int64_t width = (int64_t)slg_index_entry_size(check->kind);
+    if (check->kind == SLG_INDEX_KIND_TXN) {
+        if (check->strict && file_size % width != 0) {
+            return slg_fail(error, SLG_TXN_SIZE, file_size - file_size % width, width, file_size);
+        }
+        return SLG_OK;
+    }
+    if (file_size % width != 0) {
+        return slg_fail(error, SLG_INDEX_SIZE, file_size - file_size % width, width, file_size);
+    }
+    if (check->zeros_from < 0) {
+        return SLG_OK;
+    }
+    if (check->used > 0) {
+        return slg_fail(error, SLG_INDEX_PADDED, check->zeros_from, check->zeros_from, file_size);
+    }
+    if (check->kind == SLG_INDEX_KIND_TIME && file_size == width) {
+        return SLG_OK; /* timestamp 0 at the base offset */
+    }
+    return slg_fail(error, SLG_INDEX_UNWRITTEN, 0, 0, file_size);
+}

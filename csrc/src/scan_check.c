@@ -1,0 +1,246 @@
+#define _GNU_SOURCE /* O_NOFOLLOW, O_DIRECTORY, st_mtim under -std=c11 */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "seglog/index.h"
+#include "seglog/scan.h"
+
+#if defined(__APPLE__)
+#define MTIME(st) ((st).st_mtimespec)
+#else
+#define MTIME(st) ((st).st_mtim)
+#endif
+
+/* A whole number of entries of every kind (the least common multiple of 8, 12 and 34 is 408), and
+ * more than the indexes of most segments: one read each. */
+enum { BUFFER_SIZE = 408 * 160 };
+
+static const char *const SUFFIXES[] = {".log", ".index", ".timeindex", ".txnindex"};
+enum { NAME_DIGITS = 20, NAME_SIZE = NAME_DIGITS + sizeof ".timeindex" };
+
+static void make_name(char name[NAME_SIZE], int64_t number, slg_file_class file) {
+    uint64_t rest = (uint64_t)number;
+    for (int at = NAME_DIGITS - 1; at >= 0; at--) {
+        name[at] = (char)('0' + rest % 10);
+        rest /= 10;
+    }
+    memcpy(name + NAME_DIGITS, SUFFIXES[file], strlen(SUFFIXES[file]) + 1);
+}
+
+/* One segment under check. */
+typedef struct segment {
+    int dir;
+    int64_t number;
+    int64_t end_offset;
+    int64_t log_size;
+    slg_check_level level;
+    uint8_t *buffer;
+} segment;
+
+/* ENOENT is a file that vanished; ELOOP a link, which O_NOFOLLOW refuses; ENXIO a socket. */
+static slg_status fail_open(slg_error *error) {
+    switch (errno) {
+    case ENOENT:
+        return slg_fail(error, SLG_FILE_MISSING, 0, 0, 0);
+    case ELOOP:
+    case ENXIO:
+        return slg_fail(error, SLG_FILE_KIND, 0, S_IFREG, errno == ELOOP ? S_IFLNK : S_IFSOCK);
+    default:
+        return slg_fail_errno(error, SLG_IO, 0, errno);
+    }
+}
+
+static slg_status stat_log(const segment *s, int64_t *size, int64_t *mtime_ms, slg_error *error) {
+    char name[NAME_SIZE];
+    struct stat st;
+    make_name(name, s->number, SLG_FILE_LOG);
+    if (fstatat(s->dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+        return fail_open(error);
+    }
+    if (!S_ISREG(st.st_mode)) {
+        return slg_fail(error, SLG_FILE_KIND, 0, S_IFREG, (int64_t)(st.st_mode & S_IFMT));
+    }
+    *size = (int64_t)st.st_size;
+    *mtime_ms = (int64_t)MTIME(st).tv_sec * 1000 + (int64_t)MTIME(st).tv_nsec / 1000000;
+    if (st.st_size > INT32_MAX) {
+        return slg_fail(error, SLG_FILE_TOO_LARGE, 0, INT32_MAX, (int64_t)st.st_size);
+    }
+    return SLG_OK;
+}
+
+/* Reads up to `size` bytes; fewer only at the end of the file. -1: errno. */
+static ssize_t read_at(int fd, uint8_t *into, size_t size, int64_t position) {
+    size_t done = 0;
+    while (done < size) {
+        const ssize_t n = pread(fd, into + done, size - done, (off_t)(position + (int64_t)done));
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            return -1;
+        }
+        if (n == 0) {
+            break;
+        }
+        done += (size_t)n;
+    }
+    return (ssize_t)done;
+}
+
+static slg_status check_entries(const segment *s, int fd, slg_index_check *check,
+                                int64_t file_size, slg_error *error) {
+    const int64_t width = (int64_t)slg_index_entry_size(check->kind);
+    const int64_t whole = file_size - file_size % width;
+    for (int64_t position = 0; position < whole;) {
+        const size_t room = BUFFER_SIZE - BUFFER_SIZE % (size_t)width;
+        const int64_t left = whole - position;
+        const size_t wanted = left < (int64_t)room ? (size_t)left : room;
+        const ssize_t got = read_at(fd, s->buffer, wanted, position);
+        slg_status status;
+        if (got < 0) {
+            return slg_fail_errno(error, SLG_IO, position, errno);
+        }
+        if ((size_t)got < wanted) {
+            return slg_fail(error, SLG_FILE_SHRANK, position, file_size, position + got);
+        }
+        status = slg_index_check_feed(check, s->buffer, wanted, error);
+        if (status != SLG_OK) {
+            return status;
+        }
+        position += (int64_t)wanted;
+    }
+    return slg_index_check_finish(check, file_size, error);
+}
+
+static slg_status check_index_once(const segment *s, slg_file_class file, int64_t *size,
+                                   slg_error *error) {
+    const slg_index_kind kind = file == SLG_FILE_INDEX        ? SLG_INDEX_KIND_OFFSET
+                                : file == SLG_FILE_TIME_INDEX ? SLG_INDEX_KIND_TIME
+                                                              : SLG_INDEX_KIND_TXN;
+    char name[NAME_SIZE];
+    struct stat st;
+    slg_index_check check;
+    slg_status status;
+    int fd;
+    make_name(name, s->number, file);
+    fd = openat(s->dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) {
+        return fail_open(error);
+    }
+    if (fstat(fd, &st) != 0) {
+        status = slg_fail_errno(error, SLG_IO, 0, errno);
+    } else if (!S_ISREG(st.st_mode)) {
+        status = slg_fail(error, SLG_FILE_KIND, 0, S_IFREG, (int64_t)(st.st_mode & S_IFMT));
+    } else {
+        *size = (int64_t)st.st_size;
+        slg_index_check_begin(&check, kind, s->number, s->end_offset, s->log_size);
+        check.strict = s->level == SLG_CHECK_FULL;
+        status = check_entries(s, fd, &check, (int64_t)st.st_size, error);
+    }
+    close(fd);
+    return status;
+}
+
+/*
+ * A running broker appends to the log, then to the mapped index, while this reads: an entry may be
+ * ahead of the log size that was seen, or half written. So what looks wrong is looked at again, with
+ * a fresh log size; a problem that stays is one.
+ */
+static slg_status check_index(segment *s, slg_file_class file, int64_t *size, slg_error *error) {
+    slg_status status = check_index_once(s, file, size, error);
+    int64_t mtime_ms;
+    slg_error ignored;
+    if (status == SLG_OK || status == SLG_FILE_MISSING || status == SLG_FILE_KIND) {
+        return status;
+    }
+    if (stat_log(s, &s->log_size, &mtime_ms, &ignored) != SLG_OK) {
+        return status;
+    }
+    return check_index_once(s, file, size, error);
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+typedef struct table {
+    const slg_segment_columns *out;
+    slg_problem *problems;
+    size_t problem_count;
+} table;
+
+static void add_problem(table *t, size_t row, slg_file_class file, const slg_error *error) {
+    t->problems[t->problem_count++] = (slg_problem){
+        .row = (int64_t)row,
+        .position = error->position,
+        .expected = error->expected,
+        .found = error->found,
+        .status = (int32_t)error->status,
+        .sys_errno = error->sys_errno,
+        .file = (int32_t)file,
+    };
+    if (t->out->status[row] == SLG_OK) {
+        t->out->status[row] = (int32_t)error->status;
+    }
+}
+
+static void check_segment(table *t, segment *s, size_t row, uint8_t has) {
+    const slg_segment_columns *out = t->out;
+    slg_error error = {.status = SLG_OK};
+    out->status[row] = SLG_OK;
+    out->log_size[row] = out->index_size[row] = out->time_index_size[row] = -1;
+    out->txn_index_size[row] = out->mtime_ms[row] = -1;
+    if (stat_log(s, &out->log_size[row], &out->mtime_ms[row], &error) != SLG_OK) {
+        add_problem(t, row, SLG_FILE_LOG, &error);
+        if (error.status != SLG_FILE_TOO_LARGE) {
+            return;
+        }
+    }
+    s->log_size = out->log_size[row];
+    if ((has & SLG_HAS_INDEX) == 0) {
+        (void)slg_fail(&error, SLG_FILE_MISSING, 0, 0, 0);
+        add_problem(t, row, SLG_FILE_INDEX, &error);
+    } else if (s->level == SLG_CHECK_FULL &&
+               check_index(s, SLG_FILE_INDEX, &out->index_size[row], &error) != SLG_OK) {
+        add_problem(t, row, SLG_FILE_INDEX, &error);
+    }
+    if ((has & SLG_HAS_TIME_INDEX) != 0 && s->level == SLG_CHECK_FULL &&
+        check_index(s, SLG_FILE_TIME_INDEX, &out->time_index_size[row], &error) != SLG_OK) {
+        add_problem(t, row, SLG_FILE_TIME_INDEX, &error);
+    }
+    if ((has & SLG_HAS_TXN_INDEX) != 0 &&
+        check_index(s, SLG_FILE_TXN_INDEX, &out->txn_index_size[row], &error) != SLG_OK) {
+        add_problem(t, row, SLG_FILE_TXN_INDEX, &error);
+    }
+}
+
+slg_status slg_check_segments(const char *path, const int64_t *numbers, const uint8_t *has,
+                              size_t count, int64_t end_offset, slg_check_level level,
+                              const slg_segment_columns *out, slg_problem *problems,
+                              size_t *problem_count, slg_error *error) {
+    table t = {.out = out, .problems = problems, .problem_count = 0};
+    segment s = {.level = level};
+    *problem_count = 0;
+    s.dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (s.dir < 0) {
+        return slg_fail_errno(error, SLG_IO, 0, errno);
+    }
+    s.buffer = malloc(BUFFER_SIZE);
+    if (s.buffer == NULL) {
+        close(s.dir);
+        return slg_fail(error, SLG_NO_MEMORY, 0, 0, 0);
+    }
+    for (size_t row = 0; row < count; row++) {
+        s.number = numbers[row];
+        s.end_offset = row + 1 < count ? numbers[row + 1] : end_offset;
+        check_segment(&t, &s, row, has[row]);
+    }
+    free(s.buffer);
+    close(s.dir);
+    *problem_count = t.problem_count;
+    return SLG_OK;
+}

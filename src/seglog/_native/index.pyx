@@ -1,0 +1,216 @@
+"""Offset, time and transaction index files: lookups as Kafka does them, entries as arrays."""
+
+import os
+
+import numpy as np
+
+cimport cython
+
+from seglog._native.capi cimport *
+from seglog._native.status cimport check
+
+OFFSET_ENTRY_DTYPE = np.dtype([("offset", np.int64), ("position", np.int32)])
+TIME_ENTRY_DTYPE = np.dtype([("timestamp", np.int64), ("offset", np.int64)])
+ABORTED_TXN_DTYPE = np.dtype([
+    ("producer_id", np.int64), ("first_offset", np.int64), ("last_offset", np.int64),
+    ("last_stable_offset", np.int64), ("version", np.int16),
+])
+COPY_MAX = SLG_INDEX_COPY_MAX
+
+_STORED_OFFSET = np.dtype([("offset", ">i4"), ("position", ">i4")])
+_STORED_TIME = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
+_STORED_TXN = np.dtype([
+    ("version", ">i2"), ("producer_id", ">i8"), ("first_offset", ">i8"), ("last_offset", ">i8"),
+    ("last_stable_offset", ">i8"),
+])
+
+
+cdef class _IndexBytes:
+    """Owns an opened index file. Whoever searches holds a reference, so close() cannot pull the
+    map away from under a search in another thread."""
+
+    cdef slg_index_file file
+
+    def __cinit__(self):
+        self.file.data = NULL
+        self.file.fd = -1
+
+    def __dealloc__(self):
+        slg_index_file_close(&self.file)
+
+    @staticmethod
+    cdef _IndexBytes open(object path, slg_index_kind kind):
+        cdef _IndexBytes opened = _IndexBytes()
+        cdef bytes raw = os.fsencode(path)
+        cdef const char *c_path = raw
+        cdef slg_error error
+        cdef slg_status status
+        with nogil:
+            status = slg_index_file_open(&opened.file, kind, c_path, &error)
+        check(status, &error, path)
+        return opened
+
+    cdef bytes copy(self):
+        if self.file.size == 0:
+            return b""
+        return (<const char *>self.file.data)[:self.file.size]
+
+
+cdef class _IndexView:
+    """What offset and time index share. Nothing is opened before the first question."""
+
+    cdef readonly object path
+    cdef readonly int64_t base_offset
+    cdef slg_index_kind _kind
+    cdef _IndexBytes _bytes
+
+    def __init__(self, path, int64_t base_offset):
+        self.path = os.fspath(path)
+        self.base_offset = base_offset
+
+    cdef _IndexBytes _opened(self):
+        cdef _IndexBytes held
+        with cython.critical_section(self):
+            held = self._bytes
+            if held is None or slg_index_file_shrank(&held.file):
+                self._bytes = None
+                held = _IndexBytes.open(self.path, self._kind)
+                self._bytes = held
+        return held
+
+    def close(self):
+        """Lets go of the file. A later question opens it again."""
+        with cython.critical_section(self):
+            self._bytes = None
+
+    @property
+    def is_open(self):
+        """Whether memory or a map is held."""
+        return self._bytes is not None
+
+    @property
+    def is_mapped(self):
+        """Whether a map and a descriptor are held: large files only."""
+        cdef _IndexBytes held = self._bytes
+        return held is not None and held.file.fd >= 0
+
+    @property
+    def entries(self):
+        """Entries in use; 0 for a file that is empty or missing."""
+        return self._opened().file.entries
+
+    @property
+    def file_size(self):
+        """Bytes of the file when it was opened; None for a missing one."""
+        cdef int64_t size = self._opened().file.file_size
+        return None if size < 0 else size
+
+    def entry(self, Py_ssize_t n):
+        """Entry `n`, absolute; IndexError beyond the end, with Kafka's sentence."""
+        cdef _IndexBytes held = self._opened()
+        if n < 0 or <size_t>n >= held.file.entries:
+            raise IndexError(self._no_entry(n, held.file.entries))
+        return self._pair(slg_index_entry_at(self._kind, held.file.data, <size_t>n,
+                                             self.base_offset))
+
+    def lookup(self, int64_t target):
+        """The last entry whose key is <= `target`; where there is none, that of an empty index."""
+        cdef _IndexBytes held = self._opened()
+        cdef int64_t slot = slg_index_lookup(self._kind, held.file.data, held.file.entries,
+                                             self.base_offset, target)
+        if slot < 0:
+            return self._nothing()
+        return self._pair(slg_index_entry_at(self._kind, held.file.data, <size_t>slot,
+                                             self.base_offset))
+
+    @property
+    def last_entry(self):
+        """The last entry in use, or that of an empty index."""
+        cdef _IndexBytes held = self._opened()
+        if held.file.entries == 0:
+            return self._nothing()
+        return self._pair(slg_index_entry_at(self._kind, held.file.data, held.file.entries - 1,
+                                             self.base_offset))
+
+    cdef object _pair(self, slg_index_entry entry):
+        return (entry.key, entry.value)
+
+    cdef object _nothing(self):
+        return None
+
+    cdef object _no_entry(self, Py_ssize_t n, size_t entries):
+        return None
+
+
+cdef class OffsetIndexView(_IndexView):
+    """An offset index: (offset, position) pairs. An empty one answers (base offset, 0)."""
+
+    def __cinit__(self):
+        self._kind = SLG_INDEX_KIND_OFFSET
+
+    cdef object _nothing(self):
+        return (self.base_offset, 0)
+
+    cdef object _no_entry(self, Py_ssize_t n, size_t entries):
+        return (f"Attempt to fetch the {n}th entry from index {self.path}, "
+                f"which has size {entries}")
+
+    def upper_bound(self, int64_t position, int64_t size):
+        """The first entry at or behind `position` + `size`, as Kafka's fetchUpperBoundOffset
+        finds it, or None."""
+        cdef _IndexBytes held = self._opened()
+        cdef int64_t slot = slg_index_upper_bound(held.file.data, held.file.entries,
+                                                  position + size)
+        if slot < 0:
+            return None
+        return self._pair(slg_index_entry_at(self._kind, held.file.data, <size_t>slot,
+                                             self.base_offset))
+
+    def to_numpy(self):
+        """All entries, offsets absolute: OFFSET_ENTRY_DTYPE."""
+        stored = np.frombuffer(self._opened().copy(), _STORED_OFFSET)
+        entries = np.empty(len(stored), OFFSET_ENTRY_DTYPE)
+        entries["offset"] = stored["offset"].astype(np.int64) + self.base_offset
+        entries["position"] = stored["position"]
+        return entries
+
+
+cdef class TimeIndexView(_IndexView):
+    """A time index: (timestamp, offset) pairs. An empty one answers (-1, base offset)."""
+
+    def __cinit__(self):
+        self._kind = SLG_INDEX_KIND_TIME
+
+    cdef object _nothing(self):
+        return (-1, self.base_offset)
+
+    cdef object _no_entry(self, Py_ssize_t n, size_t entries):
+        return (f"Attempt to fetch the {n}th entry from time index {self.path} "
+                f"which has size {entries}")
+
+    def to_numpy(self):
+        """All entries, offsets absolute: TIME_ENTRY_DTYPE."""
+        stored = np.frombuffer(self._opened().copy(), _STORED_TIME)
+        entries = np.empty(len(stored), TIME_ENTRY_DTYPE)
+        entries["timestamp"] = stored["timestamp"]
+        entries["offset"] = stored["offset"].astype(np.int64) + self.base_offset
+        return entries
+
+
+def read_aborted(path):
+    """The whole entries of a transaction index (ABORTED_TXN_DTYPE); none for a missing file.
+
+    As Kafka's reader: a torn entry at the end is left out, and a version whose first byte is
+    above 0 raises CorruptIndexError (code txn_version).
+    """
+    cdef slg_error error
+    stored = np.frombuffer(_IndexBytes.open(path, SLG_INDEX_KIND_TXN).copy(), _STORED_TXN)
+    unknown = np.flatnonzero(stored["version"] >= 256)
+    if len(unknown):
+        version = int(stored["version"][unknown[0]]) >> 8
+        check(slg_fail(&error, SLG_TXN_VERSION, int(unknown[0]) * SLG_TXN_ENTRY_SIZE, 0, version),
+              &error, path)
+    aborted = np.empty(len(stored), ABORTED_TXN_DTYPE)
+    for name in ABORTED_TXN_DTYPE.names:
+        aborted[name] = stored[name]
+    return aborted
