@@ -1,0 +1,219 @@
+"""Searches in index files: Kafka's answers, by an oracle written from the reference."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import random
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seglog._native.index import COPY_MAX, OffsetIndexView, TimeIndexView, read_aborted
+from seglog.errors import CorruptDataError, CorruptIndexError, KafkaStorageError
+
+BASE = 1000
+
+
+def search(keys: list[int], width: int, target: int) -> tuple[int, int]:
+    """(lower, upper) slots: reference 4.5, word for word."""
+    count = len(keys)
+    if not count:
+        return -1, -1
+    hot = max(0, count - 1 - 8192 // width)
+    if keys[hot] < target:
+        lo, hi = hot, count - 1
+    elif keys[0] > target:
+        return -1, 0
+    else:
+        lo, hi = 0, hot
+    while lo < hi:
+        mid = (lo + hi + 1) // 2
+        if keys[mid] == target:
+            return mid, mid
+        lo, hi = (lo, mid - 1) if keys[mid] > target else (mid, hi)
+    return lo, -1 if lo == count - 1 else lo + 1
+
+
+def write_offsets(path: Path, entries: list[tuple[int, int]], padding: int = 0) -> Path:
+    path.write_bytes(b"".join(struct.pack(">ii", *e) for e in entries) + bytes(padding))
+    return path
+
+
+def write_times(path: Path, entries: list[tuple[int, int]], padding: int = 0) -> Path:
+    path.write_bytes(b"".join(struct.pack(">qi", *e) for e in entries) + bytes(padding))
+    return path
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 682, 683, 684, 1023, 1024, 1025, 1026, 5000, 20_000])
+def test_lookup_agrees_with_the_oracle_at_every_size(tmp_path: Path, count: int) -> None:
+    rng = random.Random(count)
+    offsets = sorted(rng.sample(range(1, count * 7), count))
+    positions = sorted(rng.sample(range(1, count * 50), count))
+    times = sorted(rng.sample(range(count * 9), count))
+    index = OffsetIndexView(
+        write_offsets(tmp_path / "i", list(zip(offsets, positions, strict=True))), BASE)
+    time_index = TimeIndexView(
+        write_times(tmp_path / "t", list(zip(times, offsets, strict=True))), BASE)
+    keys = [BASE + o for o in offsets]
+    probes = [*rng.choices(range(BASE, keys[-1] + 5), k=200), *keys[-3:], keys[0], keys[0] - 1]
+    for target in probes:
+        lower, _ = search(keys, 8, target)
+        assert index.lookup(target) == ((BASE, 0) if lower < 0 else (keys[lower], positions[lower]))
+    for target in [*rng.choices(range(times[-1] + 5), k=200), *times[-3:], times[0] - 1]:
+        lower, _ = search(times, 12, target)
+        assert time_index.lookup(target) == ((-1, BASE) if lower < 0 else (times[lower], keys[lower]))
+    for target in [*rng.choices(range(positions[-1] + 5), k=200), *positions[-3:], positions[0]]:
+        _, upper = search(positions, 8, target)
+        assert index.upper_bound(target - 1, 1) == (
+            None if upper < 0 else (keys[upper], positions[upper]))
+    assert index.entries == time_index.entries == count
+    assert index.is_mapped == (count * 8 > COPY_MAX)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=40),
+       st.integers(-(2**63), 2**63 - 1))
+def test_damaged_entries_give_the_slot_that_kafkas_search_gives(
+        tmp_path_factory: pytest.TempPathFactory, relative: list[int], target: int) -> None:
+    path = tmp_path_factory.mktemp("d") / "i"
+    write_offsets(path, [(o, n + 1) for n, o in enumerate(relative)])
+    keys = [BASE + o for o in relative]
+    lower, _ = search(keys, 8, target)
+    assert OffsetIndexView(path, BASE).lookup(target) == (
+        (BASE, 0) if lower < 0 else (keys[lower], lower + 1))
+
+
+@pytest.mark.parametrize("padding", [8 * 1, 8 * 511, 10_485_760 - 800])
+def test_zeros_of_an_index_never_trimmed_are_no_entries(tmp_path: Path, padding: int) -> None:
+    entries = [(n, n * 10) for n in range(1, 101)]
+    index = OffsetIndexView(write_offsets(tmp_path / "i", entries, padding), BASE)
+    assert index.entries == 100
+    assert index.last_entry == (BASE + 100, 1000)
+    assert index.lookup(2**62) == (BASE + 100, 1000)
+    assert index.file_size == 800 + padding
+    assert not index.is_mapped
+    times = TimeIndexView(
+        write_times(tmp_path / "t", entries, padding // 8 * 12), BASE)
+    assert times.entries == 100 and times.last_entry == (100, BASE + 1000)
+
+
+def test_one_time_entry_of_zeros_is_an_entry(tmp_path: Path) -> None:
+    assert TimeIndexView(write_times(tmp_path / "t", [(0, 0)]), BASE).last_entry == (0, BASE)
+    assert TimeIndexView(write_times(tmp_path / "u", [(0, 0)] * 2), BASE).entries == 0
+    assert OffsetIndexView(write_offsets(tmp_path / "i", [(0, 0)]), BASE).entries == 0
+
+
+def test_empty_missing_and_torn_files(tmp_path: Path) -> None:
+    for data in (None, b"", b"\1\2\3"):
+        path = tmp_path / "i"
+        path.unlink(missing_ok=True)
+        if data is not None:
+            path.write_bytes(data)
+        index, times = OffsetIndexView(path, BASE), TimeIndexView(path, BASE)
+        assert (index.entries, index.last_entry, index.lookup(5)) == (0, (BASE, 0), (BASE, 0))
+        assert (times.entries, times.last_entry, times.lookup(5)) == (0, (-1, BASE), (-1, BASE))
+        assert index.upper_bound(0, 1) is None
+        assert index.file_size == (None if data is None else len(data))
+        with pytest.raises(IndexError, match="Attempt to fetch the 0th entry from index"):
+            index.entry(0)
+    torn = write_offsets(tmp_path / "torn", [(1, 10), (2, 20)])
+    with torn.open("ab") as file:
+        file.write(b"\0\0\0")
+    assert OffsetIndexView(torn, BASE).to_numpy().tolist() == [(BASE + 1, 10), (BASE + 2, 20)]
+
+
+def test_entry_beyond_the_end(tmp_path: Path) -> None:
+    times = TimeIndexView(write_times(tmp_path / "t", [(5, 1)]), BASE)
+    assert times.entry(0) == (5, BASE + 1)
+    for n in (-1, 1, 2**62):
+        with pytest.raises(IndexError, match=f"the {n}th entry from time index .* which has size 1"):
+            times.entry(n)
+
+
+def test_nothing_is_opened_before_the_first_question(tmp_path: Path) -> None:
+    view = OffsetIndexView(tmp_path / "later", BASE)
+    assert not view.is_open
+    write_offsets(tmp_path / "later", [(7, 70)])
+    assert view.lookup(BASE + 9) == (BASE + 7, 70) and view.is_open
+    view.close()
+    assert not view.is_open
+    write_offsets(tmp_path / "later", [(7, 70), (8, 80)])
+    assert view.lookup(BASE + 9) == (BASE + 8, 80)
+
+
+def test_a_mapped_index_that_shrinks_is_opened_again(tmp_path: Path) -> None:
+    entries = [(n, n) for n in range(1, 40_000)]
+    path = write_offsets(tmp_path / "i", entries, padding=mmap.PAGESIZE * 40)
+    view = OffsetIndexView(path, BASE)
+    assert view.lookup(2**60) == (BASE + 39_999, 39_999) and view.is_mapped
+    os.truncate(path, 39_999 * 8)  # what a running broker does: it trims the zeros
+    assert view.lookup(2**60) == (BASE + 39_999, 39_999)
+    os.truncate(path, 20_000 * 8)  # what a reset does: a touch of the old map would be SIGBUS
+    assert view.lookup(2**60) == (BASE + 20_000, 20_000)
+    os.truncate(path, 0)
+    assert view.entries == 0
+
+
+@pytest.mark.parametrize("kind", ["directory", "link", "fifo"])
+def test_what_is_no_file_is_a_typed_error(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "i"
+    match kind:
+        case "directory":
+            path.mkdir()
+        case "link":
+            path.symlink_to(write_offsets(tmp_path / "real", [(1, 1)]))
+        case "fifo":
+            os.mkfifo(path)
+    for question in (OffsetIndexView(path, 0).lookup, TimeIndexView(path, 0).lookup):
+        with pytest.raises(KafkaStorageError, match="not a regular file"):
+            question(0)
+    with pytest.raises(KafkaStorageError):
+        read_aborted(path)
+
+
+def test_an_index_larger_than_any_offset_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "i"
+    path.touch()
+    os.truncate(path, 2**31)
+    with pytest.raises(CorruptDataError) as caught:
+        OffsetIndexView(path, 0).lookup(0)
+    assert (caught.value.code, caught.value.found) == ("limit", 2**31)
+
+
+def txn(producer: int, first: int, last: int, stable: int, version: int = 0) -> bytes:
+    return struct.pack(">hqqqq", version, producer, first, last, stable)
+
+
+def test_aborted_transactions(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    assert len(read_aborted(path)) == 0
+    path.write_bytes(txn(1, 2, 9, 10) + txn(2, 3, 12, 13) + b"torn")
+    assert read_aborted(path).tolist() == [(1, 2, 9, 10, 0), (2, 3, 12, 13, 0)]
+    path.write_bytes(txn(1, 2, 9, 10, version=255))  # Kafka looks at the first byte alone
+    assert read_aborted(path)["version"].tolist() == [255]
+    path.write_bytes(txn(1, 2, 9, 10) + txn(2, 3, 12, 13, version=256))
+    with pytest.raises(CorruptIndexError) as caught:
+        read_aborted(path)
+    assert (caught.value.code, caught.value.position, caught.value.found) == ("txn_version", 34, 1)
+
+
+def test_every_golden_index(golden: Path) -> None:
+    files = [*golden.glob("real/*/*/*.index"), *golden.glob("real/*/*/*.timeindex")]
+    assert len(files) > 100
+    for path in files:
+        base, data = int(path.name[:20]), path.read_bytes()
+        width, form = (8, ">ii") if path.suffix == ".index" else (12, ">qi")
+        raw = [struct.unpack_from(form, data, at)
+               for at in range(0, len(data) // width * width, width)]
+        while raw and raw[-1] == (0, 0):
+            raw.pop()
+        view = (OffsetIndexView if width == 8 else TimeIndexView)(path, base)
+        wanted = [(base + a, b) if width == 8 else (a, base + b) for a, b in raw]
+        assert view.to_numpy().tolist() == wanted
+        assert [view.lookup(key) for key, _ in wanted] == wanted
+        assert np.all(np.diff([key for key, _ in wanted]) > 0)

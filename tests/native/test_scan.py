@@ -1,0 +1,349 @@
+"""One pass over a partition directory: every kind of name, every kind of file, every check."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seglog._native.scan import (
+    HAS_INDEX,
+    HAS_LOG,
+    HAS_SNAPSHOT,
+    HAS_TIME_INDEX,
+    HAS_TXN_INDEX,
+    CheckLevel,
+    FileClass,
+    SegmentChecks,
+    check_segments,
+    classify_name,
+    list_partition,
+)
+from seglog._native.status import Status
+from seglog.errors import KafkaStorageError
+
+ALL = HAS_LOG | HAS_INDEX | HAS_TIME_INDEX
+
+
+def name(number: int, suffix: str) -> str:
+    return f"{number:020d}{suffix}"
+
+
+NAMES: dict[str, tuple[FileClass, int | None]] = {
+    name(0, ".log"): (FileClass.LOG, 0),
+    name(7, ".index"): (FileClass.INDEX, 7),
+    name(7, ".timeindex"): (FileClass.TIME_INDEX, 7),
+    name(7, ".txnindex"): (FileClass.TXN_INDEX, 7),
+    name(7, ".snapshot"): (FileClass.SNAPSHOT, 7),
+    name(2**63 - 1, ".log"): (FileClass.LOG, 2**63 - 1),
+    name(2**63, ".log"): (FileClass.NOT_A_NUMBER, None),
+    name(10**20 - 1, ".log"): (FileClass.NOT_A_NUMBER, None),
+    "0" + name(0, ".log"): (FileClass.OTHER_NUMBER, 0),
+    "5.log": (FileClass.OTHER_NUMBER, 5),
+    "+5.index": (FileClass.OTHER_NUMBER, 5),
+    "-5.timeindex": (FileClass.OTHER_NUMBER, -5),
+    "-9223372036854775808.log": (FileClass.OTHER_NUMBER, -(2**63)),
+    "-9223372036854775809.log": (FileClass.NOT_A_NUMBER, None),
+    name(3, ".x.log"): (FileClass.OTHER_NUMBER, 3),
+    "foo.log": (FileClass.NOT_A_NUMBER, None),
+    "foo.snapshot": (FileClass.NOT_A_NUMBER, None),
+    "foo.swap": (FileClass.NOT_A_NUMBER, None),
+    "-.cleaned": (FileClass.NOT_A_NUMBER, None),
+    ".log": (FileClass.NOT_A_NUMBER, None),
+    name(1, ".log.deleted"): (FileClass.DELETED, None),
+    "foo.deleted": (FileClass.DELETED, None),
+    name(1, ".snapshot.deleted"): (FileClass.DELETED, None),
+    name(1, ".log.cleaned"): (FileClass.CLEANED, 1),
+    name(1, ".timeindex.swap"): (FileClass.SWAP, 1),
+    "1.swap": (FileClass.SWAP, 1),
+    "leader-epoch-checkpoint": (FileClass.LEADER_EPOCHS, None),
+    "partition.metadata": (FileClass.PARTITION_METADATA, None),
+    "partition.metadata.tmp": (FileClass.TEXT_TEMPORARY, None),
+    "leader-epoch-checkpoint.tmp": (FileClass.TEXT_TEMPORARY, None),
+    "quorum-state": (FileClass.QUORUM_STATE, None),
+    name(9, "-0000000003.checkpoint"): (FileClass.RAFT_CHECKPOINT, None),
+    name(9, "-0000000003-81723.checkpoint.part"): (FileClass.RAFT_CHECKPOINT, None),
+    name(9, "-0000000003.checkpoint.deleted"): (FileClass.RAFT_CHECKPOINT, None),
+    name(9, ".checkpoint"): (FileClass.FOREIGN, None),
+    "foo.txt": (FileClass.FOREIGN, None),
+    ".hidden": (FileClass.FOREIGN, None),
+    "x": (FileClass.FOREIGN, None),
+    name(1, ""): (FileClass.FOREIGN, None),
+    name(1, ".LOG"): (FileClass.FOREIGN, None),
+    name(1, ".log "): (FileClass.FOREIGN, None),
+    "０００.txt": (FileClass.FOREIGN, None),
+}
+
+
+@pytest.mark.parametrize("text", NAMES)
+def test_names(text: str) -> None:
+    assert classify_name(text) == NAMES[text]
+
+
+def test_a_directory_of_every_name(tmp_path: Path) -> None:
+    for text in NAMES:
+        (tmp_path / text).touch()
+    (tmp_path / os.fsdecode(b"not \xff utf-8")).touch()
+    listing = list_partition(tmp_path)
+    assert listing.base_offsets.tolist() == [0, 2**63 - 1]
+    assert listing.flags.tolist() == [HAS_LOG, HAS_LOG]
+    assert listing.snapshots.tolist() == [7]
+    assert listing.orphans.tolist() == [7]
+    assert listing.orphan_flags.tolist() == [
+        HAS_INDEX | HAS_TIME_INDEX | HAS_TXN_INDEX | HAS_SNAPSHOT]
+    others = {text: kind for text, (kind, _) in NAMES.items() if kind > FileClass.SNAPSHOT}
+    others[os.fsdecode(b"not \xff utf-8")] = FileClass.FOREIGN
+    assert listing.others == sorted(others.items())
+    assert listing.other_count == len(others)
+
+
+def test_what_is_no_regular_file(tmp_path: Path) -> None:
+    (tmp_path / name(0, ".log")).mkdir()
+    (tmp_path / name(1, ".log")).symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / name(2, ".log"))
+    with socket.socket(socket.AF_UNIX) as bound:
+        here = os.open(tmp_path, os.O_RDONLY)
+        bound.bind(f"/proc/self/fd/{here}/{name(3, '.log')}")
+        os.close(here)
+    listing = list_partition(tmp_path)
+    assert len(listing.base_offsets) == 0
+    assert [kind for _, kind in listing.others] == [
+        FileClass.DIRECTORY, FileClass.LINK, FileClass.SPECIAL, FileClass.SPECIAL]
+
+
+def test_many_numbers_come_out_sorted_and_merged(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    numbers = {rng.choice([rng.randrange(2**63), rng.randrange(1000)]) for _ in range(700)}
+    wanted = {}
+    for number in numbers:
+        suffixes = rng.sample([".index", ".timeindex", ".txnindex", ".snapshot"], rng.randrange(5))
+        for suffix in [".log", *suffixes]:
+            (tmp_path / name(number, suffix)).touch()
+        bits = {".index": 2, ".timeindex": 4, ".txnindex": 8, ".snapshot": 16}
+        wanted[number] = 1 | sum(bits[s] for s in suffixes)
+    listing = list_partition(tmp_path)
+    assert listing.base_offsets.tolist() == sorted(wanted)
+    assert listing.flags.tolist() == [wanted[n] for n in sorted(wanted)]
+    assert listing.others == []
+
+
+@pytest.mark.parametrize("make", [lambda p: None, lambda p: p.touch()])
+def test_a_directory_that_is_none(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "x")
+    with pytest.raises(KafkaStorageError):
+        list_partition(tmp_path / "x")
+    with pytest.raises(KafkaStorageError):
+        check_segments(tmp_path / "x", np.array([0]), np.array([1], np.uint8))
+
+
+# ---- checks -----------------------------------------------------------------------------------
+
+
+def segment(directory: Path, base: int, *, log: int = 4096, index: bytes = b"",
+            times: bytes = b"", txns: bytes | None = None) -> None:
+    (directory / name(base, ".log")).write_bytes(b"\1" * log)
+    (directory / name(base, ".index")).write_bytes(index)
+    (directory / name(base, ".timeindex")).write_bytes(times)
+    if txns is not None:
+        (directory / name(base, ".txnindex")).write_bytes(txns)
+
+
+def check(directory: Path, level: CheckLevel = CheckLevel.FULL) -> SegmentChecks:
+    listing = list_partition(directory)
+    return check_segments(directory, listing.base_offsets, listing.flags, level)
+
+
+def problems(checks: SegmentChecks) -> list[tuple[int, FileClass, Status, int]]:
+    return [(int(p["row"]), FileClass(p["file"]), Status(p["status"]), int(p["position"]))
+            for p in checks.problems]
+
+
+def offsets(*entries: tuple[int, int]) -> bytes:
+    return b"".join(struct.pack(">ii", *e) for e in entries)
+
+
+def times(*entries: tuple[int, int]) -> bytes:
+    return b"".join(struct.pack(">qi", *e) for e in entries)
+
+
+def txns(*last_offsets: int, version: int = 0) -> bytes:
+    return b"".join(struct.pack(">hqqqq", version, 1, 0, o, o + 1) for o in last_offsets)
+
+
+def test_sound_segments(tmp_path: Path) -> None:
+    segment(tmp_path, 0, index=offsets((10, 100), (20, 200)), times=times((5, 10), (6, 10), (7, 20)))
+    segment(tmp_path, 30, log=10, txns=txns(30, 35))
+    for level in CheckLevel:
+        checks = check(tmp_path, level)
+        assert problems(checks) == [] and checks.status.tolist() == [0, 0]
+        assert checks.log_size.tolist() == [4096, 10]
+        assert checks.txn_index_size.tolist() == [-1, 68]
+        full = level == CheckLevel.FULL
+        assert checks.index_size.tolist() == ([16, 0] if full else [-1, -1])
+        assert checks.time_index_size.tolist() == ([36, 0] if full else [-1, -1])
+        assert checks.mtime_ms.tolist() == [
+            os.stat(tmp_path / name(n, ".log")).st_mtime_ns // 1_000_000 for n in (0, 30)]
+
+
+INDEX, TIME, TXN = FileClass.INDEX, FileClass.TIME_INDEX, FileClass.TXN_INDEX
+BAD: dict[str, tuple[dict[str, bytes], FileClass, Status, int]] = {
+    "odd size": ({"index": offsets((1, 1)) + b"xyz"}, INDEX, Status.INDEX_SIZE, 8),
+    "offset equal": ({"index": offsets((1, 1), (1, 2))}, INDEX, Status.INDEX_OFFSET_ORDER, 8),
+    "offset back": ({"index": offsets((9, 1), (2, 2))}, INDEX, Status.INDEX_OFFSET_ORDER, 8),
+    "position equal": ({"index": offsets((1, 9), (2, 9))}, INDEX, Status.INDEX_POSITION_ORDER, 12),
+    "position back": ({"index": offsets((1, 9), (2, 4))}, INDEX, Status.INDEX_POSITION_ORDER, 12),
+    "offset of the next segment": (
+        {"index": offsets((30, 1))}, INDEX, Status.INDEX_OFFSET_RANGE, 0),
+    "negative offset": ({"index": offsets((-1, 1))}, INDEX, Status.INDEX_OFFSET_RANGE, 0),
+    "position at the end": (
+        {"index": offsets((1, 4096))}, INDEX, Status.INDEX_POSITION_RANGE, 4),
+    "negative position": ({"index": offsets((1, -4))}, INDEX, Status.INDEX_POSITION_RANGE, 4),
+    "zeros alone": ({"index": bytes(8000)}, INDEX, Status.INDEX_UNWRITTEN, 0),
+    "zeros behind": ({"index": offsets((1, 1)) + bytes(80)}, INDEX, Status.INDEX_PADDED, 8),
+    "zeros between": (
+        {"index": offsets((1, 1)) + bytes(16) + offsets((2, 2))},
+        INDEX, Status.INDEX_OFFSET_ORDER, 8),
+    "zeros in front": (
+        {"index": bytes(24) + offsets((2, 2))}, INDEX, Status.INDEX_OFFSET_ORDER, 8),
+    "time equal": ({"times": times((5, 1), (5, 2))}, TIME, Status.INDEX_TIME_ORDER, 12),
+    "time negative": ({"times": times((-1, 1))}, TIME, Status.INDEX_TIME_ORDER, 0),
+    "time offset back": ({"times": times((5, 2), (6, 1))}, TIME, Status.INDEX_OFFSET_ORDER, 20),
+    "time offset out": ({"times": times((5, 30))}, TIME, Status.INDEX_OFFSET_RANGE, 8),
+    "time odd size": ({"times": times((5, 1)) + b"x"}, TIME, Status.INDEX_SIZE, 12),
+    "time zeros alone": ({"times": bytes(24)}, TIME, Status.INDEX_UNWRITTEN, 0),
+    "time zeros behind": ({"times": times((5, 1)) + bytes(12)}, TIME, Status.INDEX_PADDED, 12),
+    "txn torn": ({"txns": txns(3) + b"torn"}, TXN, Status.TXN_SIZE, 34),
+    "txn order": ({"txns": txns(5, 5)}, TXN, Status.TXN_OFFSET, 34 + 18),
+    "txn low": ({"txns": txns(-1)}, TXN, Status.TXN_OFFSET, 18),
+    "txn version": ({"txns": txns(3, version=256)}, TXN, Status.TXN_VERSION, 0),
+    "txn version, low byte": ({"txns": txns(3, version=1)}, TXN, Status.TXN_VERSION, 0),
+}
+KAFKA_SEES = {"txn low", "txn version"}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_each_fault_has_its_own_status_and_position(tmp_path: Path, case: str) -> None:
+    files, file, status, position = BAD[case]
+    segment(tmp_path, 0, **files)  # type: ignore[arg-type]
+    segment(tmp_path, 30)
+    checks = check(tmp_path)
+    assert problems(checks) == [(0, file, status, position)]
+    assert checks.status.tolist() == [status, 0]
+    kafka = problems(check(tmp_path, CheckLevel.KAFKA))
+    assert kafka == ([(0, file, status, position)] if case in KAFKA_SEES else [])
+
+
+def test_one_time_entry_of_zeros_is_legal(tmp_path: Path) -> None:
+    segment(tmp_path, 0, times=times((0, 0)))
+    segment(tmp_path, 30, times=times((0, 0), (1, 2)))
+    assert problems(check(tmp_path)) == []
+
+
+def test_an_index_of_many_buffers(tmp_path: Path) -> None:
+    """Padding and order are seen also across the buffers that a large index is read through."""
+    good = offsets(*((n, n) for n in range(1, 60_001)))
+    for data, wanted in ((good, []), (good + bytes(8 * 30_000), [Status.INDEX_PADDED]),
+                         (good + offsets((60_001, 60_001), (4, 4)), [Status.INDEX_OFFSET_ORDER])):
+        segment(tmp_path, 0, log=100_000, index=data)
+        assert [p[2] for p in problems(check(tmp_path))] == wanted
+
+
+def test_an_oversized_log_and_a_missing_index(tmp_path: Path) -> None:
+    segment(tmp_path, 0)
+    os.truncate(tmp_path / name(0, ".log"), 2**31)
+    segment(tmp_path, 5)
+    os.truncate(tmp_path / name(5, ".log"), 2**31 - 1)
+    (tmp_path / name(5, ".index")).unlink()
+    for level in CheckLevel:
+        checks = check(tmp_path, level)
+        assert [(p["row"], p["file"], p["status"]) for p in checks.problems] == [
+            (0, FileClass.LOG, Status.FILE_TOO_LARGE), (1, INDEX, Status.FILE_MISSING)]
+        assert checks.problems["found"][0] == 2**31
+
+
+def test_files_that_vanish_or_change_kind_after_the_listing(tmp_path: Path) -> None:
+    for base in range(0, 60, 10):
+        segment(tmp_path, base, txns=b"")
+    listing = list_partition(tmp_path)
+    (tmp_path / name(0, ".log")).unlink()
+    (tmp_path / name(10, ".log")).unlink()
+    (tmp_path / name(10, ".log")).symlink_to(name(20, ".log"))
+    (tmp_path / name(20, ".index")).unlink()
+    (tmp_path / name(30, ".timeindex")).unlink()
+    os.mkfifo(tmp_path / name(30, ".timeindex"))
+    (tmp_path / name(40, ".txnindex")).unlink()
+    (tmp_path / name(40, ".txnindex")).symlink_to("/dev/zero")
+    checks = check_segments(tmp_path, listing.base_offsets, listing.flags, CheckLevel.FULL)
+    assert [p[:3] for p in problems(checks)] == [
+        (0, FileClass.LOG, Status.FILE_MISSING), (1, FileClass.LOG, Status.FILE_KIND),
+        (2, INDEX, Status.FILE_MISSING), (3, TIME, Status.FILE_KIND), (4, TXN, Status.FILE_KIND)]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_an_index_that_may_not_be_read(tmp_path: Path) -> None:
+    segment(tmp_path, 0)
+    (tmp_path / name(0, ".index")).chmod(0)
+    assert [p[:3] for p in problems(check(tmp_path))] == [(0, INDEX, Status.IO)]
+
+
+def test_a_chunk_knows_where_the_next_segment_begins(tmp_path: Path) -> None:
+    segment(tmp_path, 0, index=offsets((30, 1)))
+    base, flags = np.array([0]), np.array([ALL], np.uint8)
+    assert len(check_segments(tmp_path, base, flags, CheckLevel.FULL).problems) == 0
+    for end, found in ((30, 1), (31, 0)):
+        checks = check_segments(tmp_path, base, flags, CheckLevel.FULL, end_offset=end)
+        assert len(checks.problems) == found
+
+
+def test_more_segments_than_a_slice(tmp_path: Path) -> None:
+    count = 4096 * 2 + 5
+    (tmp_path / name(0, ".log")).write_bytes(b"x" * 9)
+    for base in range(1, count):
+        os.link(tmp_path / name(0, ".log"), tmp_path / name(base, ".log"))
+    checks = check(tmp_path, CheckLevel.KAFKA)
+    assert checks.log_size.tolist() == [9] * count
+    assert checks.problems["row"].tolist() == list(range(count))
+    assert set(checks.status.tolist()) == {Status.FILE_MISSING}
+
+
+def test_no_descriptor_stays_open(tmp_path: Path) -> None:
+    segment(tmp_path, 0, txns=txns(1))
+    before = sorted(os.listdir("/proc/self/fd"))
+    for _ in range(50):
+        check(tmp_path)
+        with pytest.raises(KafkaStorageError):
+            list_partition(tmp_path / "none")
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_an_index_that_is_appended_to_while_it_is_checked(tmp_path: Path) -> None:
+    """The broker writes the log before the index: no order of reads may call that damage."""
+    log, index = tmp_path / name(0, ".log"), tmp_path / name(0, ".index")
+    segment(tmp_path, 0, log=0)
+    stop = threading.Event()
+
+    def broker() -> None:
+        with log.open("ab", buffering=0) as data, index.open("ab", buffering=0) as entries:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                position = data.tell()
+                data.write(bytes(100))
+                if position:
+                    entries.write(struct.pack(">ii", number, position))
+
+    writer = threading.Thread(target=broker)
+    writer.start()
+    try:
+        found = [p for _ in range(3000) for p in problems(check(tmp_path))]
+    finally:
+        stop.set()
+        writer.join()
+    assert found == []
