@@ -230,10 +230,14 @@ def test_cython_states_its_errors_and_uses_no_old_preprocessor() -> None:
     wrong = []
     pixie = re.compile(r"^\s*(DEF|IF|ELIF|ELSE)\b(?!:?\s*$)|^\s*include\s+['\"]|^#\s*cython\s*:")
     # A C function that returns an object passes errors by NULL; every other one has to say.
-    function = re.compile(r"^\s*cdef\s+(?:inline\s+)?(?P<type>[\w.]+[\s*]+(?:const\s+)?)?\w+\(.*\)"
+    function = re.compile(r"^\s*cdef\s+(?!class\b)(?:inline\s+)?"
+                          r"(?P<type>[\w.]+[\s*]+(?:const\s+)?)?\w+\(.*\)"
                           r"(?P<tail>[^)]*):\s*(#.*)?$")
     objects = {"object", "bytes", "str", "list", "dict", "tuple", "memoryview", "set"}
-    for path in [path for path in sources("src") if path.suffix in {".pyx", ".pxd"}]:
+    paths = [path for path in sources("src") if path.suffix in {".pyx", ".pxd"}]
+    objects |= {name for path in paths
+                for name in re.findall(r"^cdef class (\w+)", path.read_text(), re.MULTILINE)}
+    for path in paths:
         # An argument list over several lines becomes one line.
         text = re.sub(r"\([^()]*\)", lambda match: " ".join(match[0].split()), path.read_text())
         for line in text.splitlines():

@@ -1,45 +1,15 @@
-#define _GNU_SOURCE /* O_NOFOLLOW, O_CLOEXEC under -std=c11 */
+#define _POSIX_C_SOURCE 200809L /* AT_FDCWD */
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "seglog/file.h"
 #include "seglog/index.h"
-
-static slg_status fail_open(slg_error *error) {
-    if (errno == ELOOP || errno == ENXIO) {
-        return slg_fail(error, SLG_FILE_KIND, 0, S_IFREG, errno == ELOOP ? S_IFLNK : S_IFSOCK);
-    }
-    return slg_fail_errno(error, SLG_IO, 0, errno);
-}
-
-static slg_status read_exactly(int fd, uint8_t *into, size_t size, int64_t position,
-                               slg_error *error) {
-    size_t done = 0;
-    while (done < size) {
-        const off_t at = (off_t)(position + (int64_t)done);
-        const ssize_t n = pread(fd, into + done, size - done, at);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n < 0) {
-            return slg_fail_errno(error, SLG_IO, (int64_t)at, errno);
-        }
-        if (n == 0) {
-            return slg_fail(error, SLG_FILE_SHRANK, (int64_t)at, position + (int64_t)size,
-                            (int64_t)at);
-        }
-        done += (size_t)n;
-    }
-    return SLG_OK;
-}
 
 static slg_status is_zero_at(int fd, size_t width, size_t n, bool *zero, slg_error *error) {
     uint8_t entry[SLG_TXN_ENTRY_SIZE];
-    const slg_status status = read_exactly(fd, entry, width, (int64_t)(n * width), error);
+    const slg_status status = slg_pread_exact(fd, entry, width, (int64_t)(n * width), error);
     *zero = true;
     for (size_t i = 0; status == SLG_OK && i < width; i++) {
         *zero = *zero && entry[i] == 0;
@@ -92,7 +62,7 @@ static slg_status take(slg_index_file *file, slg_index_kind kind, int fd, slg_er
         if (data == NULL) {
             return slg_fail(error, SLG_NO_MEMORY, 0, 0, (int64_t)file->size);
         }
-        status = read_exactly(fd, data, file->size, 0, error);
+        status = slg_pread_exact(fd, data, file->size, 0, error);
         if (status != SLG_OK) {
             free(data);
             return status;
@@ -100,33 +70,22 @@ static slg_status take(slg_index_file *file, slg_index_kind kind, int fd, slg_er
         file->data = data;
         return SLG_OK;
     }
-    void *map = mmap(NULL, file->size, PROT_READ, MAP_SHARED, fd, 0);
-    if (map == MAP_FAILED) {
-        return slg_fail_errno(error, SLG_IO, 0, errno);
+    const slg_status status = slg_map(fd, file->size, SLG_ADVICE_RANDOM, &file->data, error);
+    if (status == SLG_OK) {
+        file->fd = fd;
     }
-    file->data = map;
-    file->fd = fd;
-    return SLG_OK;
+    return status;
 }
 
-static slg_status open_regular(slg_index_file *file, slg_index_kind kind, int fd,
-                               slg_error *error) {
+static slg_status fill(slg_index_file *file, slg_index_kind kind, int fd, slg_error *error) {
     const size_t width = slg_index_entry_size(kind);
-    struct stat st;
-    slg_status status;
-    if (fstat(fd, &st) != 0) {
-        return slg_fail_errno(error, SLG_IO, 0, errno);
-    }
-    if (!S_ISREG(st.st_mode)) {
-        return slg_fail(error, SLG_FILE_KIND, 0, S_IFREG, (int64_t)(st.st_mode & S_IFMT));
-    }
     /* Relative offsets and positions are 31 bits wide, so no index needs more than this. */
     const int64_t limit = kind == SLG_INDEX_KIND_TXN ? SLG_TXN_INDEX_MAX : INT32_MAX;
-    if (st.st_size > limit) {
-        return slg_fail(error, SLG_LIMIT, 0, limit, (int64_t)st.st_size);
+    slg_status status;
+    if (file->file_size > limit) {
+        return slg_fail(error, SLG_LIMIT, 0, limit, file->file_size);
     }
-    file->file_size = (int64_t)st.st_size;
-    status = entries_in_use(fd, kind, (size_t)st.st_size / width, &file->entries, error);
+    status = entries_in_use(fd, kind, (size_t)file->file_size / width, &file->entries, error);
     if (status != SLG_OK) {
         return status;
     }
@@ -139,11 +98,12 @@ slg_status slg_index_file_open(slg_index_file *file, slg_index_kind kind, const 
     slg_status status;
     int fd;
     *file = (slg_index_file){.file_size = -1, .fd = -1};
-    fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0) {
-        return errno == ENOENT ? SLG_OK : fail_open(error);
+    status = slg_open_read(AT_FDCWD, path, false, &fd, &file->file_size, error);
+    if (status != SLG_OK) {
+        file->file_size = -1;
+        return status == SLG_FILE_MISSING ? SLG_OK : status;
     }
-    status = open_regular(file, kind, fd, error);
+    status = fill(file, kind, fd, error);
     if (file->fd < 0) {
         close(fd);
     }
@@ -154,13 +114,14 @@ slg_status slg_index_file_open(slg_index_file *file, slg_index_kind kind, const 
 }
 
 bool slg_index_file_shrank(const slg_index_file *file) {
-    struct stat st;
-    return file->fd >= 0 && (fstat(file->fd, &st) != 0 || st.st_size < (int64_t)file->size);
+    int64_t size;
+    return file->fd >= 0 && (slg_file_size(file->fd, &size, NULL) != SLG_OK ||
+                             size < (int64_t)file->size);
 }
 
 void slg_index_file_close(slg_index_file *file) {
     if (file->fd >= 0) {
-        munmap((void *)(uintptr_t)file->data, file->size);
+        slg_unmap(file->data, file->size);
         close(file->fd);
     } else {
         free((void *)(uintptr_t)file->data);

@@ -244,7 +244,7 @@ static bool add_entry(slg_listing *listing, int dir, const struct dirent *entry)
 
 /*
  * Directory order is hash order, and there are four million names to a million segments, so this is
- * a radix sort: eight passes by byte at most, and a pass in which all bytes are equal (most of them,
+ * a radix sort: eight passes by byte at most, and a pass in which all bytes are equal (most,
  * with real offsets) costs nothing. Names bear no negative numbers.
  */
 static bool sort_numbered(slg_listing *listing) {

@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* O_NOFOLLOW, O_DIRECTORY, st_mtim under -std=c11 */
+#define _GNU_SOURCE /* O_DIRECTORY, st_mtim under -std=c11 */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "seglog/file.h"
 #include "seglog/index.h"
 #include "seglog/scan.h"
 
@@ -43,25 +44,13 @@ typedef struct segment {
     uint8_t *buffer;
 } segment;
 
-/* ENOENT is a file that vanished; ELOOP a link, which O_NOFOLLOW refuses; ENXIO a socket. */
-static slg_status fail_open(slg_error *error) {
-    switch (errno) {
-    case ENOENT:
-        return slg_fail(error, SLG_FILE_MISSING, 0, 0, 0);
-    case ELOOP:
-    case ENXIO:
-        return slg_fail(error, SLG_FILE_KIND, 0, S_IFREG, errno == ELOOP ? S_IFLNK : S_IFSOCK);
-    default:
-        return slg_fail_errno(error, SLG_IO, 0, errno);
-    }
-}
-
 static slg_status stat_log(const segment *s, int64_t *size, int64_t *mtime_ms, slg_error *error) {
     char name[NAME_SIZE];
     struct stat st;
     make_name(name, s->number, SLG_FILE_LOG);
     if (fstatat(s->dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
-        return fail_open(error);
+        return errno == ENOENT ? slg_fail(error, SLG_FILE_MISSING, 0, 0, 0)
+                               : slg_fail_errno(error, SLG_IO, 0, errno);
     }
     if (!S_ISREG(st.st_mode)) {
         return slg_fail(error, SLG_FILE_KIND, 0, S_IFREG, (int64_t)(st.st_mode & S_IFMT));
@@ -74,25 +63,6 @@ static slg_status stat_log(const segment *s, int64_t *size, int64_t *mtime_ms, s
     return SLG_OK;
 }
 
-/* Reads up to `size` bytes; fewer only at the end of the file. -1: errno. */
-static ssize_t read_at(int fd, uint8_t *into, size_t size, int64_t position) {
-    size_t done = 0;
-    while (done < size) {
-        const ssize_t n = pread(fd, into + done, size - done, (off_t)(position + (int64_t)done));
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n < 0) {
-            return -1;
-        }
-        if (n == 0) {
-            break;
-        }
-        done += (size_t)n;
-    }
-    return (ssize_t)done;
-}
-
 static slg_status check_entries(const segment *s, int fd, slg_index_check *check,
                                 int64_t file_size, slg_error *error) {
     const int64_t width = (int64_t)slg_index_entry_size(check->kind);
@@ -101,15 +71,10 @@ static slg_status check_entries(const segment *s, int fd, slg_index_check *check
         const size_t room = BUFFER_SIZE - BUFFER_SIZE % (size_t)width;
         const int64_t left = whole - position;
         const size_t wanted = left < (int64_t)room ? (size_t)left : room;
-        const ssize_t got = read_at(fd, s->buffer, wanted, position);
-        slg_status status;
-        if (got < 0) {
-            return slg_fail_errno(error, SLG_IO, position, errno);
+        slg_status status = slg_pread_exact(fd, s->buffer, wanted, position, error);
+        if (status == SLG_OK) {
+            status = slg_index_check_feed(check, s->buffer, wanted, error);
         }
-        if ((size_t)got < wanted) {
-            return slg_fail(error, SLG_FILE_SHRANK, position, file_size, position + got);
-        }
-        status = slg_index_check_feed(check, s->buffer, wanted, error);
         if (status != SLG_OK) {
             return status;
         }
@@ -124,33 +89,26 @@ static slg_status check_index_once(const segment *s, slg_file_class file, int64_
                                 : file == SLG_FILE_TIME_INDEX ? SLG_INDEX_KIND_TIME
                                                               : SLG_INDEX_KIND_TXN;
     char name[NAME_SIZE];
-    struct stat st;
     slg_index_check check;
     slg_status status;
     int fd;
     make_name(name, s->number, file);
-    fd = openat(s->dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0) {
-        return fail_open(error);
+    status = slg_open_read(s->dir, name, false, &fd, size, error);
+    if (status != SLG_OK) {
+        *size = -1;
+        return status;
     }
-    if (fstat(fd, &st) != 0) {
-        status = slg_fail_errno(error, SLG_IO, 0, errno);
-    } else if (!S_ISREG(st.st_mode)) {
-        status = slg_fail(error, SLG_FILE_KIND, 0, S_IFREG, (int64_t)(st.st_mode & S_IFMT));
-    } else {
-        *size = (int64_t)st.st_size;
-        slg_index_check_begin(&check, kind, s->number, s->end_offset, s->log_size);
-        check.strict = s->level == SLG_CHECK_FULL;
-        status = check_entries(s, fd, &check, (int64_t)st.st_size, error);
-    }
+    slg_index_check_begin(&check, kind, s->number, s->end_offset, s->log_size);
+    check.strict = s->level == SLG_CHECK_FULL;
+    status = check_entries(s, fd, &check, *size, error);
     close(fd);
     return status;
 }
 
 /*
  * A running broker appends to the log, then to the mapped index, while this reads: an entry may be
- * ahead of the log size that was seen, or half written. So what looks wrong is looked at again, with
- * a fresh log size; a problem that stays is one.
+ * ahead of the log size that was seen, or half written. So what looks wrong is looked at again,
+ * with a fresh log size; a problem that stays is one.
  */
 static slg_status check_index(segment *s, slg_file_class file, int64_t *size, slg_error *error) {
     slg_status status = check_index_once(s, file, size, error);

@@ -66,7 +66,8 @@ def test_lookup_agrees_with_the_oracle_at_every_size(tmp_path: Path, count: int)
         assert index.lookup(target) == ((BASE, 0) if lower < 0 else (keys[lower], positions[lower]))
     for target in [*rng.choices(range(times[-1] + 5), k=200), *times[-3:], times[0] - 1]:
         lower, _ = search(times, 12, target)
-        assert time_index.lookup(target) == ((-1, BASE) if lower < 0 else (times[lower], keys[lower]))
+        assert time_index.lookup(target) == (
+            (-1, BASE) if lower < 0 else (times[lower], keys[lower]))
     for target in [*rng.choices(range(positions[-1] + 5), k=200), *positions[-3:], positions[0]]:
         _, upper = search(positions, 8, target)
         assert index.upper_bound(target - 1, 1) == (
@@ -131,7 +132,7 @@ def test_entry_beyond_the_end(tmp_path: Path) -> None:
     times = TimeIndexView(write_times(tmp_path / "t", [(5, 1)]), BASE)
     assert times.entry(0) == (5, BASE + 1)
     for n in (-1, 1, 2**62):
-        with pytest.raises(IndexError, match=f"the {n}th entry from time index .* which has size 1"):
+        with pytest.raises(IndexError, match=f"the {n}th entry from time index .* has size 1"):
             times.entry(n)
 
 

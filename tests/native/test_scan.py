@@ -178,7 +178,8 @@ def txns(*last_offsets: int, version: int = 0) -> bytes:
 
 
 def test_sound_segments(tmp_path: Path) -> None:
-    segment(tmp_path, 0, index=offsets((10, 100), (20, 200)), times=times((5, 10), (6, 10), (7, 20)))
+    segment(tmp_path, 0, index=offsets((10, 100), (20, 200)),
+            times=times((5, 10), (6, 10), (7, 20)))
     segment(tmp_path, 30, log=10, txns=txns(30, 35))
     for level in CheckLevel:
         checks = check(tmp_path, level)

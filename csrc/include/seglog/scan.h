@@ -26,14 +26,14 @@ typedef enum slg_file_class {
     SLG_FILE_TXN_INDEX = 3,
     SLG_FILE_SNAPSHOT = 4,
     SLG_FILE_DELETED = 5,            /* `*.deleted`: waits for removal */
-    SLG_FILE_CLEANED = 6,            /* `N.*.cleaned`: output of a compaction or split, unfinished */
+    SLG_FILE_CLEANED = 6,            /* `N.*.cleaned`: unfinished output of a compaction or split */
     SLG_FILE_SWAP = 7,               /* `N.*.swap`: complete replacement, not yet in place */
     SLG_FILE_LEADER_EPOCHS = 8,      /* leader-epoch-checkpoint */
     SLG_FILE_PARTITION_METADATA = 9, /* partition.metadata */
     SLG_FILE_RAFT_CHECKPOINT = 10,   /* `<20>-<10>.checkpoint` and its .part and .deleted forms */
     SLG_FILE_QUORUM_STATE = 11,      /* quorum-state */
     SLG_FILE_TEXT_TEMPORARY = 12,    /* `.tmp` beside one of the text files */
-    SLG_FILE_OTHER_NUMBER = 13,      /* `5.log`: Kafka reads the number and then opens another name */
+    SLG_FILE_OTHER_NUMBER = 13,      /* `5.log`: Kafka reads the number, then opens another name */
     SLG_FILE_NOT_A_NUMBER = 14,      /* `foo.log`: Kafka dies of it */
     SLG_FILE_FOREIGN = 15,           /* Kafka does not look at it */
     SLG_FILE_DIRECTORY = 16,
