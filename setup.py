@@ -28,6 +28,7 @@ STEMS = [
 ]
 C_SOURCES = [
     "crc32c",
+    "crc32c_armv8",
     "crc32c_portable",
     "crc32c_x86",
     "file",

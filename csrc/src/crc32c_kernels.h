@@ -22,4 +22,24 @@ uint32_t slg_crc32c_armv8(uint32_t state, const uint8_t *p, size_t size);
 
 uint32_t slg_crc32c_portable(uint32_t state, const uint8_t *p, size_t size);
 
+/*
+ * A crc32 instruction takes 3 cycles and one starts every cycle, so three streams of `lane` bytes
+ * run at once. To join them, the states of the first two move over the lanes behind them: a
+ * carry-less product with far and near, which is one more operand of the instruction.
+ *
+ * Bits are reflected: bit i of a state stands for x^(31-i). The product of two reflected numbers
+ * has one x too many and the instruction multiplies by x^32, so a move over n bits is x^(n - 33)
+ * mod P.
+ */
+typedef struct slg_crc32c_lanes {
+    size_t lane;
+    uint32_t far, near; /* x^(16*lane - 33), x^(8*lane - 33) mod P */
+} slg_crc32c_lanes;
+
+/* Three lanes just under 4 KiB, 1 KiB and 192 bytes: what pages, batches and records ask for. */
+#define SLG_LANES                                                                              \
+    {{1360, 0x5aa1f3cfU, 0x3f70cc6fU},                                                         \
+     {336, 0xcec3662eU, 0xa60ce07bU},                                                          \
+     {64, 0x0d3b6092U, 0x9e4addf8U}}
+
 #endif

@@ -89,8 +89,10 @@ typedef struct slg_cursor {
     const uint8_t *end;
 } slg_cursor;
 
+/* NULL is fine for size 0; it becomes some address, as arithmetic on NULL is undefined. */
 static inline slg_cursor slg_cursor_of(const uint8_t *data, size_t size) {
-    return (slg_cursor){data, data, size == 0 ? data : data + size};
+    const uint8_t *begin = data == NULL ? (const uint8_t *)"" : data;
+    return (slg_cursor){begin, begin, begin + size};
 }
 
 static inline size_t slg_cursor_left(const slg_cursor *c) { return (size_t)(c->end - c->pos); }

@@ -1,0 +1,44 @@
+"""The C core alone, under AddressSanitizer and UndefinedBehaviorSanitizer: one program per stem."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support import native
+
+PROGRAMS = sorted(Path(__file__).parent.glob("test_*.c"))
+COMPILERS = native.sanitizing_compilers()
+
+
+@pytest.fixture(scope="session")
+def core(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    compiler: str = request.param
+    return native.compile_core(compiler, tmp_path_factory.mktemp(compiler), *native.SANITIZE)
+
+
+@pytest.mark.skipif(not COMPILERS, reason="neither gcc nor clang has the sanitizer run time here")
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(("compiler", "core"), [(name, name) for name in COMPILERS],
+                         indirect=["core"], ids=COMPILERS)
+def test_program(compiler: str, core: Path, program: Path, tmp_path: Path) -> None:
+    binary = native.compile_program(compiler, [program, core], tmp_path / program.stem,
+                                    *native.SANITIZE)
+    native.run_program(binary, tmp_path)
+
+
+@pytest.mark.skipif(not COMPILERS, reason="neither gcc nor clang has the sanitizer run time here")
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("fault", ["heap", "overflow"])
+def test_harness_reports_faults(compiler: str, fault: str, tmp_path: Path) -> None:
+    """A harness that cannot fail proves nothing."""
+    source = tmp_path / "fault.c"
+    source.write_text({
+        "heap": "#include <stdlib.h>\nint main(void) { volatile char *p = malloc(4);\n"
+                "volatile int at = 4; return p != NULL && p[at] == 1; }\n",
+        "overflow": "int main(void) { volatile int n = 0x7fffffff; n = n + 1; return 0; }\n",
+    }[fault])
+    binary = native.compile_program(compiler, [source], tmp_path / "fault", *native.SANITIZE)
+    with pytest.raises(AssertionError, match="Sanitizer|runtime error"):
+        native.run_program(binary)

@@ -1,0 +1,206 @@
+"""System calls and maps as Python sees them; tests/c/test_file.c has the C side."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import resource
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from seglog._native import file as native
+from seglog.errors import KafkaStorageError
+
+
+@pytest.fixture
+def fd(tmp_path: Path) -> Iterator[int]:
+    opened = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT, 0o600)
+    yield opened
+    os.close(opened)
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/dev/fd"))
+
+
+def test_write_and_read_at(fd: int) -> None:
+    native.write_at(fd, b"0123456789", 5)
+    native.write_at(fd, memoryview(bytearray(b"ab")), 0)
+    assert native.read_at(fd, 15, 0) == b"ab\0\0\0" + b"0123456789"
+    assert native.read_at(fd, 0, 15) == b""
+    assert native.file_size(fd) == 15
+    assert os.lseek(fd, 0, os.SEEK_CUR) == 0
+
+
+@pytest.mark.parametrize(("size", "position"), [
+    (16, 0), (1, 15), (1, 1 << 62), (1 << 62, 1), ((1 << 63) - 1, 15), (1, -1), (0, -1), (0, 16)])
+def test_read_past_the_end_is_refused_before_memory_is_taken(
+        fd: int, size: int, position: int) -> None:
+    native.write_at(fd, bytes(15), 0)
+    with pytest.raises(KafkaStorageError, match="were announced") as caught:
+        native.read_at(fd, size, position, file="named.log")
+    assert (caught.value.code, caught.value.filename) == ("file_shrank", "named.log")
+    assert (caught.value.expected, caught.value.position) == (size, position)
+
+
+def test_preallocate_gives_kafkas_physical_size_and_trim_the_logical_one(fd: int) -> None:
+    segment_bytes = 3 << 20
+    native.write_at(fd, b"batch", 0)
+    native.preallocate(fd, segment_bytes)
+    assert os.fstat(fd).st_size == segment_bytes
+    assert native.read_at(fd, segment_bytes, 0) == b"batch" + bytes(segment_bytes - 5)
+    native.write_at(fd, b"more", 5)
+    native.preallocate(fd, 10)
+    assert native.read_at(fd, 12, 0) == b"batchmore\0\0\0"
+    native.trim(fd, 9)
+    native.trim(fd, 9)
+    assert native.read_at(fd, 9, 0) == b"batchmore"
+    assert os.fstat(fd).st_size == 9
+    native.sync(fd)
+    native.sync(fd, metadata=True)
+    with pytest.raises(KafkaStorageError) as caught:
+        native.trim(fd, 10, file="s.log")
+    assert (caught.value.code, caught.value.expected, caught.value.found) == ("file_shrank", 10, 9)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/shm"), reason="needs a tmpfs, which reserves blocks")
+def test_preallocation_reserves_blocks() -> None:
+    path = Path(f"/dev/shm/seglog-test-{os.getpid()}")
+    opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        native.preallocate(opened, 1 << 20)
+        assert os.fstat(opened).st_blocks * 512 >= 1 << 20
+        native.trim(opened, 0)
+        assert os.fstat(opened).st_blocks == 0
+    finally:
+        os.close(opened)
+        path.unlink()
+
+
+def test_preallocation_that_fails_restores_the_length(fd: int) -> None:
+    native.write_at(fd, b"batch", 0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    try:
+        with pytest.raises(KafkaStorageError) as caught:
+            native.preallocate(fd, 2 << 20)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.errno == errno.EFBIG
+    assert os.fstat(fd).st_size == 5
+
+
+def test_sync_of_a_directory(tmp_path: Path) -> None:
+    directory = os.open(tmp_path, os.O_RDONLY)
+    native.sync(directory, metadata=True)
+    os.close(directory)
+
+
+def test_open_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"seven b")
+    opened, size = native.open_read(tmp_path / "file")
+    assert (os.read(opened, 100), size) == (b"seven b", 7)
+    assert not os.get_inheritable(opened)
+    os.close(opened)
+    directory = os.open(tmp_path, os.O_RDONLY)
+    opened, size = native.open_read(b"file", dir_fd=directory)
+    os.close(opened)
+    os.close(directory)
+    with pytest.raises(ValueError, match="null byte"):
+        native.open_read("a\0b")
+
+
+def test_whatever_is_no_file_is_refused_at_once_and_leaks_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "target").write_bytes(b"x")
+    (tmp_path / "link").symlink_to("target")
+    (tmp_path / "loop").symlink_to("loop")
+    before = open_descriptors()
+    for name in ("fifo", "link", "loop", ".", "/dev/null", "/dev/zero"):
+        with pytest.raises(KafkaStorageError, match="not a regular file") as caught:
+            native.open_read(tmp_path / name)
+        assert caught.value.code == "file_kind"
+        with pytest.raises(KafkaStorageError):
+            native.MappedFile(tmp_path / name)
+    with pytest.raises(KafkaStorageError) as caught:
+        native.open_read(tmp_path / "absent")
+    assert (caught.value.code, caught.value.errno) == ("file_missing", errno.ENOENT)
+    opened, _ = native.open_read(tmp_path / "link", follow_links=True)
+    os.close(opened)
+    assert open_descriptors() == before
+
+
+def test_map_exports_a_read_only_buffer_and_holds_no_descriptor(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    path.write_bytes(b"0123456789")
+    before = open_descriptors()
+    with native.MappedFile(path, advice=native.ADVICE_RANDOM) as mapped:
+        assert open_descriptors() == before
+        view = memoryview(mapped)
+        assert (bytes(view), view.readonly, len(mapped)) == (b"0123456789", True, 10)
+        with pytest.raises(TypeError):
+            view[0] = 1
+        with pytest.raises(BufferError, match="1 live views"):
+            mapped.close()
+        assert bytes(view[3:5]) == b"34"
+        view.release()
+    assert mapped.closed
+    mapped.close()
+    with pytest.raises((ValueError, BufferError), match="closed"):
+        memoryview(mapped)
+
+
+def test_view_keeps_the_map_alive(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    path.write_bytes(b"alive" * 2000)
+    view = memoryview(native.MappedFile(path))
+    gc.collect()
+    assert bytes(view[-5:]) == b"alive"
+
+
+def test_map_of_a_part_an_empty_file_and_too_much(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    path.write_bytes(b"0123456789")
+    assert bytes(native.MappedFile(path, size=4)) == b"0123"
+    with pytest.raises(KafkaStorageError) as caught:
+        native.MappedFile(path, size=11)
+    assert (caught.value.code, caught.value.expected, caught.value.found) == ("file_shrank", 11, 10)
+    with pytest.raises(OverflowError):
+        native.MappedFile(path, size=-1)
+    with pytest.raises(ValueError, match="unknown advice"):
+        native.MappedFile(path, advice=3)
+    path.write_bytes(b"")
+    with native.MappedFile(path) as empty:
+        assert bytes(empty) == b"" and len(empty) == 0
+
+
+def test_close_and_export_race_in_threads(tmp_path: Path) -> None:
+    """Either a thread gets a view, and then close() refuses, or the map is closed for good."""
+    path = tmp_path / "index"
+    path.write_bytes(b"x" * 4096)
+    for _ in range(100):
+        mapped = native.MappedFile(path)
+        seen: list[object] = []
+
+        def view(mapped: native.MappedFile = mapped, seen: list[object] = seen) -> None:
+            try:
+                with memoryview(mapped) as data:
+                    seen.append(data[4095])
+            except (ValueError, BufferError) as error:
+                seen.append(type(error))
+
+        threads = [threading.Thread(target=view) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        try:
+            mapped.close()
+        except BufferError:
+            assert not mapped.closed
+        for thread in threads:
+            thread.join()
+        assert len(seen) == 3
+        mapped.close()

@@ -1,0 +1,86 @@
+"""The border: every code of status.h has a sentence, a class and its numbers."""
+
+from __future__ import annotations
+
+import errno
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+from seglog import errors
+from seglog._native.status import Status, status_error
+
+HEADER = Path(__file__).parents[2] / "csrc/include/seglog/status.h"
+ERRORS = [status for status in Status if status.is_error and status is not Status.NO_MEMORY]
+
+
+def test_codes_are_those_of_the_header() -> None:
+    codes = {name: int(number)
+             for name, number in re.findall(r"^\s+SLG_(\w+) = (\d+)", HEADER.read_text(), re.M)}
+    assert codes == {status.name: status.value for status in Status}
+    assert len(set(codes.values())) == len(codes)
+
+
+def test_outcomes_are_no_errors() -> None:
+    outcomes = [status for status in Status if not status.is_error]
+    assert [status.code for status in outcomes] == [
+        "ok", "end", "torn_tail", "zero_tail", "full", "more", "codec"]
+    for status in outcomes:
+        with pytest.raises(ValueError, match="is an outcome"):
+            status_error(status)
+    with pytest.raises(ValueError, match="is not a valid Status"):
+        status_error(15)
+
+
+@pytest.mark.parametrize("status", ERRORS, ids=lambda status: status.code)
+def test_error_names_file_position_expected_and_found(status: Status) -> None:
+    error = status_error(status, file="/d/t-0/0.log", position=4242, expected=-17, found=39)
+    assert isinstance(error, errors.SeglogError)
+    assert isinstance(error, (errors.CorruptDataError, errors.KafkaStorageError))
+    assert (error.file, error.position, error.expected, error.found, error.code) == (
+        "/d/t-0/0.log", 4242, -17, 39, status.code)
+    assert "/d/t-0/0.log" in str(error) and "4242" in str(error)
+    assert "{" not in str(error)
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error) and str(again) == str(error)
+    assert vars(again) == vars(error)
+
+
+@pytest.mark.parametrize(("status", "kind"), [
+    (Status.BATCH_CRC, errors.CorruptRecordError),
+    (Status.BATCH_CODEC, errors.UnsupportedCompressionTypeError),
+    (Status.RECORD_VARINT, errors.InvalidRecordError),
+    (Status.LEGACY_SIZE, errors.CorruptRecordError),
+    (Status.LEGACY_NESTED, errors.InvalidRecordError),
+    (Status.LEGACY_CODEC, errors.UnsupportedCompressionTypeError),
+    (Status.CODEC_TOO_LARGE, errors.DecompressionError),
+    (Status.INDEX_SIZE, errors.CorruptIndexError),
+    (Status.TXN_VERSION, errors.CorruptIndexError),
+    (Status.FILE_SHRANK, errors.KafkaStorageError),
+    (Status.LIMIT, errors.CorruptDataError),
+])
+def test_class_of_each_kind(status: Status, kind: type[Exception]) -> None:
+    assert type(status_error(status)) is kind
+
+
+def test_system_errors_keep_errno_and_file_name() -> None:
+    error = status_error(Status.IO, file=Path("/x/y"), position=9, sys_errno=errno.EACCES)
+    assert isinstance(error, errors.KafkaStorageError)
+    assert (error.errno, error.filename, error.code) == (errno.EACCES, "/x/y", "io")
+    assert "Permission denied" in str(error) and "byte 9" in str(error)
+    assert status_error(Status.FILE_MISSING).errno == errno.ENOENT
+    link = status_error(Status.FILE_KIND, file=b"/x/link", sys_errno=errno.ELOOP)
+    assert "symbolic link" in str(link)
+
+
+def test_memory_is_not_corruption() -> None:
+    assert isinstance(status_error(Status.NO_MEMORY), MemoryError)
+
+
+def test_names_of_files() -> None:
+    assert str(status_error(Status.BATCH_CRC, file=7)).startswith("descriptor 7: ")
+    assert status_error(Status.BATCH_CRC).file is None
+    undecodable = status_error(Status.BATCH_CRC, file=b"/x/\xff")
+    assert undecodable.file == "/x/\udcff"

@@ -1,0 +1,80 @@
+"""Builds csrc and single C programs with sanitizers, for the tests that run C alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+            "-fno-omit-frame-pointer")
+WARNINGS = ("-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Wno-sign-conversion",
+            "-Wstrict-prototypes", "-Wmissing-prototypes", "-Wcast-qual", "-Wundef", "-Wvla")
+
+# A leak is a failure too. Allocations past the limit return NULL instead of ending the program,
+# as malloc does, so that hostile sizes reach the SLG_NO_MEMORY paths.
+RUN_ENVIRONMENT = {
+    "ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1:abort_on_error=0",
+    "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+}
+
+
+def _run(command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True,
+                          check=False)
+
+
+@cache
+def can_link(compiler: str, *flags: str) -> bool:
+    """Whether `compiler` is there and builds a program with `flags`: it has their run time."""
+    if shutil.which(compiler) is None:
+        return False
+    program = "int main(void){return 0;}"
+    if any("fuzzer" in flag for flag in flags):
+        program = ("#include <stddef.h>\n#include <stdint.h>\n"
+                   "int LLVMFuzzerTestOneInput(const uint8_t *d, size_t n)"
+                   "{(void)d; (void)n; return 0;}")
+    done = subprocess.run([compiler, "-x", "c", "-", "-o", os.devnull, *flags], input=program,
+                          capture_output=True, text=True, check=False)
+    return done.returncode == 0
+
+
+def sanitizing_compilers() -> list[str]:
+    """Those of gcc and clang that have AddressSanitizer and UndefinedBehaviorSanitizer."""
+    return [compiler for compiler in ("gcc", "clang") if can_link(compiler, *SANITIZE)]
+
+
+def compile_program(compiler: str, sources: Sequence[Path], program: Path, *flags: str) -> Path:
+    """Compiles and links; a diagnostic of the compiler is part of the error."""
+    werror = ("-Werror",) if os.environ.get("SEGLOG_WERROR", "0") not in ("", "0") else ()
+    done = _run([compiler, "-std=c11", "-g", "-O1", *WARNINGS, *werror, *flags,
+                 f"-I{ROOT / 'csrc/include'}", f"-I{ROOT / 'csrc/src'}", *sources, "-o", program])
+    assert done.returncode == 0, f"{compiler} failed:\n{done.stderr}"
+    return program
+
+
+def compile_core(compiler: str, target: Path, *flags: str) -> Path:
+    """All of csrc as one relocatable file, so that each program only links it."""
+    target.mkdir(parents=True, exist_ok=True)
+    objects = []
+    for source in sorted((ROOT / "csrc/src").glob("*.c")):
+        objects.append(target / f"{source.stem}.o")
+        compile_program(compiler, [source], objects[-1], "-c", *flags)
+    whole = target / "core.o"
+    done = _run(["ld", "-r", *objects, "-o", whole])
+    assert done.returncode == 0, f"ld failed:\n{done.stderr}"
+    return whole
+
+
+def run_program(program: Path, *arguments: str | Path, timeout: float = 300) -> str:
+    """Runs to the end and returns what it printed; a report of a sanitizer fails the test."""
+    done = subprocess.run([str(program), *map(str, arguments)], capture_output=True, text=True,
+                          check=False, timeout=timeout, env={**os.environ, **RUN_ENVIRONMENT})
+    assert done.returncode == 0, (
+        f"{program.name} ended with {done.returncode}\n{done.stdout[-2000:]}\n"
+        f"{done.stderr[-8000:]}")
+    return done.stdout
