@@ -1,0 +1,70 @@
+"""Seeds of the fuzz targets, cut from the golden data: what a real broker wrote is where to start.
+
+Each function yields inputs as its target reads them: steering bytes first, then bytes of a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+SEED_SIZE_MAX = 8192
+
+
+def _contents(golden: Path, suffix: str) -> Iterator[tuple[Path, bytes]]:
+    """Every file of that suffix, damaged ones too, each content once and cut to a fair size."""
+    seen: set[bytes] = set()
+    for path in sorted(golden.rglob(f"*{suffix}")):
+        if path.is_file():
+            data = path.read_bytes()[:SEED_SIZE_MAX]
+            if data not in seen:
+                seen.add(data)
+                yield path, data
+
+
+def _base_offset(path: Path) -> int:
+    digits = path.name.partition(".")[0]
+    return int(digits) if digits.isdigit() else 0
+
+
+def wire(golden: Path) -> Iterator[bytes]:
+    for width in range(1, 11):
+        yield b"\xff" * (width - 1) + b"\x01"
+        yield b"\x80" * width + b"\x00"
+    for _, data in _contents(golden, ".log"):
+        yield data[61:125]
+
+
+def index(golden: Path) -> Iterator[bytes]:
+    for kind, suffix in enumerate((".index", ".timeindex", ".txnindex")):
+        for path, data in _contents(golden, suffix):
+            base = _base_offset(path)
+            for flags in (0, 8, 16):
+                steer = next(n for n in range(flags, flags + 8) if n % 3 == kind)
+                yield struct.pack(">Bqq", steer, base, base + 1000) + data.rstrip(b"\0")[:4096]
+
+
+def scan(golden: Path) -> Iterator[bytes]:
+    names = {path.name for path in golden.rglob("*")}
+    numbered = [f"{5:020}{suffix}" for suffix in (
+        ".log.swap", ".index.cleaned", ".log.deleted", "-0000000001.checkpoint",
+        "-0000000001.checkpoint.part", "-0000000001.checkpoint.deleted")]
+    for name in sorted(names | {*numbered, "5.log", "-5.log", "9223372036854775808.log", ".log"}):
+        yield name.encode("utf-8", "surrogateescape")
+
+
+SEEDS: dict[str, Callable[[Path], Iterable[bytes]]] = {
+    "index": index,
+    "scan": scan,
+    "wire": wire,
+}
+
+
+def write_corpus(target: str, golden: Path, directory: Path) -> int:
+    """One file per seed, named by its content; how many there are."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for seed in SEEDS[target](golden):
+        (directory / hashlib.sha256(seed).hexdigest()[:16]).write_bytes(seed)
+    return sum(1 for _ in directory.iterdir())
