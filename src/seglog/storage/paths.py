@@ -23,7 +23,7 @@ __all__ = [
     "PARTITION_METADATA", "QUORUM_STATE", "RECOVERY_POINT_CHECKPOINT", "REMOTE_LOG_INDEX_CACHE",
     "checkpoint_name", "delete_dir_name", "file_name", "future_dir_name", "index_name",
     "log_name", "offset_from_file_name", "parse_directory_name", "parse_file_name",
-    "snapshot_name", "stray_dir_name", "time_index_name", "txn_index_name",
+    "snapshot_name", "stray_dir_name", "temporary_name", "time_index_name", "txn_index_name",
 ]
 
 META_PROPERTIES: Final = "meta.properties"
@@ -135,6 +135,11 @@ def snapshot_name(offset: int) -> str:
 def checkpoint_name(offset: int, epoch: int) -> str:
     """A Raft snapshot of `__cluster_metadata-0`."""
     return f"{offset:020d}-{epoch:010d}{FileKind.CHECKPOINT.value}"
+
+
+def temporary_name(path: str | os.PathLike[str]) -> str:
+    """Where a text file is written before it is renamed onto `path`."""
+    return os.fspath(path) + FileState.TMP.value
 
 
 def offset_from_file_name(name: str) -> int:

@@ -1,0 +1,140 @@
+"""The line format that five checkpoint files share, and the offset checkpoints.
+
+Format (Kafka: CheckpointFile): the version `0`, the number of entries, then one entry a line.
+Kafka answers bad content with three kinds of exception; here all are MalformedCheckpointError, with
+Kafka's text and a `code` for each cause:
+
+    checkpoint_line      Malformed line (IOException)
+    checkpoint_version   Unrecognised version (IOException)
+    checkpoint_count     more or fewer entries than announced (IOException)
+    checkpoint_encoding  bytes that are not UTF-8 (IOException)
+    checkpoint_number    a field that is no number (unchecked: fatal to a broker)
+    checkpoint_capacity  a negative number of entries (unchecked)
+    checkpoint_too_large a file beyond CHECKPOINT_BYTES_MAX (seglog's own bound)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NoReturn, TypeVar
+
+from seglog.errors import MalformedCheckpointError
+from seglog.model import TopicPartition
+from seglog.storage import paths
+from seglog.storage.numbers import parse_int32, parse_int64
+from seglog.storage.textfile import read_small_file, replace_file
+
+__all__ = [
+    "CHECKPOINT_BYTES_MAX", "read_checkpoint", "read_offset_checkpoint", "write_checkpoint",
+    "write_offset_checkpoint",
+]
+
+#: 64 MiB hold the longest entries of 230,000 partitions.
+CHECKPOINT_BYTES_MAX: Final = 64 << 20
+_VERSION = 0
+_Entry = TypeVar("_Entry")
+_Path = str | os.PathLike[str]
+
+
+def _malformed(path: _Path, code: str, message: str, position: int, expected: object = None,
+               found: object = None) -> NoReturn:
+    raise MalformedCheckpointError(message, file=os.fspath(path), position=position,
+                                   expected=expected, found=found, code=code)
+
+
+def _bad_line(path: _Path, line: bytes, position: int) -> NoReturn:
+    text = line.decode()
+    _malformed(path, "checkpoint_line",
+               f"Malformed line in checkpoint file [{os.fspath(path)}]: {text}", position,
+               found=text)
+
+
+def _header_number(path: _Path, line: bytes, position: int) -> int:
+    try:
+        return parse_int32(line.decode())
+    except ValueError:
+        _bad_line(path, line, position)
+
+
+def _entries(path: _Path, lines: list[bytes], position: int,
+             parse: Callable[[list[bytes]], _Entry], fields_count: int) -> Iterator[_Entry]:
+    for line in lines:
+        # Java's \s is the ASCII blank that bytes.split() splits at; a leading one makes an empty
+        # first field there, and trailing ones are harmless.
+        fields = line.split()
+        if line[:1].isspace():
+            fields.insert(0, b"")
+        if len(fields) != fields_count:
+            _bad_line(path, line.rstrip(b"\r\n"), position)
+        try:
+            yield parse(fields)
+        except ValueError as error:
+            _malformed(path, "checkpoint_number", str(error), position,
+                       found=line.rstrip(b"\r\n").decode())
+        position += len(line)
+
+
+def read_checkpoint(path: _Path, parse: Callable[[list[bytes]], _Entry],
+                    fields_count: int) -> list[_Entry]:
+    """The entries of a checkpoint file in its order; none for a missing or empty file.
+
+    `parse` gets the `fields_count` fields of a line in valid UTF-8 and raises ValueError for a
+    field that is no number. Raises MalformedCheckpointError and KafkaStorageError.
+    """
+    content = read_small_file(path, CHECKPOINT_BYTES_MAX)
+    if not content:
+        return []
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        _malformed(path, "checkpoint_encoding",
+                   f"{os.fspath(path)}: byte {error.start} is not UTF-8", error.start, "UTF-8",
+                   content[error.start:error.start + 1].hex())
+    lines = content.splitlines(keepends=True)  # at \n, \r\n and \r, as Java's readLine
+    version = _header_number(path, lines[0].rstrip(b"\r\n"), 0)
+    if version != _VERSION:
+        _malformed(path, "checkpoint_version",
+                   f"Unrecognised version:{version}, expected version: {_VERSION} in checkpoint "
+                   f"file at: {os.fspath(path)}", 0, _VERSION, version)
+    if len(lines) == 1:
+        return []
+    announced = _header_number(path, lines[1].rstrip(b"\r\n"), len(lines[0]))
+    if announced < 0:
+        _malformed(path, "checkpoint_capacity", f"Illegal Capacity: {announced}", len(lines[0]),
+                   0, announced)
+    start = len(lines[0]) + len(lines[1])
+    entries = list(_entries(path, lines[2:], start, parse, fields_count))
+    if len(entries) != announced:
+        _malformed(path, "checkpoint_count",
+                   f"Expected [{announced}] entries in checkpoint file [{os.fspath(path)}], but "
+                   f"found only [{len(entries)}]", len(lines[0]), announced, len(entries))
+    return entries
+
+
+def _parse_offset(fields: list[bytes]) -> tuple[TopicPartition, int]:
+    topic, partition, offset = fields
+    return (TopicPartition(topic.decode(), parse_int32(partition.decode())),
+            parse_int64(offset.decode()))
+
+
+def read_offset_checkpoint(path: _Path) -> dict[TopicPartition, int]:
+    """An offset checkpoint of a data directory; empty where the file is missing or empty.
+
+    Of an entry that is there twice the last counts. Raises MalformedCheckpointError (see the
+    module) and KafkaStorageError.
+    """
+    return dict(read_checkpoint(path, _parse_offset, 3))
+
+
+def write_checkpoint(path: _Path, lines: Iterable[str]) -> None:
+    """Replaces a checkpoint file atomically and durably; `lines` are its entries."""
+    entries = list(lines)
+    text = "".join(f"{line}\n" for line in (str(_VERSION), str(len(entries)), *entries))
+    replace_file(path, text.encode(), paths.temporary_name(path))
+
+
+def write_offset_checkpoint(path: _Path, offsets: Mapping[TopicPartition, int]) -> None:
+    """Replaces an offset checkpoint. Raises KafkaStorageError."""
+    write_checkpoint(path, (f"{key.topic} {key.partition} {offset}"
+                            for key, offset in offsets.items()))

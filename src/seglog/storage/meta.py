@@ -1,0 +1,268 @@
+"""Identity files: meta.properties, partition.metadata and .kafka_cleanshutdown.
+
+All problems of content are MalformedCheckpointError with Kafka's text and a `code`
+(`meta_properties`, `meta_properties_escape`, `partition_metadata_line`, ...).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import re
+import uuid
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+
+from seglog.errors import MalformedCheckpointError
+from seglog.storage.numbers import parse_int32
+from seglog.storage.textfile import read_small_file
+
+__all__ = [
+    "MetaProperties", "PartitionMetadata", "format_uuid", "parse_properties", "parse_uuid",
+    "read_clean_shutdown_epoch", "read_meta_properties", "read_partition_metadata",
+]
+
+#: Far above what Kafka writes (under 200 bytes).
+META_BYTES_MAX: Final = 1 << 20
+_Path = str | os.PathLike[str]
+
+# Java's base64 wants no line breaks, other alphabets, or padding in odd places.
+_BASE64_URL = re.compile(r"[A-Za-z0-9_-]*={0,2}")
+_BLANK = " \t\f"
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _malformed(path: _Path, code: str, message: str, position: int | None = None,
+               found: object = None) -> NoReturn:
+    raise MalformedCheckpointError(message, file=os.fspath(path), position=position, found=found,
+                                   code=code)
+
+
+def parse_uuid(text: str) -> uuid.UUID:
+    """Kafka's 16-byte ids as base64 for URLs. Raises ValueError with Kafka's text."""
+    if len(text) > 24:
+        raise ValueError(f"Input string with prefix `{text[:24]}` is too long to be decoded as a "
+                         "base64 UUID")
+    digits = text.rstrip("=")
+    if not _BASE64_URL.fullmatch(text) or len(digits) % 4 == 1 or (
+            digits != text and len(text) % 4):
+        raise ValueError(f"Illegal base64 text `{text}`")
+    try:
+        value = base64.urlsafe_b64decode(digits + "=" * (-len(digits) % 4))
+    except binascii.Error as error:
+        raise ValueError(f"Illegal base64 text `{text}`: {error}") from None
+    if len(value) != 16:
+        raise ValueError(f"Input string `{text}` decoded as {len(value)} bytes, which is not "
+                         "equal to the expected 16 bytes of a base64-encoded UUID")
+    return uuid.UUID(bytes=value)
+
+
+def format_uuid(value: uuid.UUID) -> str:
+    """The 22 characters that Kafka writes."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+# --- java.util.Properties ------------------------------------------------------------------------
+
+def _logical_lines(text: str) -> list[str]:
+    """Lines without comments and leading blanks, continued lines joined, escapes untouched."""
+    naturals = re.split(r"\r\n|\n|\r", text)
+    last = len(naturals) - 1  # the line without an end, often empty
+    lines: list[str] = []
+    pending = ""
+    for number, natural in enumerate(naturals):
+        line = natural.lstrip(_BLANK)
+        if not pending and (not line or line[0] in "#!"):
+            continue
+        joined = pending + line
+        if (len(line) - len(line.rstrip("\\"))) % 2 == 0:
+            lines.append(joined)
+            pending = ""
+        elif number == last or (number == last - 1 and not naturals[last]):
+            lines.append(joined[:-1])  # nothing follows: Java gives even an empty line then
+            pending = ""
+        else:
+            pending = joined[:-1]
+    if pending:
+        lines.append(pending)
+    return lines
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out: list[str] = []
+    position = 0
+    while position < len(text):
+        char = text[position]
+        position += 1
+        if char != "\\" or position == len(text):
+            out.append(char)
+            continue
+        char = text[position]
+        position += 1
+        if char == "u":
+            digits = text[position:position + 4]
+            if not re.fullmatch(r"[0-9A-Fa-f]{4}", digits):
+                raise ValueError("Malformed \\uxxxx encoding.")
+            out.append(chr(int(digits, 16)))
+            position += 4
+        else:
+            out.append(_ESCAPES.get(char, char))
+    return "".join(out)
+
+
+_KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
+_SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+
+
+def parse_properties(content: bytes) -> dict[str, str]:
+    """java.util.Properties text (ISO-8859-1 with \\uXXXX). Raises ValueError for a bad escape.
+
+    Of a key that is there twice the last counts. Surrogates stay apart, as in Java's strings.
+    """
+    found: dict[str, str] = {}
+    for line in _logical_lines(content.decode("latin-1")):
+        key = _KEY.match(line)
+        assert key is not None
+        value = _SEPARATOR.match(line, key.end())
+        assert value is not None
+        found[_unescape(key[0])] = _unescape(line[value.end():])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """Who owns a data directory (Kafka: MetaProperties). `extra` are all keys as they stand."""
+
+    version: int
+    cluster_id: str | None
+    node_id: int | None
+    directory_id: uuid.UUID | None
+    extra: dict[str, str] = field(default_factory=dict, hash=False)
+
+
+def read_meta_properties(path: _Path) -> MetaProperties | None:
+    """meta.properties; None where it is missing (a data directory need not have one).
+
+    Raises MalformedCheckpointError (`meta_properties`, `meta_properties_escape`) and
+    KafkaStorageError.
+    """
+    content = read_small_file(path, META_BYTES_MAX)
+    if content is None:
+        return None
+    try:
+        properties = parse_properties(content)
+    except ValueError as error:
+        _malformed(path, "meta_properties_escape", str(error))
+
+    def number(key: str) -> int | None:
+        text = properties.get(key)
+        if text is None:
+            return None
+        try:
+            return parse_int32(text)
+        except ValueError:
+            _malformed(path, "meta_properties", f"Unable to read {key} as a base-10 number.",
+                       found=text)
+
+    text = properties.get("version", "0")
+    try:
+        version = parse_int32(text)
+    except ValueError:
+        _malformed(path, "meta_properties", f"Invalid meta.properties version string '{text}'",
+                   found=text)
+    if version not in (0, 1):
+        _malformed(path, "meta_properties", f"Unknown meta.properties version number {version}",
+                   found=version)
+    cluster_id = properties.get("cluster.id")
+    node_id = number("node.id") if version else number("broker.id")
+    if version and cluster_id is None:
+        _malformed(path, "meta_properties", "cluster.id was not found.")
+    if version and node_id is None:
+        _malformed(path, "meta_properties", "node.id was not found.")
+    directory_id = None
+    if "directory.id" in properties:
+        try:
+            directory_id = parse_uuid(properties["directory.id"])
+        except ValueError as error:
+            _malformed(path, "meta_properties",
+                       f"Unable to read directory.id as a Uuid: {error}",
+                       found=properties["directory.id"])
+    return MetaProperties(version, cluster_id, node_id, directory_id, properties)
+
+
+# --- partition.metadata and .kafka_cleanshutdown -------------------------------------------------
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """A topic's id, as its partition directory holds it."""
+
+    version: int
+    topic_id: uuid.UUID
+
+
+def read_partition_metadata(path: _Path) -> PartitionMetadata | None:
+    """partition.metadata; None where it is missing. Reads two lines, whatever their keys.
+
+    Raises MalformedCheckpointError: `partition_metadata_line`, `partition_metadata_version`,
+    `partition_metadata_id` (the zero id; Kafka's IOExceptions), `partition_metadata_short` (fewer
+    than two lines) and `partition_metadata_uuid` (fatal to a broker). And KafkaStorageError.
+    """
+    content = read_small_file(path, META_BYTES_MAX)
+    if content is None:
+        return None
+    name = os.fspath(path)
+    try:
+        lines = re.split(r"\r\n|\n|\r", content.decode())
+    except UnicodeDecodeError as error:
+        _malformed(path, "checkpoint_encoding", f"{name}: byte {error.start} is not UTF-8",
+                   error.start)
+    # Kafka reads a second line that is not there and fails on the null.
+    if len(lines) < 2 or (len(lines) == 2 and not lines[1]):
+        _malformed(path, "partition_metadata_short", f"{name}: two lines are required",
+                   found=content.count(b"\n"))
+
+    def value(line: str) -> str:
+        parts = re.split(r":[ \t\n\x0b\f\r]+", line)
+        if len(parts) != 2 or not parts[1]:
+            _malformed(path, "partition_metadata_line",
+                       f"Malformed line in partition metadata file [{name}]: {line}", found=line)
+        return parts[1]
+
+    try:
+        version = parse_int32(value(lines[0]))
+    except ValueError:
+        _malformed(path, "partition_metadata_line",
+                   f"Malformed line in partition metadata file [{name}]: {lines[0]}",
+                   found=lines[0])
+    if version < 0:
+        _malformed(path, "partition_metadata_version",
+                   f"Unrecognized version of partition metadata file ({name}): {version}",
+                   found=version)
+    try:
+        topic_id = parse_uuid(value(lines[1]))
+    except MalformedCheckpointError:
+        raise
+    except ValueError as error:
+        _malformed(path, "partition_metadata_uuid", str(error), found=lines[1])
+    if not topic_id.int:
+        _malformed(path, "partition_metadata_id",
+                   f"Invalid topic ID in partition metadata file ({name})", found=lines[1])
+    return PartitionMetadata(version, topic_id)
+
+
+def read_clean_shutdown_epoch(path: _Path) -> int | None:
+    """The broker epoch in .kafka_cleanshutdown; None for any content that does not say it.
+
+    Whether the shutdown was clean is the file's existence alone, not what is in it.
+    """
+    try:
+        content = read_small_file(path, META_BYTES_MAX)
+        found = json.loads(content or b"null")
+        epoch = found["brokerEpoch"]
+    except (MalformedCheckpointError, OSError, RecursionError, ValueError, TypeError, KeyError):
+        return None
+    return epoch if type(epoch) is int and -1 << 63 <= epoch < 1 << 63 else None

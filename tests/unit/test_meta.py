@@ -1,0 +1,166 @@
+"""meta.properties, partition.metadata and .kafka_cleanshutdown."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seglog.errors import KafkaStorageError, MalformedCheckpointError
+from seglog.storage import meta, paths
+
+ID = "Sl08ZXU2QW6uF5hIoSzc8w"
+V1 = b"version=1\ncluster.id=c\nnode.id=7\n"
+
+
+@pytest.mark.parametrize(("content", "found"), [
+    (b"a=1\nb 2\nc:3\n", {"a": "1", "b": "2", "c": "3"}),
+    (b"  a  =  1  \n", {"a": "1  "}),
+    (b"a=1\\\n   2\n", {"a": "12"}),
+    (b"a=\\u0041\\t\\n\\\\\\q\n", {"a": "A\t\n\\q"}),
+    (b"#c\n!d\n#x\\\ny=1", {"y": "1"}),
+    (b"a", {"a": ""}), (b"=x", {"": "x"}), (b"a==b", {"a": "=b"}), (b"a = : b", {"a": ": b"}),
+    (b"a\\ b=c", {"a b": "c"}), (b"a\\:b:c", {"a:b": "c"}), (b"a\\=b=c", {"a=b": "c"}),
+    (b"\xe9=\xff", {"\u00e9": "\u00ff"}),
+    (b"a=1\\\\", {"a": "1\\"}), (b"a=1\\", {"a": "1"}), (b"\\", {"": ""}), (b"\\\n", {"": ""}),
+    (b"\\\n#c\na", {"a": ""}), (b"a=1\\\n#x", {"a": "1#x"}),
+    (b"a=1\r\nb=2\rc=3", {"a": "1", "b": "2", "c": "3"}),
+    (b"a\x0cb\n", {"a": "b"}), (b"a=1\na=2", {"a": "2"}), (b"", {}),
+    (b"a=\\ud83d\\ude00", {"a": "\ud83d\ude00"}),
+])
+def test_properties(content: bytes, found: dict[str, str]) -> None:
+    assert meta.parse_properties(content) == found
+
+
+@pytest.mark.parametrize("content", [b"a=\\u00", b"a=\\uZZZZ", b"a=\\u00e", b"a=\\uuuu0041"])
+def test_bad_escapes(content: bytes) -> None:
+    with pytest.raises(ValueError, match="Malformed .uxxxx encoding."):
+        meta.parse_properties(content)
+
+
+@given(st.binary(max_size=60))
+def test_properties_noise(content: bytes) -> None:
+    try:
+        meta.parse_properties(content)
+    except ValueError as error:
+        assert str(error) == "Malformed \\uxxxx encoding."
+
+
+def test_meta_properties(tmp_path: Path) -> None:
+    path = tmp_path / paths.META_PROPERTIES
+    assert meta.read_meta_properties(path) is None
+    path.write_bytes(b"#\n#Sat Oct 25 10:00:00 UTC 2024\n" + V1 + b"directory.id=" + ID.encode())
+    found = meta.read_meta_properties(path)
+    assert found is not None
+    assert (found.version, found.cluster_id, found.node_id) == (1, "c", 7)
+    assert found.directory_id is not None and meta.format_uuid(found.directory_id) == ID
+    path.write_bytes(b"broker.id=3\nx=y\n")
+    old = meta.read_meta_properties(path)
+    assert old is not None and (old.version, old.cluster_id, old.node_id) == (0, None, 3)
+    assert old.extra["x"] == "y"
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    (b"version=x\n", "Invalid meta.properties version string 'x'"),
+    (b"version=2\n", "Unknown meta.properties version number 2"),
+    (b"version=1\nnode.id=1\n", "cluster.id was not found."),
+    (b"version=1\ncluster.id=c\n", "node.id was not found."),
+    (b"version=1\ncluster.id=c\nnode.id=1 \n", "Unable to read node.id as a base-10 number."),
+    (b"broker.id=x", "Unable to read broker.id as a base-10 number."),
+    (V1 + b"directory.id=abc", "Unable to read directory.id as a Uuid: Input string `abc` decoded"),
+    (b"a=\\u1", "Malformed \\uxxxx encoding."),
+])
+def test_meta_properties_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / paths.META_PROPERTIES
+    path.write_bytes(content)
+    with pytest.raises(MalformedCheckpointError) as caught:
+        meta.read_meta_properties(path)
+    assert str(caught.value).startswith(message) and caught.value.file == str(path)
+    assert caught.value.code.startswith("meta_properties")
+
+
+def test_uuids() -> None:
+    for value in (uuid.UUID(int=0), uuid.UUID(int=1), uuid.UUID(int=2**128 - 1)):
+        assert meta.parse_uuid(meta.format_uuid(value)) == value
+    assert meta.format_uuid(uuid.UUID(int=1)) == "AAAAAAAAAAAAAAAAAAAAAQ"
+    assert meta.parse_uuid(ID + "==") == meta.parse_uuid(ID)
+    for bad in ("", "abc", ID + "A", ID[:20], "!" * 22, ID[:21] + "/", ID + " ", "A" * 34,
+                "A" * 20 + "=A", ID + "="):
+        with pytest.raises(ValueError):
+            meta.parse_uuid(bad)
+
+
+@pytest.mark.parametrize(("content", "version"), [
+    (f"version: 0\ntopic_id: {ID}", 0), (f"a: 5\nb: {ID}\nrest", 5),
+    (f"version:  \t0\r\ntopic_id:   {ID}\r\n", 0), (f": 0\n: {ID}", 0),
+])
+def test_partition_metadata(tmp_path: Path, content: str, version: int) -> None:
+    path = tmp_path / paths.PARTITION_METADATA
+    assert meta.read_partition_metadata(path) is None
+    path.write_bytes(content.encode())
+    found = meta.read_partition_metadata(path)
+    assert found == meta.PartitionMetadata(version, meta.parse_uuid(ID))
+
+
+@pytest.mark.parametrize(("content", "code", "message"), [
+    ("", "partition_metadata_short", "{path}: two lines are required"),
+    ("version: 0", "partition_metadata_short", "{path}: two lines are required"),
+    ("version: 0\n", "partition_metadata_short", "{path}: two lines are required"),
+    (f"version: -1\ntopic_id: {ID}", "partition_metadata_version",
+     "Unrecognized version of partition metadata file ({path}): -1"),
+    (f"version: x\ntopic_id: {ID}", "partition_metadata_line",
+     "Malformed line in partition metadata file [{path}]: version: x"),
+    (f"version:0\ntopic_id: {ID}", "partition_metadata_line",
+     "Malformed line in partition metadata file [{path}]: version:0"),
+    (f"version: 0: 1\ntopic_id: {ID}", "partition_metadata_line",
+     "Malformed line in partition metadata file [{path}]: version: 0: 1"),
+    ("version: 0\ntopic_id: ", "partition_metadata_line",
+     "Malformed line in partition metadata file [{path}]: topic_id: "),
+    ("version: 0\ntopic_id: " + "A" * 22, "partition_metadata_id",
+     "Invalid topic ID in partition metadata file ({path})"),
+    ("version: 0\ntopic_id: abc", "partition_metadata_uuid", "Input string `abc` decoded as 2 bytes"
+     ", which is not equal to the expected 16 bytes of a base64-encoded UUID"),
+])
+def test_partition_metadata_refused(tmp_path: Path, content: str, code: str, message: str) -> None:
+    path = tmp_path / paths.PARTITION_METADATA
+    path.write_bytes(content.encode())
+    with pytest.raises(MalformedCheckpointError) as caught:
+        meta.read_partition_metadata(path)
+    assert (caught.value.code, str(caught.value)) == (code, message.format(path=path))
+
+
+@pytest.mark.parametrize(("content", "epoch"), [
+    (b'{"version":0,"brokerEpoch":10}', 10), (b'{"brokerEpoch":-1,"more":[]}', -1), (b"", None),
+    (b"x", None), (b"[]", None), (b"{}", None), (b'{"brokerEpoch":"1"}', None), (b"\xff", None),
+    (b'{"brokerEpoch":true}', None), (b'{"brokerEpoch":1e400}', None), (b"[" * 100_000, None),
+])
+def test_clean_shutdown_epoch(tmp_path: Path, content: bytes, epoch: int | None) -> None:
+    path = tmp_path / paths.CLEAN_SHUTDOWN_FILE
+    assert meta.read_clean_shutdown_epoch(path) is None
+    path.write_bytes(content)
+    assert meta.read_clean_shutdown_epoch(path) == epoch
+
+
+def test_no_file_is_an_error(tmp_path: Path) -> None:
+    for read in (meta.read_meta_properties, meta.read_partition_metadata):
+        with pytest.raises(KafkaStorageError):
+            read(tmp_path)
+    with open(tmp_path / "big", "wb") as stream:
+        stream.truncate(meta.META_BYTES_MAX + 1)
+    with pytest.raises(MalformedCheckpointError):
+        meta.read_meta_properties(tmp_path / "big")
+
+
+def test_golden(golden: Path) -> None:
+    found = meta.read_meta_properties(golden / "real/clean/meta.properties")
+    assert found is not None and found.version == 1 and found.node_id == 1
+    assert found.directory_id is not None
+    text = (golden / "real/clean/txn-0/partition.metadata").read_text()
+    metadata = meta.read_partition_metadata(golden / "real/clean/txn-0/partition.metadata")
+    assert metadata is not None
+    assert text.endswith(f"topic_id: {meta.format_uuid(metadata.topic_id)}")
+    epoch = meta.read_clean_shutdown_epoch(golden / "real/clean/.kafka_cleanshutdown")
+    assert epoch is not None and epoch > 0
