@@ -20,13 +20,18 @@ from setuptools.command.build_ext import build_ext
 
 # One name per concept: src/seglog/_native/<stem>.pyx, and csrc/src/<name>.c.
 STEMS = [
+    "batch",
     "crc32c",
     "file",
     "index",
+    "records",
     "scan",
     "status",
 ]
 C_SOURCES = [
+    "arrow",
+    "batch",
+    "columns",
     "crc32c",
     "crc32c_armv8",
     "crc32c_portable",
@@ -34,9 +39,14 @@ C_SOURCES = [
     "file",
     "index",
     "index_file",
+    "records",
+    "records_batch",
+    "records_legacy",
     "scan",
     "scan_check",
     "status",
+    "utf8",
+    "window",
 ]
 
 HEADERS = sorted(str(path) for path in Path("csrc").rglob("*.h"))

@@ -221,3 +221,165 @@ cdef extern from "seglog/scan.h" nogil:
                                   size_t count, int64_t end_offset, slg_check_level level,
                                   const slg_segment_columns *out, slg_problem *problems,
                                   size_t *problem_count, slg_error *error) noexcept
+
+
+cdef extern from "seglog/window.h" nogil:
+    ctypedef struct slg_window:
+        int64_t position
+        size_t size
+
+    void slg_window_init(slg_window *window, int fd, int64_t end, size_t target) noexcept
+    void slg_window_free(slg_window *window) noexcept
+
+
+cdef extern from "seglog/batch.h" nogil:
+    ctypedef struct slg_batch:
+        int64_t base_offset
+        int64_t last_offset
+        int64_t base_timestamp
+        int64_t max_timestamp
+        int64_t producer_id
+        int64_t position
+        int32_t size
+        int32_t partition_leader_epoch
+        int32_t base_sequence
+        int32_t record_count
+        uint32_t crc
+        int16_t attributes
+        int16_t producer_epoch
+        int8_t magic
+
+    enum:
+        SLG_SCAN_CRC
+        SLG_SCAN_STRICT
+
+    ctypedef struct slg_batch_scan:
+        unsigned checks
+        slg_crc32c_kernel kernel
+        int64_t position
+        int64_t end
+        slg_batch *batches
+        int64_t batches_left
+        int64_t batch_count
+        int64_t record_count
+        int64_t first_offset
+        int64_t last_offset
+        int64_t max_timestamp
+        int64_t offset_of_max_timestamp
+        int64_t next_position
+
+    void slg_batch_scan_init(slg_batch_scan *scan) noexcept
+    slg_status slg_batch_scan_memory(slg_batch_scan *scan, const uint8_t *data, size_t size,
+                                     slg_error *error) noexcept
+    slg_status slg_batch_scan_file(slg_batch_scan *scan, slg_window *window,
+                                   slg_error *error) noexcept
+
+
+cdef extern from "seglog/columns.h" nogil:
+    ctypedef enum slg_column:
+        SLG_COLUMN_OFFSET
+        SLG_COLUMN_TIMESTAMP
+        SLG_COLUMN_TIMESTAMP_TYPE
+        SLG_COLUMN_KEY
+        SLG_COLUMN_VALUE
+        SLG_COLUMN_HEADERS
+        SLG_COLUMN_PRODUCER_ID
+        SLG_COLUMN_PRODUCER_EPOCH
+        SLG_COLUMN_SEQUENCE
+        SLG_COLUMN_LEADER_EPOCH
+        SLG_COLUMN_IS_TRANSACTIONAL
+        SLG_COLUMN_IS_CONTROL
+        SLG_COLUMN_POSITION
+        SLG_COLUMNS
+
+    ctypedef struct slg_buffer:
+        uint8_t *data
+
+    ctypedef struct slg_binary:
+        slg_buffer offsets
+        slg_buffer bytes
+        slg_buffer validity
+        int64_t null_count
+
+    ctypedef struct slg_pool:
+        pass
+
+    ctypedef struct slg_columns:
+        uint32_t wanted
+        int64_t rows
+        int64_t first_offset
+        int64_t last_offset
+        slg_buffer *fixed
+        slg_binary key
+        slg_binary value
+        slg_buffer header_lists
+        slg_binary header_key
+        slg_binary header_value
+        int64_t headers
+
+    const char *slg_column_name(slg_column column) noexcept
+    slg_pool *slg_pool_new(size_t keep, int64_t *live) noexcept
+    void slg_pool_close(slg_pool *pool) noexcept
+    slg_columns *slg_pool_take(slg_pool *pool, uint32_t wanted) noexcept
+    void slg_columns_retain(slg_columns *columns) noexcept
+    void slg_columns_release(slg_columns *columns) noexcept
+    int64_t slg_columns_nbytes(const slg_columns *columns) noexcept
+
+
+cdef extern from "seglog/arrow.h" nogil:
+    struct ArrowSchema:
+        void (*release)(ArrowSchema *) noexcept nogil
+
+    struct ArrowArray:
+        void (*release)(ArrowArray *) noexcept nogil
+
+    struct ArrowArrayStream:
+        int (*get_schema)(ArrowArrayStream *, ArrowSchema *out) noexcept nogil
+        int (*get_next)(ArrowArrayStream *, ArrowArray *out) noexcept nogil
+        const char *(*get_last_error)(ArrowArrayStream *) noexcept nogil
+        void (*release)(ArrowArrayStream *) noexcept nogil
+        void *private_data
+
+    bint slg_export_schema(const slg_column *order, size_t count, ArrowSchema *out) noexcept
+    bint slg_export_columns(slg_columns *columns, const slg_column *order, size_t count,
+                            ArrowArray *out) noexcept
+
+
+cdef extern from "seglog/records.h" nogil:
+    enum:
+        SLG_RECORDS_SLACK
+        SLG_RECORDS_CRC
+        SLG_RECORDS_CONTROL
+
+    ctypedef struct slg_aborted:
+        int64_t producer_id
+        int64_t first_offset
+        int64_t last_offset
+
+    ctypedef struct slg_records_options:
+        unsigned flags
+        slg_crc32c_kernel kernel
+        int64_t start_offset
+        int64_t end_offset
+        int64_t max_rows
+        int64_t max_bytes
+        const slg_aborted *aborted
+        size_t aborted_count
+
+    ctypedef struct slg_payload:
+        const uint8_t *data
+        size_t size
+        int codec
+        int magic
+
+    ctypedef struct slg_records:
+        pass
+
+    slg_records *slg_records_new(int fd, int64_t start, int64_t end,
+                                 const slg_records_options *options) noexcept
+    void slg_records_free(slg_records *records) noexcept
+    int64_t slg_records_position(const slg_records *records) noexcept
+    slg_status slg_records_next(slg_records *records, slg_columns *columns,
+                                slg_error *error) noexcept
+    slg_payload slg_records_payload(const slg_records *records) noexcept
+    void slg_records_resume(slg_records *records, const uint8_t *data, size_t size) noexcept

@@ -1,0 +1,66 @@
+/*
+ * A window over a file, moved forward by pread. It never maps the file: a log that a broker
+ * truncates under a map would kill the process, a pread of it is short and says so.
+ *
+ * The window owns its buffer and no descriptor. One thread at a time. After any call the bytes
+ * behind the valid ones are readable for SLG_WINDOW_SLACK more (their content means nothing), so
+ * that decoders may load whole words at the end of the data.
+ */
+#ifndef SEGLOG_WINDOW_H
+#define SEGLOG_WINDOW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "seglog/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { SLG_WINDOW_SLACK = 64 };
+
+typedef struct slg_window {
+    int fd;           /* the caller's, open for reading while the window is used */
+    int64_t end;      /* the file's logical end: nothing at or after it is read */
+    uint8_t *data;    /* bytes [position, position + size) of the file */
+    size_t size;
+    size_t capacity;  /* without the slack */
+    size_t target;    /* bytes that a read fetches unless one batch needs more */
+    int64_t position;
+} slg_window;
+
+/* No allocation yet; `target` > 0 is the usual size of a read. */
+void slg_window_init(slg_window *window, int fd, int64_t end, size_t target);
+void slg_window_free(slg_window *window);
+
+/*
+ * Makes [position, position + size) valid, size >= 1, position + size <= end, and more behind it up
+ * to the target. Whatever of it the window already holds is kept, not read again. The buffer grows
+ * past the target only after the file has proved to hold the last byte. SLG_OK, SLG_IO,
+ * SLG_NO_MEMORY, or SLG_FILE_SHRANK (expected = wanted end, found = where it ended).
+ */
+slg_status slg_window_need(slg_window *window, int64_t position, size_t size, slg_error *error);
+
+/* The bytes at `position`, which slg_window_need made valid. */
+static inline const uint8_t *slg_window_at(const slg_window *window, int64_t position) {
+    return window->data + (position - window->position);
+}
+
+/* Valid bytes from `position` on; 0 when the window does not hold it. */
+static inline size_t slg_window_left(const slg_window *window, int64_t position) {
+    const int64_t at = position - window->position;
+    return at < 0 || (uint64_t)at >= window->size ? 0 : window->size - (size_t)at;
+}
+
+/* Whether all bytes are zero; true of none. */
+bool slg_is_zero(const uint8_t *data, size_t size);
+
+/* SLG_ZERO_TAIL when [position, end) holds only zeros, SLG_OK when not, or what reading it met. */
+slg_status slg_window_zero_tail(slg_window *window, int64_t position, slg_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

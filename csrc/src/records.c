@@ -1,0 +1,305 @@
+#include "seglog/records.h"
+
+#include <stdlib.h>
+
+#include "records_internal.h"
+#include "seglog/format.h"
+#include "seglog/wire.h"
+
+/* Small enough that the CRC, then the decoder, find in L2 what pread has just copied. */
+enum { WINDOW_BYTES = 256 << 10 };
+
+slg_records *slg_records_new(int fd, int64_t start, int64_t end,
+                             const slg_records_options *options) {
+    slg_records *records = calloc(1, sizeof *records);
+    if (records == NULL) {
+        return NULL;
+    }
+    slg_window_init(&records->window, fd, end, WINDOW_BYTES);
+    records->options = *options;
+    records->position = start;
+    return records;
+}
+
+void slg_records_free(slg_records *records) {
+    if (records != NULL) {
+        slg_window_free(&records->window);
+        free(records);
+    }
+}
+
+int64_t slg_records_position(const slg_records *records) { return records->position; }
+
+slg_payload slg_records_payload(const slg_records *records) { return records->payload; }
+
+void slg_records_resume(slg_records *records, const uint8_t *data, size_t size) {
+    records->at = data;
+    records->end = data + size;
+    records->state = slg_batch_is_legacy(&records->batch) ? OPENS_WRAPPER : IN_BATCH;
+}
+
+/* ---- which entries count ------------------------------------------------------------------- */
+
+/* The last range of the producer that begins at or before the batch's end decides. */
+static bool is_aborted(const slg_records_options *options, const slg_batch *batch) {
+    size_t low = 0;
+    size_t high = options->aborted_count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const slg_aborted *range = &options->aborted[middle];
+        if (range->producer_id < batch->producer_id ||
+            (range->producer_id == batch->producer_id &&
+             range->first_offset <= batch->last_offset)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low > 0 && options->aborted[low - 1].producer_id == batch->producer_id &&
+           options->aborted[low - 1].last_offset >= batch->base_offset;
+}
+
+static bool is_left_out(const slg_records *records) {
+    const slg_batch *batch = &records->batch;
+    if (slg_batch_is_legacy(batch)) {
+        return false;
+    }
+    if ((batch->attributes & SLG_ATTRIBUTE_CONTROL) != 0) {
+        return (records->options.flags & SLG_RECORDS_CONTROL) == 0;
+    }
+    return (batch->attributes & SLG_ATTRIBUTE_TRANSACTIONAL) != 0 &&
+           is_aborted(&records->options, batch);
+}
+
+/*
+ * True when this entry and all after it are beyond end_offset. A wrapper's first offset is inside.
+ */
+static bool is_beyond(const slg_records *records) {
+    const slg_batch *batch = &records->batch;
+    const bool wrapper = slg_batch_is_legacy(batch) && batch->record_count < 0;
+    return batch->base_offset >= records->options.end_offset && !wrapper;
+}
+
+/* ---- from entry to entry ------------------------------------------------------------------- */
+
+static void pass_entry(slg_records *records) {
+    records->position += records->batch.size;
+    records->state = BETWEEN_ENTRIES;
+    if (records->batch.last_offset >= records->options.end_offset - 1) {
+        records->done = true;
+    }
+}
+
+static slg_status frame_entry(slg_records *records, slg_error *error) {
+    slg_window *window = &records->window;
+    const int64_t position = records->position;
+    const int64_t rest = window->end - position;
+    if (rest <= 0 || records->done) {
+        return SLG_END;
+    }
+    const size_t least = rest < SLG_BATCH_HEADER_SIZE ? (size_t)rest : SLG_BATCH_HEADER_SIZE;
+    slg_status status = slg_window_need(window, position, least, error);
+    if (status != SLG_OK) {
+        return status;
+    }
+    const uint8_t *data = slg_window_at(window, position);
+    const size_t left = slg_window_left(window, position);
+    int32_t size;
+    status = slg_batch_frame(data, left, position, window->end, &size, error);
+    if (status == SLG_BATCH_LENGTH || status == SLG_TORN_TAIL) {
+        const slg_status zero = slg_window_zero_tail(window, position, error);
+        return zero == SLG_OK ? status : zero;
+    }
+    if (status != SLG_OK) {
+        return status;
+    }
+    return slg_batch_parse(data, left, position, size, &records->batch, error);
+}
+
+static slg_status begin_batch(slg_records *records, const uint8_t *entry, slg_error *error) {
+    const slg_batch *batch = &records->batch;
+    const int codec = batch->attributes & SLG_ATTRIBUTE_CODEC;
+    const uint8_t *data = entry + SLG_BATCH_HEADER_SIZE;
+    const size_t size = (size_t)batch->size - SLG_BATCH_HEADER_SIZE;
+    records->left = batch->record_count;
+    if (batch->record_count < 0) {
+        return slg_fail(error, SLG_BATCH_RECORD_COUNT, batch->position, 0, batch->record_count);
+    }
+    if (batch->record_count == 0) {
+        /* Compaction left the header only; Kafka looks at nothing behind it, nor at the codec. */
+        pass_entry(records);
+        return SLG_OK;
+    }
+    if (codec > SLG_CODEC_MAX) {
+        return slg_fail(error, SLG_BATCH_CODEC, batch->position, SLG_CODEC_MAX, codec);
+    }
+    if (codec != SLG_CODEC_NONE) {
+        records->payload = (slg_payload){data, size, codec, batch->magic};
+        records->state = NEEDS_PAYLOAD;
+        return SLG_OK;
+    }
+    records->at = data;
+    records->end = data + size;
+    records->state = IN_BATCH;
+    return SLG_OK;
+}
+
+/* SLG_OK: the entry at hand is begun, or was passed over. */
+static slg_status begin_entry(slg_records *records, slg_error *error) {
+    slg_status status = frame_entry(records, error);
+    if (status != SLG_OK) {
+        return status;
+    }
+    const slg_batch *batch = &records->batch;
+    if (batch->last_offset < records->options.start_offset) {
+        /* Before the CRC: the broker seeks by headers too and never sends these bytes. */
+        pass_entry(records);
+        return SLG_OK;
+    }
+    if (batch->magic < 0 || batch->magic > SLG_MAGIC_MAX) {
+        return slg_fail(error, SLG_BATCH_MAGIC, batch->position, SLG_MAGIC_MAX, batch->magic);
+    }
+    if (is_beyond(records)) {
+        return SLG_END;
+    }
+    status = slg_window_need(&records->window, records->position, (size_t)batch->size, error);
+    if (status != SLG_OK) {
+        return status;
+    }
+    const uint8_t *entry = slg_window_at(&records->window, records->position);
+    if ((records->options.flags & SLG_RECORDS_CRC) != 0) {
+        status = slg_batch_check_crc(batch, entry, records->options.kernel, error);
+        if (status != SLG_OK) {
+            return status;
+        }
+    }
+    if (is_left_out(records)) {
+        pass_entry(records);
+        return SLG_OK;
+    }
+    return slg_batch_is_legacy(batch) ? slg_records_begin_message(records, entry, error)
+                                      : begin_batch(records, entry, error);
+}
+
+slg_status slg_records_next(slg_records *records, slg_columns *columns, slg_error *error) {
+    for (;;) {
+        slg_status status;
+        switch (records->state) {
+        case NEEDS_PAYLOAD:
+            return SLG_CODEC;
+        case IN_BATCH:
+            status = slg_records_decode_batch(records, columns, error);
+            break;
+        case OPENS_WRAPPER:
+            status = slg_records_open_wrapper(records, error);
+            if (status != SLG_OK) {
+                return status;
+            }
+            continue;
+        case IN_WRAPPER:
+            status = slg_records_decode_messages(records, columns, error);
+            break;
+        case BETWEEN_ENTRIES:
+        default:
+            status = begin_entry(records, error);
+            if (status != SLG_OK) {
+                return status;
+            }
+            continue;
+        }
+        if (status != SLG_OK) {
+            return status;
+        }
+        pass_entry(records);
+    }
+}
+
+/* ---- columns that the batch decides -------------------------------------------------------- */
+
+static void fill_i64(uint8_t *data, int64_t row, int64_t count, int64_t value) {
+    int64_t *out = (int64_t *)(void *)data + row;
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = value;
+    }
+}
+
+static void fill_i32(uint8_t *data, int64_t row, int64_t count, int32_t value) {
+    int32_t *out = (int32_t *)(void *)data + row;
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = value;
+    }
+}
+
+static void fill_i16(uint8_t *data, int64_t row, int64_t count, int16_t value) {
+    int16_t *out = (int16_t *)(void *)data + row;
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = value;
+    }
+}
+
+/*
+ * Kafka's incrementSequence: sequences live in 0..2^31-1 and wrap to 0, in Java's int arithmetic.
+ */
+static int32_t sequence_after(int32_t base, uint32_t delta) {
+    const int32_t room = (int32_t)((uint32_t)INT32_MAX - delta);
+    const uint32_t sum = (uint32_t)base + delta;
+    return base > room ? (int32_t)(delta - ((uint32_t)INT32_MAX - (uint32_t)base) - 1U)
+                       : (int32_t)sum;
+}
+
+static void fill_sequences(slg_columns *columns, const slg_batch *batch, int64_t row, int64_t count,
+                           const int64_t *offsets) {
+    uint8_t *data = columns->fixed[SLG_COLUMN_SEQUENCE].data;
+    if (batch->base_sequence < 0) {
+        fill_i32(data, row, count, -1);
+        return;
+    }
+    int32_t *out = (int32_t *)(void *)data + row;
+    for (int64_t i = 0; i < count; i++) {
+        const uint64_t delta = (uint64_t)offsets[i] - (uint64_t)batch->base_offset;
+        out[i] = sequence_after(batch->base_sequence, (uint32_t)delta);
+    }
+}
+
+void slg_records_add_rows(slg_columns *columns, const slg_batch *batch, int64_t row, int64_t count,
+                          int8_t timestamp_type, const int64_t *offsets) {
+    slg_buffer *fixed = columns->fixed;
+    const int bits = slg_batch_is_legacy(batch) ? 0 : batch->attributes;
+    if (count == 0) {
+        return;
+    }
+    if (columns->rows == 0) {
+        columns->first_offset = offsets[0];
+    }
+    columns->last_offset = offsets[count - 1];
+    columns->rows = row + count;
+    if (slg_columns_want(columns, SLG_COLUMN_TIMESTAMP_TYPE)) {
+        memset(fixed[SLG_COLUMN_TIMESTAMP_TYPE].data + row, timestamp_type, (size_t)count);
+    }
+    if (columns->wanted >> SLG_COLUMN_PRODUCER_ID == 0) {
+        return;
+    }
+    if (slg_columns_want(columns, SLG_COLUMN_PRODUCER_ID)) {
+        fill_i64(fixed[SLG_COLUMN_PRODUCER_ID].data, row, count, batch->producer_id);
+    }
+    if (slg_columns_want(columns, SLG_COLUMN_PRODUCER_EPOCH)) {
+        fill_i16(fixed[SLG_COLUMN_PRODUCER_EPOCH].data, row, count, batch->producer_epoch);
+    }
+    if (slg_columns_want(columns, SLG_COLUMN_SEQUENCE)) {
+        fill_sequences(columns, batch, row, count, offsets);
+    }
+    if (slg_columns_want(columns, SLG_COLUMN_LEADER_EPOCH)) {
+        fill_i32(fixed[SLG_COLUMN_LEADER_EPOCH].data, row, count, batch->partition_leader_epoch);
+    }
+    if (slg_columns_want(columns, SLG_COLUMN_IS_TRANSACTIONAL)) {
+        slg_bits_fill(fixed[SLG_COLUMN_IS_TRANSACTIONAL].data, row, count,
+                      (bits & SLG_ATTRIBUTE_TRANSACTIONAL) != 0);
+    }
+    if (slg_columns_want(columns, SLG_COLUMN_IS_CONTROL)) {
+        slg_bits_fill(fixed[SLG_COLUMN_IS_CONTROL].data, row, count,
+                      (bits & SLG_ATTRIBUTE_CONTROL) != 0);
+    }
+    if (slg_columns_want(columns, SLG_COLUMN_POSITION)) {
+        fill_i64(fixed[SLG_COLUMN_POSITION].data, row, count, batch->position);
+    }
+}

@@ -1,0 +1,432 @@
+/*
+ * Records of v2 batches. One loop emits rows; it is compiled once per projection, reads varints
+ * without an end (the slack behind every payload makes that safe) and checks the result of a record
+ * before it counts. Whatever it does not like it leaves for explain_record, which reads the same
+ * record again through a bounded cursor, slowly, and names the cause.
+ */
+#include "records_internal.h"
+#include "seglog/format.h"
+#include "seglog/utf8.h"
+#include "seglog/wire.h"
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define NEVER_INLINE static __attribute__((noinline))
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* ---- varints and copies with slack --------------------------------------------------------- */
+
+NEVER_INLINE const uint8_t *varint_rest(const uint8_t *p, unsigned size_max, uint64_t *out) {
+    uint64_t value = 0;
+    for (unsigned i = 0; i < size_max; i++) {
+        value |= (uint64_t)(p[i] & 0x7fU) << (7U * i);
+        if (p[i] < 0x80U) {
+            *out = value;
+            return p + i + 1;
+        }
+    }
+    return NULL;
+}
+
+/*
+ * Lengths and deltas take one or two bytes and do so for many records on end: branches are right.
+ */
+ALWAYS_INLINE const uint8_t *varint_at(const uint8_t *p, unsigned size_max, uint64_t *out) {
+    if (LIKELY(p[0] < 0x80U)) {
+        *out = p[0];
+        return p + 1;
+    }
+    if (LIKELY(p[1] < 0x80U)) {
+        *out = (p[0] & 0x7fU) | (uint64_t)p[1] << 7;
+        return p + 2;
+    }
+    return varint_rest(p, size_max, out);
+}
+
+ALWAYS_INLINE const uint8_t *int_at(const uint8_t *p, int32_t *out) {
+    uint64_t raw;
+    p = varint_at(p, SLG_VARINT_SIZE_MAX, &raw);
+    if (p != NULL) {
+        *out = slg_zigzag32((uint32_t)raw);
+    }
+    return p;
+}
+
+ALWAYS_INLINE const uint8_t *long_at(const uint8_t *p, int64_t *out) {
+    uint64_t raw;
+    p = varint_at(p, SLG_VARLONG_SIZE_MAX, &raw);
+    if (p != NULL) {
+        *out = slg_zigzag64(raw);
+    }
+    return p;
+}
+
+/* Moves whole words, up to 31 bytes too many on both sides. */
+ALWAYS_INLINE void copy_bytes(uint8_t *into, const uint8_t *from, size_t size) {
+    if (UNLIKELY(size > 512)) {
+        memcpy(into, from, size);
+        return;
+    }
+    for (size_t i = 0; i < size; i += 32) {
+        memcpy(into + i, from + i, 32);
+    }
+}
+
+/* ---- headers ------------------------------------------------------------------------------- */
+
+/* `count` headers that fill [p, stop) exactly. */
+static bool headers_fit(const uint8_t *p, const uint8_t *stop, int32_t count, int64_t *nulls) {
+    slg_cursor cursor = slg_cursor_of(p, (size_t)(stop - p));
+    *nulls = 0;
+    for (int32_t i = 0; i < count; i++) {
+        int32_t size;
+        if (!slg_read_varint(&cursor, &size) || !slg_skip(&cursor, size) ||
+            !slg_read_varint(&cursor, &size) || (size >= 0 && !slg_skip(&cursor, size))) {
+            return false;
+        }
+        *nulls += size < 0;
+    }
+    return cursor.pos == stop;
+}
+
+static slg_status reserve_headers(slg_columns *columns, int64_t count, int64_t bytes,
+                                  int64_t nulls) {
+    const int64_t keys = (int64_t)slg_utf8_bound((size_t)bytes);
+    if (columns->header_key.used + keys > INT32_MAX || columns->headers + count > INT32_MAX) {
+        return SLG_LIMIT;
+    }
+    if (!slg_columns_reserve_headers(columns, count, keys, bytes)) {
+        return SLG_NO_MEMORY;
+    }
+    if ((nulls > 0 || columns->header_value.null_count > 0) &&
+        !slg_binary_cover(&columns->header_value, columns->headers, count)) {
+        return SLG_NO_MEMORY;
+    }
+    return SLG_OK;
+}
+
+/* Headers that headers_fit has found sound. */
+NEVER_INLINE slg_status append_headers(slg_columns *columns, const uint8_t *p, const uint8_t *stop,
+                                       int32_t count, int64_t nulls) {
+    const slg_status status = reserve_headers(columns, count, stop - p, nulls);
+    if (status != SLG_OK) {
+        return status;
+    }
+    slg_binary *key = &columns->header_key;
+    slg_binary *value = &columns->header_value;
+    int32_t *key_ends = (int32_t *)(void *)key->offsets.data + columns->headers + 1;
+    int32_t *value_ends = (int32_t *)(void *)value->offsets.data + columns->headers + 1;
+    slg_cursor cursor = slg_cursor_of(p, (size_t)(stop - p));
+    for (int32_t i = 0; i < count; i++) {
+        int32_t size = 0;
+        const uint8_t *bytes = NULL;
+        (void)slg_read_varint(&cursor, &size);
+        (void)slg_take(&cursor, size, &bytes);
+        key->used += (int64_t)slg_utf8_replace(bytes, (size_t)size, key->bytes.data + key->used);
+        key_ends[i] = (int32_t)key->used;
+        (void)slg_read_varint(&cursor, &size);
+        if (size < 0) {
+            slg_binary_set_null(value, columns->headers + i);
+        } else {
+            (void)slg_take(&cursor, size, &bytes);
+            memcpy(value->bytes.data + value->used, bytes, (size_t)size);
+            value->used += size;
+        }
+        value_ends[i] = (int32_t)value->used;
+    }
+    columns->headers += count;
+    return SLG_OK;
+}
+
+/* ---- the loop ------------------------------------------------------------------------------ */
+
+/* Where one span's rows go, and what it comes to. */
+typedef struct span {
+    const uint8_t *end;  /* records end at or before it */
+    int32_t records_max; /* records read and, at most, rows written */
+    int64_t *offsets;    /* into the column or the decoder's scratch */
+    int64_t *timestamps;
+    int64_t rows;
+    slg_status failure;  /* of memory, not of bytes */
+} span;
+
+/* What one compiled loop does, in bits. */
+enum { P_KEY = 1, P_VALUE = 2, P_HEADERS = 4, P_FILTER = 8, PROJECTIONS = 16 };
+
+static int32_t *ends_at(const slg_buffer *offsets, int64_t row) {
+    return (int32_t *)(void *)offsets->data + row + 1;
+}
+
+/* Decodes from records->at; stops before the first record that does not fit or is not sound. */
+ALWAYS_INLINE void decode_span(slg_records *records, slg_columns *columns, span *work,
+                               const unsigned wants) {
+    const slg_batch *batch = &records->batch;
+    const int append_time = (batch->attributes & SLG_ATTRIBUTE_LOG_APPEND_TIME) != 0;
+    const uint64_t base_offset = (uint64_t)batch->base_offset;
+    const uint64_t base_time =
+        (uint64_t)(append_time ? batch->max_timestamp : batch->base_timestamp);
+    const uint64_t delta_mask = append_time ? 0 : UINT64_MAX;
+    const uint8_t *const end = work->end;
+    int64_t *const offsets = work->offsets;
+    int64_t *const timestamps = work->timestamps;
+    int32_t *const key_ends = wants & P_KEY ? ends_at(&columns->key.offsets, columns->rows) : NULL;
+    int32_t *const value_ends =
+        wants & P_VALUE ? ends_at(&columns->value.offsets, columns->rows) : NULL;
+    int32_t *const list_ends =
+        wants & P_HEADERS ? ends_at(&columns->header_lists, columns->rows) : NULL;
+    uint8_t *const key_bytes = columns->key.bytes.data;
+    uint8_t *const value_bytes = columns->value.bytes.data;
+    size_t key_used = (size_t)columns->key.used;
+    size_t value_used = (size_t)columns->value.used;
+    const uint8_t *at = records->at;
+    int32_t left = work->records_max;
+    int64_t row = 0;
+    while (left > 0) {
+        int32_t size;
+        int32_t offset_delta;
+        int32_t key_size;
+        int32_t value_size;
+        int32_t header_count = 0;
+        int64_t time_delta;
+        const uint8_t *p = int_at(at, &size);
+        if (UNLIKELY(p == NULL || size < 0 || size > end - p)) {
+            break;
+        }
+        const uint8_t *const stop = p + size;
+        if (UNLIKELY((p = long_at(p + 1, &time_delta)) == NULL ||
+                     (p = int_at(p, &offset_delta)) == NULL ||
+                     (p = int_at(p, &key_size)) == NULL)) {
+            break;
+        }
+        const int32_t key_length = key_size < 0 ? 0 : key_size;
+        if (UNLIKELY(key_length > stop - p)) {
+            break;
+        }
+        if (wants & P_KEY) {
+            copy_bytes(key_bytes + key_used, p, (size_t)key_length);
+        }
+        p = int_at(p + key_length, &value_size);
+        if (UNLIKELY(p == NULL)) {
+            break;
+        }
+        const int32_t value_length = value_size < 0 ? 0 : value_size;
+        if (UNLIKELY(value_length > stop - p)) {
+            break;
+        }
+        if (wants & P_VALUE) {
+            copy_bytes(value_bytes + value_used, p, (size_t)value_length);
+        }
+        p = int_at(p + value_length, &header_count);
+        const int64_t offset = (int64_t)(base_offset + (uint64_t)(int64_t)offset_delta);
+        const bool kept = !(wants & P_FILTER) || (offset >= records->options.start_offset &&
+                                                  offset < records->options.end_offset);
+        if (UNLIKELY(p != stop || header_count != 0)) {
+            int64_t nulls;
+            if (p == NULL || p > stop || header_count < 0 ||
+                !headers_fit(p, stop, header_count, &nulls)) {
+                break;
+            }
+            if ((wants & P_HEADERS) && kept) {
+                work->failure = append_headers(columns, p, stop, header_count, nulls);
+                if (work->failure != SLG_OK) {
+                    break;
+                }
+            }
+        }
+        at = stop;
+        left--;
+        if ((wants & P_FILTER) && !kept) {
+            continue;
+        }
+        offsets[row] = offset;
+        timestamps[row] = (int64_t)(base_time + ((uint64_t)time_delta & delta_mask));
+        if (wants & P_KEY) {
+            key_used += (size_t)key_length;
+            key_ends[row] = (int32_t)key_used;
+            records->key_valid[row] = key_size >= 0;
+        }
+        if (wants & P_VALUE) {
+            value_used += (size_t)value_length;
+            value_ends[row] = (int32_t)value_used;
+            records->value_valid[row] = value_size >= 0;
+        }
+        if (wants & P_HEADERS) {
+            list_ends[row] = (int32_t)columns->headers;
+        }
+        row++;
+    }
+    columns->key.used = (int64_t)key_used;
+    columns->value.used = (int64_t)value_used;
+    records->left -= work->records_max - left;
+    records->at = at;
+    work->rows = row;
+}
+
+#define PROJECTION(n)                                                                   \
+    NEVER_INLINE void decode_span_##n(slg_records *r, slg_columns *c, span *w) { \
+        decode_span(r, c, w, n);                                                        \
+    }
+PROJECTION(0) PROJECTION(1) PROJECTION(2) PROJECTION(3) PROJECTION(4) PROJECTION(5)
+PROJECTION(6) PROJECTION(7) PROJECTION(8) PROJECTION(9) PROJECTION(10) PROJECTION(11)
+PROJECTION(12) PROJECTION(13) PROJECTION(14) PROJECTION(15)
+
+typedef void decode_function(slg_records *, slg_columns *, span *);
+static decode_function *const DECODERS[PROJECTIONS] = {
+    decode_span_0, decode_span_1, decode_span_2, decode_span_3, decode_span_4, decode_span_5,
+    decode_span_6, decode_span_7, decode_span_8, decode_span_9, decode_span_10, decode_span_11,
+    decode_span_12, decode_span_13, decode_span_14, decode_span_15,
+};
+
+static unsigned projection_of(const slg_records *records, const slg_columns *columns) {
+    const slg_batch *batch = &records->batch;
+    const bool inside = batch->base_offset >= records->options.start_offset &&
+                        batch->last_offset < records->options.end_offset;
+    return (slg_columns_want(columns, SLG_COLUMN_KEY) ? P_KEY : 0U) |
+           (slg_columns_want(columns, SLG_COLUMN_VALUE) ? P_VALUE : 0U) |
+           (slg_columns_want(columns, SLG_COLUMN_HEADERS) ? P_HEADERS : 0U) |
+           (inside ? 0U : P_FILTER);
+}
+
+/* ---- what is wrong with a record ----------------------------------------------------------- */
+
+/* Names the cause in the order in which Kafka's consumer would meet it. */
+static slg_status explain_record(const slg_records *records, slg_error *error) {
+    const int64_t position = records->position;
+    slg_cursor cursor = slg_cursor_of(records->at, (size_t)(records->end - records->at));
+    int32_t size;
+    int32_t field;
+    int64_t time_delta;
+    if (slg_cursor_left(&cursor) == 0) {
+        return slg_fail(error, SLG_RECORD_COUNT, position, records->batch.record_count,
+                        records->batch.record_count - records->left);
+    }
+    if (!slg_read_varint(&cursor, &size)) {
+        return slg_fail(error, SLG_RECORD_VARINT, position, SLG_VARINT_SIZE_MAX,
+                        (int64_t)slg_cursor_left(&cursor));
+    }
+    const int64_t left = (int64_t)slg_cursor_left(&cursor);
+    if (size < 0 || size > left) {
+        return slg_fail(error, SLG_RECORD_LENGTH, position, left, size);
+    }
+    const uint8_t *body = cursor.pos;
+    if (!slg_skip(&cursor, 1) || !slg_read_varlong(&cursor, &time_delta) ||
+        !slg_read_varint(&cursor, &field)) {
+        return slg_fail(error, SLG_RECORD_VARINT, position, SLG_VARLONG_SIZE_MAX,
+                        (int64_t)slg_cursor_left(&cursor));
+    }
+    for (int i = 0; i < 2; i++) { /* key, value */
+        if (!slg_read_varint(&cursor, &field)) {
+            return slg_fail(error, SLG_RECORD_VARINT, position, SLG_VARINT_SIZE_MAX,
+                            (int64_t)slg_cursor_left(&cursor));
+        }
+        if (field >= 0 && !slg_skip(&cursor, field)) {
+            return slg_fail(error, SLG_RECORD_FIELD, position, (int64_t)slg_cursor_left(&cursor),
+                            field);
+        }
+    }
+    int32_t count;
+    if (!slg_read_varint(&cursor, &count)) {
+        return slg_fail(error, SLG_RECORD_VARINT, position, SLG_VARINT_SIZE_MAX,
+                        (int64_t)slg_cursor_left(&cursor));
+    }
+    if (count < 0 || (uint32_t)count > slg_cursor_left(&cursor)) {
+        return slg_fail(error, SLG_RECORD_HEADERS, position, (int64_t)slg_cursor_left(&cursor),
+                        count);
+    }
+    for (int64_t i = 0; i < 2 * (int64_t)count; i++) { /* key, value of each */
+        const bool is_key = (i & 1) == 0;
+        if (!slg_read_varint(&cursor, &field)) {
+            return slg_fail(error, SLG_RECORD_VARINT, position, SLG_VARINT_SIZE_MAX,
+                            (int64_t)slg_cursor_left(&cursor));
+        }
+        if ((field < 0 && is_key) || (field >= 0 && !slg_skip(&cursor, field))) {
+            return slg_fail(error, SLG_RECORD_FIELD, position, (int64_t)slg_cursor_left(&cursor),
+                            field);
+        }
+    }
+    return slg_fail(error, SLG_RECORD_SIZE, position, size, cursor.pos - body);
+}
+
+/* ---- span after span ----------------------------------------------------------------------- */
+
+static slg_status run_span(slg_records *records, slg_columns *columns, int64_t bytes,
+                           int64_t records_max, slg_error *error) {
+    if (!slg_columns_reserve(columns, records_max, bytes, bytes)) {
+        return slg_fail(error, SLG_NO_MEMORY, records->position, bytes, 0);
+    }
+    const int64_t row = columns->rows;
+    int64_t *offsets = (int64_t *)(void *)columns->fixed[SLG_COLUMN_OFFSET].data;
+    int64_t *timestamps = (int64_t *)(void *)columns->fixed[SLG_COLUMN_TIMESTAMP].data;
+    span work = {
+        .end = records->at + bytes,
+        .records_max = (int32_t)records_max,
+        .offsets = slg_columns_want(columns, SLG_COLUMN_OFFSET) ? offsets + row : records->offsets,
+        .timestamps = slg_columns_want(columns, SLG_COLUMN_TIMESTAMP) ? timestamps + row
+                                                                      : records->timestamps,
+        .failure = SLG_OK,
+    };
+    DECODERS[projection_of(records, columns)](records, columns, &work);
+    if (slg_columns_want(columns, SLG_COLUMN_KEY) &&
+        !slg_binary_validate(&columns->key, row, work.rows, records->key_valid)) {
+        work.failure = SLG_NO_MEMORY;
+    }
+    if (slg_columns_want(columns, SLG_COLUMN_VALUE) &&
+        !slg_binary_validate(&columns->value, row, work.rows, records->value_valid)) {
+        work.failure = SLG_NO_MEMORY;
+    }
+    if (work.failure != SLG_OK) {
+        return slg_fail(error, work.failure, records->position, INT32_MAX, bytes);
+    }
+    const int8_t type = (records->batch.attributes & SLG_ATTRIBUTE_LOG_APPEND_TIME) != 0;
+    slg_records_add_rows(columns, &records->batch, row, work.rows, type, work.offsets);
+    return SLG_OK;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* A span ended before its first record: one too big for it, or a bad one. */
+static slg_status run_big_record(slg_records *records, slg_columns *columns, int64_t room,
+                                 slg_error *error) {
+    slg_cursor cursor = slg_cursor_of(records->at, (size_t)(records->end - records->at));
+    int32_t size;
+    if (!slg_read_varint(&cursor, &size) || size < 0 || (size_t)size > slg_cursor_left(&cursor)) {
+        return explain_record(records, error);
+    }
+    const int64_t whole = cursor.pos + size - records->at;
+    if (whole > room && columns->rows > 0) {
+        return SLG_FULL;
+    }
+    const uint8_t *const before = records->at;
+    const slg_status status = run_span(records, columns, whole, 1, error);
+    if (status == SLG_OK && records->at == before) {
+        return explain_record(records, error);
+    }
+    return status;
+}
+
+slg_status slg_records_decode_batch(slg_records *records, slg_columns *columns, slg_error *error) {
+    const slg_records_options *options = &records->options;
+    while (records->left > 0) {
+        const int64_t rows_left = options->max_rows - columns->rows;
+        int64_t room = options->max_bytes - records_used(columns);
+        room = room < 0 ? 0 : room;
+        if (rows_left <= 0) {
+            return SLG_FULL;
+        }
+        const int64_t bytes = least(least(records->end - records->at, SPAN_BYTES), room);
+        const int64_t records_max = least(least(records->left, rows_left), SPAN_ROWS);
+        const uint8_t *const before = records->at;
+        slg_status status = run_span(records, columns, bytes, records_max, error);
+        if (status == SLG_OK && records->at == before) {
+            status = run_big_record(records, columns, room, error);
+        }
+        if (status != SLG_OK) {
+            return status;
+        }
+    }
+    if (records->at != records->end) {
+        return slg_fail(error, SLG_RECORD_COUNT, records->position, records->batch.record_count,
+                        (int64_t)(records->end - records->at));
+    }
+    return SLG_OK;
+}

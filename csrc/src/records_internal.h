@@ -1,0 +1,66 @@
+/* What the three sources of the records stem share: the driver, v2 batches, old messages. */
+#ifndef SEGLOG_RECORDS_INTERNAL_H
+#define SEGLOG_RECORDS_INTERNAL_H
+
+#include <stdbool.h>
+
+#include "seglog/records.h"
+
+enum { SPAN_ROWS = 1024, SPAN_BYTES = 64 << 10 };
+
+/* How far the entry at hand has come. */
+typedef enum records_state {
+    BETWEEN_ENTRIES,
+    NEEDS_PAYLOAD, /* SLG_CODEC was or will be returned */
+    IN_BATCH,      /* v2 */
+    OPENS_WRAPPER, /* magic 0 or 1: the payload is there, its messages are not yet counted */
+    IN_WRAPPER,    /* inner messages, or the one uncompressed message */
+} records_state;
+
+struct slg_records {
+    slg_window window;
+    slg_records_options options;
+    records_state state;
+    bool done;          /* end_offset is reached */
+    int64_t position;   /* of the entry at hand */
+    slg_batch batch;    /* the entry at hand */
+    slg_payload payload;
+    const uint8_t *at;  /* next record or message, in the window or in the caller's bytes */
+    const uint8_t *end; /* of the payload */
+    int32_t left;       /* records of the batch that are to come */
+    int64_t base;       /* what relative offsets of inner messages count from */
+
+    /* One span's worth of what the hot loop writes whether it is asked for or not. */
+    int64_t offsets[SPAN_ROWS];
+    int64_t timestamps[SPAN_ROWS];
+    uint8_t key_valid[SPAN_ROWS];
+    uint8_t value_valid[SPAN_ROWS];
+};
+
+/* Bytes that count against max_bytes. A header costs 8, so that empty ones are bounded too. */
+static inline int64_t records_used(const slg_columns *columns) {
+    return columns->key.used + columns->value.used + columns->header_key.used +
+           columns->header_value.used + 8 * columns->headers;
+}
+
+/*
+ * Fills the columns that the batch alone decides for rows [row, row + count), and counts them in.
+ */
+void slg_records_add_rows(slg_columns *columns, const slg_batch *batch, int64_t row, int64_t count,
+                          int8_t timestamp_type, const int64_t *offsets);
+
+/* Decodes records of the v2 batch at hand. SLG_OK: all done; SLG_FULL; an error. */
+slg_status slg_records_decode_batch(slg_records *records, slg_columns *columns, slg_error *error);
+
+/* An uncompressed message becomes a row; of a wrapper, finds the compressed value. */
+slg_status slg_records_begin_message(slg_records *records, const uint8_t *entry,
+                                     slg_error *error);
+
+/* After the wrapper's value is decompressed: finds what its relative offsets count from. */
+slg_status slg_records_open_wrapper(slg_records *records, slg_error *error);
+
+/* Decodes messages at hand. SLG_OK: all done; SLG_FULL; an error. */
+slg_status slg_records_decode_messages(slg_records *records, slg_columns *columns,
+                                       slg_error *error);
+
+#endif

@@ -1,0 +1,59 @@
+from os import PathLike
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+BATCH_DTYPE: Final[np.dtype[np.void]]
+
+class BatchScan:
+    @property
+    def batches(self) -> NDArray[np.void]: ...
+    @property
+    def status(self) -> int: ...
+    @property
+    def status_name(self) -> str: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def next_position(self) -> int | None: ...
+    @property
+    def expected(self) -> int: ...
+    @property
+    def found(self) -> int: ...
+    @property
+    def batch_count(self) -> int: ...
+    @property
+    def record_count(self) -> int: ...
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+    @property
+    def offset_of_max_timestamp(self) -> int: ...
+    def raise_for_status(
+        self, file: str | bytes | PathLike[str] | PathLike[bytes] | int | None
+    ) -> None: ...
+
+def scan(
+    data: Buffer,
+    *,
+    position: int = 0,
+    end: int | None = None,
+    check_crcs: bool = True,
+    strict: bool = False,
+    max_batches: int | None = None,
+) -> BatchScan: ...
+def scan_file(
+    fd: int,
+    start: int,
+    end: int,
+    *,
+    check_crcs: bool = True,
+    strict: bool = False,
+    collect: bool = True,
+    max_batches: int | None = None,
+) -> BatchScan: ...

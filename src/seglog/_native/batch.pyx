@@ -1,0 +1,193 @@
+"""Scans of record batches, in memory or through a descriptor. Bad bytes are a status, no raise."""
+
+import numpy as np
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport INT64_MAX, uintptr_t
+
+from seglog._native.capi cimport *
+from seglog._native.status cimport as_exception
+
+from seglog._native.status import Status
+
+BATCH_DTYPE = np.dtype([
+    ("base_offset", np.int64), ("last_offset", np.int64), ("base_timestamp", np.int64),
+    ("max_timestamp", np.int64), ("producer_id", np.int64), ("position", np.int64),
+    ("size", np.int32), ("partition_leader_epoch", np.int32), ("base_sequence", np.int32),
+    ("record_count", np.int32), ("crc", np.uint32), ("attributes", np.int16),
+    ("producer_epoch", np.int16), ("magic", np.int8),
+], align=True)
+assert BATCH_DTYPE.itemsize == sizeof(slg_batch)
+
+cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
+
+# A scan of headers alone jumps over the payloads; a scan with checksums reads all, in pieces that
+# stay in L2 between the copy out of the page cache and the checksum.
+cdef enum:
+    WINDOW_BYTES_CHECKED = 262144
+    WINDOW_BYTES_HEADERS = 4096
+    ROOM_FIRST = 256
+
+
+cdef class BatchScan:
+    """What a scan found, and where and why it ended."""
+
+    cdef slg_batch_scan _scan
+    cdef slg_error _error
+    cdef slg_status _status
+    cdef object _batches
+
+    @property
+    def batches(self):
+        return self._batches
+
+    @property
+    def status(self):
+        return <int>self._status
+
+    @property
+    def status_name(self):
+        return slg_status_name(self._status).decode()
+
+    @property
+    def position(self):
+        return self._scan.position
+
+    @property
+    def next_position(self):
+        return None if self._scan.next_position < 0 else self._scan.next_position
+
+    @property
+    def expected(self):
+        return self._error.expected
+
+    @property
+    def found(self):
+        return self._error.found
+
+    @property
+    def batch_count(self):
+        return self._scan.batch_count
+
+    @property
+    def record_count(self):
+        return self._scan.record_count
+
+    @property
+    def first_offset(self):
+        return self._scan.first_offset
+
+    @property
+    def last_offset(self):
+        return self._scan.last_offset
+
+    @property
+    def max_timestamp(self):
+        return self._scan.max_timestamp
+
+    @property
+    def offset_of_max_timestamp(self):
+        return self._scan.offset_of_max_timestamp
+
+    def raise_for_status(self, file):
+        """Raises the typed error of a corruption or a failed read; outcomes pass."""
+        if self._status >= SLG_BATCH_LENGTH:
+            raise as_exception(self._status, &self._error, file)
+
+    def __repr__(self):
+        return (f"<BatchScan {self.status_name} at {self.position}: {self.batch_count} batches, "
+                f"offsets {self.first_offset}..{self.last_offset}>")
+
+
+cdef object _begin(int64_t position, int64_t end, bint check_crcs, bint strict):
+    cdef BatchScan scan = BatchScan.__new__(BatchScan)
+    slg_batch_scan_init(&scan._scan)
+    scan._scan.checks = (SLG_SCAN_CRC if check_crcs else 0) | (SLG_SCAN_STRICT if strict else 0)
+    scan._scan.kernel = _kernel
+    scan._scan.position = position
+    scan._scan.end = end
+    return scan
+
+
+cdef class _Source:
+    """Bytes in memory or a file: the one thing in which the two scans differ."""
+
+    cdef const uint8_t *data
+    cdef size_t size
+    cdef int64_t start
+    cdef slg_window *window
+
+    cdef slg_status run(self, BatchScan scan) noexcept nogil:
+        cdef size_t at
+        if self.window != NULL:
+            return slg_batch_scan_file(&scan._scan, self.window, &scan._error)
+        at = <size_t>(scan._scan.position - self.start)
+        if at > self.size:
+            return SLG_MORE
+        return slg_batch_scan_memory(&scan._scan, self.data + at, self.size - at, &scan._error)
+
+
+cdef object _run(BatchScan scan, _Source source, bint collect, max_batches):
+    """Runs to the end or to max_batches; the room for batches grows as needed."""
+    cdef int64_t most = INT64_MAX if max_batches is None else max_batches
+    cdef int64_t room
+    cdef uintptr_t address
+    if most < 0:
+        raise ValueError("max_batches is negative")
+    batches = np.empty(min(most, ROOM_FIRST) if collect else 0, BATCH_DTYPE)
+    while True:
+        room = most - scan._scan.batch_count
+        if collect:
+            room = len(batches) - scan._scan.batch_count
+            address = batches.ctypes.data
+            scan._scan.batches = <slg_batch *>address + scan._scan.batch_count
+        scan._scan.batches_left = room
+        with nogil:
+            scan._status = source.run(scan)
+        if scan._status != SLG_FULL or scan._scan.batch_count >= most:
+            break
+        grown = np.empty(min(most, 4 * len(batches)), BATCH_DTYPE)
+        grown[:len(batches)] = batches
+        batches = grown
+    if scan._status == SLG_END or scan._status == SLG_FULL or scan._status == SLG_MORE:
+        scan._error.expected = scan._error.found = 0
+    scan._scan.batches = NULL
+    scan._batches = batches[:scan._scan.batch_count] if collect else batches
+    return scan
+
+
+def scan(data, *, int64_t position=0, end=None, bint check_crcs=True, bint strict=False,
+         max_batches=None):
+    """Scans batches in bytes that begin at `position` of a file that ends at `end`."""
+    cdef Py_buffer view
+    cdef _Source source = _Source.__new__(_Source)
+    cdef BatchScan found
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        if position < 0 or (end is not None and end < position):
+            raise ValueError("a position lies before the file or after its end")
+        source.data = <const uint8_t *>view.buf
+        source.size = <size_t>view.len
+        source.start = position
+        found = _begin(position, position + view.len if end is None else end, check_crcs, strict)
+        if found._scan.end < position + view.len:
+            source.size = <size_t>(found._scan.end - position)
+        return _run(found, source, True, max_batches)
+    finally:
+        PyBuffer_Release(&view)
+
+
+def scan_file(int fd, int64_t start, int64_t end, *, bint check_crcs=True, bint strict=False,
+              bint collect=True, max_batches=None):
+    """Scans batches of bytes [start, end) of a file by pread, without the GIL."""
+    cdef slg_window window
+    cdef _Source source = _Source.__new__(_Source)
+    if start < 0 or end < start:
+        raise ValueError("a position lies before the file or after its end")
+    slg_window_init(&window, fd, end,
+                    WINDOW_BYTES_CHECKED if check_crcs else WINDOW_BYTES_HEADERS)
+    source.window = &window
+    try:
+        return _run(_begin(start, end, check_crcs, strict), source, collect, max_batches)
+    finally:
+        slg_window_free(&window)
