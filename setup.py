@@ -17,6 +17,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_clib import build_clib
 from setuptools.command.build_ext import build_ext
+from setuptools.modified import newer
 
 # One name per concept: src/seglog/_native/<stem>.pyx, and csrc/src/<name>.c.
 STEMS = [
@@ -86,6 +87,9 @@ DIRECTIVES = {
     "boundscheck": DEBUG or SANITIZE,
     "wraparound": False,
     "freethreading_compatible": True,
+    # No methods or names that nobody wrote and no stub declares.
+    "auto_pickle": False,
+    "autotestdict": False,
 }
 
 
@@ -122,12 +126,15 @@ class BuildExtensions(build_ext):
         core = self.get_finalized_command("build_clib")
         archives = [core.compiler.library_filename(name, output_dir=core.build_clib)
                     for name in core.get_library_names()]
+        stamp, folder = flags_stamp(self.build_temp), Path(self.build_temp, "cython")
         # Cython is no friend of threads: all of it comes before the compilers, side by side.
         for extension in self.extensions:
-            generated, = cythonize([extension], build_dir=os.path.join(self.build_temp, "cython"),
-                                   compiler_directives=DIRECTIVES, quiet=True, force=self.force)
+            written = folder / Path(extension.sources[0]).with_suffix(".c")
+            stale = self.force or not written.exists() or newer(stamp, written)
+            generated, = cythonize([extension], build_dir=str(folder), quiet=True, force=stale,
+                                   compiler_directives=DIRECTIVES)
             extension.sources = generated.sources
-            extension.depends = [*HEADERS, *archives, flags_stamp(self.build_temp)]
+            extension.depends = [*HEADERS, *archives, stamp]
         super().run()
 
 
