@@ -40,7 +40,7 @@ sanitize: .venv-sanitize/ready
 	SEGLOG_INSTALLED=1 LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" PYTHONMALLOC=malloc \
 	    ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
 	    .venv-sanitize/bin/pytest -q -m 'not kafka and not spark and not slow' \
-	    --ignore=tests/c --ignore=tests/fuzz --ignore=tests/test_house_rules.py $(ARGS)
+	    $(or $(ARGS),tests/native)
 
 wheel: build/wheel
 	@ls dist/*.tar.gz dist/*.whl
