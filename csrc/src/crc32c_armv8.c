@@ -49,7 +49,8 @@ static inline uint64_t moved(uint32_t state, uint32_t factor) {
     return vgetq_lane_u64(product, 0);
 }
 
-static inline uint32_t three_streams(uint32_t state, const uint8_t *p, const slg_crc32c_lanes shape) {
+static inline uint32_t three_streams(uint32_t state, const uint8_t *p,
+                                     const slg_crc32c_lanes shape) {
     uint32_t middle = 0;
     uint32_t last = 0;
     for (size_t i = 0; i < shape.lane; i += 8) {

@@ -1,4 +1,4 @@
-"""CRC-32C and CRC-32: known answers, every kernel on every slice, and the buffers that they take."""
+"""CRC-32C and CRC-32: known answers, every kernel on every slice, the buffers that they take."""
 
 from __future__ import annotations
 
