@@ -1,0 +1,168 @@
+"""Batches as a log holds them: their headers one by one, and whole ones as a fetch gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from seglog._native.batch import scan, scan_file
+from seglog._native.file import read_at
+from seglog._native.status import Status
+from seglog.storage.codecs import CODEC_NAMES
+from seglog.storage.handles import FileHandle
+from seglog.storage.isolation import AbortedTransaction
+from seglog.storage.ranges import LogGap, LogRange
+from seglog.storage.segment import LogSegment
+
+__all__ = ["BatchHeader", "FetchData", "read_batches", "read_headers"]
+
+_CODEC, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL, _DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
+_CHUNK = 4096
+
+
+class BatchHeader(NamedTuple):
+    """One batch of a log; for magic 0 and 1 one message, or the wrapper of several.
+
+    There the stored offset is both base and last offset (a wrapper's is its last one's),
+    `record_count` is -1 for a wrapper, and what the old formats lack is -1. Timestamps are ms;
+    `position` and `size` are bytes of `file`.
+    """
+
+    base_offset: int
+    last_offset: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    position: int
+    size: int
+    partition_leader_epoch: int
+    base_sequence: int
+    record_count: int
+    crc: int
+    attributes: int
+    producer_epoch: int
+    magic: int
+    file: str
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last one."""
+        return self.last_offset + 1
+
+    @property
+    def compression_type(self) -> str:
+        """none, gzip, snappy, lz4 or zstd; the number as text for bits that name no codec."""
+        codec = self.attributes & _CODEC
+        return CODEC_NAMES[codec] if codec < len(CODEC_NAMES) else str(codec)
+
+    @property
+    def timestamp_type(self) -> int:
+        """-1 none (magic 0), 0 create time, 1 log append time."""
+        return -1 if self.magic == 0 else int(bool(self.attributes & _LOG_APPEND_TIME))
+
+    @property
+    def is_transactional(self) -> bool:
+        """Part of a transaction; its marker too."""
+        return self.magic >= 2 and bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        """A marker, or a control batch of a Raft log."""
+        return self.magic >= 2 and bool(self.attributes & _CONTROL)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When compaction may drop the tombstones of this batch; None where it set no horizon."""
+        has_horizon = self.magic >= 2 and self.attributes & _DELETE_HORIZON
+        return self.base_timestamp if has_horizon else None
+
+
+def read_headers(planned: LogRange, opened: Callable[[str], AbstractContextManager[FileHandle]],
+                 check_crcs: bool, on_gap: Callable[[LogGap], None]) -> Iterator[BatchHeader]:
+    """The batches of one range that hold its offsets, then the typed error that ended it."""
+    position, previous = planned.start, planned.start_offset - 1
+    while True:
+        with opened(planned.file) as handle:
+            found = scan_file(handle.fd, position, planned.end, check_crcs=check_crcs,
+                              max_batches=_CHUNK)
+        for row in found.batches.tolist():
+            batch = BatchHeader._make((*row, planned.file))
+            if batch.last_offset < planned.start_offset:
+                continue
+            if planned.end_offset is not None and _first_offset(batch, previous) >= \
+                    planned.end_offset:
+                return
+            previous = batch.last_offset
+            yield batch
+        if found.status != Status.FULL:
+            break
+        position = found.position
+    found.raise_for_status(planned.file)
+    if found.position < planned.end:
+        on_gap(LogGap(found.status_name, planned.file, found.position,
+                      planned.end - found.position))
+
+
+def _first_offset(batch: BatchHeader, previous: int) -> int:
+    """The base offset; of a wrapper, whose header has only the last one, the least possible."""
+    is_wrapper = batch.magic < 2 and batch.attributes & _CODEC
+    return previous + 1 if is_wrapper else batch.base_offset
+
+
+@dataclass(frozen=True, slots=True)
+class FetchData:
+    """What one read gave, as a broker's fetch response carries it.
+
+    `records` are whole batches, byte for byte; the first may begin below `start_offset`, and a
+    consumer leaves those records out. `next_offset` is where the next read goes on.
+    `aborted_transactions` (None for read_uncommitted) are those whose records are among these
+    bytes. `base_offset`, `segment_base_offset` and `position` say where the bytes begin; without
+    any they are `start_offset` and -1.
+    """
+
+    start_offset: int
+    next_offset: int
+    records: bytes
+    log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int | None
+    aborted_transactions: tuple[AbortedTransaction, ...] | None = None
+    base_offset: int = -1
+    segment_base_offset: int = -1
+    position: int = -1
+
+
+class BatchSlice(NamedTuple):
+    """Whole batches of one segment."""
+
+    data: bytes
+    base_offset: int
+    position: int
+    next_offset: int
+
+
+def read_batches(segment: LogSegment, start_offset: int, max_bytes: int, upper: int
+                 ) -> BatchSlice | None:
+    """Batches from the one that holds `start_offset`, none that begins at or above `upper`.
+
+    At least one, then as many as `max_bytes` takes. None if the segment has nothing there.
+    CorruptRecordError for a first batch whose length cannot be true.
+    """
+    first = segment.translate_offset(start_offset)
+    if first is None or first.base_offset >= upper:
+        return None
+    wanted = min(max(max_bytes, first.size), segment.size - first.position)
+    with segment.opened() as handle:
+        data = read_at(handle.fd, wanted, first.position, file=segment.files.log)
+    batches = scan(data, position=first.position, end=segment.size, check_crcs=False).batches
+    batches = batches[batches["position"] + batches["size"] <= first.position + wanted]
+    beyond = np.flatnonzero(batches["base_offset"] >= upper)
+    if len(beyond):
+        batches = batches[:beyond[0]]
+    size = int(batches["size"].sum())
+    return BatchSlice(data[:size], first.base_offset, first.position,
+                      int(batches["last_offset"][-1]) + 1)

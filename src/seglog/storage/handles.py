@@ -1,0 +1,169 @@
+"""A bounded cache of what readers hold open: descriptors of log files, and indexes.
+
+A broker keeps a descriptor for every segment and two maps beside it, so a directory of 33,000
+segments exhausts the default `vm.max_map_count`. Here nothing is open before it is used, and the
+least recently used is closed when more than `files_max` are: a log of a million segments is read
+under `ulimit -n 1024`.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, Protocol, TypeVar
+
+from seglog._native.file import open_read
+from seglog.errors import KafkaStorageError
+
+__all__ = ["FILES_PER_SEGMENT", "SEGMENTS_OPEN_MAX", "FileHandle", "HandleCache", "shared_cache"]
+
+#: A segment in use has its log file and, when they are large, two indexes open.
+FILES_PER_SEGMENT = 3
+#: Default of the cache that all logs of a process share: 384 descriptors at most.
+SEGMENTS_OPEN_MAX = 128
+
+
+class Closable(Protocol):
+    """What the cache may hold."""
+
+    def close(self) -> None:
+        """Lets go of the file."""
+
+
+_T = TypeVar("_T", bound=Closable)
+
+
+class FileHandle:
+    """A log file that is open for reading: its descriptor, and its size and identity then."""
+
+    __slots__ = ("fd", "identity", "path", "size")
+
+    def __init__(self, path: str) -> None:
+        self.fd, self.size = open_read(path)
+        status = os.fstat(self.fd)
+        self.path = path
+        self.identity = (status.st_dev, status.st_ino)
+
+    def close(self) -> None:
+        """Closes the descriptor, once."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class _Held(Generic[_T]):
+    __slots__ = ("pins", "value")
+
+    def __init__(self, value: _T) -> None:
+        self.value, self.pins = value, 1
+
+
+class HandleCache:
+    """Values by key, closed in the order of their last use. Safe from any thread.
+
+    A value is pinned while somebody is inside `pin`: it is not closed then, and the cache grows
+    past its bound by as many values as are pinned at once.
+    """
+
+    def __init__(self, files_max: int) -> None:
+        if files_max < 1:
+            raise ValueError(f"a cache of {files_max} files cannot hold the one in use")
+        self.files_max = files_max
+        self._lock = threading.Lock()
+        self._held: OrderedDict[Hashable, _Held[Any]] = OrderedDict()
+        self._owners = itertools.count()
+
+    def new_owner(self) -> int:
+        """A number that no other log has: the first part of its keys, and what `forget` takes."""
+        return next(self._owners)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @contextmanager
+    def pin(self, key: tuple[int, str], opener: Callable[[str], _T]) -> Iterator[_T]:
+        """The value of `key` = (owner, path), opened by `opener(path)` if it is not held."""
+        held: _Held[_T] = self._take(key) or self._open(key, opener)
+        try:
+            yield held.value
+        finally:
+            self._release(key, held)
+
+    def forget(self, owner: int) -> None:
+        """Closes everything of one owner; what is pinned is closed when its user is done."""
+        with self._lock:
+            keys = [key for key in self._held if key[0] == owner]  # type: ignore[index]
+            dropped = [self._held.pop(key) for key in keys]
+            idle = [held for held in dropped if not held.pins]
+        for held in idle:
+            held.value.close()
+
+    def _take(self, key: Hashable) -> _Held[Any] | None:
+        with self._lock:
+            held = self._held.get(key)
+            if held is not None:
+                held.pins += 1
+                self._held.move_to_end(key)
+            return held
+
+    def _open(self, key: tuple[int, str], opener: Callable[[str], _T]) -> _Held[_T]:
+        # Opened without the lock, because a cold directory can make an open wait for the disk.
+        # Of two threads that open the same file, the second takes the first one's.
+        try:
+            value = opener(key[1])
+        except KafkaStorageError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            self._evict(keep=0)
+            value = opener(key[1])
+        with self._lock:
+            held = self._held.get(key)
+            if held is None:
+                held = self._held[key] = _Held(value)
+            else:
+                held.pins += 1
+        if held.value is not value:
+            value.close()
+        self._evict(keep=self.files_max)
+        return held
+
+    def _release(self, key: Hashable, held: _Held[Any]) -> None:
+        with self._lock:
+            held.pins -= 1
+            orphaned = held.pins == 0 and self._held.get(key) is not held
+        if orphaned:
+            held.value.close()
+
+    def _evict(self, keep: int) -> None:
+        victims = []
+        with self._lock:
+            excess = len(self._held) - keep
+            if excess > 0:
+                for key, held in list(self._held.items()):
+                    if not held.pins:
+                        victims.append(self._held.pop(key))
+                        excess -= 1
+                        if excess <= 0:
+                            break
+        for held in victims:
+            held.value.close()
+
+    def _after_fork(self) -> None:
+        # Another thread of the parent may have held the lock at the fork; descriptors are read
+        # with pread alone, so the child may use the parent's.
+        self._lock = threading.Lock()
+
+
+_shared = HandleCache(SEGMENTS_OPEN_MAX * FILES_PER_SEGMENT)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_shared._after_fork)
+
+
+def shared_cache() -> HandleCache:
+    """The cache of every log that does not ask for its own."""
+    return _shared

@@ -1,0 +1,162 @@
+"""Byte ranges of log files that begin and end at batches: what threads and Spark tasks decode.
+
+The cuts come from index entries that a walk has proved (segment.py), else from the headers
+themselves, so the union of the ranges is the log, whatever the indexes say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from seglog._native.status import Status
+from seglog.errors import CorruptDataError
+from seglog.storage.segment import LogSegment
+from seglog.storage.segments import Segments
+
+__all__ = ["LogGap", "LogRange", "plan_ranges"]
+
+#: Wider than any segment, for a reader that wants one range per segment.
+WHOLE_SEGMENT = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """Bytes `[start, end)` of one log file, whole batches; picklable.
+
+    Of the records inside, those in `[start_offset, end_offset)` count (`end_offset` None: all
+    above). `segment_end` is the byte at which the whole segment ends. `aborted` holds
+    (producer_id, first_offset, last_offset) of transactions whose records are to be left out.
+    """
+
+    file: str
+    base_offset: int
+    start: int
+    end: int
+    start_offset: int
+    end_offset: int | None
+    segment_end: int
+    aborted: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        return self.end - self.start
+
+    @property
+    def is_segment_end(self) -> bool:
+        """Whether the range may end inside a batch: the segment does then."""
+        return self.end == self.segment_end
+
+
+@dataclass(frozen=True, slots=True)
+class LogGap:
+    """Something inside a log that readers pass over, because records follow behind it.
+
+    `kind` is "torn_tail" (a segment that is not the last ends inside a batch, as in a directory
+    copied halfway), "zero_tail" (it ends in zeros) or "overlap" (it holds offsets that the next
+    segment holds again: its own count). `position` and `size` are bytes of `file`; readers go on
+    at `next_offset` or above.
+    """
+
+    kind: str
+    file: str
+    position: int
+    size: int
+    next_offset: int | None = None
+
+
+#: (producer_id, first_offset, last_offset) of aborted transactions, between two offsets.
+AbortedBetween = Callable[[int, int], tuple[tuple[int, int, int], ...]]
+
+
+def plan_ranges(segments: Segments, start_offset: int, end_offset: int | None,
+                target_bytes: int, last_end: int, aborted: AbortedBetween | None,
+                on_gap: Callable[[LogGap], None]) -> Iterator[LogRange]:
+    """The ranges of `[start_offset, end_offset)` in order, each about `target_bytes` long.
+
+    `last_end` is the byte at which the last segment ends for readers. A segment is opened when
+    its first range is asked for, not before.
+    """
+    rows = segments.rows(start_offset, end_offset)
+    if not len(rows):
+        return
+    first = rows.start
+    # After an interrupted compaction the segment before the floor may hold the start offset too.
+    while first > 0 and segments[first - 1].read_next_offset() > start_offset:
+        first -= 1
+    lower = start_offset
+    for row in range(first, rows.stop):
+        segment = segments[row]
+        if segment.next_base_offset is None:
+            segment = segment.limited_to(last_end)
+        concerned = () if aborted is None else aborted(
+            max(lower, segment.base_offset), _end_of(segment, end_offset))
+        for planned in _segment_ranges(segment, lower, end_offset, target_bytes):
+            yield replace(planned, aborted=concerned)
+        following = segment.next_base_offset
+        if following is None or row + 1 == rows.stop:
+            continue
+        next_offset = segment.read_next_offset()
+        if following < next_offset <= segment.base_offset + (1 << 31):
+            on_gap(LogGap("overlap", segment.files.log, 0, 0, next_offset))
+            lower = max(lower, next_offset)
+
+
+def _end_of(segment: LogSegment, end_offset: int | None) -> int:
+    """An offset above all that the segment can hold for this read."""
+    most = segment.base_offset + (1 << 31)
+    return most if end_offset is None else min(most, end_offset)
+
+
+def _segment_ranges(segment: LogSegment, start_offset: int, end_offset: int | None,
+                    target_bytes: int) -> Iterator[LogRange]:
+    start, end = _span(segment, start_offset, end_offset)
+    while start < end:
+        cut = _cut(segment, start, end, target_bytes)
+        yield LogRange(segment.files.log, segment.base_offset, start, cut, start_offset,
+                       end_offset, segment.size)
+        start = cut
+
+
+def _span(segment: LogSegment, start_offset: int, end_offset: int | None) -> tuple[int, int]:
+    """Bytes that hold `[start_offset, end_offset)`; damage on the way is left to the reader."""
+    start, end = 0, segment.size
+    if start_offset > segment.base_offset:
+        try:
+            batch = segment.translate_offset(start_offset)
+        except CorruptDataError:
+            start = segment.locate(start_offset)
+        else:
+            if batch is None:
+                return end, end
+            start = batch.position
+    following = segment.next_base_offset
+    if end_offset is not None and (following is None or end_offset < following):
+        try:
+            batch = segment.translate_offset(end_offset, start=start)
+        except CorruptDataError:
+            return start, end
+        # The whole batch: one of an old format may begin below the offset that it stores.
+        if batch is not None:
+            end = min(end, batch.position + batch.size)
+    return start, end
+
+
+def _cut(segment: LogSegment, start: int, end: int, target_bytes: int) -> int:
+    """The end of a range that begins at `start`: a batch boundary near the target, or `end`."""
+    wanted = start + target_bytes
+    if end - wanted < target_bytes // 2:
+        return end
+    indexed = segment.boundary_after(wanted)
+    if indexed is not None and indexed < end:
+        return indexed
+    for chunk in segment.walk(start, end):
+        rows = np.flatnonzero(chunk.batches["position"] >= wanted)
+        if len(rows):
+            return int(chunk.batches["position"][rows[0]])
+        if chunk.status != Status.FULL:
+            break
+    return end

@@ -1,0 +1,236 @@
+"""One segment as a reader sees it: where its batches are, whatever its indexes say.
+
+An index is a hint. Kafka believes it and serves wrong records, or none, when it is wrong. Here a
+position from an index counts only when a batch with the entry's offset and a good CRC is there;
+otherwise the batches are walked from the start of the segment, which is slow and right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from seglog._native.batch import BatchScan, scan_file
+from seglog._native.index import OffsetIndexView, TimeIndexView
+from seglog._native.status import Status
+from seglog.errors import CorruptDataError, KafkaStorageError
+from seglog.storage.handles import FileHandle, HandleCache
+
+__all__ = ["BatchPosition", "LogSegment", "SegmentFiles"]
+
+_R = TypeVar("_R")
+
+#: Positions below are reached from the start of the file: an index would save no time, and one
+#: pread of so many bytes costs less than opening it.
+INDEX_BYTES_MIN = 64 * 1024
+#: An entry that lies further behind the one before it than any broker writes them is not believed.
+INDEX_STEP_MAX = 16 * 1024 * 1024
+#: Batches per native call while walking; the first call is small, because most walks are short.
+_WALK_FIRST, _WALK_MOST = 64, 8192
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFiles:
+    """Absolute paths of a segment's files; None for one that the listing did not hold."""
+
+    log: str
+    offset_index: str | None = None
+    time_index: str | None = None
+    txn_index: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPosition:
+    """A batch in a segment: base offset, first byte, bytes, last offset."""
+
+    base_offset: int
+    position: int
+    size: int
+    last_offset: int
+
+
+class LogSegment:
+    """A read view of one segment. Cheap to make: nothing is opened before it is needed.
+
+    `end` limits what is read of the file (the batches that were there when the log was opened);
+    without it the size at the first use counts. For any thread.
+    """
+
+    __slots__ = ("_end", "_handles", "_owner", "base_offset", "files", "next_base_offset")
+
+    def __init__(self, base_offset: int, files: SegmentFiles, handles: HandleCache, owner: int, *,
+                 next_base_offset: int | None = None, end: int | None = None) -> None:
+        self.base_offset = base_offset
+        self.files = files
+        self.next_base_offset = next_base_offset
+        self._handles, self._owner, self._end = handles, owner, end
+
+    def __repr__(self) -> str:
+        return f"LogSegment(base_offset={self.base_offset}, file={self.files.log!r})"
+
+    def limited_to(self, end: int) -> LogSegment:
+        """The same segment, read only up to byte `end`."""
+        return LogSegment(self.base_offset, self.files, self._handles, self._owner,
+                          next_base_offset=self.next_base_offset, end=end)
+
+    # ---- bytes
+
+    def opened(self) -> AbstractContextManager[FileHandle]:
+        """The log file, open while inside. KafkaStorageError when it vanished or is no file."""
+        return self._handles.pin((self._owner, self.files.log), FileHandle)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the log file that readers look at."""
+        if self._end is not None:
+            return self._end
+        with self.opened() as handle:
+            return handle.size
+
+    def scan(self, start: int = 0, end: int | None = None, *, check_crcs: bool = False,
+             collect: bool = False, max_batches: int | None = None) -> BatchScan:
+        """One native pass over the batches of `[start, end)`; `start` must begin a batch."""
+        with self.opened() as handle:
+            limit = self._limit(handle) if end is None else end
+            return scan_file(handle.fd, min(start, limit), limit, check_crcs=check_crcs,
+                             collect=collect, max_batches=max_batches)
+
+    def walk(self, start: int = 0, end: int | None = None, *, check_crcs: bool = False
+             ) -> Iterator[BatchScan]:
+        """Batches of `[start, end)` in chunks that grow. The last chunk tells how it ended."""
+        chunk = _WALK_FIRST
+        while True:
+            found = self.scan(start, end, check_crcs=check_crcs, collect=True, max_batches=chunk)
+            yield found
+            if found.status != Status.FULL:
+                return
+            start, chunk = found.position, min(chunk * 4, _WALK_MOST)
+
+    def _limit(self, handle: FileHandle) -> int:
+        return handle.size if self._end is None else self._end
+
+    # ---- positions
+
+    def locate(self, offset: int) -> int:
+        """A batch boundary from which every record at or above `offset` follows."""
+        return self._indexed(lambda index: index.lookup(offset))
+
+    def locate_last(self) -> int:
+        """The batch boundary that the last good index entry names; 0 without one."""
+        return self._indexed(lambda index: index.last_entry)
+
+    def _indexed(self, entry_of: Callable[[OffsetIndexView], tuple[int, int]]) -> int:
+        found = self._ask(OffsetIndexView, self.files.offset_index, lambda index: (
+            entry := entry_of(index), index.lookup(entry[0] - 1)))
+        if found is None:
+            return 0
+        entry, before = found
+        return entry[1] if self.is_boundary(entry, before) else 0
+
+    def boundary_after(self, position: int) -> int | None:
+        """The first batch boundary at or behind `position` that a good index entry names."""
+        found = self._ask(OffsetIndexView, self.files.offset_index, lambda index: (
+            entry := index.upper_bound(position, 0), entry and index.lookup(entry[0] - 1)))
+        if found is None or found[0] is None or found[1] is None:
+            return None
+        entry, before = found
+        return entry[1] if entry[1] >= position and self.is_boundary(entry, before) else None
+
+    def is_boundary(self, entry: tuple[int, int], before: tuple[int, int]) -> bool:
+        """Whether a batch begins at an index entry's position and ends with its offset.
+
+        Its CRC must be good, and the walk from the entry before it must arrive there: the value
+        of a record may hold the bytes of a sound batch.
+        """
+        offset, position = entry
+        if position <= INDEX_BYTES_MIN or position >= self.size:
+            return False
+        batch = self.scan(position, check_crcs=True, collect=True, max_batches=1)
+        if not batch.batch_count or batch.last_offset != offset:
+            return False
+        if not 0 < position - before[1] <= INDEX_STEP_MAX:
+            return False
+        walk = self.scan(before[1], position)
+        return bool(walk.status == Status.END and walk.batch_count
+                    and walk.last_offset < batch.first_offset)
+
+    def _ask(self, view: Callable[[str, int], Any], path: str | None,
+             question: Callable[[Any], _R]) -> _R | None:
+        """The answer of an index; None when it is missing, unreadable or not an index."""
+        if path is None:
+            return None
+        try:
+            with self._handles.pin((self._owner, path), lambda name: view(
+                    name, self.base_offset)) as index:
+                return question(index) if index.entries else None
+        except (CorruptDataError, KafkaStorageError):
+            return None
+
+    # ---- Kafka's lookups
+
+    def translate_offset(self, offset: int, *, start: int = 0) -> BatchPosition | None:
+        """The batch that holds `offset`, else the first one above it; None beyond the last.
+
+        Kafka's LogSegment.translateOffset, from byte `start` or a later index entry.
+        CorruptRecordError if the batches cannot be walked that far.
+        """
+        begin = max(start, self.locate(offset))
+        for chunk in self.walk(begin):
+            rows = np.flatnonzero(chunk.batches["last_offset"] >= offset)
+            if len(rows):
+                return _batch_position(chunk.batches[rows[0]])
+            if Status(chunk.status).is_error:
+                chunk.raise_for_status(self.files.log)
+        return None
+
+    def read_next_offset(self) -> int:
+        """The offset after the last batch; the base offset of an empty segment.
+
+        Kafka's readNextOffset: a walk of headers from the last index entry, no CRC.
+        """
+        found = self.scan(self.locate_last())
+        return found.last_offset + 1 if found.batch_count else self.base_offset
+
+    def max_timestamp(self) -> tuple[int, int]:
+        """(largest timestamp in ms, last offset of the first batch that has it); (-1, base).
+
+        From the last entry of the time index, if it names a batch with that timestamp, and a
+        walk of the headers behind it; else of all headers. Kafka asks the index alone.
+        """
+        start, best = self._timestamp_start(lambda index: index.last_entry)
+        found = self.scan(start)
+        if found.batch_count and found.max_timestamp > best[0]:
+            return found.max_timestamp, found.offset_of_max_timestamp
+        return best
+
+    def locate_timestamp(self, timestamp_ms: int) -> int:
+        """A batch boundary before the first record whose timestamp is at least this one."""
+        return self._timestamp_start(lambda index: index.lookup(timestamp_ms - 1))[0]
+
+    def _timestamp_start(self, entry_of: Callable[[TimeIndexView], tuple[int, int]]
+                         ) -> tuple[int, tuple[int, int]]:
+        """Where to walk from after a time index entry, and the entry if it is true."""
+        nothing = (-1, self.base_offset)
+        entry = self._ask(TimeIndexView, self.files.time_index, entry_of)
+        if entry is None or entry == nothing:
+            return 0, nothing
+        timestamp, offset = entry
+        start = self.locate(offset)
+        for chunk in self.walk(start):
+            rows = np.flatnonzero(chunk.batches["last_offset"] >= offset)
+            if len(rows):
+                batch = chunk.batches[rows[0]]
+                if batch["last_offset"] == offset and batch["max_timestamp"] == timestamp:
+                    return int(batch["position"]), entry
+                break
+        return 0, nothing
+
+
+def _batch_position(row: npt.NDArray[np.void] | np.void) -> BatchPosition:
+    return BatchPosition(int(row["base_offset"]), int(row["position"]), int(row["size"]),
+                         int(row["last_offset"]))

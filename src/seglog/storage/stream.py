@@ -1,0 +1,178 @@
+"""Streams of columns decoded from byte ranges, in order, ahead by threads when asked.
+
+Memory is bounded: a stream without threads holds one set of columns and the decoder's window; with
+`threads=N` at most N + 1 ranges are decoded and not yet taken, and none of them holds more than
+`batch_bytes` and one set of columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+from seglog._native.records import (
+    DEFAULT_COLUMNS, ColumnPool, RecordColumns, RecordDecoder, export_stream, schema_capsule,
+)
+from seglog._native.status import Status
+from seglog.errors import CorruptDataError, CorruptIndexError
+from seglog.storage import codecs
+from seglog.storage.handles import FileHandle
+from seglog.storage.prefetch import Ending, Prefetch
+from seglog.storage.ranges import LogGap, LogRange
+
+__all__ = ["DecodeOptions", "RecordBatchStream", "decode_range"]
+
+#: Bytes of a log file that one thread decodes at a time.
+RANGE_BYTES = 32 * 1024 * 1024
+
+Opened = Callable[[str], AbstractContextManager[FileHandle]]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeOptions:
+    """How records become columns: what is copied, where batches are cut, what is checked.
+
+    `batch_rows` and `batch_bytes` (of keys, values and headers) bound one set of columns; a single
+    record may exceed the bytes.
+    """
+
+    columns: tuple[str, ...] = DEFAULT_COLUMNS
+    batch_rows: int = 65536
+    batch_bytes: int = 64 * 1024 * 1024
+    check_crcs: bool = True
+    include_control: bool = False
+
+    def decoder(self, handle: FileHandle, planned: LogRange, pool: ColumnPool) -> RecordDecoder:
+        """The decoder of one range of an open file."""
+        return RecordDecoder(
+            handle.fd, planned.start, planned.end, columns=self.columns,
+            start_offset=planned.start_offset, end_offset=planned.end_offset,
+            max_rows=self.batch_rows, max_bytes=self.batch_bytes, check_crcs=self.check_crcs,
+            include_control=self.include_control, aborted=planned.aborted or None,
+            decompress=codecs.decompress, file=planned.file, pool=pool)
+
+
+def _open_alone(path: str) -> AbstractContextManager[FileHandle]:
+    return closing(FileHandle(path))
+
+
+def decode_range(planned: LogRange, options: DecodeOptions | None = None
+                 ) -> Iterator[RecordColumns]:
+    """The columns of one range, without the log that it came from: what a Spark task runs.
+
+    CorruptDataError at the first bad batch, after everything before it; CorruptIndexError if the
+    range does not end at a batch, which an index that lies about its log can bring about.
+    """
+    ending = Ending()
+    yield from _decode(planned, options or DecodeOptions(), ColumnPool(), _open_alone, ending)
+    if ending.position < planned.end and not ending.is_sound and not planned.is_segment_end:
+        raise CorruptIndexError(
+            f"{planned.file}: the range of bytes {planned.start} to {planned.end} ends inside the "
+            f"batch at {ending.position}; its offset index is wrong", file=planned.file,
+            position=ending.position, expected=planned.end, found=ending.position,
+            code=Status.INDEX_NOT_A_BATCH.code)
+
+
+def _decode(planned: LogRange, options: DecodeOptions, pool: ColumnPool, opened: Opened,
+            ending: Ending) -> Iterator[RecordColumns]:
+    with opened(planned.file) as handle:
+        decoder = options.decoder(handle, planned, pool)
+        while (columns := decoder.next()) is not None:
+            yield columns
+        ending.position, ending.is_sound = decoder.position, decoder.status == Status.END
+        ending.kind = decoder.status_name
+
+
+class RecordBatchStream:
+    """Record batches of a log, in order of their offsets, decoded as they are pulled.
+
+    Iterate it for `RecordColumns`, or hand it to anything that speaks the Arrow C stream
+    interface: `pyarrow.RecordBatchReader.from_stream(stream)`, `polars.DataFrame(stream)`,
+    `duckdb.from_arrow(stream)`. It can be pulled once. Corrupt bytes raise CorruptDataError with
+    file and position after everything before them was delivered. `close()`, the end of a `with`
+    block, or letting go of the stream stops the threads that decode ahead.
+    """
+
+    def __init__(self, ranges: Iterator[LogRange], options: DecodeOptions, *,
+                 opened: Opened | None = None, threads: int = 0,
+                 on_gap: Callable[[LogGap], None] | None = None,
+                 damage: CorruptDataError | None = None) -> None:
+        if threads < 0:
+            raise ValueError(f"{threads} threads")
+        self.columns = options.columns
+        schema_capsule(options.columns)  # a wrong name is an error now, not at the first pull
+        source = _Source(options, opened or _open_alone, on_gap or (lambda gap: None))
+        self._ahead = Prefetch(ranges, source.decode, threads, options.batch_bytes)
+        self._batches = source.batches(self._ahead, damage)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> RecordColumns:
+        return next(self._batches)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stops decoding, and waits until the threads have let go of their files."""
+        self._batches.close()
+        self._ahead.join()
+
+    def __arrow_c_schema__(self) -> object:
+        """The schema as an Arrow capsule."""
+        return schema_capsule(self.columns)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The rest of the stream as an Arrow capsule; a requested schema is not cast to."""
+        return export_stream(self._batches, self.columns)
+
+
+class _Source:
+    """Decodes ranges and judges how each ended."""
+
+    def __init__(self, options: DecodeOptions, opened: Opened,
+                 on_gap: Callable[[LogGap], None]) -> None:
+        self._options, self._opened, self._on_gap = options, opened, on_gap
+        self._pool = ColumnPool(keep=4)
+
+    def batches(self, ahead: Prefetch, damage: CorruptDataError | None
+                ) -> Generator[RecordColumns]:
+        distrusted: str | None = None
+        with ahead:
+            for planned, columns, ending in ahead.decoded():
+                if planned.file == distrusted:
+                    continue
+                yield from columns
+                if ending.is_sound or ending.position >= planned.end:
+                    continue
+                if planned.is_segment_end:
+                    self._on_gap(_gap(planned, ending))
+                    continue
+                # A cut that an index gave was no batch boundary after all: on from the last
+                # batch that is known, without the cuts.
+                distrusted = planned.file
+                yield from self._rest(planned, ending)
+        if damage is not None:
+            raise damage
+
+    def decode(self, planned: LogRange, ending: Ending) -> Iterator[RecordColumns]:
+        return _decode(planned, self._options, self._pool, self._opened, ending)
+
+    def _rest(self, planned: LogRange, ending: Ending) -> Iterator[RecordColumns]:
+        rest = replace(planned, start=ending.position, end=planned.segment_end)
+        ending = Ending()
+        yield from self.decode(rest, ending)
+        if not ending.is_sound and ending.position < rest.end:
+            self._on_gap(_gap(rest, ending))
+
+
+def _gap(planned: LogRange, ending: Ending) -> LogGap:
+    return LogGap(ending.kind, planned.file, ending.position, planned.end - ending.position)

@@ -1,0 +1,150 @@
+"""One moment of a partition directory, as all readers of a `PartitionLog` share it.
+
+What costs reading (the end of the log, its transactions) is found out when it is first asked for,
+once, and kept.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+from seglog._native.status import Status
+from seglog.errors import CorruptDataError, OffsetOutOfRangeError
+from seglog.storage.batches import FetchData, read_batches
+from seglog.storage.directory import read_directory
+from seglog.storage.handles import HandleCache
+from seglog.storage.isolation import TransactionState, read_transactions
+from seglog.storage.ranges import LogGap, LogRange, plan_ranges
+from seglog.storage.segment import LogSegment
+from seglog.storage.tail import LogTail, read_tail
+
+__all__ = ["LogView"]
+
+
+class LogView:
+    """The segments of a log as one listing found them, and the size of the last one then.
+
+    For any thread. `name` is what errors call the partition.
+    """
+
+    def __init__(self, path: str, handles: HandleCache, log_start_offset: int | None,
+                 name: str) -> None:
+        files = read_directory(path, handles)
+        self.path, self.name = path, name
+        self.segments, self.snapshots = files.segments, files.snapshots
+        first = int(self.segments.base_offsets[0]) if len(self.segments) else 0
+        self.log_start_offset = max(first, log_start_offset or 0)
+        last = self.segments.last
+        # What a broker appends from now on belongs to a later view.
+        self._last = None if last is None else last.limited_to(last.size)
+        self._lock = threading.Lock()
+        self._tail: LogTail | None = None
+        self._transactions: TransactionState | None = None
+
+    # ---- where the log ends
+
+    @property
+    def tail(self) -> LogTail:
+        """Where the log ends, and how."""
+        with self._lock:
+            if self._tail is None:
+                self._tail = self._read_tail()
+            return self._tail
+
+    def _read_tail(self) -> LogTail:
+        if self._last is None:
+            return LogTail(self.log_start_offset, 0, Status.END)
+        tail = read_tail(self._last)
+        if tail.log_end_offset < self.log_start_offset:
+            # Kafka deletes every segment of such a log, and goes on at its log start offset.
+            return LogTail(self.log_start_offset, tail.end, tail.status)
+        return tail
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset after the last sound batch."""
+        return self.tail.log_end_offset
+
+    @property
+    def transactions(self) -> TransactionState:
+        """What is open and what was aborted."""
+        end = self.tail.end
+        with self._lock:
+            if self._transactions is None:
+                self._transactions = read_transactions(self.segments, (), end)
+            return self._transactions
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first undecided offset, or the log end offset."""
+        return self.transactions.last_stable_offset(self.log_start_offset, self.log_end_offset)
+
+    # ---- reading
+
+    def read_segments(self, start_offset: int) -> Iterator[LogSegment]:
+        """The segments from the one that holds `start_offset`, each with its end for readers."""
+        end = self.tail.end
+        for segment in self.segments.values(start_offset):
+            last = segment.next_base_offset is None
+            yield segment.limited_to(end) if last else segment
+
+    def check_start(self, offset: int) -> None:
+        """OffsetOutOfRangeError, in Kafka's words, unless a read may begin there."""
+        if offset < self.log_start_offset:
+            raise OffsetOutOfRangeError(
+                f"Received request for offset {offset} for partition {self.name}, but we only have "
+                f"log segments starting from offset: {self.log_start_offset}.")
+        if offset > self.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"Received request for offset {offset} for partition {self.name}, but we only have "
+                f"log segments upto {self.log_end_offset}.")
+
+    def bounds(self, start_offset: int | None, end_offset: int | None, committed: bool
+               ) -> tuple[int, int]:
+        """The offsets that a read covers: from the log start or `start_offset` to the end."""
+        start = self.log_start_offset if start_offset is None else start_offset
+        self.check_start(start)
+        limit = self.last_stable_offset if committed else self.log_end_offset
+        end = limit if end_offset is None else min(end_offset, limit)
+        return start, max(start, end)
+
+    def plan(self, start_offset: int, end_offset: int, target_bytes: int, committed: bool,
+             on_gap: Callable[[LogGap], None]) -> Iterator[LogRange]:
+        """The byte ranges of `[start_offset, end_offset)`, in order, made as they are asked for."""
+        # A corrupt tail lies behind the log end offset, and readers must meet it.
+        to_end = end_offset == self.log_end_offset and self.tail.status.is_error
+        aborted = self.transactions.aborted_between if committed else None
+        return plan_ranges(self.segments, start_offset, None if to_end else end_offset,
+                           target_bytes, self.tail.end, aborted, on_gap)
+
+    def hidden_damage(self, end_offset: int | None) -> CorruptDataError | None:
+        """What keeps a read_committed reader from an end that it asked for, unless it is decided.
+
+        Damage may hide the marker of a transaction, so nothing behind it is stable; a reader that
+        stopped there without an error would take that for the end.
+        """
+        state = self.transactions
+        if state.damage is None or (end_offset is not None
+                                    and end_offset <= self.last_stable_offset):
+            return None
+        return state.damage
+
+    def fetch(self, start_offset: int, max_bytes: int, committed: bool) -> FetchData:
+        """Whole batches from `start_offset`: see PartitionLog.read."""
+        self.check_start(start_offset)
+        stable = self.last_stable_offset if committed else None
+        upper = self.log_end_offset if stable is None else stable
+        facts = (self.log_start_offset, self.log_end_offset, stable)
+        nothing = FetchData(start_offset, start_offset, b"", *facts, () if committed else None)
+        if start_offset >= upper:
+            return nothing
+        for segment in self.read_segments(start_offset):
+            found = read_batches(segment, start_offset, max_bytes, upper)
+            if found is not None:
+                aborted = self.transactions.aborted_between(start_offset, found.next_offset) \
+                    if committed else None
+                return FetchData(start_offset, found.next_offset, found.data, *facts, aborted,
+                                 found.base_offset, segment.base_offset, found.position)
+        # Compaction removed everything up to the end.
+        return FetchData(start_offset, upper, b"", *facts, nothing.aborted_transactions)
