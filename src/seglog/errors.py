@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 __all__ = [
     "CorruptDataError", "CorruptIndexError", "CorruptRecordError", "CorruptSnapshotError",
     "DecompressionError", "InvalidOffsetError", "InvalidRecordError", "InvalidTopicPartitionError",
+    "InvalidTxnStateError",
     "KafkaStorageError", "MalformedCheckpointError", "OffsetOutOfRangeError", "ReadOnlyError",
     "SeglogError", "UnknownTopicOrPartitionError", "UnsupportedCompressionTypeError",
 ]
@@ -79,6 +80,12 @@ class CorruptSnapshotError(CorruptDataError):
     """A producer state snapshot with a bad CRC, version or size."""
 
     kafka_name = "CorruptSnapshotException"
+
+
+class InvalidTxnStateError(CorruptDataError):
+    """A batch that contradicts the transaction its producer has open."""
+
+    kafka_name = "InvalidTxnStateException"
 
 
 class MalformedCheckpointError(CorruptDataError):

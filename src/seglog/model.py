@@ -86,6 +86,7 @@ class BatchMetadata:
 
     @property
     def first_offset(self) -> int:
+        """Base offset of the batch."""
         return self.last_offset - self.offset_delta
 
     @property
@@ -112,12 +113,15 @@ class ProducerStateEntry:
 
     @property
     def last_sequence(self) -> int:
+        """Sequence of the last record of the last batch, -1 without one."""
         return self.batches[-1].last_sequence if self.batches else -1
 
     @property
     def last_data_offset(self) -> int:
+        """Offset of the last record of the last batch, -1 without one."""
         return self.batches[-1].last_offset if self.batches else -1
 
     @property
     def last_offset_delta(self) -> int:
+        """Last offset - base offset of the last batch, 0 without one."""
         return self.batches[-1].offset_delta if self.batches else 0

@@ -51,10 +51,12 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> EpochEntry | None:
+        """The newest epoch."""
         return EpochEntry(self._epochs[-1], self._starts[-1]) if self._epochs else None
 
     @property
     def earliest(self) -> EpochEntry | None:
+        """The oldest epoch that the log still knows."""
         return EpochEntry(self._epochs[0], self._starts[0]) if self._epochs else None
 
     def assign(self, epoch: int, start_offset: int) -> bool:
@@ -95,10 +97,12 @@ class LeaderEpochs:
         return True
 
     def clear(self) -> None:
+        """Forgets everything."""
         self._epochs.clear()
         self._starts.clear()
 
     def copy(self) -> LeaderEpochs:
+        """An independent copy."""
         return LeaderEpochs(self)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
@@ -121,16 +125,19 @@ class LeaderEpochs:
         return self._epochs[index - 1] if index else None
 
     def entry(self, epoch: int) -> EpochEntry | None:
+        """The entry of exactly this epoch."""
         index = bisect.bisect_left(self._epochs, epoch)
         if index < len(self._epochs) and self._epochs[index] == epoch:
             return EpochEntry(epoch, self._starts[index])
         return None
 
     def previous_epoch(self, epoch: int) -> int | None:
+        """The largest epoch below."""
         index = bisect.bisect_left(self._epochs, epoch)
         return self._epochs[index - 1] if index else None
 
     def next_epoch(self, epoch: int) -> int | None:
+        """The smallest epoch above."""
         index = bisect.bisect_right(self._epochs, epoch)
         return self._epochs[index] if index < len(self._epochs) else None
 

@@ -113,22 +113,27 @@ def file_name(offset: int, kind: FileKind, state: FileState = FileState.LIVE) ->
 
 
 def log_name(base_offset: int) -> str:
+    """The log file of a segment."""
     return file_name(base_offset, FileKind.LOG)
 
 
 def index_name(base_offset: int) -> str:
+    """Its offset index."""
     return file_name(base_offset, FileKind.INDEX)
 
 
 def time_index_name(base_offset: int) -> str:
+    """Its time index."""
     return file_name(base_offset, FileKind.TIME_INDEX)
 
 
 def txn_index_name(base_offset: int) -> str:
+    """Its transaction index."""
     return file_name(base_offset, FileKind.TXN_INDEX)
 
 
 def snapshot_name(offset: int) -> str:
+    """The producer state of all below `offset`."""
     return file_name(offset, FileKind.SNAPSHOT)
 
 

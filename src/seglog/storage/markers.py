@@ -1,0 +1,179 @@
+"""The end-transaction marker in a control batch (Kafka: EndTransactionMarker)."""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from seglog.errors import InvalidRecordError
+from seglog.storage import codecs
+
+__all__ = ["CONTROL_BATCH_BYTES_MAX", "ControlType", "EndTransactionMarker", "parse_marker"]
+
+#: A marker's batch has 78 bytes; what a longer one holds behind this many is not read.
+CONTROL_BATCH_BYTES_MAX: Final = 1 << 20
+
+# attributes, last offset delta, base and max timestamp, producer id and epoch, sequence, count
+_HEADER = struct.Struct(">hiqqqhii")
+_HEADER_POSITION = 21
+_BATCH_HEADER_BYTES = _HEADER_POSITION + _HEADER.size
+_LOG_APPEND_TIME = 0x08
+
+
+class ControlType(enum.IntEnum):
+    """Kafka's ControlRecordType; a type beyond these is UNKNOWN."""
+
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+    UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransactionMarker:
+    """How a transaction ended, and when (ms)."""
+
+    is_abort: bool
+    coordinator_epoch: int
+    timestamp: int
+
+
+class _Invalid(Exception):
+    """Message and code of what is wrong, on the way to the error that knows the file."""
+
+
+class _Cursor:
+    """Reads one record, never past its end."""
+
+    __slots__ = ("data", "end", "position")
+
+    def __init__(self, data: memoryview) -> None:
+        self.data, self.position, self.end = data, 0, len(data)
+
+    def varint(self, bytes_max: int) -> int:
+        raw = 0
+        for number in range(bytes_max):
+            if self.position >= self.end:
+                raise _Invalid("Found invalid record structure", "record_varint")
+            byte = self.data[self.position]
+            self.position += 1
+            raw |= (byte & 0x7F) << 7 * number
+            if byte < 0x80:
+                raw &= (1 << (32 if bytes_max == 5 else 64)) - 1
+                return raw >> 1 ^ -(raw & 1)
+        raise _Invalid("Found invalid record structure", "record_varint")
+
+    def nullable(self) -> memoryview | None:
+        length = self.varint(5)
+        if length < 0:
+            return None
+        if length > self.end - self.position:
+            raise _Invalid("Found invalid record structure", "record_field")
+        self.position += length
+        return self.data[self.position - length:self.position]
+
+
+def _parse_key(key: memoryview | None) -> ControlType:
+    if key is None or len(key) < 4:
+        raise _Invalid("Invalid value size found for control record key. Must have at least 4 "
+                       f"bytes, but found only {0 if key is None else len(key)}", "control_key")
+    version, number = struct.unpack_from(">hh", key)
+    if version < 0:
+        raise _Invalid(f"Invalid version found for control record: {version}. May indicate data "
+                       "corruption", "control_key")
+    return ControlType(number) if number in set(ControlType) else ControlType.UNKNOWN
+
+
+def _parse_headers(record: _Cursor) -> None:
+    count = record.varint(5)
+    if count < 0:
+        raise _Invalid(f"Found invalid number of record headers {count}", "record_headers")
+    if count > record.end - record.position:
+        raise _Invalid(f"Found invalid number of record headers. {count} is larger than the "
+                       "remaining size of the buffer", "record_headers")
+    for _ in range(count):
+        if record.nullable() is None:
+            raise _Invalid("Invalid negative header key size", "record_headers")
+        record.nullable()
+
+
+def _parse_record(record: _Cursor, base_timestamp: int) -> tuple[int, ControlType, int]:
+    """(timestamp, type, coordinator epoch) of the record behind its length."""
+    if record.end < 1:
+        raise _Invalid("Found invalid record structure", "record_size")
+    record.position = 1  # the record's attributes, unused
+    timestamp = base_timestamp + record.varint(10)
+    record.varint(5)  # offset delta
+    key, value = record.nullable(), record.nullable()
+    _parse_headers(record)
+    if record.position != record.end:
+        raise _Invalid(f"Invalid record size: expected to read {record.end} bytes in record "
+                       f"payload, but instead read {record.position}", "record_size")
+    kind = _parse_key(key)
+    if kind not in (ControlType.ABORT, ControlType.COMMIT):
+        raise _Invalid("Invalid control record type for end transaction marker "
+                       f"{kind.name}", "control_type")
+    if value is None or len(value) < 6:
+        raise _Invalid("end transaction marker of "
+                       f"{'null' if value is None else len(value)} bytes, 6 are required",
+                       "control_marker")
+    version, coordinator_epoch = struct.unpack_from(">hi", value)
+    if version < 0:
+        raise _Invalid(f"Invalid version found for end transaction marker: {version}. May "
+                       "indicate data corruption", "control_marker")
+    return timestamp, kind, coordinator_epoch
+
+
+def parse_marker(batch: bytes | memoryview, *, file: str | None = None,
+                 position: int | None = None) -> EndTransactionMarker | None:
+    """The marker in a control batch of magic 2; None when compaction left it no record.
+
+    `batch` are the batch's bytes, or the first CONTROL_BATCH_BYTES_MAX of them. Raises
+    InvalidRecordError with Kafka's text: a control batch of a producer that holds no marker stops
+    Kafka's loader.
+    """
+    try:
+        return _parse(memoryview(batch))
+    except _Invalid as error:
+        message, code = error.args
+        raise InvalidRecordError(message, file=file, position=position, code=code) from None
+
+
+def _parse(batch: memoryview) -> EndTransactionMarker | None:
+    if len(batch) < _BATCH_HEADER_BYTES:
+        raise _Invalid(f"control batch of {len(batch)} bytes", "batch_size")
+    attributes, _, base_timestamp, max_timestamp, _, _, _, count = _HEADER.unpack_from(
+        batch, _HEADER_POSITION)
+    if count < 0:
+        raise _Invalid(f"Found invalid record count {count} in magic v2 batch",
+                       "batch_record_count")
+    if not count:
+        return None
+    size = 12 + int.from_bytes(batch[8:12], "big", signed=True)
+    payload = batch[_BATCH_HEADER_BYTES:]
+    if attributes & 7:
+        payload = codecs.decompress(attributes & 7, 2, payload, max_bytes=CONTROL_BATCH_BYTES_MAX)
+        left = len(payload)
+    else:
+        left = size - _BATCH_HEADER_BYTES
+    outer = _Cursor(payload)
+    length = outer.varint(5)
+    if not 0 <= length <= len(payload) - outer.position:
+        raise _Invalid(f"Invalid record size: expected {length} bytes in record payload, but "
+                       f"instead the buffer has only {len(payload) - outer.position} remaining "
+                       "bytes.", "record_length")
+    end = outer.position + length
+    timestamp, kind, coordinator_epoch = _parse_record(
+        _Cursor(payload[outer.position:end]), base_timestamp)
+    if count == 1 and end != left:
+        raise _Invalid("Incorrect declared batch size, records still remaining in file",
+                       "record_count")
+    if attributes & _LOG_APPEND_TIME:
+        timestamp = max_timestamp
+    return EndTransactionMarker(kind is ControlType.ABORT, coordinator_epoch, timestamp)

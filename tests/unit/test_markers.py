@@ -1,0 +1,89 @@
+"""Control batches: what Kafka's reader says of each (reference 3.4)."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from seglog.errors import InvalidRecordError
+from seglog.storage import codecs
+from seglog.storage.markers import EndTransactionMarker, parse_marker
+from tests.oracle import batch as oracle
+
+ABORT = bytes.fromhex(
+    "000000000000000500000042" "0000000002c987e7dd003000000000" "00000000000003e8"
+    "00000000000003e8" "0000000000000001" "0000ffffffff00000001"
+    "2000000008000000000c00000000000000")
+
+
+def control(key: bytes | None, value: bytes | None, codec: int = 0, **fields: int) -> bytes:
+    batch = oracle.Batch(5, 0, [oracle.Record(5, 1000, key, value)], base_timestamp=1000,
+                         max_timestamp=2000, producer_id=1, producer_epoch=0, is_control=True,
+                         is_transactional=True, codec=codec, **fields)
+    return oracle.encode(batch)
+
+
+KEY, VALUE = bytes(4), struct.pack(">hi", 0, 9)
+
+
+def test_known_marker() -> None:
+    assert parse_marker(ABORT) == EndTransactionMarker(True, 0, 1000)
+
+
+def test_accepted() -> None:
+    commit = b"\0\5\0\1" + b"more"  # later versions are read as 0, what follows is ignored
+    assert parse_marker(control(commit, b"\0\7" + VALUE[2:] + b"more")) == EndTransactionMarker(
+        False, 9, 1000)
+    assert parse_marker(control(KEY, VALUE, timestamp_type=1)) == EndTransactionMarker(
+        True, 9, 2000)
+    for codec in (codecs.GZIP, codecs.SNAPPY, codecs.LZ4, codecs.ZSTD):
+        assert parse_marker(control(KEY, VALUE, codec)) == EndTransactionMarker(True, 9, 1000)
+    emptied = oracle.Batch(5, 0, [], producer_id=1, is_control=True, is_transactional=True)
+    assert parse_marker(oracle.encode(emptied)) is None
+
+
+@pytest.mark.parametrize(("key", "value", "code", "message"), [
+    (None, VALUE, "control_key", "Invalid value size found for control record key. Must have at "
+     "least 4 bytes, but found only 0"),
+    (b"\0\0\0", VALUE, "control_key", "Invalid value size found for control record key. Must have "
+     "at least 4 bytes, but found only 3"),
+    (b"\xff\xff\0\0", VALUE, "control_key", "Invalid version found for control record: -1. May "
+     "indicate data corruption"),
+    (b"\0\0\0\2", VALUE, "control_type",
+     "Invalid control record type for end transaction marker LEADER_CHANGE"),
+    (b"\0\0\0\x63", VALUE, "control_type",
+     "Invalid control record type for end transaction marker UNKNOWN"),
+    (KEY, None, "control_marker", "end transaction marker of null bytes, 6 are required"),
+    (KEY, VALUE[:5], "control_marker", "end transaction marker of 5 bytes, 6 are required"),
+    (KEY, b"\xff\xff" + VALUE[2:], "control_marker", "Invalid version found for end transaction "
+     "marker: -1. May indicate data corruption"),
+])
+def test_refused(key: bytes | None, value: bytes | None, code: str, message: str) -> None:
+    with pytest.raises(InvalidRecordError) as caught:
+        parse_marker(control(key, value), file="f", position=77)
+    error = caught.value
+    assert (error.code, str(error), error.file, error.position) == (code, message, "f", 77)
+
+
+@pytest.mark.parametrize(("position", "byte", "code"), [
+    (57, 0x80, "batch_record_count"), (61, 0x22, "record_length"), (61, 0x1E, "record_varint"),
+    (61, 0x01, "record_length"), (65, 0x7E, "record_field"), (77, 0x02, "record_headers"),
+    (77, 0x01, "record_headers"), (61, 0x00, "record_size"),
+])
+def test_broken_structure(position: int, byte: int, code: str) -> None:
+    with pytest.raises(InvalidRecordError) as caught:
+        parse_marker(ABORT[:position] + bytes((byte,)) + ABORT[position + 1:])
+    assert caught.value.code == code
+
+
+def test_bytes_behind_the_record() -> None:
+    longer = ABORT[:8] + struct.pack(">i", 0x43) + ABORT[12:] + b"x"
+    with pytest.raises(InvalidRecordError, match="records still remaining in file"):
+        parse_marker(longer)
+
+
+def test_every_truncation() -> None:
+    for size in range(len(ABORT)):
+        with pytest.raises(InvalidRecordError):
+            parse_marker(ABORT[:size])
