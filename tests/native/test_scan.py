@@ -324,6 +324,7 @@ def test_no_descriptor_stays_open(tmp_path: Path) -> None:
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
+@pytest.mark.slow
 def test_an_index_that_is_appended_to_while_it_is_checked(tmp_path: Path) -> None:
     """The broker writes the log before the index: no order of reads may call that damage."""
     log, index = tmp_path / name(0, ".log"), tmp_path / name(0, ".index")
