@@ -23,6 +23,7 @@ from setuptools.modified import newer
 STEMS = [
     "batch",
     "crc32c",
+    "dump",
     "file",
     "index",
     "records",
@@ -37,6 +38,7 @@ C_SOURCES = [
     "crc32c_armv8",
     "crc32c_portable",
     "crc32c_x86",
+    "dump",
     "file",
     "index",
     "index_file",
@@ -47,6 +49,7 @@ C_SOURCES = [
     "scan_check",
     "status",
     "utf8",
+    "walk",
     "window",
 ]
 

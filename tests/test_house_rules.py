@@ -38,14 +38,15 @@ LAYERS: dict[str, set[str]] = {
     "arrow": {"storage", "_native", *VALUES},
     "recovery": {"storage", "_native", *VALUES},
     "datadir": {"recovery", "storage", "arrow", *VALUES},
+    "dump": {"storage", "_native", *VALUES},
     "spark": {"arrow", "storage", *VALUES},
-    "cli": {"", "datadir", "recovery", "arrow", "storage", "_native", "spark", *VALUES},
+    "cli": {"", "datadir", "dump", "recovery", "arrow", "storage", "_native", "spark", *VALUES},
     "": {"datadir", "recovery", "arrow", "storage", "_native", *VALUES},
     "pyspark_seglog": {"spark"},
 }
 # Packages outside the standard library, and the only rooms that may import them.
 OUTSIDERS: dict[str, set[str]] = {
-    "numpy": {"_native", "storage", "arrow", "recovery", "datadir", "cli", "spark"},
+    "numpy": {"_native", "storage", "arrow", "recovery", "datadir", "dump", "cli", "spark"},
     "cramjam": {"storage"},
     "pyspark": {"spark", "pyspark_seglog"},
     "pyarrow": {"spark"},

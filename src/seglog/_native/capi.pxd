@@ -383,3 +383,83 @@ cdef extern from "seglog/records.h" nogil:
                                 slg_error *error) noexcept
     slg_payload slg_records_payload(const slg_records *records) noexcept
     void slg_records_resume(slg_records *records, const uint8_t *data, size_t size) noexcept
+
+cdef extern from "seglog/utf8.h" nogil:
+    size_t slg_utf8_bound(size_t size) noexcept
+    size_t slg_utf8_replace(const uint8_t *data, size_t size, uint8_t *into) noexcept
+
+
+cdef extern from "seglog/walk.h" nogil:
+    ctypedef struct slg_walk:
+        slg_window *window
+        int64_t position
+        int64_t end
+        slg_batch batch
+        bint valid
+        const uint8_t *payload
+        size_t payload_size
+
+    ctypedef struct slg_walk_record:
+        int64_t offset
+        int64_t timestamp
+        const uint8_t *key
+        const uint8_t *value
+        const uint8_t *headers
+        size_t headers_size
+        int32_t key_size
+        int32_t value_size
+        int32_t sequence
+        int32_t header_count
+        uint32_t crc
+        bint valid
+
+    ctypedef struct slg_walk_header:
+        const uint8_t *key
+        const uint8_t *value
+        int32_t key_size
+        int32_t value_size
+
+    void slg_walk_init(slg_walk *walk, slg_window *window, int64_t position,
+                       int64_t end) noexcept
+    slg_status slg_walk_next(slg_walk *walk, slg_error *error) noexcept
+    slg_status slg_walk_load(slg_walk *walk, slg_error *error) noexcept
+    slg_status slg_walk_enter(slg_walk *walk, slg_error *error) noexcept
+    slg_status slg_walk_payload(slg_walk *walk, const uint8_t *data, size_t size,
+                                slg_error *error) noexcept
+    slg_status slg_walk_record_next(slg_walk *walk, slg_walk_record *record,
+                                    slg_error *error) noexcept
+    bint slg_walk_header_next(slg_cursor *headers, slg_walk_header *header) noexcept
+
+
+cdef extern from "seglog/wire.h" nogil:
+    ctypedef struct slg_cursor:
+        pass
+
+    slg_cursor slg_cursor_of(const uint8_t *data, size_t size) noexcept
+
+
+cdef extern from "seglog/dump.h" nogil:
+    enum:
+        SLG_DUMP_RECORDS
+        SLG_DUMP_METADATA
+        SLG_DUMP_STRINGS
+        SLG_DUMP_CALLER
+        SLG_DUMP_BUFFER_MIN
+
+    ctypedef struct slg_dump_gap:
+        int64_t previous
+        int64_t next
+
+    ctypedef struct slg_dump:
+        slg_walk walk
+        slg_dump_gap *gaps
+        size_t gap_room
+        size_t gap_count
+        size_t wanted
+        slg_walk_record record
+        int32_t control
+
+    void slg_dump_init(slg_dump *dump, unsigned what, slg_dump_gap *gaps,
+                       size_t gap_room) noexcept
+    slg_status slg_dump_text(slg_dump *dump, uint8_t *out, size_t capacity, size_t *used,
+                             slg_error *error) noexcept

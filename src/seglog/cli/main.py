@@ -28,7 +28,9 @@ __all__ = ["EXIT_BROKEN_PIPE", "EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_OK", "EX
 EXIT_OK, EXIT_PROBLEMS, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 0, 1, 2, 130, 141
 
 # The summaries are here and not in the modules, so that `seglog --help` imports none of them.
-VERBS: dict[str, str] = {}
+VERBS: dict[str, str] = {
+    "dump": "print log, index and snapshot files as kafka-dump-log does",
+}
 
 
 def build_parser(verb: str | None) -> argparse.ArgumentParser:

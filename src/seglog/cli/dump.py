@@ -1,0 +1,172 @@
+"""`seglog dump`: kafka-dump-log of Apache Kafka 4.3.1, without a JVM.
+
+Options, lines on stdout and messages on stderr are those of org.apache.kafka.tools.DumpLogSegments.
+Beyond it: files as plain arguments, a partition directory for all its files, and `--json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+
+from seglog.cli import render
+from seglog.dump import decoders
+from seglog.dump.indexes import dump_index, dump_time_index, dump_transaction_index
+from seglog.dump.logs import dump_log
+from seglog.dump.output import INT32_MAX, DumpOptions, Findings, Output
+from seglog.dump.snapshots import dump_producer_snapshot
+from seglog.errors import CorruptSnapshotError, SeglogError
+
+__all__ = ["add_parser", "run"]
+
+_SUFFIXES = (".log", ".checkpoint", ".index", ".timeindex", ".txnindex", ".snapshot")
+_MAX_MESSAGE_SIZE = 5 * 1024 * 1024
+
+_EPILOG = f"""\
+Exit code 0 as in Kafka also when the files disagree (stderr says how), 1 where Kafka's tool would
+end with an exception: the same lines come out before, and one error names file and position.
+
+Decoder classes: there is no JVM to load any. These are built in, under Kafka's names:
+  {"  ".join(sorted(decoders.CLASS_DECODERS))}
+"""
+
+# As in Kafka the first of these that is given counts, whatever their order.
+_DECODERS: dict[str, tuple[Callable[[], decoders.Decoder], str]] = {
+    "offsets": (decoders.offsets_decoder, "parse as records of __consumer_offsets"),
+    "transaction-log": (lambda: decoders.coordinator_decoder("transaction"),
+                        "parse as records of __transaction_state"),
+    "cluster-metadata": (decoders.cluster_metadata_decoder,
+                         "parse as records of __cluster_metadata and its snapshots"),
+    "remote-log-metadata": (decoders.remote_log_metadata_decoder,
+                            "parse as records of __remote_log_metadata"),
+    "share-group-state": (lambda: decoders.coordinator_decoder("share"),
+                          "parse as records of __share_group_state"),
+}
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `dump` with kafka-dump-log's options."""
+    parser = subparsers.add_parser(
+        "dump", help="print log, index and snapshot files as kafka-dump-log does",
+        description="Prints segment, index and snapshot files as kafka-dump-log does.",
+        epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="*", metavar="FILE",
+                        help="files, or partition directories for all their files")
+    parser.add_argument("--files", metavar="FILE1,FILE2,...", help="files, separated by commas")
+    parser.add_argument("--print-data-log", action="store_true",
+                        help="print keys and values too (implied by every decoder option)")
+    parser.add_argument("--deep-iteration", action="store_true",
+                        help="print records too (implied by --print-data-log)")
+    parser.add_argument("--skip-record-metadata", action="store_true",
+                        help="print keys and values only, no offsets, sizes and control records")
+    parser.add_argument("--index-sanity-check", action="store_true",
+                        help="only check indexes as a broker would before rebuilding them")
+    parser.add_argument("--verify-index-only", action="store_true",
+                        help="check indexes against their log without printing them")
+    parser.add_argument("--max-message-size", type=_int32, default=_MAX_MESSAGE_SIZE,
+                        metavar="SIZE", help="size of the largest batch (default %(default)s)")
+    parser.add_argument("--max-bytes", type=_int32, default=INT32_MAX, metavar="SIZE",
+                        help="read no more than this of each log (default %(default)s)")
+    for name, (_, text) in _DECODERS.items():
+        parser.add_argument(f"--{name}-decoder", action="store_true", help=text)
+    for part in ("key", "value"):
+        parser.add_argument(f"--{part}-decoder-class", nargs="?", metavar="CLASS", type=_decoder,
+                            const=decoders.STRING_DECODER,
+                            help=f"how to print {part}s: one of the classes below")
+    parser.add_argument("--json", action="store_true",
+                        help="print the facts as JSON lines instead, bytes in base64")
+
+
+def _int32(text: str) -> int:
+    if not re.fullmatch(r"\+?\d+", text) or int(text) > INT32_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to {INT32_MAX}")
+    return int(text)
+
+
+def _decoder(name: str) -> str:
+    if name not in decoders.CLASS_DECODERS:
+        raise argparse.ArgumentTypeError(
+            f"{name} cannot be loaded, because seglog runs no Java classes; there are "
+            f"{', '.join(sorted(decoders.CLASS_DECODERS))}")
+    return name
+
+
+def run(args: argparse.Namespace) -> int:
+    """Dumps every file in turn; 1 at the first that Kafka's tool would die of."""
+    paths = list(_paths(args))
+    if not paths:
+        render.error("no files: name some, or give --files")
+        return 2
+    options = _options(args)
+    output, findings = Output(render.stdout().write, as_json=args.json), Findings()
+    try:
+        for path in paths:
+            _dump_file(path, options, output, findings)
+    except SeglogError as error:
+        output.flush()
+        render.stdout().flush()
+        render.error(error)
+        return 1
+    if args.json:
+        for facts in findings.facts():
+            output.facts(facts)
+    output.flush()
+    render.stdout().flush()
+    if not args.json:
+        sys.stderr.writelines(f"{line}\n" for line in findings.lines())
+    return 0
+
+
+def _paths(args: argparse.Namespace) -> Iterator[str]:
+    # Java's String.split drops empty strings at the end, and only there.
+    names = [] if args.files is None else re.sub(",+$", "", args.files).split(",")
+    yield from (_java_path(name) for name in names)
+    for path in args.paths:
+        if os.path.isdir(path):
+            yield from (os.path.join(_java_path(path), name) for name in sorted(os.listdir(path))
+                        if name.endswith(_SUFFIXES))
+        else:
+            yield _java_path(path)
+
+
+def _java_path(path: str) -> str:
+    """As java.io.File keeps it: no slash twice, none at the end."""
+    return re.sub("(?<=.)/$", "", re.sub("/+", "/", path))
+
+
+def _options(args: argparse.Namespace) -> DumpOptions:
+    classes = (args.key_decoder_class, args.value_decoder_class)
+    decoder = next((make() for name, (make, _) in _DECODERS.items()
+                    if getattr(args, f"{name.replace('-', '_')}_decoder")), None)
+    print_data = args.print_data_log or decoder is not None or any(classes)
+    if decoder is None and set(classes) - {None, decoders.STRING_DECODER}:
+        decoder = decoders.class_decoder(*(name or decoders.STRING_DECODER for name in classes))
+    return DumpOptions(
+        deep_iteration=args.deep_iteration or print_data, print_data_log=print_data,
+        skip_record_metadata=args.skip_record_metadata,
+        index_sanity_check=args.index_sanity_check, verify_index_only=args.verify_index_only,
+        max_message_size=args.max_message_size, max_bytes=args.max_bytes, decoder=decoder)
+
+
+def _dump_file(path: str, options: DumpOptions, output: Output, findings: Findings) -> None:
+    output.line(f"Dumping {path}", type="file", path=path)
+    name = os.path.basename(path)
+    suffix = name[name.rfind("."):] if "." in name else ""
+    if suffix in (".log", ".checkpoint"):
+        dump_log(path, options, output, findings)
+    elif suffix == ".index":
+        dump_index(path, options, output, findings)
+    elif suffix == ".timeindex":
+        dump_time_index(path, options, output, findings)
+    elif suffix == ".txnindex":
+        dump_transaction_index(path, output)
+    elif suffix == ".snapshot":
+        try:
+            dump_producer_snapshot(path, output)
+        except CorruptSnapshotError as error:
+            render.message(str(error))  # Kafka prints this and goes on
+    else:
+        render.message(f"Ignoring unknown file {path}")

@@ -1,0 +1,161 @@
+"""Where a dump goes: lines on stdout as Kafka's tool prints them, or JSON lines with the facts.
+
+What Kafka's tool says on stderr when all files are done (mismatches, jumps of offsets) is collected
+here too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from seglog.dump.decoders import Decoder
+from seglog.errors import CorruptDataError
+
+__all__ = ["INT32_MAX", "DumpOptions", "Findings", "Output", "absolute", "java_map_order",
+           "leading_number"]
+
+INT32_MAX = 2**31 - 1
+_MAX_MESSAGE_SIZE = 5 << 20
+_FLUSH_SIZE = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class DumpOptions:
+    """The options of kafka-dump-log. `decoder` None prints Java strings."""
+
+    deep_iteration: bool = False
+    print_data_log: bool = False
+    skip_record_metadata: bool = False
+    index_sanity_check: bool = False
+    verify_index_only: bool = False
+    max_message_size: int = _MAX_MESSAGE_SIZE
+    max_bytes: int = INT32_MAX
+    decoder: Decoder | None = None
+
+
+class Output:
+    """`line` prints a line, or in JSON the facts beside it. `flush` before anything else prints."""
+
+    def __init__(self, write: Callable[[Any], object], *, as_json: bool = False) -> None:
+        self.as_json = as_json
+        self._write = write
+        self._lines: list[bytes] = []
+        self._size = 0
+
+    def line(self, text: str, **facts: Any) -> None:
+        """`text` without its line end. With `type` among the facts they are what JSON prints."""
+        if not self.as_json:
+            self._add(os.fsencode(text) + b"\n")
+        elif facts:
+            self.facts(facts)
+
+    def facts(self, facts: dict[str, Any]) -> None:
+        """One JSON line; bytes become base64."""
+        text = json.dumps(facts, separators=(",", ":"), ensure_ascii=False, default=_base64)
+        self._add(os.fsencode(text) + b"\n")
+
+    def write(self, data: memoryview) -> None:
+        """Text that is ready, behind all lines so far."""
+        self.flush()
+        self._write(data)
+
+    def flush(self) -> None:
+        """Hands the lines so far on."""
+        if self._lines:
+            self._write(b"".join(self._lines))
+            self._lines, self._size = [], 0
+
+    def _add(self, line: bytes) -> None:
+        self._lines.append(line)
+        self._size += len(line)
+        if self._size >= _FLUSH_SIZE:
+            self.flush()
+
+
+def _base64(value: Any) -> str:
+    return b64encode(value).decode()
+
+
+@dataclass(slots=True)
+class Findings:
+    """What is wrong across files, by absolute path, in the shape Kafka's tool keeps it."""
+
+    index_mismatches: dict[str, dict[int, int]] = field(default_factory=dict)
+    timestamp_mismatches: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    timestamps_out_of_order: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    offsets_not_found: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    offset_gaps: dict[str, dict[int, int]] = field(default_factory=dict)
+
+    def lines(self) -> Iterable[str]:
+        """The lines that Kafka's tool prints on stderr at its end."""
+        for path in java_map_order(self.index_mismatches):
+            yield f"Mismatches in :{path}"
+            for index_offset, log_offset in sorted(self.index_mismatches[path].items(),
+                                                   reverse=True):
+                yield f"  Index offset: {index_offset}, log offset: {log_offset}"
+        for title, found, texts in (
+                ("Found timestamp mismatch in :", self.timestamp_mismatches,
+                 ("  Index timestamp: ", ", log timestamp: ")),
+                ("Found out of order timestamp in :", self.timestamps_out_of_order,
+                 ("  Index timestamp: ", ", Previously indexed timestamp: ")),
+                ("The following indexed offsets are not found in :", self.offsets_not_found,
+                 ("Indexed offset: ", ", found log offset: "))):
+            for path in java_map_order(found):
+                yield title + path
+                yield from (f"{texts[0]}{one}{texts[1]}{other}" for one, other in found[path])
+        for path in java_map_order(self.offset_gaps):
+            yield f"Non-consecutive offsets in {path}"
+            for previous, following in sorted(self.offset_gaps[path].items()):
+                yield f"  {previous} is followed by {following}"
+
+    def facts(self) -> Iterable[dict[str, Any]]:
+        """The same for JSON."""
+        kinds: tuple[tuple[str, dict[str, Any], str, str], ...] = (
+            ("index_mismatch", self.index_mismatches, "index_offset", "log_offset"),
+            ("timestamp_mismatch", self.timestamp_mismatches, "index_timestamp", "log_timestamp"),
+            ("timestamp_out_of_order", self.timestamps_out_of_order, "index_timestamp",
+             "previous_index_timestamp"),
+            ("offset_not_found", self.offsets_not_found, "index_offset", "log_offset"),
+            ("non_consecutive_offsets", self.offset_gaps, "previous_offset", "next_offset"))
+        for kind, found, first, second in kinds:
+            for path, pairs in found.items():
+                items = sorted(pairs.items()) if isinstance(pairs, dict) else pairs
+                for one, other in items:
+                    yield {"type": kind, "file": path, first: one, second: other}
+
+
+def java_map_order(keys: Iterable[str]) -> list[str]:
+    """The order in which a java.util.HashMap with these String keys, put in order, gives them."""
+    names = list(keys)
+    size = 16
+    while len(names) > size * 3 // 4:
+        size *= 2
+
+    def bucket(name: str) -> int:
+        value = 0
+        units = name.encode("utf-16-be", "surrogatepass")
+        for high, low in zip(units[::2], units[1::2], strict=True):
+            value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+        return (value ^ value >> 16) & (size - 1)
+
+    return sorted(names, key=bucket)
+
+
+def absolute(path: str) -> str:
+    """Java's File.getAbsolutePath: nothing is resolved."""
+    return path if path.startswith("/") else f"{os.getcwd()}/{path}"
+
+
+def leading_number(path: str) -> int:
+    """The number before the first dot of a file's name, as Java's Long.parseLong reads it."""
+    text = os.path.basename(path).split(".")[0]
+    if not re.fullmatch(r"[+-]?\d+", text) or not -2**63 <= int(text) < 2**63:
+        raise CorruptDataError(f"{path}: the name does not begin with an offset", file=path,
+                               expected="an offset", found=text, code="file_name")
+    return int(text)
