@@ -12,6 +12,7 @@ import pytest
 from seglog.storage.log import PartitionLog
 from tests.oracle.log import entries
 from tests.support.golden import read_truth, real_partitions
+from tests.support.reading import read_rows
 
 OLD = [f"old-v{magic}-{codec}-0" for magic in (0, 1) for codec in
        ("none", "gzip", "snappy", "lz4")] + ["old-mixed-0"]
@@ -26,24 +27,12 @@ def partition(request: pytest.FixtureRequest, golden: Path) -> tuple[PartitionLo
     return PartitionLog.open(golden / kind / name), golden / truth / f"{name}.jsonl"
 
 
-def rows_of(stream: Any) -> list[dict[str, Any]]:
-    """The rows of a stream of RecordColumns, in the shape of the truth."""
-    rows: list[dict[str, Any]] = []
-    for columns in stream:
-        lists = columns.to_pylists()
-        lists["headers"] = [[{"key": key, "value": value} for key, value in headers]
-                            for headers in lists["headers"]]
-        rows += [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
-    return rows
-
-
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 @pytest.mark.parametrize("threads", [0, 2])
 def test_to_arrow_gives_the_truth(partition: tuple[PartitionLog, Path], isolation: Any,
                                   threads: int) -> None:
     log, truth = partition
-    got = rows_of(log.to_arrow(isolation=isolation, threads=threads))
-    assert got == read_truth(truth, isolation)
+    assert read_rows(log, isolation=isolation, threads=threads) == read_truth(truth, isolation)
     assert log.gaps == ()
 
 

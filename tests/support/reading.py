@@ -15,6 +15,9 @@ ALL_COLUMNS = (*DEFAULT_COLUMNS, "producer_id", "producer_epoch", "sequence",
 def rows_of(columns: Any) -> list[Row]:
     """The rows of one `RecordColumns`."""
     lists = columns.to_pylists()
+    if "headers" in lists:
+        lists["headers"] = [[{"key": key, "value": value} for key, value in headers]
+                            for headers in lists["headers"]]
     names = list(lists)
     return [dict(zip(names, values, strict=True)) for values in zip(*lists.values(), strict=True)]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import resource
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
@@ -24,7 +25,8 @@ __all__ = ["FILES_PER_SEGMENT", "SEGMENTS_OPEN_MAX", "FileHandle", "HandleCache"
 
 #: A segment in use has its log file and, when they are large, two indexes open.
 FILES_PER_SEGMENT = 3
-#: Default of the cache that all logs of a process share: 384 descriptors at most.
+#: Default of the cache that all logs of a process share: 384 descriptors at most, and no more than
+#: a quarter of what the process may have.
 SEGMENTS_OPEN_MAX = 128
 
 
@@ -159,7 +161,14 @@ class HandleCache:
         self._lock = threading.Lock()
 
 
-_shared = HandleCache(SEGMENTS_OPEN_MAX * FILES_PER_SEGMENT)
+def _files_max() -> int:
+    wanted = SEGMENTS_OPEN_MAX * FILES_PER_SEGMENT
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return wanted if limit == resource.RLIM_INFINITY else max(FILES_PER_SEGMENT,
+                                                              min(wanted, limit // 4))
+
+
+_shared = HandleCache(_files_max())
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_shared._after_fork)
 

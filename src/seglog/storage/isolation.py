@@ -8,20 +8,21 @@ Both are done here in memory. Reference 4.7, 5.3, 5.6, 5.7.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from seglog._native.file import read_at
 from seglog._native.index import read_aborted
-from seglog._native.records import RecordDecoder
 from seglog._native.scan import HAS_INDEX
-from seglog._native.status import Status
 from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.model import OpenTransaction
-from seglog.storage import codecs
+from seglog.storage.markers import (
+    CONTROL_BATCH_BYTES_MAX, EndTransactionMarker, parse_marker,
+)
 from seglog.storage.segment import LogSegment
 from seglog.storage.segments import Segments
 
@@ -32,7 +33,6 @@ __all__ = [
 Isolation = Literal["read_uncommitted", "read_committed"]
 
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20
-_ABORT, _COMMIT = 0, 1
 
 
 def check_isolation(isolation: str) -> bool:
@@ -147,41 +147,43 @@ class _Walk:
             next_offset = segment.base_offset
             begin = segment.locate(start_offset)
             for chunk in segment.walk(begin, check_crcs=True):
-                if chunk.batch_count:
-                    self._apply(segment, chunk.batches, start_offset)
-                    next_offset = chunk.last_offset + 1
-                if Status(chunk.status).is_error:
-                    try:
-                        chunk.raise_for_status(segment.files.log)
-                    except CorruptDataError as error:
-                        self.known_until, self.damage = next_offset, error
-                        return
+                try:
+                    for batch in _of_transactions(chunk.batches, start_offset):
+                        next_offset = batch[1]
+                        self._apply(segment, *batch)
+                    if chunk.batch_count:
+                        next_offset = chunk.last_offset + 1
+                    chunk.raise_for_status(segment.files.log)
+                except CorruptDataError as error:
+                    self.known_until, self.damage = next_offset, error
+                    return
 
-    def _apply(self, segment: LogSegment, batches: npt.NDArray[np.void], start: int) -> None:
-        attributes = batches["attributes"]
-        wanted = ((attributes & _TRANSACTIONAL) != 0) & (batches["magic"] >= 2) & (
-            batches["producer_id"] >= 0) & (batches["last_offset"] >= start)
-        for batch in batches[wanted]:
-            producer, base = int(batch["producer_id"]), int(batch["base_offset"])
-            if not batch["attributes"] & _CONTROL:
-                self.open.setdefault(producer, base)
-                continue
-            kind = _marker_kind(segment, int(batch["position"]), int(batch["size"]))
-            if kind not in (_ABORT, _COMMIT):
-                continue
-            first = self.open.pop(producer, None)
-            if kind == _ABORT and first is not None:
-                self.aborted.append((producer, first, int(batch["last_offset"])))
+    def _apply(self, segment: LogSegment, producer: int, base_offset: int, last_offset: int,
+               attributes: int, position: int, size: int) -> None:
+        if not attributes & _CONTROL:
+            self.open.setdefault(producer, base_offset)
+            return
+        marker = _read_marker(segment, position, size)
+        if marker is None:
+            return
+        first = self.open.pop(producer, None)
+        if marker.is_abort and first is not None:
+            self.aborted.append((producer, first, last_offset))
 
 
-def _marker_kind(segment: LogSegment, position: int, size: int) -> int | None:
-    """The type of a control record (reference 3.4); None where compaction removed it."""
+_FIELDS = ("producer_id", "base_offset", "last_offset", "attributes", "position", "size")
+
+
+def _of_transactions(batches: npt.NDArray[np.void], start_offset: int) -> Iterator[tuple[int, ...]]:
+    """_FIELDS of the transactional batches and of the markers at or above an offset."""
+    wanted = ((batches["attributes"] & (_TRANSACTIONAL | _CONTROL)) != 0) & (
+        batches["magic"] >= 2) & (batches["producer_id"] >= 0) & (
+        batches["last_offset"] >= start_offset)
+    return zip(*(batches[name][wanted].tolist() for name in _FIELDS), strict=True)
+
+
+def _read_marker(segment: LogSegment, position: int, size: int) -> EndTransactionMarker | None:
     with segment.opened() as handle:
-        decoder = RecordDecoder(
-            handle.fd, position, position + size, columns=("key",), include_control=True,
-            check_crcs=False, decompress=codecs.decompress, file=segment.files.log)
-        columns = decoder.next()
-    if columns is None:
-        return None
-    key = columns.to_pylists()["key"][0]
-    return int.from_bytes(key[2:4], "big", signed=True) if key and len(key) >= 4 else None
+        batch = read_at(handle.fd, min(size, CONTROL_BATCH_BYTES_MAX), position,
+                        file=segment.files.log)
+    return parse_marker(batch, file=segment.files.log, position=position)

@@ -6,15 +6,18 @@ once, and kept.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 
 from seglog._native.status import Status
-from seglog.errors import CorruptDataError, OffsetOutOfRangeError
+from seglog.errors import CorruptDataError, KafkaStorageError, OffsetOutOfRangeError
 from seglog.storage.batches import FetchData, read_batches
 from seglog.storage.directory import read_directory
 from seglog.storage.handles import HandleCache
 from seglog.storage.isolation import TransactionState, read_transactions
+from seglog.storage.paths import snapshot_name
+from seglog.storage.producers import read_snapshot
 from seglog.storage.ranges import LogGap, LogRange, plan_ranges
 from seglog.storage.segment import LogSegment
 from seglog.storage.tail import LogTail, read_tail
@@ -72,13 +75,26 @@ class LogView:
         end = self.tail.end
         with self._lock:
             if self._transactions is None:
-                self._transactions = read_transactions(self.segments, (), end)
+                self._transactions = read_transactions(self.segments, self._snapshots(), end)
             return self._transactions
 
     @property
     def last_stable_offset(self) -> int:
         """The first undecided offset, or the log end offset."""
         return self.transactions.last_stable_offset(self.log_start_offset, self.log_end_offset)
+
+    def _snapshots(self) -> Iterator[tuple[int, dict[int, int]]]:
+        """Usable producer snapshots, newest first, as Kafka would try them (reference 5.6)."""
+        assert self._tail is not None
+        for offset in self.snapshots[::-1].tolist():
+            if not self.log_start_offset < offset <= self._tail.log_end_offset:
+                continue
+            try:
+                entries = read_snapshot(os.path.join(self.path, snapshot_name(offset)))
+            except (CorruptDataError, KafkaStorageError):
+                continue
+            yield offset, {entry.producer_id: entry.current_txn_first_offset for entry in entries
+                           if entry.current_txn_first_offset is not None}
 
     # ---- reading
 
