@@ -10,11 +10,15 @@
 //   {"op":"consume","topic":T,"partition":P,"isolation":"read_committed"}
 //   {"op":"delete_records","topic":T,"partition":P,"before":N}
 //   {"op":"utf8","bytes":[BASE64, ...]}      how Java reads bytes as UTF-8
+//   {"op":"decompress","codec":N,"magic":M,"bytes":[BASE64, ...]}
+//   {"op":"records","bytes":[BASE64, ...]}   the records of log files, up to the first error
 // Bytes are base64 or null. An answer with "error" says what went wrong.
 import com.fasterxml.jackson.databind.*;
 import com.fasterxml.jackson.databind.node.*;
 import java.io.*;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
 import java.time.Duration;
 import java.util.*;
 import java.util.concurrent.Future;
@@ -22,8 +26,12 @@ import org.apache.kafka.clients.admin.*;
 import org.apache.kafka.clients.consumer.*;
 import org.apache.kafka.clients.producer.*;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.record.TimestampType;
+import org.apache.kafka.common.record.internal.*;
 import org.apache.kafka.common.serialization.*;
+import org.apache.kafka.common.utils.BufferSupplier;
 
 public class Client {
     static final ObjectMapper JSON = new ObjectMapper();
@@ -37,8 +45,8 @@ public class Client {
         return node == null || node.isNull() ? null : Base64.getDecoder().decode(node.asText());
     }
 
-    static void put(ObjectNode out, String name, byte[] bytes) {
-        out.put(name, bytes == null ? null : Base64.getEncoder().encodeToString(bytes));
+    static ObjectNode put(ObjectNode out, String name, byte[] bytes) {
+        return out.put(name, bytes == null ? null : Base64.getEncoder().encodeToString(bytes));
     }
 
     static Map<String, String> texts(JsonNode object) {
@@ -130,6 +138,66 @@ public class Client {
         }
     }
 
+    static byte[] bytes(ByteBuffer buffer) {
+        if (buffer == null) return null;
+        byte[] out = new byte[buffer.remaining()];
+        buffer.duplicate().get(out);
+        return out;
+    }
+
+    /** The bytes of a payload as Kafka decompresses it, or the exception. */
+    static void decompress(JsonNode op, ObjectNode out) {
+        ArrayNode all = out.putArray("results");
+        CompressionType type = CompressionType.forId(op.get("codec").asInt());
+        for (JsonNode one : op.get("bytes")) {
+            ObjectNode result = all.addObject();
+            try (InputStream in = Compression.of(type).build().wrapForInput(
+                    ByteBuffer.wrap(bytes(one)), (byte) op.get("magic").asInt(),
+                    BufferSupplier.NO_CACHING)) {
+                put(result, "bytes", in.readAllBytes());
+            } catch (Throwable e) {
+                result.put("error", e.toString());
+            }
+        }
+    }
+
+    static void row(ArrayNode rows, org.apache.kafka.common.record.internal.Record r,
+            RecordBatch batch) {
+        TimestampType type = batch.magic() < 2 && r.hasMagic((byte) 0)
+            ? TimestampType.NO_TIMESTAMP_TYPE : batch.timestampType();
+        ObjectNode row = JSON.createObjectNode();
+        row.put("offset", r.offset()).put("timestamp", r.timestamp())
+            .put("timestamp_type", type.id).put("sequence", r.sequence());
+        put(row, "key", bytes(r.key()));
+        put(row, "value", bytes(r.value()));
+        ArrayNode headers = row.putArray("headers");
+        for (Header h : r.headers()) {
+            put(headers.addObject().put("key", h.key()), "value", h.value());
+        }
+        rows.add(row);
+    }
+
+    /** The records of each log file, batch by batch, checked as a consumer checks them. */
+    static void records(JsonNode op, ObjectNode out) throws Exception {
+        ArrayNode all = out.putArray("results");
+        for (JsonNode one : op.get("bytes")) {
+            ObjectNode result = all.addObject();
+            ArrayNode rows = result.putArray("rows");
+            File file = File.createTempFile("records", ".log");
+            Files.write(file.toPath(), bytes(one));
+            try (FileRecords log = FileRecords.open(file)) {
+                for (FileLogInputStream.FileChannelRecordBatch batch : log.batches()) {
+                    batch.ensureValid();
+                    for (var r : batch) row(rows, r, batch);
+                }
+            } catch (Throwable e) {
+                result.put("error", e.toString());
+            } finally {
+                file.delete();
+            }
+        }
+    }
+
     void handle(JsonNode op, ObjectNode out) throws Exception {
         switch (op.get("op").asText()) {
             case "create" -> create(op);
@@ -142,6 +210,8 @@ public class Client {
                         RecordsToDelete.beforeOffset(op.get("before").asLong()))).all().get();
                 }
             }
+            case "decompress" -> decompress(op, out);
+            case "records" -> records(op, out);
             case "utf8" -> {
                 ArrayNode texts = out.putArray("texts");
                 for (JsonNode b : op.get("bytes")) {

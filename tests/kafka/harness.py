@@ -104,7 +104,7 @@ def compiled(program: str) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix="compiling-", dir=target.parent))
     try:
-        subprocess.run([javac, "-nowarn", "-cp", f"{library()}/*", "-d", str(fresh / "classes"),
+        subprocess.run([javac, "-nowarn", "-XDsuppressNotes", "-cp", f"{library()}/*", "-d", str(fresh / "classes"),
                         str(source)], check=True)
         try:
             os.rename(fresh / "classes", target)
@@ -292,15 +292,27 @@ class Client:
         for row in rows:
             row["timestamp_type"] = {"NoTimestampType": -1, "CreateTime": 0,
                                      "LogAppendTime": 1}[row["timestamp_type"]]
-            row["key"], row["value"] = _bytes(row["key"]), _bytes(row["value"])
-            for header in row["headers"]:
-                header["value"] = _bytes(header["value"])
+            _row(row)
         return rows
 
     def java_utf8(self, given: Iterable[bytes]) -> list[str]:
         """How Java reads byte strings as UTF-8."""
         texts: list[str] = self.ask("utf8", bytes=[_text(raw) for raw in given])["texts"]
         return texts
+
+    def decompress(self, codec: int, magic: int,
+                   payloads: Iterable[bytes]) -> list[bytes | str]:
+        """What Kafka decompresses from payloads, or the text of its exception."""
+        results = self.ask("decompress", codec=codec, magic=magic,
+                           bytes=[_text(raw) for raw in payloads])["results"]
+        return [result["error"] if "error" in result else _bytes(result["bytes"]) or b""
+                for result in results]
+
+    def records(self, logs: Iterable[bytes]) -> list[tuple[list[dict[str, Any]], str | None]]:
+        """The rows that Kafka's FileRecords reads from log files, and what ended the reading."""
+        results = self.ask("records", bytes=[_text(raw) for raw in logs])["results"]
+        return [([_row(row) for row in result["rows"]], result.get("error"))
+                for result in results]
 
     def close(self) -> None:
         """Ends the process; a transaction that is open stays open."""
@@ -313,6 +325,14 @@ class Client:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
         self.close()
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    """Turns the base64 of a row into bytes, in place."""
+    for field in (row, *row["headers"]):
+        field.update({name: _bytes(field[name]) for name in ("key", "value")
+                      if name in field and (name == "value" or field is row)})
+    return row
 
 
 def _text(raw: bytes | None) -> str | None:

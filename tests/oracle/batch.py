@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.oracle import compression
@@ -60,6 +60,14 @@ class Batch:
         return (self.codec | LOG_APPEND_TIME * self.timestamp_type
                 | TRANSACTIONAL * self.is_transactional | CONTROL * self.is_control
                 | DELETE_HORIZON * self.has_delete_horizon)
+
+
+class PartialBatch(OracleError):
+    """A batch whose records do not parse to the end; `batch` holds those that did."""
+
+    def __init__(self, message: str, batch: Batch) -> None:
+        super().__init__(message)
+        self.batch = batch
 
 
 def encode_record(record: Record, base_offset: int, base_timestamp: int) -> bytes:
@@ -147,17 +155,25 @@ def decode(data: bytes, *, check_crc: bool = True) -> Batch:
     if count == 0:
         return batch
     reader = Reader(compression.decompress(batch.codec, data[HEADER.size:]))
-    records = [_decode_record(reader, base_offset, base_timestamp) for _ in range(count)]
-    if reader.remaining:
-        raise OracleError(f"{reader.remaining} bytes behind the last record")
-    return replace(batch, records=records)
+    try:
+        for _ in range(count):
+            batch.records.append(_decode_record(reader, base_offset, base_timestamp))
+        if reader.remaining:
+            raise OracleError(f"{reader.remaining} bytes behind the last record")
+    except OracleError as error:
+        raise PartialBatch(str(error), batch) from error
+    return batch
 
 
 def add_sequence(sequence: int, delta: int) -> int:
-    """Sequences live in 0 to 2**31 - 1 and wrap to 0."""
-    if sequence > MAX_SEQUENCE - delta:
-        return delta - (MAX_SEQUENCE - sequence) - 1
+    """Sequences live in 0 to 2**31 - 1 and wrap to 0; in the ints of Java for a negative delta."""
+    if sequence > _java_int(MAX_SEQUENCE - delta):
+        return _java_int(delta - (MAX_SEQUENCE - sequence) - 1)
     return sequence + delta
+
+
+def _java_int(number: int) -> int:
+    return (number + 2**31) % 2**32 - 2**31
 
 
 def rows(batch: Batch, position: int) -> list[Row]:

@@ -69,16 +69,31 @@ def decompress(codec: int, data: bytes, *, magic: int = 2) -> bytes:
         if codec == NONE:
             return data
         if codec == GZIP:
-            return gzip.decompress(data)
+            return _gunzip(data)
         if codec == SNAPPY:
             return _unsnappy(data)
         if codec == LZ4:
             return _unlz4(data, magic)
         if codec == ZSTD and magic == 2:
             return bytes(cramjam.zstd.decompress(data))
-    except (cramjam.DecompressionError, EOFError, OSError, zlib.error) as error:
+    except (cramjam.DecompressionError, zlib.error) as error:
         raise OracleError(f"{CODEC_NAMES[codec]}: {error}") from error
     raise OracleError(f"codec {codec} in magic {magic}")
+
+
+def _gunzip(data: bytes) -> bytes:
+    """All members; what follows the last and is none is ignored, as GZIPInputStream ignores it."""
+    out = b""
+    while True:
+        member = zlib.decompressobj(31)
+        # Java does not look at the reserved flags, zlib refuses them.
+        out += member.decompress(data[:3] + bytes([data[3] & 0x1F]) + data[4:] if len(data) > 3
+                                 else data)
+        if not member.eof:
+            raise OracleError("gzip: the member has no end")
+        data = member.unused_data
+        if len(data) < 18 or data[:3] != b"\x1f\x8b\x08":
+            return out
 
 
 def _unsnappy(data: bytes) -> bytes:
@@ -86,13 +101,13 @@ def _unsnappy(data: bytes) -> bytes:
         raise OracleError("empty snappy payload")
     if len(data) < 16 or data[:8] != _XERIAL:
         return bytes(cramjam.snappy.decompress_raw(data))
-    reader, out = Reader(data, 8), b""
-    if reader.number(4) < 1:
-        raise OracleError("snappy stream of a version below 1")
-    reader.take(4)
-    while reader.remaining:
-        if data[reader.position:reader.position + 8] == _XERIAL:
-            reader.take(16)
+    reader, out = Reader(data, 16), b""
+    # Fewer than four bytes at the end are no chunk and no error, and so it is with the version in
+    # the first header: snappy-java looks at neither.
+    while reader.remaining >= 4:
+        if data[reader.position:reader.position + 4] == _XERIAL[:4]:
+            if int.from_bytes(reader.take(16)[8:12], "big", signed=True) < 1:
+                raise OracleError("snappy stream of a version below 1")
             continue
         out += bytes(cramjam.snappy.decompress_raw(reader.take(reader.number(4))))
     return out
@@ -144,7 +159,8 @@ def _unlz4_block(data: bytes) -> bytes:
             return bytes(out)
         distance = int.from_bytes(reader.take(2), "little")
         size = length(token & 15) + 4
-        if not 0 < distance <= len(out):
+        if distance > len(out):
             raise OracleError(f"lz4 match {distance} bytes back of {len(out)}")
-        pattern = bytes(out[-distance:])
+        # No distance at all is not allowed by the format, and is zeros in liblz4.
+        pattern, distance = (bytes(out[-distance:]), distance) if distance else (b"\0", 1)
         out += (pattern * (size // distance + 1))[:size]

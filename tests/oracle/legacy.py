@@ -66,10 +66,9 @@ def _decode_one(reader: Reader, *, check_crc: bool) -> Message:
     crc = body.number(4) & 0xFFFFFFFF
     if check_crc and crc != zlib.crc32(body.data[4:]):
         raise OracleError(f"crc {crc:#x}, not {zlib.crc32(body.data[4:]):#x}")
+    # Whatever is not 0 has the fields of 1 here, but only a real 1 takes its wrapper's time.
     magic, attributes = body.number(1), body.number(1)
-    if magic not in (0, 1):
-        raise OracleError(f"magic {magic} in a message of the old formats")
-    timestamp = body.number(8) if magic == 1 else NO_TIMESTAMP
+    timestamp = body.number(8) if magic else NO_TIMESTAMP
 
     def blob() -> bytes | None:
         length = body.number(4)
@@ -77,7 +76,7 @@ def _decode_one(reader: Reader, *, check_crc: bool) -> Message:
 
     key, value = blob(), blob()
     return Message(offset, magic, key, value, timestamp, attributes & 7,
-                   attributes >> 3 & 1 if magic == 1 else 0)
+                   attributes >> 3 & 1 if magic else 0)
 
 
 def decode(data: bytes, *, check_crc: bool = True) -> Message:
@@ -89,8 +88,13 @@ def decode(data: bytes, *, check_crc: bool = True) -> Message:
         raise OracleError(f"codec {outer.codec} in magic {outer.magic}")
     if outer.value is None:
         raise OracleError("wrapper without a value")
-    reader = Reader(compression.decompress(outer.codec, outer.value, magic=outer.magic))
-    while reader.remaining:
+    plain = compression.decompress(outer.codec, outer.value, magic=outer.magic)
+    reader = Reader(plain)
+    # A message set in a wrapper ends quietly where its last message is cut, as Kafka's does.
+    while reader.remaining >= 12:
+        size = int.from_bytes(plain[reader.position + 8:reader.position + 12], "big", signed=True)
+        if size > reader.remaining - 12:
+            break
         outer.inner.append(_decode_one(reader, check_crc=False))
     if not outer.inner:
         raise OracleError("wrapper without inner messages")
@@ -111,8 +115,9 @@ def rows(entry: Message, position: int) -> list[Row]:
     found: list[Row] = []
     for message in entry.inner or [entry]:
         timestamp, kind = message.timestamp, message.timestamp_type
-        if entry.timestamp_type:
-            timestamp, kind = entry.timestamp, 1
+        if entry.inner and message.magic == 1:
+            kind = entry.timestamp_type
+            timestamp = entry.timestamp if kind else timestamp
         if message.magic == 0:
             timestamp, kind = NO_TIMESTAMP, -1
         found.append({
