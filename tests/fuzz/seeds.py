@@ -55,8 +55,24 @@ def scan(golden: Path) -> Iterator[bytes]:
         yield name.encode("utf-8", "surrogateescape")
 
 
+def batch(golden: Path) -> Iterator[bytes]:
+    for _, data in _contents(golden, ".log"):
+        for steer in (0x03, 0x00, 0x07, 0x0b):
+            yield bytes((steer, 8)) + data
+    yield b"\x03\x08" + bytes(200)
+
+
+def records(golden: Path) -> Iterator[bytes]:
+    for _, data in _contents(golden, ".log"):
+        yield bytes((0x01, 3)) + data
+        yield bytes((0x0f, 1)) + data
+        yield bytes((0x11, 9)) + struct.pack(">qq", 3, 30) + data
+
+
 SEEDS: dict[str, Callable[[Path], Iterable[bytes]]] = {
+    "batch": batch,
     "index": index,
+    "records": records,
     "scan": scan,
     "wire": wire,
 }
