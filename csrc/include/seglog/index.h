@@ -5,8 +5,8 @@
  * A function over a span reads only [data, data + size) or entries below `entries`, allocates
  * nothing, keeps no state of its own and may be called from any thread. An index file has no header
  * and no checksum: entries are big-endian and of fixed size (docs/format.md, "Indexes"). What is
- * stored is hostile: searches return something inside the entries whatever the bytes are, checks say
- * what is wrong with them.
+ * stored is hostile: searches return something inside the entries whatever the bytes are, checks
+ * say what is wrong with them.
  */
 #ifndef SEGLOG_INDEX_H
 #define SEGLOG_INDEX_H
@@ -65,9 +65,9 @@ int64_t slg_index_upper_bound(const uint8_t *data, size_t entries, int64_t posit
 
 /*
  * A check of one index file that is fed whole entries from front to back, so that a file of any
- * size is checked through a small buffer. Begin, feed until the file ends or the status is not SLG_OK,
- * then finish. Limits are the segment's: offsets in [base_offset, end_offset) and positions in
- * [0, log_size); pass INT64_MAX for a limit that is not known.
+ * size is checked through a small buffer. Begin, feed until the file ends or the status is not
+ * SLG_OK, then finish. Limits are the segment's: offsets in [base_offset, end_offset) and positions
+ * in [0, log_size); pass INT64_MAX for a limit that is not known.
  */
 typedef struct slg_index_check {
     slg_index_kind kind;
@@ -99,8 +99,8 @@ slg_status slg_index_check_finish(const slg_index_check *check, int64_t file_siz
 /*
  * An index file opened for searching. Small ones are copied, because a copy needs no descriptor and
  * cannot fault; larger ones are mapped, up to the entries in use, and keep their descriptor so that
- * slg_index_file_shrank can ask for the size before each search. (A broker that trims a
- * preallocated index cuts zeros alone, which are not mapped; one that resets an index during recovery does cut
+ * slg_index_file_shrank can ask for the size before each search. (A broker that trims a preallocated
+ * index cuts zeros alone, which are not mapped. One that resets an index during recovery does cut
  * entries, and a map touched beyond the end of its file kills the process with SIGBUS.)
  *
  * A file that does not exist is an index without entries. One owner; searches only read.

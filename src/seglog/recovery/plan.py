@@ -1,0 +1,122 @@
+"""Phase one of a load: what is on disk, and what the checks of each segment said. Writes nothing.
+
+A million segments are a million rows of columns, about fifty bytes each, never an object each.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from seglog._native.scan import (
+    NO_END_OFFSET, PROBLEM_DTYPE, CheckLevel, PartitionListing, SegmentChecks, check_segments,
+    list_partition,
+)
+
+__all__ = ["CHUNK_SEGMENTS", "LoadLevel", "PartitionPlan", "SegmentTable", "check_chunk",
+           "chunks_of", "join_chunks", "list_directory"]
+
+# Segments per native call: long enough that a thread is not kept waiting for the next one (a chunk
+# takes 5 to 20 ms warm), short enough that threads share one partition evenly.
+CHUNK_SEGMENTS: Final = 2048
+
+
+class LoadLevel(enum.StrEnum):
+    """How much a load looks at."""
+
+    KAFKA = "kafka"    # what Kafka checks at start
+    FULL = "full"      # and every entry of every index against its segment
+    VERIFY = "verify"  # and every batch's CRC, indexes against the log, and a dry recovery
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTable:
+    """The segments of a partition as columns; row i is one segment, base offsets ascend.
+
+    Sizes are bytes, -1 where a file does not exist or was not looked at. `flags` are
+    seglog._native.scan.SegmentFlag, `status` is the native status of the first problem or 0.
+    """
+
+    base_offsets: npt.NDArray[np.int64]
+    flags: npt.NDArray[np.uint8]
+    log_size: npt.NDArray[np.int64]
+    index_size: npt.NDArray[np.int64]
+    time_index_size: npt.NDArray[np.int64]
+    txn_index_size: npt.NDArray[np.int64]
+    mtime_ms: npt.NDArray[np.int64]
+    status: npt.NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.base_offsets)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all log files."""
+        return int(np.maximum(self.log_size, 0).sum())
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the columns take."""
+        return sum(getattr(self, name).nbytes for name in self.__slots__)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """One partition directory after phase one; `problems` are rows of PROBLEM_DTYPE."""
+
+    path: str
+    listing: PartitionListing
+    segments: SegmentTable
+    problems: npt.NDArray[np.void]
+
+    @property
+    def directory(self) -> str:
+        """The directory's name."""
+        return os.path.basename(self.path)
+
+
+def list_directory(path: str) -> PartitionListing:
+    """The files of a partition directory. KafkaStorageError when it cannot be read."""
+    return list_partition(path)
+
+
+def chunks_of(listing: PartitionListing) -> list[tuple[int, int]]:
+    """The rows of each native call, as (start, stop); none for a partition without segments."""
+    count = len(listing.base_offsets)
+    return [(start, min(start + CHUNK_SEGMENTS, count))
+            for start in range(0, count, CHUNK_SEGMENTS)]
+
+
+def check_chunk(listing: PartitionListing, start: int, stop: int,
+                level: LoadLevel) -> SegmentChecks:
+    """Checks rows [start, stop) without the GIL."""
+    bases = listing.base_offsets
+    return check_segments(
+        listing.path, bases[start:stop], listing.flags[start:stop],
+        CheckLevel.KAFKA if level is LoadLevel.KAFKA else CheckLevel.FULL,
+        end_offset=int(bases[stop]) if stop < len(bases) else NO_END_OFFSET)
+
+
+def join_chunks(listing: PartitionListing, chunks: list[SegmentChecks]) -> PartitionPlan:
+    """The plan of a partition from the checks of its chunks, in order."""
+
+    def column(name: str, dtype: type[np.generic]) -> npt.NDArray[np.generic]:
+        parts = [getattr(chunk, name) for chunk in chunks]
+        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype), *parts])
+
+    problems, start = [np.empty(0, PROBLEM_DTYPE)], 0
+    for chunk in chunks:
+        some = chunk.problems.copy()
+        some["row"] += start
+        problems.append(some)
+        start += len(chunk.status)
+    sizes = {name: column(name, np.int64) for name in (
+        "log_size", "index_size", "time_index_size", "txn_index_size", "mtime_ms")}
+    table = SegmentTable(listing.base_offsets, listing.flags, status=column("status", np.int32),
+                         **sizes)  # type: ignore[arg-type]
+    return PartitionPlan(listing.path, listing, table, np.concatenate(problems))
