@@ -1,0 +1,44 @@
+"""The ways in which Kafka's loader gives up a log, carried as an exception inside of a dry run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from seglog.errors import MalformedCheckpointError
+from seglog.recovery.findings import Finding, finding
+
+__all__ = ["LoaderFailure", "checkpoint_failure"]
+
+# What Kafka's checkpoint reader throws besides IOException, by the code of our error.
+_UNCHECKED = {
+    "checkpoint_number": "NumberFormatException",
+    "checkpoint_capacity": "IllegalArgumentException",
+    "epoch_negative": "IllegalArgumentException",
+    "partition_metadata_short": "NullPointerException",
+    "partition_metadata_uuid": "IllegalArgumentException",
+}
+
+
+class LoaderFailure(Exception):
+    """Kafka's loader would throw `kafka_error` with `message` here. Never leaves seglog.recovery."""
+
+    def __init__(self, kafka_error: str, message: str, **where: Any) -> None:
+        super().__init__(message)
+        self.kafka_error, self.message, self.where = kafka_error, message, where
+
+    def to_finding(self, directory: str, code: str = "log-unloadable") -> Finding:
+        """The finding that says so."""
+        return finding(code, message=self.message, directory=directory,
+                       kafka_error=self.kafka_error, **self.where)
+
+
+def checkpoint_failure(error: MalformedCheckpointError, what: str, path: str,
+                       name: str) -> LoaderFailure:
+    """The failure that a malformed text file of a partition is; `what` is Kafka's name for it."""
+    where = {"file": name, "position": error.position, "expected": error.expected,
+             "found": error.found}
+    unchecked = _UNCHECKED.get(error.code)
+    if unchecked is not None:
+        return LoaderFailure(unchecked, str(error), **where)
+    return LoaderFailure("KafkaStorageException", f"Error while reading {what} file {path}/{name}",
+                         **where)

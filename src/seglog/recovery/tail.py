@@ -1,0 +1,100 @@
+"""Where a segment ends, as Kafka finds out without reading all of it (LogSegment.readNextOffset).
+
+From the last entry of the offset index the headers of the batches are followed to the end of the
+file; no CRC is looked at. Kafka trusts what it reads there, so a damaged index or header chain
+gives its own answers, and those are the ones to predict.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from seglog._native.batch import scan_file
+from seglog._native.index import OffsetIndexView
+from seglog._native.status import Status
+from seglog.errors import SeglogError
+from seglog.recovery.failures import LoaderFailure
+
+__all__ = ["LOG_OVERHEAD", "framing_failure", "log_next_offset", "next_offset_from", "open_log"]
+
+# Bytes that Kafka needs before it looks for a batch: offset, length, epoch or CRC, magic.
+LOG_OVERHEAD = 17
+_BATCHES_PER_CHUNK = 65536
+
+
+def open_log(path: str) -> int:
+    """A descriptor of a log file. LoaderFailure (IOException) when it does not open."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise LoaderFailure("IOException", f"{path}: {error.strerror}",
+                            file=os.path.basename(path)) from None
+
+
+def framing_failure(path: str, position: int, length: int) -> LoaderFailure:
+    """What Kafka's file iteration throws at a length that no batch has."""
+    return LoaderFailure(
+        "CorruptRecordException",
+        f"Found record size {length} smaller than minimum record overhead (14) in file {path}.",
+        file=os.path.basename(path), position=position, expected=14, found=length)
+
+
+def log_next_offset(path: str, base_offset: int, index_path: str | None) -> int:
+    """The next offset of a whole segment file, with its offset index where it has one."""
+    target, position = base_offset, 0
+    if index_path is not None:
+        target, position = _last_indexed(index_path, base_offset)
+    fd = open_log(path)
+    try:
+        return next_offset_from(fd, path, position, os.fstat(fd).st_size, base_offset, target)
+    finally:
+        os.close(fd)
+
+
+def _last_indexed(path: str, base_offset: int) -> tuple[int, int]:
+    """Kafka's (lastOffset, position that a lookup of it gives); a padded index ends in zeros,
+    which say (base offset, 0)."""
+    view = OffsetIndexView(path, base_offset)
+    try:
+        if view.entries * 8 != (view.file_size or 0) // 8 * 8:
+            return base_offset, 0
+        last = view.last_entry[0]
+        return last, view.lookup(last)[1]
+    except SeglogError:
+        return base_offset, 0  # the checks have reported it
+    finally:
+        view.close()
+
+
+def next_offset_from(fd: int, path: str, position: int, end: int, base_offset: int,
+                     target: int) -> int:
+    """Follows headers in [position, end). The last batch tells the end, but only if a batch is
+    found that holds or follows `target`; else the segment counts as empty."""
+    if position < 0:
+        raise LoaderFailure("IllegalArgumentException", f"Negative position in {path}",
+                            file=os.path.basename(path), found=position)
+    found, last_offset = False, None
+    while True:
+        scan = scan_file(fd, position, end, check_crcs=False, max_batches=_BATCHES_PER_CHUNK)
+        if scan.batch_count:
+            found = found or bool(np.any(scan.batches["base_offset"] >= target))
+            last_offset = scan.last_offset
+        position = scan.position
+        if scan.status == Status.FULL:
+            continue
+        if scan.status == Status.BATCH_SIZE and scan.next_position is not None:
+            position = scan.next_position  # a header scan does not look at the size
+            continue
+        if end - position > LOG_OVERHEAD and scan.status in (Status.BATCH_LENGTH,
+                                                             Status.ZERO_TAIL):
+            raise framing_failure(path, position,
+                                  scan.found if scan.status == Status.BATCH_LENGTH else 0)
+        if scan.status == Status.IO:
+            raise LoaderFailure("IOException", f"{path}: cannot be read",
+                                file=os.path.basename(path), position=position)
+        break
+    if last_offset is None or not (found or last_offset >= target):
+        return base_offset
+    return last_offset + 1
