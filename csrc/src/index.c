@@ -207,9 +207,9 @@ static slg_status check_txn_entry(slg_index_check *check, const uint8_t *p, slg_
     const slg_aborted_txn txn = slg_aborted_txn_at(p, 0);
     const int64_t at = check->position;
     /* Kafka looks at the first byte alone, as a signed number, and refuses what is above 0. */
-    const int64_t version = check->strict ? txn.version : (int8_t)p[SLG_TXN_ENTRY_VERSION_AT];
-    if (version > 0 || (check->strict && version != 0)) {
-        return slg_fail(error, SLG_TXN_VERSION, at, 0, version);
+    const bool refused = (int8_t)p[SLG_TXN_ENTRY_VERSION_AT] > 0;
+    if (refused || (check->strict && txn.version != 0)) {
+        return slg_fail(error, SLG_TXN_VERSION, at, 0, txn.version);
     }
     if (txn.last_offset < check->base_offset) {
         return slg_fail(error, SLG_TXN_OFFSET, at + SLG_TXN_ENTRY_LAST_OFFSET_AT,

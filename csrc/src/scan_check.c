@@ -83,8 +83,8 @@ static slg_status check_entries(const segment *s, int fd, slg_index_check *check
     return slg_index_check_finish(check, file_size, error);
 }
 
-static slg_status check_index_once(const segment *s, slg_file_class file, int64_t *size,
-                                   slg_error *error) {
+static slg_status check_index_once(const segment *s, slg_file_class file, bool strict,
+                                   int64_t *size, slg_error *error) {
     const slg_index_kind kind = file == SLG_FILE_INDEX        ? SLG_INDEX_KIND_OFFSET
                                 : file == SLG_FILE_TIME_INDEX ? SLG_INDEX_KIND_TIME
                                                               : SLG_INDEX_KIND_TXN;
@@ -99,7 +99,7 @@ static slg_status check_index_once(const segment *s, slg_file_class file, int64_
         return status;
     }
     slg_index_check_begin(&check, kind, s->number, s->end_offset, s->log_size);
-    check.strict = s->level == SLG_CHECK_FULL;
+    check.strict = strict;
     status = check_entries(s, fd, &check, *size, error);
     close(fd);
     return status;
@@ -111,16 +111,18 @@ static slg_status check_index_once(const segment *s, slg_file_class file, int64_
  * with a fresh log size; a problem that stays is one.
  */
 static slg_status check_index(segment *s, slg_file_class file, int64_t *size, slg_error *error) {
-    slg_status status = check_index_once(s, file, size, error);
+    slg_status status = check_index_once(s, file, false, size, error);
     int64_t mtime_ms;
     slg_error ignored;
-    if (status == SLG_OK || status == SLG_FILE_MISSING || status == SLG_FILE_KIND) {
+    if (status == SLG_OK && file == SLG_FILE_TXN_INDEX && s->level == SLG_CHECK_FULL) {
+        /* Kafka's rules came first, so that nothing stricter can hide what Kafka dies of. */
+        return check_index_once(s, file, true, size, error);
+    }
+    if (status == SLG_OK || status == SLG_FILE_MISSING || status == SLG_FILE_KIND ||
+        stat_log(s, &s->log_size, &mtime_ms, &ignored) != SLG_OK) {
         return status;
     }
-    if (stat_log(s, &s->log_size, &mtime_ms, &ignored) != SLG_OK) {
-        return status;
-    }
-    return check_index_once(s, file, size, error);
+    return check_index_once(s, file, false, size, error);
 }
 
 /* ---- the table ------------------------------------------------------------------------------ */

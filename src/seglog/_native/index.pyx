@@ -207,7 +207,7 @@ def read_aborted(path):
     stored = np.frombuffer(_IndexBytes.open(path, SLG_INDEX_KIND_TXN).copy(), _STORED_TXN)
     unknown = np.flatnonzero(stored["version"] >= 256)
     if len(unknown):
-        version = int(stored["version"][unknown[0]]) >> 8
+        version = int(stored["version"][unknown[0]])
         check(slg_fail(&error, SLG_TXN_VERSION, int(unknown[0]) * SLG_TXN_ENTRY_SIZE, 0, version),
               &error, path)
     aborted = np.empty(len(stored), ABORTED_TXN_DTYPE)

@@ -22,7 +22,6 @@ class ProducerReplay:
     def __init__(self, topic_partition: str) -> None:
         self.topic_partition = topic_partition
         self.open: dict[int, int] = {}
-        self.seen = False  # whether any batch had a producer
 
     def load(self, open_transactions: dict[int, int]) -> None:
         """Starts from a snapshot."""
@@ -33,7 +32,6 @@ class ProducerReplay:
         rows = batches[(batches["producer_id"] >= 0) & (batches["magic"] >= 2)]
         if not len(rows):
             return
-        self.seen = True
         transactional = (rows["attributes"] & (_TRANSACTIONAL | _CONTROL)) != 0
         if not self.open and not np.any(transactional):
             return

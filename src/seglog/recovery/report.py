@@ -52,7 +52,7 @@ class PartitionReport:
     """
 
     directory: str
-    topic_partition: TopicPartition | None
+    topic_partition: TopicPartition
     segments: int
     size: int
     log_start_offset: int | None

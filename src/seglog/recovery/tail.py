@@ -76,6 +76,7 @@ def next_offset_from(fd: int, path: str, position: int, end: int, base_offset: i
         raise LoaderFailure("IllegalArgumentException", f"Negative position in {path}",
                             file=os.path.basename(path), found=position)
     found, last_offset = False, None
+    position = min(position, end)  # a damaged index points anywhere: there is no batch there
     while True:
         scan = scan_file(fd, position, end, check_crcs=False, max_batches=_BATCHES_PER_CHUNK)
         if scan.batch_count:

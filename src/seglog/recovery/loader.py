@@ -1,0 +1,250 @@
+"""The two-phase loader of a data directory, read side (KIP-1346). It writes nothing.
+
+Phase one opens and checks segments in chunks without the GIL, by as many threads as asked: across
+partitions, and inside one. Phase two goes through the partitions one after the other. One thread
+means no executor at all.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import errno
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from seglog._native.scan import HAS_INDEX, HAS_TIME_INDEX, PartitionListing, SegmentChecks
+from seglog.errors import KafkaStorageError
+from seglog.recovery.callbacks import LoadListener, NullListener
+from seglog.recovery.dry_run import LoadInputs
+from seglog.recovery.findings import Finding, finding
+from seglog.recovery.partition import PartitionState, judge_partition
+from seglog.recovery.plan import (
+    LoadLevel, PartitionPlan, check_chunk, chunks_of, join_chunks, list_directory,
+)
+from seglog.recovery.report import FindingList, LoadReport
+from seglog.recovery.root import PartitionDirectory, RootDirectory, read_root
+from seglog.recovery.verify import SegmentCheck, verify_segment
+
+_T = TypeVar("_T")
+_ChunkTask = Callable[[], tuple[PartitionListing, SegmentChecks | None]]
+_VerifyTask = Callable[[], tuple[str, SegmentCheck]]
+
+__all__ = ["LoadOptions", "LoadResult", "load_directory"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How to load; names and defaults are Kafka's where Kafka has them.
+
+    `index_interval_bytes` decides at which batch a recovery would notice offsets that go
+    backwards; everything else in a prediction is independent of configuration.
+    """
+
+    num_segment_loading_threads: int = 1
+    level: LoadLevel = LoadLevel.KAFKA
+    index_interval_bytes: int = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """The report, and what was read for it: the tables of all partitions, by directory name."""
+
+    report: LoadReport
+    root: RootDirectory
+    plans: dict[str, PartitionPlan]
+
+
+class _Workers:
+    """Runs tasks here, or in a pool; results come in the order of submission either way."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._numbers: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self._pool = None if threads == 1 else concurrent.futures.ThreadPoolExecutor(
+            threads, thread_name_prefix="segment-loading")
+
+    def __enter__(self) -> _Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def _number(self) -> int:
+        """Of this thread, from 0."""
+        with self._lock:
+            return self._numbers.setdefault(threading.get_ident(), len(self._numbers))
+
+    def run(self, tasks: Iterable[Callable[[], _T]], ahead: int = 8) -> Iterator[tuple[_T, int]]:
+        """(result, thread number) of each task; at most `ahead` per thread wait to be taken."""
+        if self._pool is None:
+            for task in tasks:
+                yield task(), 0
+            return
+        waiting: deque[concurrent.futures.Future[tuple[_T, int]]] = deque()
+        for task in tasks:
+            waiting.append(self._pool.submit(self._numbered, task))
+            if len(waiting) >= self.threads * ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+    def _numbered(self, task: Callable[[], _T]) -> tuple[_T, int]:
+        return task(), self._number()
+
+
+def load_directory(path: str, options: LoadOptions,
+                   listener: LoadListener | None = None) -> LoadResult:
+    """Loads a data directory: both phases, nothing written.
+
+    KafkaStorageError when `path` cannot be listed or is no data directory; ValueError for options
+    that make no sense. Everything else that is wrong is a finding.
+    """
+    if options.num_segment_loading_threads < 1:
+        raise ValueError("num_segment_loading_threads must be at least 1, "
+                         f"not {options.num_segment_loading_threads}")
+    with _Workers(options.num_segment_loading_threads) as workers:
+        return _Load(path, options, listener or NullListener(), workers).run()
+
+
+class _Load:
+    """One load, by one calling thread: results, findings and events pass through it alone."""
+
+    def __init__(self, path: str, options: LoadOptions, listener: LoadListener,
+                 workers: _Workers) -> None:
+        self.path, self.options, self.listener, self.workers = path, options, listener, workers
+        self.level = options.level
+        self.findings = FindingList()
+        self.thread_segments = [0] * options.num_segment_loading_threads
+        self.started = time.perf_counter()
+
+    def report(self, found: Finding) -> None:
+        """A finding about the data directory."""
+        if self.findings.add(found):
+            self.listener.finding(found)
+
+    def run(self) -> LoadResult:
+        """Both phases."""
+        root = read_root(self.path, self.report)
+        self.listener.load_started(len(root.partitions), self.workers.threads)
+        plans = self._phase_one(root)
+        checks = self._verify(plans) if self.level is LoadLevel.VERIFY else {}
+        reports = []
+        for partition in root.partitions:
+            plan = plans.get(partition.name)
+            if plan is not None:
+                reports.append(judge_partition(
+                    plan, self._state(root, partition), self.level,
+                    checks.get(partition.name, []), self.listener.finding))
+                self.listener.partition_loaded(reports[-1])
+        report = LoadReport(
+            self.path, self.level.value, root.clean_shutdown, self.workers.threads,
+            time.perf_counter() - self.started, tuple(self.thread_segments),
+            self.findings.close(None), tuple(reports))
+        self.listener.done(report)
+        return LoadResult(report, root, plans)
+
+    def _state(self, root: RootDirectory, partition: PartitionDirectory) -> PartitionState:
+        key = partition.topic_partition
+        # The Raft layer opens its log as if nothing were known of it.
+        known = not partition.is_metadata
+        return PartitionState(partition.name, key, partition.kind, LoadInputs(
+            str(key), root.clean_shutdown,
+            root.log_start_offsets.get(key, 0) if known else 0,
+            root.recovery_points.get(key, 0) if known else 0,
+            self.options.index_interval_bytes))
+
+    # ---- phase one ----------------------------------------------------------------------------
+
+    def _phase_one(self, root: RootDirectory) -> dict[str, PartitionPlan]:
+        plans: dict[str, PartitionPlan] = {}
+        waiting: dict[str, list[SegmentChecks | None]] = {}
+        for (listing, checks), thread in self.workers.run(self._chunk_tasks(root)):
+            name = os.path.basename(listing.path)
+            chunks = waiting.setdefault(name, [])
+            chunks.append(checks)
+            if checks is not None:
+                self.thread_segments[thread] += len(checks.status)
+                self.listener.segments_loaded(name, len(checks.status), thread)
+            if len(chunks) == max(len(chunks_of(listing)), 1):
+                del waiting[name]
+                sound = [chunk for chunk in chunks if chunk is not None]
+                if len(sound) == len(chunks_of(listing)):
+                    plans[name] = join_chunks(listing, sound)
+        return plans
+
+    def _chunk_tasks(self, root: RootDirectory) -> Iterator[_ChunkTask]:
+        """The checks of all partitions; a partition is listed shortly before it is checked."""
+        for listing, _ in self.workers.run(self._list_tasks(root)):
+            if isinstance(listing, KafkaStorageError):
+                self._unreadable(listing)
+                continue
+            name = os.path.basename(listing.path)
+            self.listener.segments_listed(name, len(listing.base_offsets))
+            for start, stop in chunks_of(listing) or [(0, 0)]:
+                yield partial(_check, listing, start, stop, self.level)
+
+    def _list_tasks(self, root: RootDirectory
+                    ) -> Iterator[Callable[[], PartitionListing | KafkaStorageError]]:
+        for partition in root.partitions:
+            self.listener.partition_started(partition.name)
+            yield partial(_list, os.path.join(self.path, partition.name))
+
+    def _unreadable(self, error: KafkaStorageError) -> None:
+        # A topic that a running broker deleted meanwhile is no problem of the directory.
+        gone = error.errno == errno.ENOENT
+        self.report(finding(
+            "file-missing" if gone else "directory-unreadable",
+            directory=os.path.basename(os.fsdecode(error.filename or "")), message=str(error)))
+
+    # ---- level verify -------------------------------------------------------------------------
+
+    def _verify(self, plans: dict[str, PartitionPlan]) -> dict[str, list[Finding]]:
+        found: dict[str, list[Finding]] = {}
+        previous: dict[str, SegmentCheck] = {}
+        for (name, check), thread in self.workers.run(_verify_tasks(plans)):
+            kept = found.setdefault(name, [])
+            kept += check.findings
+            before = previous.get(name)
+            if (before is not None and before.next_offset is not None
+                    and before.next_offset < check.base_offset):
+                kept.append(finding(
+                    "offset-gap", directory=name, offset=before.next_offset,
+                    expected=before.next_offset, found=check.base_offset))
+            previous[name] = check
+            self.listener.segments_verified(name, 1, check.size, thread)
+        return found
+
+
+def _list(path: str) -> PartitionListing | KafkaStorageError:
+    try:
+        return list_directory(path)
+    except KafkaStorageError as error:
+        return error
+
+
+def _check(listing: PartitionListing, start: int, stop: int,
+           level: LoadLevel) -> tuple[PartitionListing, SegmentChecks | None]:
+    try:
+        return listing, check_chunk(listing, start, stop, level) if stop > start else None
+    except KafkaStorageError:
+        return listing, None  # the directory is gone: it has no plan
+
+
+def _verify_tasks(plans: dict[str, PartitionPlan]) -> Iterator[_VerifyTask]:
+    for name, plan in plans.items():
+        table = plan.segments
+        for base, flags in zip(table.base_offsets, table.flags, strict=True):
+            yield partial(_verify_one, name, plan.path, int(base), int(flags))
+
+
+def _verify_one(name: str, path: str, base: int, flags: int) -> tuple[str, SegmentCheck]:
+    return name, verify_segment(path, base, offset_index=bool(flags & HAS_INDEX),
+                                time_index=bool(flags & HAS_TIME_INDEX))

@@ -1,0 +1,159 @@
+"""The top level of a data directory: who owns it, its checkpoints, and its partition directories."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from seglog._native.scan import FileClass, classify_name
+from seglog.errors import (
+    CorruptDataError, InvalidTopicPartitionError, KafkaStorageError, MalformedCheckpointError,
+)
+from seglog.model import TopicPartition
+from seglog.recovery.findings import Finding, finding
+from seglog.storage.checkpoints import read_offset_checkpoint
+from seglog.storage.meta import MetaProperties, read_meta_properties
+from seglog.storage.paths import (
+    CLEAN_SHUTDOWN_FILE, CLUSTER_METADATA_TOPIC, HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT, META_PROPERTIES, RECOVERY_POINT_CHECKPOINT,
+    REMOTE_LOG_INDEX_CACHE, DirectoryKind, parse_directory_name,
+)
+
+__all__ = ["PartitionDirectory", "RootDirectory", "read_root"]
+
+Report = Callable[[Finding], None]
+
+# An IOException also sends the directory offline; what Kafka does not check only resets.
+_UNCHECKED_CODES = ("checkpoint_number", "checkpoint_capacity")
+_RESETS = {
+    RECOVERY_POINT_CHECKPOINT: "resets the recovery points to 0",
+    LOG_START_OFFSET_CHECKPOINT: "resets the log start offsets to the first segments",
+    HIGH_WATERMARK_CHECKPOINT: "takes the directory offline when it makes a replica",
+}
+_FOUND_KINDS = {
+    DirectoryKind.DELETED: "directory-deleted", DirectoryKind.FUTURE: "directory-future",
+    DirectoryKind.STRAY: "directory-stray",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDirectory:
+    """A subdirectory whose name Kafka can read."""
+
+    name: str
+    topic_partition: TopicPartition
+    kind: DirectoryKind
+
+    @property
+    def is_metadata(self) -> bool:
+        """Whether it is the log of the metadata quorum."""
+        return self.topic_partition.topic == CLUSTER_METADATA_TOPIC
+
+
+@dataclass(frozen=True, slots=True)
+class RootDirectory:
+    """What the top level says. A checkpoint that does not parse counts as empty, as to Kafka."""
+
+    path: str
+    clean_shutdown: bool
+    recovery_points: dict[TopicPartition, int]
+    log_start_offsets: dict[TopicPartition, int]
+    high_watermarks: dict[TopicPartition, int]
+    meta_properties: MetaProperties | None
+    partitions: tuple[PartitionDirectory, ...]
+
+
+def read_root(path: str, report: Report) -> RootDirectory:
+    """Reads the top level of the data directory `path`.
+
+    KafkaStorageError when it cannot be listed, or is a partition directory itself.
+    """
+    names, files = _list(path)
+    partitions = _partitions(path, names, report)
+    if not partitions and any(classify_name(name)[0] is FileClass.LOG for name in files):
+        raise KafkaStorageError(
+            errno.EINVAL, "this is a partition directory, not a data directory; open it with "
+            "seglog.PartitionLog.open, or open the directory above it", path)
+    clean = CLEAN_SHUTDOWN_FILE in files
+    if not clean and partitions:
+        report(finding("unclean-shutdown", file=CLEAN_SHUTDOWN_FILE))
+    return RootDirectory(
+        path, clean, _checkpoint(path, RECOVERY_POINT_CHECKPOINT, report),
+        _checkpoint(path, LOG_START_OFFSET_CHECKPOINT, report),
+        _checkpoint(path, HIGH_WATERMARK_CHECKPOINT, report), _meta(path, report), partitions)
+
+
+def _list(path: str) -> tuple[list[str], set[str]]:
+    """Names of the subdirectories, sorted, and of everything else."""
+    directories, files = [], set()
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                try:
+                    is_directory = entry.is_dir()  # through links, as Kafka looks
+                except OSError:
+                    is_directory = False
+                if is_directory:
+                    directories.append(entry.name)
+                else:
+                    files.add(entry.name)
+    except OSError as error:
+        raise KafkaStorageError(error.errno or errno.EIO, error.strerror, path) from None
+    return sorted(directories), files
+
+
+def _partitions(path: str, names: list[str], report: Report) -> tuple[PartitionDirectory, ...]:
+    found = []
+    holders: dict[tuple[TopicPartition, DirectoryKind], str] = {}
+    for name in names:
+        if name == REMOTE_LOG_INDEX_CACHE:
+            continue
+        try:
+            parsed = parse_directory_name(os.path.join(path, name))
+        except InvalidTopicPartitionError as error:
+            report(finding("directory-name", directory=name, message=str(error),
+                           kafka_error="KafkaException"))
+            continue
+        partition = PartitionDirectory(name, parsed.topic_partition, parsed.kind)
+        found.append(partition)
+        code = "directory-metadata" if partition.is_metadata else _FOUND_KINDS.get(parsed.kind)
+        if code is not None:
+            report(finding(code, directory=name))
+        key = (parsed.topic_partition, parsed.kind)
+        if key in holders and parsed.kind in (DirectoryKind.LIVE, DirectoryKind.FUTURE):
+            report(finding("duplicate-partition", directory=name, expected=holders[key],
+                           found=name, kafka_error="IllegalStateException"))
+        holders.setdefault(key, name)
+    return tuple(found)
+
+
+def _checkpoint(path: str, name: str, report: Report) -> dict[TopicPartition, int]:
+    try:
+        return read_offset_checkpoint(os.path.join(path, name))
+    except MalformedCheckpointError as error:
+        offline = error.code not in _UNCHECKED_CODES
+        action = _RESETS[name] + ("; the data directory goes offline after loading"
+                                  if offline and name != HIGH_WATERMARK_CHECKPOINT else "")
+        report(finding("checkpoint-malformed", file=name, message=str(error), action=action,
+                       position=error.position, expected=error.expected, found=error.found))
+    except KafkaStorageError as error:
+        report(finding("file-unreadable", file=name, message=str(error)))
+    return {}
+
+
+def _meta(path: str, report: Report) -> MetaProperties | None:
+    try:
+        properties = read_meta_properties(os.path.join(path, META_PROPERTIES))
+    except CorruptDataError as error:
+        report(finding("meta-properties-malformed", file=META_PROPERTIES, message=str(error),
+                       position=error.position, expected=error.expected, found=error.found,
+                       kafka_error="RuntimeException"))
+        return None
+    except KafkaStorageError as error:
+        report(finding("file-unreadable", file=META_PROPERTIES, message=str(error)))
+        return None
+    if properties is None:
+        report(finding("meta-properties-missing", file=META_PROPERTIES))
+    return properties

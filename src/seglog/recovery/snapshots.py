@@ -1,0 +1,88 @@
+"""The producer snapshots of a partition while a dry run writes and deletes them on paper."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+
+from seglog.errors import CorruptDataError, SeglogError
+from seglog.recovery.failures import LoaderFailure
+from seglog.recovery.findings import Finding, finding
+from seglog.storage.paths import snapshot_name
+from seglog.storage.producers import read_snapshot
+
+__all__ = ["Snapshots"]
+
+Report = Callable[[Finding], None]
+
+
+class Snapshots:
+    """Offsets with a snapshot, and the open transactions in those that were taken on the way."""
+
+    def __init__(self, path: str, offsets: list[int], report: Report) -> None:
+        self.path, self.report = path, report
+        self.offsets = set(offsets)
+        self._taken: dict[int, dict[int, int]] = {}
+        self._last = -1
+
+    def take(self, offset: int, open_transactions: dict[int, int]) -> None:
+        """Kafka writes one only above the last; it costs nothing to know more of them."""
+        if offset > self._last:
+            self._taken[offset] = dict(open_transactions)
+            self.offsets.add(offset)
+            self._last = offset
+
+    def clear(self) -> None:
+        """All are deleted."""
+        self.offsets.clear()
+
+    def remove(self, offsets: Iterable[int]) -> None:
+        """Those of removed segments."""
+        self.offsets.difference_update(offsets)
+
+    def remove_stray(self, bases: Iterable[int]) -> None:
+        """Kafka keeps those at a segment's base, and the largest one if it is above all bases."""
+        kept = set(bases)
+        others = self.offsets - kept
+        largest = max(others, default=None)
+        if largest is not None and largest > max(kept, default=-1):
+            others.discard(largest)
+        for offset in sorted(others):
+            if offset not in self._taken:
+                self._report("snapshot-stray", offset)
+        self.offsets -= others
+
+    def load(self, start: int, end: int) -> tuple[int, dict[int, int]]:
+        """truncateAndReload: drops those above `end` or not above `start`, and gives the newest
+        that reads well as (offset, open transactions); (start, none) without one."""
+        self.offsets = {offset for offset in self.offsets if start < offset <= end}
+        self._last = start
+        while self.offsets:
+            offset = max(self.offsets)
+            open_transactions = self._read(offset)
+            if open_transactions is not None:
+                self._last = offset
+                return offset, open_transactions
+            self.offsets.discard(offset)
+        return start, {}
+
+    def _read(self, offset: int) -> dict[int, int] | None:
+        if offset in self._taken:
+            return self._taken[offset]
+        try:
+            entries = read_snapshot(os.path.join(self.path, snapshot_name(offset)))
+        except CorruptDataError as error:
+            self._report("snapshot-corrupt", offset, message=str(error), position=error.position,
+                         expected=error.expected, found=error.found)
+            return None
+        except FileNotFoundError:
+            return None
+        except SeglogError as error:
+            raise LoaderFailure("IOException", str(error), file=snapshot_name(offset)) from None
+        return {entry.producer_id: entry.current_txn_first_offset for entry in entries
+                if entry.current_txn_first_offset is not None
+                and entry.current_txn_first_offset >= 0}
+
+    def _report(self, code: str, offset: int, **where: object) -> None:
+        self.report(finding(code, directory=os.path.basename(self.path), offset=offset,
+                            file=snapshot_name(offset), **where))
