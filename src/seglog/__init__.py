@@ -4,6 +4,9 @@
     for batch in log.to_arrow(columns=["offset", "key", "value"]):
         ...
 
+    with seglog.open_data_dir("/var/lib/kafka/data", num_segment_loading_threads=4) as data:
+        print(data.report.counts)
+
 Errors are in `seglog.errors`, the columns and the pieces of distributed reading in `seglog.arrow`.
 """
 
@@ -18,6 +21,10 @@ from seglog.errors import (
 from seglog.model import AbortedTxn, EpochEntry, OpenTransaction, TimestampOffset, TopicPartition
 
 if TYPE_CHECKING:
+    from seglog.datadir import DataDir, open_data_dir
+    from seglog.recovery.callbacks import LoadListener
+    from seglog.recovery.findings import Finding
+    from seglog.recovery.report import LoadReport
     from seglog.storage.batches import BatchHeader, FetchData
     from seglog.storage.log import PartitionLog
     from seglog.storage.ranges import LogGap, LogRange
@@ -28,18 +35,23 @@ __version__ = "0.1.0"
 # Loaded when they are first asked for: the native modules and numpy take longer than the rest.
 _LAZY = {
     "BatchHeader": "seglog.storage.batches",
+    "DataDir": "seglog.datadir",
     "FetchData": "seglog.storage.batches",
+    "Finding": "seglog.recovery.findings",
+    "LoadListener": "seglog.recovery.callbacks",
+    "LoadReport": "seglog.recovery.report",
     "LogGap": "seglog.storage.ranges",
     "LogRange": "seglog.storage.ranges",
     "PartitionLog": "seglog.storage.log",
     "RecordBatchStream": "seglog.storage.stream",
+    "open_data_dir": "seglog.datadir",
 }
 
 __all__ = [
-    "AbortedTxn", "BatchHeader", "CorruptDataError", "EpochEntry", "FetchData",
-    "KafkaStorageError", "LogGap", "LogRange", "OffsetOutOfRangeError", "OpenTransaction",
-    "PartitionLog", "RecordBatchStream", "SeglogError", "TimestampOffset", "TopicPartition",
-    "__version__",
+    "AbortedTxn", "BatchHeader", "CorruptDataError", "DataDir", "EpochEntry", "FetchData",
+    "Finding", "KafkaStorageError", "LoadListener", "LoadReport", "LogGap", "LogRange",
+    "OffsetOutOfRangeError", "OpenTransaction", "PartitionLog", "RecordBatchStream", "SeglogError",
+    "TimestampOffset", "TopicPartition", "__version__", "open_data_dir",
 ]
 
 

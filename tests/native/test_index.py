@@ -200,7 +200,8 @@ def test_aborted_transactions(tmp_path: Path) -> None:
     path.write_bytes(txn(1, 2, 9, 10) + txn(2, 3, 12, 13, version=256))
     with pytest.raises(CorruptIndexError) as caught:
         read_aborted(path)
-    assert (caught.value.code, caught.value.position, caught.value.found) == ("txn_version", 34, 256)
+    error = caught.value
+    assert (error.code, error.position, error.found) == ("txn_version", 34, 256)
 
 
 def test_every_golden_index(golden: Path) -> None:

@@ -99,9 +99,9 @@ slg_status slg_index_check_finish(const slg_index_check *check, int64_t file_siz
 /*
  * An index file opened for searching. Small ones are copied, because a copy needs no descriptor and
  * cannot fault; larger ones are mapped, up to the entries in use, and keep their descriptor so that
- * slg_index_file_shrank can ask for the size before each search. (A broker that trims a preallocated
- * index cuts zeros alone, which are not mapped. One that resets an index during recovery does cut
- * entries, and a map touched beyond the end of its file kills the process with SIGBUS.)
+ * slg_index_file_shrank can ask for the size before each search. (A broker that trims an index it
+ * preallocated cuts zeros alone, which are not mapped. One that resets an index in recovery does
+ * cut entries, and a map touched beyond the end of its file kills the process with SIGBUS.)
  *
  * A file that does not exist is an index without entries. One owner; searches only read.
  */

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from seglog._native.batch import scan_file
+from seglog._native.scan import HAS_INDEX
 from seglog._native.status import Status
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.files import LogFiles
-from seglog.recovery.findings import Finding, finding
+from seglog.recovery.findings import Finding, Severity, finding
 from seglog.recovery.producers import ProducerReplay
 from seglog.recovery.recover import Extent, SegmentRecovery, count_records, recover_extent
 from seglog.recovery.snapshots import Snapshots
@@ -24,7 +25,6 @@ from seglog.recovery.tail import (
     LOG_OVERHEAD, framing_failure, log_next_offset, next_offset_from, open_log,
 )
 from seglog.storage.paths import FileKind
-from seglog._native.scan import HAS_INDEX
 
 __all__ = ["DryRun", "LoadInputs", "LoadOutcome"]
 
@@ -192,15 +192,16 @@ class DryRun:
         if recovery.cut_bytes <= 0:
             return
         records, last_offset = count_behind(recovery)
-        name = self.files.name_of(recovery.base_offset, FileKind.LOG)
         known = recovery.next_offset
+        cause = recovery.status.code.replace("_", " ")
         self.report(finding(
-            "log-truncated", directory=self.directory, file=name, position=recovery.valid_end,
+            "log-truncated", directory=self.directory, position=recovery.valid_end,
+            file=self.files.name_of(recovery.base_offset, FileKind.LOG),
             expected=recovery.expected, found=recovery.found, bytes=recovery.cut_bytes,
-            records=records, offset=known,
+            records=records, offset=known, severity=None if records else Severity.WARNING,
             message=f"recovery cuts {recovery.cut_bytes} bytes at byte {recovery.valid_end} "
-                    f"({recovery.status.code.replace('_', ' ')}); offsets from {known}"
-                    + (f" to {last_offset}" if last_offset >= known else "") + " are lost"))
+                    f"({cause}) with {records} records, offsets {known} to "
+                    f"{max(last_offset, known - 1)}"))
 
     def _empty(self, recovery: SegmentRecovery) -> None:
         base = recovery.base_offset

@@ -20,7 +20,7 @@ _UNCHECKED = {
 
 
 class LoaderFailure(Exception):
-    """Kafka's loader would throw `kafka_error` with `message` here. Never leaves seglog.recovery."""
+    """Kafka's loader would throw `kafka_error` with `message`. Stays inside seglog.recovery."""
 
     def __init__(self, kafka_error: str, message: str, **where: Any) -> None:
         super().__init__(message)

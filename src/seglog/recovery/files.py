@@ -96,9 +96,8 @@ def _report_other(path: str, directory: str, name: str, kind: FileClass, report:
     elif kind in _NOT_FILES:
         parsed = parse_file_name(name)
         kafkas = parsed.kind is not FileKind.OTHER or parsed.state is not FileState.LIVE
-        where = {"directory": directory, "file": name, "expected": "a regular file",
-                 "found": _NOT_FILES[kind]}
-        report(finding("file-kind" if kafkas else "file-foreign", **where))
+        report(finding("file-kind" if kafkas else "file-foreign", directory=directory, file=name,
+                       expected="a regular file", found=_NOT_FILES[kind]))
 
 
 def _size(path: str, name: str) -> int | None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from seglog._native.scan import (
-    HAS_INDEX, HAS_LOG, HAS_TIME_INDEX, FileClass,
-)
+from seglog._native.scan import HAS_INDEX, HAS_LOG, HAS_TIME_INDEX, FileClass
 from seglog._native.status import Status
 from seglog.errors import KafkaStorageError, MalformedCheckpointError
 from seglog.model import TopicPartition
@@ -123,6 +122,7 @@ class _Judge:
                 found=len(unflushed), bytes=self.unflushed_bytes,
                 file=file_name(unflushed[0], FileKind.LOG)))
         if self.level is LoadLevel.VERIFY:
+            run.snapshots.verify()
             return run.run()
         if unflushed or (run.bases and run.bases[-1] in to_recover):
             return None  # only a scan can tell
@@ -194,10 +194,11 @@ class _Judge:
             action = "none"
         elif status == Status.TXN_VERSION and self._failure_of(base, kind, problem) is None:
             severity, action = Severity.WARNING, "reads it as version 0"
-        numbers = {} if status in (Status.FILE_MISSING, Status.IO, Status.FILE_KIND) else {
-            "expected": int(problem["expected"]), "found": int(problem["found"])}
+        numbers: dict[str, Any] = {}
         if problem["sys_errno"]:
-            numbers["found"] = os.strerror(int(problem["sys_errno"]))
+            numbers = {"found": os.strerror(int(problem["sys_errno"]))}
+        elif status not in (Status.FILE_MISSING, Status.FILE_KIND):
+            numbers = {"expected": int(problem["expected"]), "found": int(problem["found"])}
         return finding(code, directory=self.plan.directory, file=file_name(base, kind),
                        position=int(problem["position"]), severity=severity, action=action,
                        **numbers)

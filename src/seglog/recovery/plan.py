@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import os
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ from seglog._native.scan import (
     NO_END_OFFSET, PROBLEM_DTYPE, CheckLevel, PartitionListing, SegmentChecks, check_segments,
     list_partition,
 )
+
+_T = TypeVar("_T", bound=np.generic)
 
 __all__ = ["CHUNK_SEGMENTS", "LoadLevel", "PartitionPlan", "SegmentTable", "check_chunk",
            "chunks_of", "join_chunks", "list_directory"]
@@ -102,12 +104,15 @@ def check_chunk(listing: PartitionListing, start: int, stop: int,
         end_offset=int(bases[stop]) if stop < len(bases) else NO_END_OFFSET)
 
 
+def _joined(parts: list[npt.NDArray[_T]], dtype: type[_T]) -> npt.NDArray[_T]:
+    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype), *parts])
+
+
 def join_chunks(listing: PartitionListing, chunks: list[SegmentChecks]) -> PartitionPlan:
     """The plan of a partition from the checks of its chunks, in order."""
 
-    def column(name: str, dtype: type[np.generic]) -> npt.NDArray[np.generic]:
-        parts = [getattr(chunk, name) for chunk in chunks]
-        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype), *parts])
+    def column(name: str) -> npt.NDArray[np.int64]:
+        return _joined([getattr(chunk, name) for chunk in chunks], np.int64)
 
     problems, start = [np.empty(0, PROBLEM_DTYPE)], 0
     for chunk in chunks:
@@ -115,8 +120,8 @@ def join_chunks(listing: PartitionListing, chunks: list[SegmentChecks]) -> Parti
         some["row"] += start
         problems.append(some)
         start += len(chunk.status)
-    sizes = {name: column(name, np.int64) for name in (
-        "log_size", "index_size", "time_index_size", "txn_index_size", "mtime_ms")}
-    table = SegmentTable(listing.base_offsets, listing.flags, status=column("status", np.int32),
-                         **sizes)  # type: ignore[arg-type]
+    table = SegmentTable(
+        listing.base_offsets, listing.flags, column("log_size"), column("index_size"),
+        column("time_index_size"), column("txn_index_size"), column("mtime_ms"),
+        _joined([chunk.status for chunk in chunks], np.int32))
     return PartitionPlan(listing.path, listing, table, np.concatenate(problems))

@@ -39,7 +39,8 @@ class ProducerReplay:
             producer = int(batch["producer_id"])
             attributes = int(batch["attributes"])
             if attributes & _CONTROL:
-                if int(batch["record_count"]) > 0:  # compaction leaves empty ones, which end nothing
+                # Compaction leaves empty ones, which end nothing.
+                if int(batch["record_count"]) > 0:
                     self.open.pop(producer, None)
             elif attributes & _TRANSACTIONAL:
                 self.open.setdefault(producer, int(batch["base_offset"]))

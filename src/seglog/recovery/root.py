@@ -1,4 +1,4 @@
-"""The top level of a data directory: who owns it, its checkpoints, and its partition directories."""
+"""The top level of a data directory: its owner, its checkpoints, its partition directories."""
 
 from __future__ import annotations
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable
+from typing import Any
 
-from seglog.errors import CorruptDataError, SeglogError
+from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.findings import Finding, finding
 from seglog.storage.paths import snapshot_name
@@ -23,7 +25,13 @@ class Snapshots:
         self.path, self.report = path, report
         self.offsets = set(offsets)
         self._taken: dict[int, dict[int, int]] = {}
+        self._reported: set[int] = set()
         self._last = -1
+
+    def verify(self) -> None:
+        """Reads all of them, also those that Kafka would delete unread."""
+        for offset in sorted(self.offsets):
+            self._read(offset)
 
     def take(self, offset: int, open_transactions: dict[int, int]) -> None:
         """Kafka writes one only above the last; it costs nothing to know more of them."""
@@ -72,17 +80,19 @@ class Snapshots:
         try:
             entries = read_snapshot(os.path.join(self.path, snapshot_name(offset)))
         except CorruptDataError as error:
-            self._report("snapshot-corrupt", offset, message=str(error), position=error.position,
-                         expected=error.expected, found=error.found)
+            if offset not in self._reported:
+                self._report("snapshot-corrupt", offset, message=str(error),
+                             position=error.position, expected=error.expected, found=error.found)
+                self._reported.add(offset)
             return None
-        except FileNotFoundError:
-            return None
-        except SeglogError as error:
+        except KafkaStorageError as error:
+            if error.errno == errno.ENOENT:
+                return None
             raise LoaderFailure("IOException", str(error), file=snapshot_name(offset)) from None
         return {entry.producer_id: entry.current_txn_first_offset for entry in entries
                 if entry.current_txn_first_offset is not None
                 and entry.current_txn_first_offset >= 0}
 
-    def _report(self, code: str, offset: int, **where: object) -> None:
+    def _report(self, code: str, offset: int, **where: Any) -> None:
         self.report(finding(code, directory=os.path.basename(self.path), offset=offset,
                             file=snapshot_name(offset), **where))

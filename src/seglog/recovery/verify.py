@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +41,7 @@ def verify_segment(path: str, base_offset: int, *, offset_index: bool, time_inde
     """Reads a segment of the partition directory `path`. Bad bytes are findings; a file that
     vanished is one, too."""
     name = file_name(base_offset, FileKind.LOG)
-    where = {"directory": os.path.basename(path), "file": name}
+    where: dict[str, Any] = {"directory": os.path.basename(path), "file": name}
     try:
         fd = os.open(os.path.join(path, name),
                      os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -59,7 +60,7 @@ def verify_segment(path: str, base_offset: int, *, offset_index: bool, time_inde
         os.close(fd)
 
 
-def _read(fd: int, check: SegmentCheck, index: _IndexAgainstLog, where: dict[str, str]) -> None:
+def _read(fd: int, check: SegmentCheck, index: _IndexAgainstLog, where: dict[str, Any]) -> None:
     position, strict, bad = 0, True, 0
     while bad < _BAD_BATCHES_MAX:
         scan = scan_file(fd, position, check.size, check_crcs=True, strict=strict,
@@ -82,7 +83,7 @@ def _read(fd: int, check: SegmentCheck, index: _IndexAgainstLog, where: dict[str
 
 
 def _take(check: SegmentCheck, batches: npt.NDArray[np.void], index: _IndexAgainstLog,
-          where: dict[str, str]) -> None:
+          where: dict[str, Any]) -> None:
     if not len(batches):
         return
     check.batch_count += len(batches)

@@ -1,0 +1,181 @@
+"""A data directory of a broker, read-only: its partitions, its checkpoints, its load report."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Literal, Self
+
+from seglog.errors import UnknownTopicOrPartitionError
+from seglog.model import TopicPartition
+from seglog.recovery.callbacks import LoadListener
+from seglog.recovery.loader import LoadOptions, LoadResult, load_directory
+from seglog.recovery.plan import LoadLevel, SegmentTable
+from seglog.recovery.report import LoadReport
+from seglog.recovery.root import PartitionDirectory
+from seglog.storage.log import PartitionLog
+from seglog.storage.meta import MetaProperties
+from seglog.storage.paths import DirectoryKind
+
+__all__ = ["DataDir", "open_data_dir"]
+
+
+def open_data_dir(path: str | os.PathLike[str], *, num_segment_loading_threads: int = 1,
+                  level: Literal["kafka", "full", "verify"] | LoadLevel = "kafka",
+                  index_interval_bytes: int = 4096,
+                  listener: LoadListener | None = None) -> DataDir:
+    """Loads a data directory (one entry of `log.dirs`) and opens it for reading.
+
+    Nothing is written, created or locked: a copy, half a copy, and the directory of a running
+    broker all do. `num_segment_loading_threads` is Kafka's
+    `num.segment.loading.threads.per.data.dir` (KIP-1346): more than one open and check segments at
+    the same time, also of one partition.
+
+    `level` says how much is looked at: "kafka" what a broker checks at start, "full" also every
+    entry of every index, "verify" also every batch, and then the report predicts where a recovery
+    would cut (`index_interval_bytes` is the topic's setting; it decides whether recovery notices
+    offsets that go backwards). Problems are findings of `DataDir.report`, not exceptions.
+
+    Raises KafkaStorageError (`path` is missing, cannot be listed, or is a partition directory) and
+    ValueError (a level or a number of threads that is none).
+    """
+    options = LoadOptions(num_segment_loading_threads, LoadLevel(level), index_interval_bytes)
+    return DataDir(load_directory(os.path.abspath(os.fspath(path)), options, listener))
+
+
+class _Logs(Mapping[TopicPartition, PartitionLog]):
+    """Opens a log when it is first asked for, and keeps it."""
+
+    def __init__(self, result: LoadResult) -> None:
+        self._result = result
+        # Kafka does not start with two directories of one partition; here the first one is read.
+        self._directories: dict[TopicPartition, PartitionDirectory] = {}
+        for one in result.root.partitions:
+            if one.kind is DirectoryKind.LIVE and one.name in result.plans:
+                self._directories.setdefault(one.topic_partition, one)
+        self._opened: dict[TopicPartition, PartitionLog] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, key: TopicPartition) -> PartitionLog:
+        directory = self._directories[key]
+        with self._lock:
+            log = self._opened.get(key)
+            if log is None:
+                root = self._result.root
+                log = PartitionLog.open(
+                    os.path.join(root.path, directory.name), topic_partition=key,
+                    log_start_offset=root.log_start_offsets.get(key, 0))
+                self._opened[key] = log
+            return log
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(sorted(self._directories))
+
+    def __len__(self) -> int:
+        return len(self._directories)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._directories
+
+    def close(self) -> None:
+        """Closes the logs that were opened."""
+        with self._lock:
+            opened, self._opened = self._opened, {}
+        for log in opened.values():
+            log.close()
+
+
+class DataDir:
+    """A loaded data directory. Close it, or use it as a context manager, when logs were read."""
+
+    def __init__(self, result: LoadResult) -> None:
+        self._result = result
+        self._logs = _Logs(result)
+
+    @property
+    def path(self) -> str:
+        """The absolute path."""
+        return self._result.root.path
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, PartitionLog]:
+        """The partitions in place (not those marked deleted, stray or future), opened lazily.
+
+        A lookup raises KeyError for a partition that is not here, and what PartitionLog.open
+        raises.
+        """
+        return self._logs
+
+    def log(self, topic: str, partition: int) -> PartitionLog:
+        """One partition. Raises UnknownTopicOrPartitionError."""
+        key = TopicPartition(topic, partition)
+        if key not in self._logs:
+            raise UnknownTopicOrPartitionError(f"{self.path} holds no partition {key}")
+        return self._logs[key]
+
+    @property
+    def topics(self) -> dict[str, list[int]]:
+        """The partition numbers of each topic, both sorted."""
+        topics: dict[str, list[int]] = {}
+        for key in self._logs:
+            topics.setdefault(key.topic, []).append(key.partition)
+        return topics
+
+    @property
+    def report(self) -> LoadReport:
+        """What the load found."""
+        return self._result.report
+
+    @property
+    def directories(self) -> tuple[PartitionDirectory, ...]:
+        """Every partition directory, of every kind, by name."""
+        return self._result.root.partitions
+
+    def segments(self, directory: str) -> SegmentTable:
+        """The segments of a partition directory as columns. Raises
+        UnknownTopicOrPartitionError for one that is not here or could not be listed."""
+        plan = self._result.plans.get(directory)
+        if plan is None:
+            raise UnknownTopicOrPartitionError(f"{self.path} holds no directory {directory}")
+        return plan.segments
+
+    @property
+    def recovery_points(self) -> Mapping[TopicPartition, int]:
+        """recovery-point-offset-checkpoint; empty where it is missing or malformed."""
+        return self._result.root.recovery_points
+
+    @property
+    def log_start_offsets(self) -> Mapping[TopicPartition, int]:
+        """log-start-offset-checkpoint; empty where it is missing or malformed."""
+        return self._result.root.log_start_offsets
+
+    @property
+    def high_watermarks(self) -> Mapping[TopicPartition, int]:
+        """replication-offset-checkpoint; empty where it is missing or malformed."""
+        return self._result.root.high_watermarks
+
+    @property
+    def meta_properties(self) -> MetaProperties | None:
+        """meta.properties; None where it is missing or malformed."""
+        return self._result.root.meta_properties
+
+    @property
+    def had_clean_shutdown(self) -> bool:
+        """Whether the clean shutdown marker was there."""
+        return self._result.root.clean_shutdown
+
+    def close(self) -> None:
+        """Closes the logs that were opened; a later lookup opens them again."""
+        self._logs.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"DataDir({self.path!r}, {len(self._logs)} partitions)"
