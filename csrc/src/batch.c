@@ -170,7 +170,9 @@ static slg_status check_strictly(const slg_batch_scan *scan, const slg_batch *ba
                                  slg_error *error) {
     const slg_status status = slg_batch_check_header(batch, error);
     if (status == SLG_OK && scan->batch_count > 0 && batch->base_offset <= scan->last_offset) {
-        return slg_fail(error, SLG_BATCH_OFFSET_ORDER, batch->position, scan->last_offset + 1,
+        /* Behind the last offset that there is, nothing can follow. */
+        const int64_t least = scan->last_offset < INT64_MAX ? scan->last_offset + 1 : INT64_MAX;
+        return slg_fail(error, SLG_BATCH_OFFSET_ORDER, batch->position, least,
                         batch->base_offset);
     }
     return status;

@@ -85,7 +85,8 @@ static bool is_beyond(const slg_records *records) {
 static void pass_entry(slg_records *records) {
     records->position += records->batch.size;
     records->state = BETWEEN_ENTRIES;
-    if (records->batch.last_offset >= records->options.end_offset - 1) {
+    const int64_t last = records->batch.last_offset;
+    if (last == INT64_MAX || last + 1 >= records->options.end_offset) {
         records->done = true;
     }
 }

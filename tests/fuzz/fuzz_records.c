@@ -1,8 +1,8 @@
 /*
- * Decoding of log bytes into columns: every buffer holds what its offsets say, a row limit cuts the
- * same rows elsewhere and changes nothing, and the decoder always comes to an end.
+ * Decoding of log bytes into columns: every buffer holds what its offsets say, a row limit cuts
+ * the same rows elsewhere and changes nothing, and the decoder always comes to an end.
  *
- * C knows no codec: a compressed payload is handed back as it is, which is one more hostile payload.
+ * C knows no codec: a compressed payload is handed back as it is, one more hostile payload.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "log_input.h"
@@ -130,8 +130,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fuzz_input input = {data, size};
     const uint8_t steer = fuzz_byte(&input);
     const uint8_t few = fuzz_byte(&input);
-    const uint32_t wanted = (steer & 1U) ? (1U << SLG_COLUMNS) - 1
-                                         : (uint32_t)fuzz_number(&input) & ((1U << SLG_COLUMNS) - 1);
+    const uint32_t all = (1U << SLG_COLUMNS) - 1;
+    const uint32_t wanted = (steer & 1U) ? all : (uint32_t)fuzz_number(&input) & all;
     slg_records_options options = {
         .flags = (steer & 2U ? SLG_RECORDS_CRC : 0) | (steer & 4U ? SLG_RECORDS_CONTROL : 0),
         .kernel = SLG_CRC32C_PORTABLE,

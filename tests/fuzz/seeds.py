@@ -59,6 +59,11 @@ def batch(golden: Path) -> Iterator[bytes]:
     for _, data in _contents(golden, ".log"):
         for steer in (0x03, 0x00, 0x07, 0x0b):
             yield bytes((steer, 8)) + data
+        # A last offset of 2^63 - 1, and a batch behind it.
+        last = bytearray(data[:4096])
+        last[0:8] = struct.pack(">q", (1 << 63) - 1)
+        last[23:27] = bytes(4)
+        yield b"\x03\x08" + last
     yield b"\x03\x08" + bytes(200)
 
 
@@ -67,6 +72,8 @@ def records(golden: Path) -> Iterator[bytes]:
         yield bytes((0x01, 3)) + data
         yield bytes((0x0f, 1)) + data
         yield bytes((0x11, 9)) + struct.pack(">qq", 3, 30) + data
+        yield bytes((0x11, 9)) + struct.pack(">qq", 1 << 62, -1 << 63) + data[:2048]
+        yield bytes((0x11, 9)) + struct.pack(">qq", (1 << 63) - 1, (1 << 63) - 1) + data[:2048]
 
 
 SEEDS: dict[str, Callable[[Path], Iterable[bytes]]] = {
