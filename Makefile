@@ -5,7 +5,7 @@
 .DELETE_ON_ERROR:
 # pip is the only one at work in an environment.
 .NOTPARALLEL:
-.PHONY: demo test bench wheel typecheck sanitize clean
+.PHONY: demo test bench wheel typecheck fuzz sanitize clean
 
 # What runs is what was installed, whatever the shell around us exports.
 unexport PYTHONPATH PYTHONHOME
@@ -33,7 +33,11 @@ typecheck: .venv-test/ready
 	    --allowlist tests/typing/stubtest_allowlist.txt --ignore-unused-allowlist \
 	    --ignore-disjoint-bases
 
-# The suite once more over extensions built with AddressSanitizer and UndefinedBehaviorSanitizer.
+# Longer than the few seconds that `make test` gives each target of the C core.
+fuzz: .venv-test/ready
+	SEGLOG_FUZZ_SECONDS=$(or $(FUZZ_SECONDS),60) .venv-test/bin/pytest tests/fuzz $(ARGS)
+
+# The tests of the extensions once more, built with AddressSanitizer and UndefinedBehaviorSanitizer.
 # Python itself is not, so the runtime is preloaded, Python's memory comes from malloc where the
 # sanitizer sees it, and what the interpreter leaks at its end is not looked for. GCC on Linux.
 sanitize: .venv-sanitize/ready

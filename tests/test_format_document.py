@@ -1,4 +1,4 @@
-"""docs/format.md against csrc/include/seglog/format.h, and its examples against what a broker wrote."""
+"""docs/format.md against csrc/include/seglog/format.h, and its examples against the golden files."""
 
 from __future__ import annotations
 

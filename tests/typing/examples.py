@@ -1,0 +1,67 @@
+"""What a type checker makes of the public names: checked by `make typecheck`, never run.
+
+`assert_type` holds what is inferred. An ignored error holds what must be refused: mypy complains
+about an ignore that ignores nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import assert_type
+
+import seglog
+from seglog.errors import CorruptRecordError, SeglogError
+
+
+def opening(path: Path) -> None:
+    assert_type(seglog.PartitionLog.open(path), seglog.PartitionLog)
+    assert_type(seglog.PartitionLog.open("orders-0", max_open_segments=8), seglog.PartitionLog)
+    with seglog.PartitionLog.open(path, read_only=True) as log:
+        assert_type(log, seglog.PartitionLog)
+        assert_type(log.path, str)
+        assert_type(log.topic_partition, seglog.TopicPartition | None)
+        assert_type(log.topic_id, str | None)
+    seglog.PartitionLog.open(path, read_only=False)  # type: ignore[arg-type]
+    seglog.PartitionLog.open(path, True)  # type: ignore[call-arg, misc]
+    seglog.PartitionLog.open(17)  # type: ignore[arg-type]
+
+
+def offsets(log: seglog.PartitionLog) -> None:
+    assert_type(log.log_start_offset, int)
+    assert_type(log.log_end_offset, int)
+    assert_type(log.last_stable_offset, int)
+    assert_type(log.open_transactions, tuple[seglog.OpenTransaction, ...])
+    assert_type(log.gaps, tuple[seglog.LogGap, ...])
+    assert_type(log.offset_for_timestamp(1_700_000_000_000), seglog.TimestampOffset | None)
+    log.log_end_offset = 3  # type: ignore[misc]
+
+
+def reading(log: seglog.PartitionLog) -> None:
+    stream = log.to_arrow(10, 20, ["offset", "value"], "read_committed", threads=2)
+    assert_type(stream, seglog.RecordBatchStream)
+    for columns in stream:
+        assert_type(columns.num_rows, int)
+        assert_type(columns.columns, tuple[str, ...])
+    assert_type(log.batches(), Iterator[seglog.BatchHeader])
+    assert_type(log.read(0, 1 << 20), seglog.FetchData)
+    assert_type(log.ranges(64 << 20), list[seglog.LogRange])
+    log.to_arrow(isolation="serializable")  # type: ignore[arg-type]
+    log.to_arrow(columns="value", threads="2")  # type: ignore[arg-type]
+
+
+def values(partition: seglog.TopicPartition) -> None:
+    assert_type(partition.topic, str)
+    assert_type(partition.partition, int)
+    assert_type(sorted([partition]), list[seglog.TopicPartition])
+    partition.topic = "other"  # type: ignore[misc]
+
+
+def errors(error: CorruptRecordError) -> None:
+    assert_type(error.file, str | None)
+    assert_type(error.position, int | None)
+    assert_type(error.code, str)
+    base: SeglogError = error
+    builtin: ValueError = error
+    assert_type(seglog.__version__, str)
+    print(base, builtin)
