@@ -23,7 +23,7 @@ def opening(path: Path) -> None:
         assert_type(log.topic_partition, seglog.TopicPartition | None)
         assert_type(log.topic_id, str | None)
     seglog.PartitionLog.open(path, read_only=False)  # type: ignore[arg-type]
-    seglog.PartitionLog.open(path, True)  # type: ignore[call-arg, misc]
+    seglog.PartitionLog.open(path, True)  # type: ignore[call-arg]
     seglog.PartitionLog.open(17)  # type: ignore[arg-type]
 
 
