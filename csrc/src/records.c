@@ -6,8 +6,11 @@
 #include "seglog/format.h"
 #include "seglog/wire.h"
 
-/* Small enough that the CRC, then the decoder, find in L2 what pread has just copied. */
-enum { WINDOW_BYTES = 256 << 10 };
+/*
+ * CRC and decoder find in L2 what pread has just copied, and calls are few. Measured with 16 KiB
+ * batches of 100 B values (M records/s): 64 KiB 35, 256 KiB 38, 1 MiB 43, 2 MiB 44.
+ */
+enum { WINDOW_BYTES = 1 << 20 };
 
 slg_records *slg_records_new(int fd, int64_t start, int64_t end,
                              const slg_records_options *options) {

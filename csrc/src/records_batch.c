@@ -43,32 +43,29 @@ ALWAYS_INLINE const uint8_t *varint_at(const uint8_t *p, unsigned size_max, uint
     return varint_rest(p, size_max, out);
 }
 
-ALWAYS_INLINE const uint8_t *int_at(const uint8_t *p, int32_t *out) {
-    uint64_t raw;
-    p = varint_at(p, SLG_VARINT_SIZE_MAX, &raw);
-    if (p != NULL) {
-        *out = slg_zigzag32((uint32_t)raw);
+/*
+ * Copies move whole words, up to 63 bytes too many on both sides. Keys are short: 16 bytes first,
+ * without asking. Long values are better with the C library, which knows the processor. Columns are
+ * larger than L2, so that the lines of the values to come are asked for early: 1.1 times as fast.
+ */
+enum { WORDWISE_MAX = 512, LINE = 64, AHEAD = 1024 };
+
+ALWAYS_INLINE void copy_key(uint8_t *into, const uint8_t *from, size_t size) {
+    memcpy(into, from, 16);
+    if (size > 16) {
+        memcpy(into + 16, from + 16, size - 16);
     }
-    return p;
 }
 
-ALWAYS_INLINE const uint8_t *long_at(const uint8_t *p, int64_t *out) {
-    uint64_t raw;
-    p = varint_at(p, SLG_VARLONG_SIZE_MAX, &raw);
-    if (p != NULL) {
-        *out = slg_zigzag64(raw);
-    }
-    return p;
-}
-
-/* Moves whole words, up to 31 bytes too many on both sides. */
-ALWAYS_INLINE void copy_bytes(uint8_t *into, const uint8_t *from, size_t size) {
-    if (UNLIKELY(size > 512)) {
+ALWAYS_INLINE void copy_value(uint8_t *into, const uint8_t *from, size_t size) {
+    if (UNLIKELY(size > WORDWISE_MAX)) {
         memcpy(into, from, size);
         return;
     }
-    for (size_t i = 0; i < size; i += 32) {
-        memcpy(into + i, from + i, 32);
+    __builtin_prefetch(into + AHEAD, 1);
+    __builtin_prefetch(into + AHEAD + LINE, 1);
+    for (const uint8_t *const stop = from + size; from < stop; from += LINE, into += LINE) {
+        memcpy(into, from, LINE);
     }
 }
 
@@ -140,126 +137,110 @@ NEVER_INLINE slg_status append_headers(slg_columns *columns, const uint8_t *p, c
 
 /* ---- the loop ------------------------------------------------------------------------------ */
 
-/* Where one span's rows go, and what it comes to. */
+/* What one span is to do, and what it came to. */
 typedef struct span {
     const uint8_t *end;  /* records end at or before it */
     int32_t records_max; /* records read and, at most, rows written */
-    int64_t *offsets;    /* into the column or the decoder's scratch */
-    int64_t *timestamps;
-    int64_t rows;
+    int32_t rows;
     slg_status failure;  /* of memory, not of bytes */
 } span;
 
 /* What one compiled loop does, in bits. */
 enum { P_KEY = 1, P_VALUE = 2, P_HEADERS = 4, P_FILTER = 8, PROJECTIONS = 16 };
 
-static int32_t *ends_at(const slg_buffer *offsets, int64_t row) {
-    return (int32_t *)(void *)offsets->data + row + 1;
+static bool is_inside(const slg_records *records, uint32_t offset_delta) {
+    const uint64_t delta = (uint64_t)(int64_t)slg_zigzag32(offset_delta);
+    const int64_t offset = (int64_t)((uint64_t)records->batch.base_offset + delta);
+    return offset >= records->options.start_offset && offset < records->options.end_offset;
+}
+
+/* Bytes of a key or value; a negative size, which is an odd number in zig-zag, is null. */
+ALWAYS_INLINE int64_t length_of(uint64_t zigzag) {
+    return (zigzag & 1U) != 0 ? 0 : (int64_t)((uint32_t)zigzag >> 1);
 }
 
 /* Decodes from records->at; stops before the first record that does not fit or is not sound. */
 ALWAYS_INLINE void decode_span(slg_records *records, slg_columns *columns, span *work,
                                const unsigned wants) {
-    const slg_batch *batch = &records->batch;
-    const int append_time = (batch->attributes & SLG_ATTRIBUTE_LOG_APPEND_TIME) != 0;
-    const uint64_t base_offset = (uint64_t)batch->base_offset;
-    const uint64_t base_time =
-        (uint64_t)(append_time ? batch->max_timestamp : batch->base_timestamp);
-    const uint64_t delta_mask = append_time ? 0 : UINT64_MAX;
     const uint8_t *const end = work->end;
-    int64_t *const offsets = work->offsets;
-    int64_t *const timestamps = work->timestamps;
-    int32_t *const key_ends = wants & P_KEY ? ends_at(&columns->key.offsets, columns->rows) : NULL;
-    int32_t *const value_ends =
-        wants & P_VALUE ? ends_at(&columns->value.offsets, columns->rows) : NULL;
-    int32_t *const list_ends =
-        wants & P_HEADERS ? ends_at(&columns->header_lists, columns->rows) : NULL;
-    uint8_t *const key_bytes = columns->key.bytes.data;
-    uint8_t *const value_bytes = columns->value.bytes.data;
-    size_t key_used = (size_t)columns->key.used;
-    size_t value_used = (size_t)columns->value.used;
+    uint8_t *key_into = wants & P_KEY ? columns->key.bytes.data + columns->key.used : NULL;
+    uint8_t *value_into = wants & P_VALUE ? columns->value.bytes.data + columns->value.used : NULL;
     const uint8_t *at = records->at;
     int32_t left = work->records_max;
-    int64_t row = 0;
-    while (left > 0) {
-        int32_t size;
-        int32_t offset_delta;
-        int32_t key_size;
-        int32_t value_size;
-        int32_t header_count = 0;
-        int64_t time_delta;
-        const uint8_t *p = int_at(at, &size);
-        if (UNLIKELY(p == NULL || size < 0 || size > end - p)) {
+    size_t row = 0;
+    for (; left > 0; left--) {
+        uint64_t size;
+        uint64_t time_delta;
+        uint64_t offset_delta;
+        uint64_t key_size;
+        uint64_t value_size;
+        uint64_t header_count;
+        const uint8_t *p = varint_at(at, SLG_VARINT_SIZE_MAX, &size);
+        if (UNLIKELY(p == NULL || (size & 1U) != 0 || (int64_t)((uint32_t)size >> 1) > end - p)) {
             break;
         }
-        const uint8_t *const stop = p + size;
-        if (UNLIKELY((p = long_at(p + 1, &time_delta)) == NULL ||
-                     (p = int_at(p, &offset_delta)) == NULL ||
-                     (p = int_at(p, &key_size)) == NULL)) {
+        const uint8_t *const stop = p + ((uint32_t)size >> 1);
+        if (UNLIKELY((p = varint_at(p + 1, SLG_VARLONG_SIZE_MAX, &time_delta)) == NULL ||
+                     (p = varint_at(p, SLG_VARINT_SIZE_MAX, &offset_delta)) == NULL ||
+                     (p = varint_at(p, SLG_VARINT_SIZE_MAX, &key_size)) == NULL)) {
             break;
         }
-        const int32_t key_length = key_size < 0 ? 0 : key_size;
+        const int64_t key_length = length_of(key_size);
         if (UNLIKELY(key_length > stop - p)) {
             break;
         }
         if (wants & P_KEY) {
-            copy_bytes(key_bytes + key_used, p, (size_t)key_length);
+            copy_key(key_into, p, (size_t)key_length);
         }
-        p = int_at(p + key_length, &value_size);
+        p = varint_at(p + key_length, SLG_VARINT_SIZE_MAX, &value_size);
         if (UNLIKELY(p == NULL)) {
             break;
         }
-        const int32_t value_length = value_size < 0 ? 0 : value_size;
+        const int64_t value_length = length_of(value_size);
         if (UNLIKELY(value_length > stop - p)) {
             break;
         }
         if (wants & P_VALUE) {
-            copy_bytes(value_bytes + value_used, p, (size_t)value_length);
+            copy_value(value_into, p, (size_t)value_length);
         }
-        p = int_at(p + value_length, &header_count);
-        const int64_t offset = (int64_t)(base_offset + (uint64_t)(int64_t)offset_delta);
-        const bool kept = !(wants & P_FILTER) || (offset >= records->options.start_offset &&
-                                                  offset < records->options.end_offset);
-        if (UNLIKELY(p != stop || header_count != 0)) {
+        p += value_length;
+        const bool kept = !(wants & P_FILTER) || is_inside(records, (uint32_t)offset_delta);
+        if (UNLIKELY(*p != 0 || p + 1 != stop)) {
             int64_t nulls;
-            if (p == NULL || p > stop || header_count < 0 ||
-                !headers_fit(p, stop, header_count, &nulls)) {
+            p = varint_at(p, SLG_VARINT_SIZE_MAX, &header_count);
+            const int32_t count = slg_zigzag32((uint32_t)header_count);
+            if (p == NULL || p > stop || count < 0 || !headers_fit(p, stop, count, &nulls)) {
                 break;
             }
             if ((wants & P_HEADERS) && kept) {
-                work->failure = append_headers(columns, p, stop, header_count, nulls);
+                work->failure = append_headers(columns, p, stop, count, nulls);
                 if (work->failure != SLG_OK) {
                     break;
                 }
             }
         }
         at = stop;
-        left--;
         if ((wants & P_FILTER) && !kept) {
             continue;
         }
-        offsets[row] = offset;
-        timestamps[row] = (int64_t)(base_time + ((uint64_t)time_delta & delta_mask));
+        records->span.time_deltas[row] = time_delta;
+        records->span.offset_deltas[row] = (uint32_t)offset_delta;
         if (wants & P_KEY) {
-            key_used += (size_t)key_length;
-            key_ends[row] = (int32_t)key_used;
-            records->key_valid[row] = key_size >= 0;
+            key_into += key_length;
+            records->span.key_sizes[row] = (uint32_t)key_size;
         }
         if (wants & P_VALUE) {
-            value_used += (size_t)value_length;
-            value_ends[row] = (int32_t)value_used;
-            records->value_valid[row] = value_size >= 0;
+            value_into += value_length;
+            records->span.value_sizes[row] = (uint32_t)value_size;
         }
         if (wants & P_HEADERS) {
-            list_ends[row] = (int32_t)columns->headers;
+            records->span.list_ends[row] = (int32_t)columns->headers;
         }
         row++;
     }
-    columns->key.used = (int64_t)key_used;
-    columns->value.used = (int64_t)value_used;
     records->left -= work->records_max - left;
     records->at = at;
-    work->rows = row;
+    work->rows = (int32_t)row;
 }
 
 #define PROJECTION(n)                                                                   \
@@ -347,6 +328,77 @@ static slg_status explain_record(const slg_records *records, slg_error *error) {
     return slg_fail(error, SLG_RECORD_SIZE, position, size, cursor.pos - body);
 }
 
+/* ---- from a span to columns ---------------------------------------------------------------- */
+
+/* Java's arithmetic: sums wrap. */
+static void add_offsets(const slg_records *records, int64_t *into, int32_t rows) {
+    const uint64_t base = (uint64_t)records->batch.base_offset;
+    for (int32_t i = 0; i < rows; i++) {
+        const int32_t delta = slg_zigzag32(records->span.offset_deltas[i]);
+        into[i] = (int64_t)(base + (uint64_t)(int64_t)delta);
+    }
+}
+
+static void add_timestamps(const slg_records *records, int64_t *into, int32_t rows) {
+    const slg_batch *batch = &records->batch;
+    const bool append_time = (batch->attributes & SLG_ATTRIBUTE_LOG_APPEND_TIME) != 0;
+    for (int32_t i = 0; i < rows; i++) {
+        const uint64_t delta = (uint64_t)slg_zigzag64(records->span.time_deltas[i]);
+        into[i] = append_time ? batch->max_timestamp
+                              : (int64_t)((uint64_t)batch->base_timestamp + delta);
+    }
+}
+
+/* The loop has moved the bytes; here come their ends, and the bitmap when there is a null. */
+static bool add_binary(slg_binary *binary, int64_t row, const uint32_t *sizes, int32_t rows) {
+    int32_t *ends = (int32_t *)(void *)binary->offsets.data + row + 1;
+    uint32_t used = (uint32_t)binary->used;
+    uint32_t nulls = 0;
+    for (int32_t i = 0; i < rows; i++) {
+        const uint32_t null = sizes[i] & 1U;
+        used += (sizes[i] >> 1) & (null - 1U);
+        nulls += null;
+        ends[i] = (int32_t)used;
+    }
+    binary->used = used;
+    if (nulls == 0 && binary->null_count == 0) {
+        return true;
+    }
+    uint8_t valid[SPAN_ROWS];
+    for (int32_t i = 0; i < rows; i++) {
+        valid[i] = (uint8_t)(~sizes[i] & 1U);
+    }
+    return slg_binary_validate(binary, row, rows, valid);
+}
+
+static slg_status add_span(slg_records *records, slg_columns *columns, int32_t rows) {
+    const int64_t row = columns->rows;
+    int64_t *offsets = records->span.offsets;
+    if (slg_columns_want(columns, SLG_COLUMN_KEY) &&
+        !add_binary(&columns->key, row, records->span.key_sizes, rows)) {
+        return SLG_NO_MEMORY;
+    }
+    if (slg_columns_want(columns, SLG_COLUMN_VALUE) &&
+        !add_binary(&columns->value, row, records->span.value_sizes, rows)) {
+        return SLG_NO_MEMORY;
+    }
+    if (slg_columns_want(columns, SLG_COLUMN_HEADERS)) {
+        memcpy((int32_t *)(void *)columns->header_lists.data + row + 1, records->span.list_ends,
+               (size_t)rows * sizeof(int32_t));
+    }
+    if (slg_columns_want(columns, SLG_COLUMN_TIMESTAMP)) {
+        add_timestamps(records,
+                       (int64_t *)(void *)columns->fixed[SLG_COLUMN_TIMESTAMP].data + row, rows);
+    }
+    if (slg_columns_want(columns, SLG_COLUMN_OFFSET)) {
+        offsets = (int64_t *)(void *)columns->fixed[SLG_COLUMN_OFFSET].data + row;
+    }
+    add_offsets(records, offsets, rows);
+    const int8_t type = (records->batch.attributes & SLG_ATTRIBUTE_LOG_APPEND_TIME) != 0;
+    slg_records_add_rows(columns, &records->batch, row, rows, type, offsets);
+    return SLG_OK;
+}
+
 /* ---- span after span ----------------------------------------------------------------------- */
 
 static slg_status run_span(slg_records *records, slg_columns *columns, int64_t bytes,
@@ -354,31 +406,13 @@ static slg_status run_span(slg_records *records, slg_columns *columns, int64_t b
     if (!slg_columns_reserve(columns, records_max, bytes, bytes)) {
         return slg_fail(error, SLG_NO_MEMORY, records->position, bytes, 0);
     }
-    const int64_t row = columns->rows;
-    int64_t *offsets = (int64_t *)(void *)columns->fixed[SLG_COLUMN_OFFSET].data;
-    int64_t *timestamps = (int64_t *)(void *)columns->fixed[SLG_COLUMN_TIMESTAMP].data;
-    span work = {
-        .end = records->at + bytes,
-        .records_max = (int32_t)records_max,
-        .offsets = slg_columns_want(columns, SLG_COLUMN_OFFSET) ? offsets + row : records->offsets,
-        .timestamps = slg_columns_want(columns, SLG_COLUMN_TIMESTAMP) ? timestamps + row
-                                                                      : records->timestamps,
-        .failure = SLG_OK,
-    };
+    span work = {.end = records->at + bytes, .records_max = (int32_t)records_max};
     DECODERS[projection_of(records, columns)](records, columns, &work);
-    if (slg_columns_want(columns, SLG_COLUMN_KEY) &&
-        !slg_binary_validate(&columns->key, row, work.rows, records->key_valid)) {
-        work.failure = SLG_NO_MEMORY;
-    }
-    if (slg_columns_want(columns, SLG_COLUMN_VALUE) &&
-        !slg_binary_validate(&columns->value, row, work.rows, records->value_valid)) {
-        work.failure = SLG_NO_MEMORY;
-    }
+    const slg_status status = add_span(records, columns, work.rows);
+    work.failure = status != SLG_OK ? status : work.failure;
     if (work.failure != SLG_OK) {
         return slg_fail(error, work.failure, records->position, INT32_MAX, bytes);
     }
-    const int8_t type = (records->batch.attributes & SLG_ATTRIBUTE_LOG_APPEND_TIME) != 0;
-    slg_records_add_rows(columns, &records->batch, row, work.rows, type, work.offsets);
     return SLG_OK;
 }
 
@@ -404,8 +438,23 @@ static slg_status run_big_record(slg_records *records, slg_columns *columns, int
     return status;
 }
 
+/* Room for what the file may still give, by the measure of this batch: growing copies. */
+static bool reserve_ahead(const slg_records *records, slg_columns *columns) {
+    const slg_records_options *options = &records->options;
+    const int64_t payload = records->end - records->at;
+    /* The count may lie; the bytes cannot hold more than this. */
+    const int64_t count = least(records->left, payload / SLG_RECORD_SIZE_MIN + 1);
+    const int64_t batches = (records->window.end - records->position) / records->batch.size + 1;
+    const int64_t rows = least(options->max_rows, least(options->max_rows, batches) * count);
+    const int64_t bytes = least(options->max_bytes, rows * (payload / count + 1));
+    return slg_columns_reserve(columns, rows, bytes, bytes);
+}
+
 slg_status slg_records_decode_batch(slg_records *records, slg_columns *columns, slg_error *error) {
     const slg_records_options *options = &records->options;
+    if (columns->rows == 0 && records->left > 0 && !reserve_ahead(records, columns)) {
+        return slg_fail(error, SLG_NO_MEMORY, records->position, options->max_bytes, 0);
+    }
     while (records->left > 0) {
         const int64_t rows_left = options->max_rows - columns->rows;
         int64_t room = options->max_bytes - records_used(columns);

@@ -30,11 +30,18 @@ struct slg_records {
     int32_t left;       /* records of the batch that are to come */
     int64_t base;       /* what relative offsets of inner messages count from */
 
-    /* One span's worth of what the hot loop writes whether it is asked for or not. */
-    int64_t offsets[SPAN_ROWS];
-    int64_t timestamps[SPAN_ROWS];
-    uint8_t key_valid[SPAN_ROWS];
-    uint8_t value_valid[SPAN_ROWS];
+    /*
+     * One span as the hot loop leaves it: numbers as they stood in the bytes (zig-zag and all), one
+     * base register for all of it. Loops without a branch then make columns of them.
+     */
+    struct {
+        uint64_t time_deltas[SPAN_ROWS];
+        uint32_t offset_deltas[SPAN_ROWS];
+        uint32_t key_sizes[SPAN_ROWS];
+        uint32_t value_sizes[SPAN_ROWS];
+        int32_t list_ends[SPAN_ROWS];
+        int64_t offsets[SPAN_ROWS]; /* absolute, when the column is not wanted */
+    } span;
 };
 
 /* Bytes that count against max_bytes. A header costs 8, so that empty ones are bounded too. */

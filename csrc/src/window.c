@@ -27,7 +27,10 @@ static slg_status read_at(const slg_window *window, uint8_t *into, size_t least,
 }
 
 static slg_status grow(slg_window *window, int64_t position, size_t size, slg_error *error) {
-    const size_t wanted = size > window->target ? size : window->target;
+    size_t wanted = size > window->target ? size : window->target;
+    if ((int64_t)wanted > window->end - position) {
+        wanted = (size_t)(window->end - position);
+    }
     if (wanted <= window->capacity) {
         return SLG_OK;
     }

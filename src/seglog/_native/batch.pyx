@@ -24,7 +24,7 @@ cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
 # A scan of headers alone jumps over the payloads; a scan with checksums reads all, in pieces that
 # stay in L2 between the copy out of the page cache and the checksum.
 cdef enum:
-    WINDOW_BYTES_CHECKED = 262144
+    WINDOW_BYTES_CHECKED = 1048576
     WINDOW_BYTES_HEADERS = 4096
     ROOM_FIRST = 256
 
