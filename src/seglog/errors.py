@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 __all__ = [
-    "CorruptDataError", "CorruptIndexError", "CorruptRecordError", "CorruptSnapshotError",
-    "DecompressionError", "InvalidOffsetError", "InvalidRecordError", "InvalidTopicPartitionError",
-    "InvalidTxnStateError",
-    "KafkaStorageError", "MalformedCheckpointError", "OffsetOutOfRangeError", "ReadOnlyError",
-    "SeglogError", "UnknownTopicOrPartitionError", "UnsupportedCompressionTypeError",
+    "ConfigError", "CorruptDataError", "CorruptIndexError", "CorruptRecordError",
+    "CorruptSnapshotError", "DecompressionError", "InvalidOffsetError", "InvalidRecordError",
+    "InvalidTopicPartitionError", "InvalidTxnStateError", "KafkaStorageError",
+    "MalformedCheckpointError", "OffsetOutOfRangeError", "ReadOnlyError", "SeglogError",
+    "UnknownTopicOrPartitionError", "UnsupportedCompressionTypeError",
 ]
 
 
@@ -92,6 +92,12 @@ class MalformedCheckpointError(CorruptDataError):
     """A checkpoint or metadata text file that does not parse."""
 
     kafka_name = "KafkaStorageException"
+
+
+class ConfigError(SeglogError, ValueError):
+    """A setting with a value that Kafka refuses."""
+
+    kafka_name = "ConfigException"
 
 
 class InvalidTopicPartitionError(SeglogError, ValueError):

@@ -11,7 +11,7 @@ from seglog.model import EpochEntry
 from seglog.storage.checkpoints import read_checkpoint, write_checkpoint
 from seglog.storage.numbers import parse_int32, parse_int64
 
-__all__ = ["LeaderEpochs", "read_leader_epochs", "write_leader_epochs"]
+__all__ = ["LeaderEpochs", "parse_epoch_entry", "read_leader_epochs", "write_leader_epochs"]
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
@@ -149,7 +149,8 @@ class LeaderEpochs:
         return list(part)
 
 
-def _parse_epoch(fields: list[bytes]) -> EpochEntry:
+def parse_epoch_entry(fields: list[bytes]) -> EpochEntry:
+    """One line of the file, as it stands. Raises ValueError for a field that is no number."""
     epoch, start_offset = fields
     return EpochEntry(parse_int32(epoch.decode()), parse_int64(start_offset.decode()))
 
@@ -160,7 +161,7 @@ def read_leader_epochs(path: str | os.PathLike[str]) -> LeaderEpochs:
     Raises MalformedCheckpointError (codes of `storage.checkpoints`, and `epoch_negative`) and
     KafkaStorageError.
     """
-    entries = read_checkpoint(path, _parse_epoch, 2)
+    entries = read_checkpoint(path, parse_epoch_entry, 2)
     try:
         return LeaderEpochs(entries)
     except ValueError as error:
