@@ -263,7 +263,8 @@ def _decompress_lz4(magic: int, payload: Buffer, into: bytearray | memoryview | 
         if (into is not None and _LZ4_BLOCK_BYTES <= len(into) <= max_bytes and size > 15
                 and _U32_LE.unpack_from(view, 7)[0] == size - 15 and view[-4:] == _LZ4_END):
             # One block, as in nearly every batch: the loop below would cost as much again.
-            return memoryview(into)[:decode(view[11:-4], memoryview(into)[:_LZ4_BLOCK_BYTES])]
+            return memoryview(into)[:decode(view[11:-4], memoryview(into)[:_LZ4_BLOCK_BYTES],
+                                            output_len=_LZ4_BLOCK_BYTES)]
         position, block_bytes, flags = 7, _LZ4_BLOCK_BYTES, 0x60
     else:
         position, block_bytes, flags = _lz4_header(magic, view)
@@ -289,7 +290,7 @@ def _decompress_lz4(magic: int, payload: Buffer, into: bytearray | memoryview | 
         if stored:
             out.append(block)
         elif len(free := out.reserve(wanted)) >= wanted:
-            out.size += decode(block, free[:wanted])
+            out.size += decode(block, free[:wanted], output_len=wanted)
         else:
             # The cap leaves less than the block may need: only its bytes tell whether they fit.
             out.append(bytes(cramjam.lz4.decompress_block(block, output_len=wanted)))
