@@ -141,6 +141,7 @@ def _options(args: argparse.Namespace) -> DumpOptions:
     classes = (args.key_decoder_class, args.value_decoder_class)
     decoder = next((make() for name, (make, _) in _DECODERS.items()
                     if getattr(args, f"{name.replace('-', '_')}_decoder")), None)
+    gives_json = decoder is not None and not args.remote_log_metadata_decoder
     print_data = args.print_data_log or decoder is not None or any(classes)
     if decoder is None and set(classes) - {None, decoders.STRING_DECODER}:
         decoder = decoders.class_decoder(*(name or decoders.STRING_DECODER for name in classes))
@@ -148,7 +149,8 @@ def _options(args: argparse.Namespace) -> DumpOptions:
         deep_iteration=args.deep_iteration or print_data, print_data_log=print_data,
         skip_record_metadata=args.skip_record_metadata,
         index_sanity_check=args.index_sanity_check, verify_index_only=args.verify_index_only,
-        max_message_size=args.max_message_size, max_bytes=args.max_bytes, decoder=decoder)
+        max_message_size=args.max_message_size, max_bytes=args.max_bytes, decoder=decoder,
+        decoder_gives_json=gives_json)
 
 
 def _dump_file(path: str, options: DumpOptions, output: Output, findings: Findings) -> None:

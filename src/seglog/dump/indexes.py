@@ -88,7 +88,7 @@ def dump_index(path: str, options: DumpOptions, output: Output, findings: Findin
             if found is None:
                 raise _not_a_batch(path, number, offset, position)
             if found != offset:
-                findings.index_mismatches.setdefault(absolute(path), {})[offset] = found
+                findings.index_mismatches.of(path, dict)[offset] = found
             if not options.verify_index_only:
                 output.line(f"offset: {offset} position: {position}", type="offset_index_entry",
                             offset=offset, position=position)
@@ -203,7 +203,7 @@ def dump_time_index(path: str, options: DumpOptions, output: Output, findings: F
             _check_position(index_path, slot, position, log_size)
             found = chains.first_at_least(position, offset)
             if found is None or found[1] != offset:
-                missing = findings.offsets_not_found.setdefault(absolute(path), [])
+                missing = findings.offsets_not_found.of(path, list)
                 missing.append((offset, -1 if found is None else found[1]))
             else:
                 walk.seek(found[0])
@@ -218,11 +218,9 @@ def dump_time_index(path: str, options: DumpOptions, output: Output, findings: F
 def _check_timestamp(path: str, timestamp: int, largest: int, previous: int,
                      findings: Findings) -> None:
     if largest != timestamp:
-        mismatches = findings.timestamp_mismatches.setdefault(absolute(path), [])
-        mismatches.append((timestamp, largest))
+        findings.timestamp_mismatches.of(path, list).append((timestamp, largest))
     if previous >= timestamp:
-        disorder = findings.timestamps_out_of_order.setdefault(absolute(path), [])
-        disorder.append((timestamp, previous))
+        findings.timestamps_out_of_order.of(path, list).append((timestamp, previous))
 
 
 def _check_time_index(path: str, size: int, base: int, timestamps: list[int],

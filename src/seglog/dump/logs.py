@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from seglog._native import dump as native
 from seglog._native.file import open_read
 from seglog._native.status import Status, status_error
 from seglog.dump.decoders import DecodeError, class_decoder, control_facts, control_record
-from seglog.dump.output import INT32_MAX, DumpOptions, Findings, Output, absolute, leading_number
+from seglog.dump.output import INT32_MAX, DumpOptions, Findings, Output, leading_number
 from seglog.errors import CorruptDataError, InvalidRecordError
 from seglog.storage.codecs import CODEC_NAMES, decompress
 
@@ -88,7 +89,10 @@ def _dump_text(path: str, fd: int, size: int, end: int, options: DumpOptions, ou
 
 def _note_gaps(path: str, gaps: dict[int, int], findings: Findings) -> None:
     if gaps:
-        findings.offset_gaps.setdefault(absolute(path), {}).update(gaps)
+        noted = findings.offset_gaps.of(path, dict)
+        if len(gaps) > 1:  # Kafka asks once a gap, and only the second time the map may grow
+            noted = findings.offset_gaps.of(path, dict)
+        noted.update(gaps)
 
 
 def _contents(options: DumpOptions) -> Callable[[int, bytes | None, bytes | None, int], bytes]:
@@ -166,6 +170,15 @@ def _record_facts(batch: dict[str, Any], record: dict[str, Any],
         facts.update(control_facts(record["key"], record["value"]))
     elif options.print_data_log:
         decoder = options.decoder or class_decoder()
-        facts["decoded_key"], facts["decoded_value"] = decoder(
-            record["offset"], record["key"], record["value"])
+        texts = decoder(record["offset"], record["key"], record["value"])
+        facts["decoded_key"], facts["decoded_value"] = map(_decoded, texts) if \
+            options.decoder_gives_json else texts
     return facts
+
+
+def _decoded(text: str | None) -> Any:
+    """JSON inside JSON as itself; a decoder's error stays a string."""
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text

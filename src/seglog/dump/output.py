@@ -12,22 +12,27 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from seglog.dump.decoders import Decoder
 from seglog.errors import CorruptDataError
 
-__all__ = ["INT32_MAX", "DumpOptions", "Findings", "Output", "absolute", "java_map_order",
+__all__ = ["INT32_MAX", "ByFile", "DumpOptions", "Findings", "Output", "absolute",
            "leading_number"]
 
 INT32_MAX = 2**31 - 1
 _MAX_MESSAGE_SIZE = 5 << 20
 _FLUSH_SIZE = 1 << 18
 
+V = TypeVar("V")
+
 
 @dataclass(frozen=True, slots=True)
 class DumpOptions:
-    """The options of kafka-dump-log. `decoder` None prints Java strings."""
+    """The options of kafka-dump-log. `decoder` None prints Java strings.
+
+    `decoder_gives_json` puts what a decoder says into `--json` as JSON, not as a string of it.
+    """
 
     deep_iteration: bool = False
     print_data_log: bool = False
@@ -37,6 +42,7 @@ class DumpOptions:
     max_message_size: int = _MAX_MESSAGE_SIZE
     max_bytes: int = INT32_MAX
     decoder: Decoder | None = None
+    decoder_gives_json: bool = False
 
 
 class Output:
@@ -82,22 +88,50 @@ def _base64(value: Any) -> str:
     return b64encode(value).decode()
 
 
+class ByFile(dict[str, V], Generic[V]):
+    """Findings by absolute path, given back in the order of the java.util.HashMap that Kafka's
+    tool fills with computeIfAbsent: by bucket, the newest of a bucket first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._buckets = 16
+
+    def of(self, path: str, empty: Callable[[], V]) -> V:
+        """The findings in `path`, `empty()` at first."""
+        path = absolute(path)
+        if len(self) > self._buckets * 3 // 4:
+            self._buckets *= 2
+        if path not in self:
+            self[path] = empty()
+        return self[path]
+
+    def in_java_order(self) -> list[tuple[str, V]]:
+        """All of them."""
+        return sorted(reversed(self.items()), key=lambda item: self._bucket(item[0]))
+
+    def _bucket(self, path: str) -> int:
+        value = 0
+        units = path.encode("utf-16-be", "surrogatepass")
+        for high, low in zip(units[::2], units[1::2], strict=True):
+            value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+        return (value ^ value >> 16) & (self._buckets - 1)
+
+
 @dataclass(slots=True)
 class Findings:
     """What is wrong across files, by absolute path, in the shape Kafka's tool keeps it."""
 
-    index_mismatches: dict[str, dict[int, int]] = field(default_factory=dict)
-    timestamp_mismatches: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    timestamps_out_of_order: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    offsets_not_found: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    offset_gaps: dict[str, dict[int, int]] = field(default_factory=dict)
+    index_mismatches: ByFile[dict[int, int]] = field(default_factory=ByFile)
+    timestamp_mismatches: ByFile[list[tuple[int, int]]] = field(default_factory=ByFile)
+    timestamps_out_of_order: ByFile[list[tuple[int, int]]] = field(default_factory=ByFile)
+    offsets_not_found: ByFile[list[tuple[int, int]]] = field(default_factory=ByFile)
+    offset_gaps: ByFile[dict[int, int]] = field(default_factory=ByFile)
 
     def lines(self) -> Iterable[str]:
         """The lines that Kafka's tool prints on stderr at its end."""
-        for path in java_map_order(self.index_mismatches):
+        for path, mismatches in self.index_mismatches.in_java_order():
             yield f"Mismatches in :{path}"
-            for index_offset, log_offset in sorted(self.index_mismatches[path].items(),
-                                                   reverse=True):
+            for index_offset, log_offset in sorted(mismatches.items(), reverse=True):
                 yield f"  Index offset: {index_offset}, log offset: {log_offset}"
         for title, found, texts in (
                 ("Found timestamp mismatch in :", self.timestamp_mismatches,
@@ -106,17 +140,17 @@ class Findings:
                  ("  Index timestamp: ", ", Previously indexed timestamp: ")),
                 ("The following indexed offsets are not found in :", self.offsets_not_found,
                  ("Indexed offset: ", ", found log offset: "))):
-            for path in java_map_order(found):
+            for path, pairs in found.in_java_order():
                 yield title + path
-                yield from (f"{texts[0]}{one}{texts[1]}{other}" for one, other in found[path])
-        for path in java_map_order(self.offset_gaps):
+                yield from (f"{texts[0]}{one}{texts[1]}{other}" for one, other in pairs)
+        for path, gaps in self.offset_gaps.in_java_order():
             yield f"Non-consecutive offsets in {path}"
-            for previous, following in sorted(self.offset_gaps[path].items()):
+            for previous, following in sorted(gaps.items()):
                 yield f"  {previous} is followed by {following}"
 
     def facts(self) -> Iterable[dict[str, Any]]:
         """The same for JSON."""
-        kinds: tuple[tuple[str, dict[str, Any], str, str], ...] = (
+        kinds: tuple[tuple[str, ByFile[Any], str, str], ...] = (
             ("index_mismatch", self.index_mismatches, "index_offset", "log_offset"),
             ("timestamp_mismatch", self.timestamp_mismatches, "index_timestamp", "log_timestamp"),
             ("timestamp_out_of_order", self.timestamps_out_of_order, "index_timestamp",
@@ -128,23 +162,6 @@ class Findings:
                 items = sorted(pairs.items()) if isinstance(pairs, dict) else pairs
                 for one, other in items:
                     yield {"type": kind, "file": path, first: one, second: other}
-
-
-def java_map_order(keys: Iterable[str]) -> list[str]:
-    """The order in which a java.util.HashMap with these String keys, put in order, gives them."""
-    names = list(keys)
-    size = 16
-    while len(names) > size * 3 // 4:
-        size *= 2
-
-    def bucket(name: str) -> int:
-        value = 0
-        units = name.encode("utf-16-be", "surrogatepass")
-        for high, low in zip(units[::2], units[1::2], strict=True):
-            value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
-        return (value ^ value >> 16) & (size - 1)
-
-    return sorted(names, key=bucket)
 
 
 def absolute(path: str) -> str:
