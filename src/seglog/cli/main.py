@@ -29,7 +29,12 @@ EXIT_OK, EXIT_PROBLEMS, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 0, 1, 
 
 # The summaries are here and not in the modules, so that `seglog --help` imports none of them.
 VERBS: dict[str, str] = {
+    "ls": "list partitions, segments, sizes, offsets, epochs",
+    "load": "load a data directory and report what is wrong",
+    "verify": "check every batch and every index",
     "dump": "print log, index and snapshot files as kafka-dump-log does",
+    "cat": "print records (kcat's formats)",
+    "demo": "the main job on real directories",
 }
 
 

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -43,12 +43,14 @@ class LoadOptions:
     """How to load; names and defaults are Kafka's where Kafka has them.
 
     `index_interval_bytes` decides at which batch a recovery would notice offsets that go
-    backwards; everything else in a prediction is independent of configuration.
+    backwards; everything else in a prediction is independent of configuration. `only` limits the
+    load to the partition directory of that name.
     """
 
     num_segment_loading_threads: int = 1
     level: LoadLevel = LoadLevel.KAFKA
     index_interval_bytes: int = 4096
+    only: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,9 @@ class _Load:
     def run(self) -> LoadResult:
         """Both phases."""
         root = read_root(self.path, self.report)
+        if self.options.only is not None:
+            root = replace(root, partitions=tuple(
+                one for one in root.partitions if one.name == self.options.only))
         self.listener.load_started(len(root.partitions), self.workers.threads)
         plans = self._phase_one(root)
         checks = self._verify(plans) if self.level is LoadLevel.VERIFY else {}

@@ -1,0 +1,52 @@
+"""One small local Spark for all tests of this folder. Skipped where PySpark or Java is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'seglog[spark]'")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/spark" in item.path.as_posix():
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    if shutil.which("java") is None:
+        pytest.skip("java is missing: Spark needs a JDK of at least 17")
+    from pyspark.sql import SparkSession
+
+    # Workers run the Python on the PATH unless told otherwise, which need not be this one.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    if os.environ.get("SEGLOG_INSTALLED") != "1":
+        source = str(Path(__file__).resolve().parents[2] / "src")
+        os.environ["PYTHONPATH"] = os.pathsep.join(
+            filter(None, (source, os.environ.get("PYTHONPATH"))))
+    with warnings.catch_warnings():
+        # PySpark's own: sockets and pipes that it leaves to the garbage collector.
+        warnings.simplefilter("ignore")
+        session = (SparkSession.builder.master("local[2]").appName("seglog-tests")
+                   .config("spark.ui.enabled", "false")
+                   .config("spark.driver.memory", "1g")
+                   .config("spark.driver.host", "127.0.0.1")
+                   .config("spark.driver.bindAddress", "127.0.0.1")
+                   .config("spark.sql.shuffle.partitions", "2")
+                   .config("spark.sql.session.timeZone", "UTC")
+                   .getOrCreate())
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()

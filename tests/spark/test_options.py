@@ -1,0 +1,80 @@
+"""Options as Spark's Kafka source takes them: what is accepted, what is refused, in which words."""
+
+from __future__ import annotations
+
+import pytest
+
+from seglog.model import TopicPartition
+from seglog.spark.options import EARLIEST, LATEST, OffsetBound, parse_options
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+
+
+def test_defaults() -> None:
+    options = parse_options({"path": "/data"})
+    assert options.paths == ("/data",)
+    assert options.starting == OffsetBound(special=EARLIEST)
+    assert options.ending == OffsetBound(special=LATEST)
+    assert options.isolation == "read_uncommitted"
+    assert options.fail_on_data_loss and options.check_crcs and not options.include_headers
+    assert options.assign is options.subscribe is options.subscribe_pattern is None
+
+
+def test_names_are_case_insensitive_and_paths_may_be_several() -> None:
+    options = parse_options({"PATH": "/a, /b", "INCLUDEHEADERS": "True", "minpartitions": "7",
+                             "Kafka.Isolation.Level": "READ_COMMITTED", "failondataloss": "FALSE"})
+    assert options.paths == ("/a", "/b")
+    assert options.include_headers and options.min_partitions == 7
+    assert options.isolation == "read_committed" and not options.fail_on_data_loss
+    assert parse_options({"paths": '["/x,y", "/z"]'}).paths == ("/x,y", "/z")
+
+
+def test_strategies() -> None:
+    assert parse_options({"path": "/d", "assign": '{"a":[0,1],"b":[0]}'}).assign == {A0, A1, B0}
+    assert parse_options({"path": "/d", "subscribe": "a, b"}).subscribe == {"a", "b"}
+    assert parse_options({"path": "/d", "subscribePattern": "a.*"}).subscribe_pattern == "a.*"
+
+
+def test_offsets_and_timestamps() -> None:
+    options = parse_options({"path": "/d", "startingOffsets": '{"a":{"0":5,"1":-2}}',
+                             "endingOffsets": '{"a":{"0":9,"1":-1}}'})
+    assert options.starting.offsets == {A0: 5, A1: EARLIEST}
+    assert options.ending.offsets == {A0: 9, A1: LATEST}
+    assert options.starting.partitions() == {A0, A1}
+    # A timestamp for all wins over timestamps by partition, and those over offsets.
+    every = {"path": "/d", "startingOffsets": "earliest", "startingTimestamp": "12",
+             "startingOffsetsByTimestamp": '{"a":{"0":1}}'}
+    assert parse_options(every).starting == OffsetBound(timestamps={None: 12})
+    del every["startingTimestamp"]
+    assert parse_options(every).starting == OffsetBound(timestamps={A0: 1})
+
+
+@pytest.mark.parametrize(("given", "words"), [
+    ({}, "needs a path"),
+    ({"path": " , "}, "path"),
+    ({"subscribe": "a", "assign": '{"a":[0]}'}, "Only one of the following options"),
+    ({"subscribe": ","}, "empty"),
+    ({"subscribePattern": " "}, "empty"),
+    ({"subscribePattern": "("}, "no regular expression"),
+    ({"assign": "{"}, "expects e.g."),
+    ({"assign": '{"a":0}'}, "expects e.g."),
+    ({"assign": "{}"}, "names no partition"),
+    ({"startingOffsets": "latest"}, "starting offset can't be latest for batch queries"),
+    ({"startingOffsets": '{"a":{"0":-1}}'}, "can't be latest for batch queries"),
+    ({"startingOffsets": '{"a":{"0":-3}}'}, "below -2"),
+    ({"startingOffsets": '{"a":{"x":1}}'}, "expects e.g."),
+    ({"startingOffsets": '{"a":{"0":true}}'}, "expects e.g."),
+    ({"startingOffsets": "soon"}, "expects e.g."),
+    ({"endingOffsets": "earliest"}, "ending offset can't be earliest"),
+    ({"endingOffsets": '{"a":{"0":-2}}'}, "can't be earliest for batch queries"),
+    ({"startingTimestamp": "noon"}, "Expecting a timestamp"),
+    ({"endingOffsetsByTimestamp": '{"a":{"0":-5}}'}, "negative timestamp"),
+    ({"startingOffsetsByTimestampStrategy": "guess"}, "'error' or 'latest'"),
+    ({"minPartitions": "0"}, "positive"),
+    ({"includeHeaders": "yes"}, "true or false"),
+    ({"kafka.isolation.level": "read_all"}, "read_uncommitted or read_committed"),
+])
+def test_what_is_refused(given: dict[str, str], words: str) -> None:
+    base = {"path": "/d"} if given else {}
+    with pytest.raises(ValueError, match=words):
+        parse_options(base | given)
