@@ -6,7 +6,9 @@
 #include "seglog/file.h"
 
 void slg_window_init(slg_window *window, int fd, int64_t end, size_t target) {
-    *window = (slg_window){.fd = fd, .end = end, .target = target};
+    /* A small file needs no more, and a read beyond its end is then one beyond the buffer. */
+    const uint64_t whole = end > 0 ? (uint64_t)end : 1;
+    *window = (slg_window){.fd = fd, .end = end, .target = target < whole ? target : (size_t)whole};
 }
 
 void slg_window_free(slg_window *window) {
