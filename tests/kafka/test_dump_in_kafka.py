@@ -23,7 +23,8 @@ from tests.support.messages import encode_message, unsigned_varint
 Job = Sequence[str]
 
 LOG_OPTIONS: tuple[Job, ...] = (
-    (), ("--deep-iteration",), ("--print-data-log",), ("--deep-iteration", "--skip-record-metadata"),
+    (), ("--deep-iteration",), ("--print-data-log",),
+    ("--deep-iteration", "--skip-record-metadata"),
     ("--print-data-log", "--skip-record-metadata"), ("--deep-iteration", "--max-bytes", "1000"))
 INDEX_OPTIONS: tuple[Job, ...] = (
     (), ("--verify-index-only",), ("--index-sanity-check",), ("--max-message-size", "300"))

@@ -64,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         render.abandon_stdout()
         return EXIT_BROKEN_PIPE
     except KeyboardInterrupt:
+        render.abandon_stdout()  # a reader that stands still must not hold the end up
         return EXIT_INTERRUPTED
     except SeglogError as error:
         render.error(error)

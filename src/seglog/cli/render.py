@@ -30,7 +30,7 @@ def stdout() -> BinaryIO:
 
 
 def abandon_stdout() -> None:
-    """After a broken pipe: drops what is still buffered, so that the interpreter ends quietly."""
+    """Drops what is still buffered, so that the interpreter ends at once and quietly."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

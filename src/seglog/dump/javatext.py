@@ -60,6 +60,8 @@ def java_double(value: float) -> str:
     if value in (float("inf"), float("-inf")):
         return "Infinity" if value > 0 else "-Infinity"
     sign, digits, exponent = Decimal(repr(value)).as_tuple()
+    if len(digits) == 1:  # Java prints two at least, and then the two that are nearest
+        sign, digits, exponent = Decimal(f"{value:.1e}").as_tuple()
     assert isinstance(exponent, int)
     text = "".join(map(str, digits)).lstrip("0")
     prefix = "-" if sign else ""

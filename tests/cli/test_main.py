@@ -1,0 +1,125 @@
+"""The dispatcher: lazily imported verbs, exit codes, and streams that go away."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from seglog.cli import main as cli
+from seglog.cli import render
+from seglog.errors import CorruptRecordError, SeglogError
+from tests.support.dump import run_seglog
+
+SEGLOG = [sys.executable, "-m", "seglog.cli.main"]
+
+
+def test_help_lists_the_verbs_and_imports_none() -> None:
+    code = ("import sys; from seglog.cli.main import main\n"
+            "try: main(['--help'])\nexcept SystemExit: pass\n"
+            "print([m for m in sys.modules if m.startswith('seglog.dump') or m == 'numpy'])")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for verb, summary in cli.VERBS.items():
+        assert verb in done.stdout
+        assert summary.split()[0] in done.stdout
+    assert done.stdout.endswith("[]\n")
+
+
+def test_wrong_usage_is_2() -> None:
+    assert run_seglog().code == 2
+    assert run_seglog("nothing").code == 2
+    assert run_seglog("--version").code == 0
+
+
+def test_every_verb_explains_itself() -> None:
+    for verb in cli.VERBS:
+        done = run_seglog(verb, "--help")
+        assert done.code == 0
+        assert f"seglog {verb}" in done.out.decode()
+
+
+@pytest.mark.parametrize(("raised", "code", "said"), [
+    (KeyboardInterrupt(), 130, ""), (BrokenPipeError(), 141, ""),
+    (SeglogError("no such thing"), 2, "error: no such thing\n"),
+])
+def test_how_a_verb_ends(raised: BaseException, code: int, said: str,
+                         monkeypatch: pytest.MonkeyPatch) -> None:
+    from seglog.cli import dump
+
+    def run(args: object) -> int:
+        raise raised
+
+    monkeypatch.setattr(dump, "run", run)
+    done = run_seglog("dump", "x.log")
+    assert (done.code, done.err) == (code, said)
+
+
+def long_running(golden: Path) -> subprocess.Popen[bytes]:
+    """A dump that prints for much longer than anybody reads here."""
+    os.symlink(golden / "real/clean/plain-none-0/00000000000000000000.log", "0.log")
+    return subprocess.Popen([*SEGLOG, "dump", "--print-data-log", *["0.log"] * 5000],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(
+        golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    process = long_running(golden)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process:
+        process.stdout.read(10)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == cli.EXIT_BROKEN_PIPE
+
+
+def test_ctrl_c_ends_it_quietly(
+        golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    process = long_running(golden)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process:
+        process.stdout.read(10)  # it runs, and soon waits for room in the pipe
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == b""
+        process.stdout.read()
+    assert process.returncode == cli.EXIT_INTERRUPTED
+
+
+def test_an_error_says_each_fact_once(capsys: pytest.CaptureFixture[str]) -> None:
+    render.error(CorruptRecordError("x.log: bad, at byte 7", file="x.log", position=7, expected=14,
+                                    found=3, code="batch_length"))
+    assert capsys.readouterr().err == (
+        "error: CorruptRecordError [batch_length]: x.log: bad, at byte 7 (expected 14, found 3)\n")
+
+
+def test_colour_and_progress_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    master, slave = pty.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    with open(slave, "w") as terminal:
+        assert render.paint("x", "red", terminal) == "\x1b[31mx\x1b[0m"
+        monkeypatch.setenv("NO_COLOR", "1")
+        assert render.paint("x", "red", terminal) == "x"
+        with render.Progress("loading", 10, stream=terminal, detail=lambda: "5/s") as progress:
+            progress.advance(5)
+        assert b"loading [############............] 5/10 5/s" in os.read(master, 1000)
+    os.close(master)
+    with open(os.devnull, "w") as nowhere, render.Progress("x", 2, stream=nowhere) as progress:
+        progress.advance(2)
+        assert progress.done == 2
+
+
+@pytest.mark.parametrize(("size", "text"), [
+    (0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 40, "5.0 TiB"),
+    (1 << 60, "1048576.0 TiB"),
+])
+def test_human_bytes(size: int, text: str) -> None:
+    assert render.human_bytes(size) == text
