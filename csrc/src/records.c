@@ -21,6 +21,7 @@ slg_records *slg_records_new(int fd, int64_t start, int64_t end,
     slg_window_init(&records->window, fd, end, WINDOW_BYTES);
     records->options = *options;
     records->position = start;
+    records->next_offset = options->base_offset;
     return records;
 }
 
@@ -87,6 +88,7 @@ static bool is_beyond(const slg_records *records) {
 
 static void pass_entry(slg_records *records) {
     records->position += records->batch.size;
+    records->next_offset = records->batch.last_offset + 1;
     records->state = BETWEEN_ENTRIES;
     const int64_t last = records->batch.last_offset;
     if (last == INT64_MAX || last + 1 >= records->options.end_offset) {
@@ -148,6 +150,23 @@ static slg_status begin_batch(slg_records *records, const uint8_t *entry, slg_er
     return SLG_OK;
 }
 
+/*
+ * The base offset is not covered by the CRC, so offsets that go backwards are all that tells of a
+ * damaged one. A wrapper's base offset is not known; its last one has to rise.
+ */
+static slg_status check_order(const slg_records *records, slg_error *error) {
+    const slg_batch *batch = &records->batch;
+    if (batch->last_offset < batch->base_offset || batch->last_offset == INT64_MAX) {
+        return slg_fail(error, SLG_BATCH_LAST_OFFSET, batch->position, 0,
+                        (int64_t)((uint64_t)batch->last_offset - (uint64_t)batch->base_offset));
+    }
+    if (batch->base_offset < records->next_offset) {
+        return slg_fail(error, SLG_BATCH_OFFSET_ORDER, batch->position, records->next_offset,
+                        batch->base_offset);
+    }
+    return SLG_OK;
+}
+
 /* SLG_OK: the entry at hand is begun, or was passed over. */
 static slg_status begin_entry(slg_records *records, slg_error *error) {
     slg_status status = frame_entry(records, error);
@@ -155,7 +174,9 @@ static slg_status begin_entry(slg_records *records, slg_error *error) {
         return status;
     }
     const slg_batch *batch = &records->batch;
-    if (batch->last_offset < records->options.start_offset) {
+    slg_error disorder;
+    const slg_status order = check_order(records, &disorder);
+    if (order == SLG_OK && batch->last_offset < records->options.start_offset) {
         /* Before the CRC: the broker seeks by headers too and never sends these bytes. */
         pass_entry(records);
         return SLG_OK;
@@ -163,7 +184,7 @@ static slg_status begin_entry(slg_records *records, slg_error *error) {
     if (batch->magic < 0 || batch->magic > SLG_MAGIC_MAX) {
         return slg_fail(error, SLG_BATCH_MAGIC, batch->position, SLG_MAGIC_MAX, batch->magic);
     }
-    if (is_beyond(records)) {
+    if (order == SLG_OK && is_beyond(records)) {
         return SLG_END;
     }
     status = slg_window_need(&records->window, records->position, (size_t)batch->size, error);
@@ -176,6 +197,13 @@ static slg_status begin_entry(slg_records *records, slg_error *error) {
         if (status != SLG_OK) {
             return status;
         }
+    }
+    if (order != SLG_OK) {
+        /* After the CRC, because a last offset that is wrong by damage is the CRC's to tell. */
+        if (error != NULL) {
+            *error = disorder;
+        }
+        return order;
     }
     if (is_left_out(records)) {
         pass_entry(records);

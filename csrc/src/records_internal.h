@@ -24,6 +24,7 @@ struct slg_records {
     bool done;          /* end_offset is reached */
     int64_t position;   /* of the entry at hand */
     slg_batch batch;    /* the entry at hand */
+    int64_t next_offset; /* no entry from here on may begin below */
     slg_payload payload;
     const uint8_t *at;  /* next record or message, in the window or in the caller's bytes */
     const uint8_t *end; /* of the payload */

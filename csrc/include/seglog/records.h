@@ -41,6 +41,7 @@ typedef struct slg_records_options {
     slg_crc32c_kernel kernel;
     int64_t start_offset;    /* records below are left out */
     int64_t end_offset;      /* exclusive */
+    int64_t base_offset;     /* of the segment: no entry may lie below; INT64_MIN without one */
     int64_t max_rows;        /* of one set of columns, 1 .. 2^30 */
     int64_t max_bytes;       /* of its keys, values, headers, 1 .. 2^30; one record may exceed it */
     const slg_aborted *aborted; /* the caller's, sorted by producer id, then first offset */

@@ -361,6 +361,7 @@ cdef extern from "seglog/records.h" nogil:
         slg_crc32c_kernel kernel
         int64_t start_offset
         int64_t end_offset
+        int64_t base_offset
         int64_t max_rows
         int64_t max_bytes
         const slg_aborted *aborted

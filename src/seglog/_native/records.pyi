@@ -44,6 +44,7 @@ class RecordDecoder:
         columns: Sequence[str] = ...,
         start_offset: int | None = None,
         end_offset: int | None = None,
+        base_offset: int | None = None,
         max_rows: int = 65536,
         max_bytes: int = 67108864,
         check_crcs: bool = True,

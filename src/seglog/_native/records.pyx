@@ -278,9 +278,9 @@ cdef class RecordDecoder:
             raise MemoryError("no memory for a lock")
 
     def __init__(self, int fd, int64_t start, int64_t end, *, columns=DEFAULT_COLUMNS,
-                 start_offset=None, end_offset=None, max_rows=MAX_ROWS_DEFAULT,
-                 max_bytes=MAX_BYTES_DEFAULT, bint check_crcs=True, bint include_control=False,
-                 aborted=None, decompress, max_decompressed_bytes=None, file=None,
+                 start_offset=None, end_offset=None, base_offset=None,
+                 max_rows=MAX_ROWS_DEFAULT, max_bytes=MAX_BYTES_DEFAULT, bint check_crcs=True,
+                 bint include_control=False, aborted=None, decompress, max_decompressed_bytes=None, file=None,
                  ColumnPool pool=None):
         cdef slg_records_options options
         cdef uintptr_t address
@@ -300,6 +300,7 @@ cdef class RecordDecoder:
         options.kernel = _kernel
         options.start_offset = INT64_MIN if start_offset is None else start_offset
         options.end_offset = INT64_MAX if end_offset is None else end_offset
+        options.base_offset = INT64_MIN if base_offset is None else base_offset
         options.max_rows = _limit("max_rows", max_rows)
         options.max_bytes = _limit("max_bytes", max_bytes)
         options.aborted = <const slg_aborted *>address

@@ -11,7 +11,7 @@ import numpy as np
 
 from seglog._native.batch import scan, scan_file
 from seglog._native.file import read_at
-from seglog._native.status import Status
+from seglog._native.status import Status, status_error
 from seglog.storage.codecs import CODEC_NAMES
 from seglog.storage.handles import FileHandle
 from seglog.storage.isolation import AbortedTransaction
@@ -85,12 +85,18 @@ def read_headers(planned: LogRange, opened: Callable[[str], AbstractContextManag
                  check_crcs: bool, on_gap: Callable[[LogGap], None]) -> Iterator[BatchHeader]:
     """The batches of one range that hold its offsets, then the typed error that ended it."""
     position, previous = planned.start, planned.start_offset - 1
+    next_offset = planned.base_offset
     while True:
         with opened(planned.file) as handle:
             found = scan_file(handle.fd, position, planned.end, check_crcs=check_crcs,
                               max_batches=_CHUNK)
         for row in found.batches.tolist():
             batch = BatchHeader._make((*row, planned.file))
+            if batch.base_offset < next_offset or batch.last_offset < batch.base_offset:
+                raise status_error(Status.BATCH_OFFSET_ORDER, file=planned.file,
+                                   position=batch.position, expected=next_offset,
+                                   found=batch.base_offset)
+            next_offset = batch.last_offset + 1
             if batch.last_offset < planned.start_offset:
                 continue
             if planned.end_offset is not None and _first_offset(batch, previous) >= \

@@ -60,12 +60,24 @@ def read_directory(path: str, handles: HandleCache) -> PartitionFiles:
 def _read_directory(path: str, handles: HandleCache) -> PartitionFiles:
     listing = list_partition(path)
     swaps = _completed_swaps(listing)
-    if not swaps:
+    irregular = _irregular_segments(listing)
+    if not swaps and not irregular:
         rows = np.flatnonzero(listing.flags & HAS_LOG)
         return PartitionFiles(
             Segments(path, listing.base_offsets[rows], listing.flags[rows], handles),
             listing.snapshots)
-    return _swapped(path, listing, swaps, handles)
+    return _swapped(path, listing, irregular, swaps, handles)
+
+
+def _irregular_segments(listing: PartitionListing) -> list[int]:
+    """Base offsets of log files that are links, directories or devices.
+
+    They are segments all the same: a reader that comes to one gets a typed error there.
+    """
+    names = [parse_file_name(name) for name, kind in listing.others
+             if kind in (FileClass.LINK, FileClass.DIRECTORY, FileClass.SPECIAL)]
+    return [parsed.offset for parsed in names if parsed.offset is not None and parsed.canonical
+            and parsed.kind is FileKind.LOG and parsed.state is FileState.LIVE]
 
 
 def _completed_swaps(listing: PartitionListing) -> _Overrides:
@@ -81,12 +93,13 @@ def _completed_swaps(listing: PartitionListing) -> _Overrides:
             and (first_cleaned is None or offset < first_cleaned)}
 
 
-def _swapped(path: str, listing: PartitionListing, swaps: _Overrides,
+def _swapped(path: str, listing: PartitionListing, irregular: list[int], swaps: _Overrides,
              handles: HandleCache) -> PartitionFiles:
     covered = _covered_range(path, swaps, handles)
     flags = {int(base): int(has) for base, has in zip(listing.base_offsets, listing.flags,
                                                       strict=True)
              if not covered or not covered[0] <= base < covered[1]}
+    flags.update(dict.fromkeys(irregular, HAS_LOG))
     for base, kind in swaps:
         flags[base] = flags.get(base, 0) | _FLAGS[kind]
     bases = sorted(base for base, has in flags.items() if has & HAS_LOG)

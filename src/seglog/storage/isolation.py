@@ -27,8 +27,12 @@ from seglog.storage.segment import LogSegment
 from seglog.storage.segments import Segments
 
 __all__ = [
-    "AbortedTransaction", "Isolation", "TransactionState", "check_isolation", "read_transactions",
+    "AbortedTransaction", "Damage", "Isolation", "TransactionState", "check_isolation",
+    "read_transactions",
 ]
+
+#: What can keep a reader from knowing how a transaction ended.
+Damage = CorruptDataError | KafkaStorageError
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 
@@ -62,7 +66,7 @@ class TransactionState:
     open_transactions: tuple[OpenTransaction, ...]
     aborted: npt.NDArray[np.int64]
     known_until: int | None = None
-    damage: CorruptDataError | None = None
+    damage: Damage | None = None
 
     def last_stable_offset(self, log_start_offset: int, log_end_offset: int) -> int:
         """The first offset whose transaction is undecided, or the log end offset."""
@@ -138,7 +142,7 @@ class _Walk:
     open: dict[int, int] = field(default_factory=dict)
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
     known_until: int | None = None
-    damage: CorruptDataError | None = None
+    damage: Damage | None = None
 
     def run(self, segments: Segments, start_offset: int, last_end: int) -> None:
         for segment in segments.values(start_offset):
@@ -146,15 +150,16 @@ class _Walk:
                 segment = segment.limited_to(last_end)
             next_offset = segment.base_offset
             begin = segment.locate(start_offset)
-            for chunk in segment.walk(begin, check_crcs=True):
+            for found in segment.walk_in_order(begin):
                 try:
-                    for batch in _of_transactions(chunk.batches, start_offset):
+                    for batch in _of_transactions(found.batches, start_offset):
                         next_offset = batch[1]
                         self._apply(segment, *batch)
-                    if chunk.batch_count:
-                        next_offset = chunk.last_offset + 1
-                    chunk.raise_for_status(segment.files.log)
-                except CorruptDataError as error:
+                    if len(found.batches):
+                        next_offset = int(found.batches["last_offset"][-1]) + 1
+                    if found.error is not None:
+                        raise found.error
+                except (CorruptDataError, KafkaStorageError) as error:
                     self.known_until, self.damage = next_offset, error
                     return
 

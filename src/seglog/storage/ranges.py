@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from seglog._native.status import Status
-from seglog.errors import CorruptDataError
+from seglog._native.status import Status, status_error
+from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.storage.segment import LogSegment
 from seglog.storage.segments import Segments
+from seglog.storage.tail import LogTail
 
 __all__ = ["LogGap", "LogRange", "plan_ranges"]
 
@@ -73,25 +74,25 @@ AbortedBetween = Callable[[int, int], tuple[tuple[int, int, int], ...]]
 
 
 def plan_ranges(segments: Segments, start_offset: int, end_offset: int | None,
-                target_bytes: int, last_end: int, aborted: AbortedBetween | None,
+                target_bytes: int, tail: LogTail, aborted: AbortedBetween | None,
                 on_gap: Callable[[LogGap], None]) -> Iterator[LogRange]:
     """The ranges of `[start_offset, end_offset)` in order, each about `target_bytes` long.
 
-    `last_end` is the byte at which the last segment ends for readers. A segment is opened when
-    its first range is asked for, not before.
+    A segment is opened when its first range is asked for, not before. Raises CorruptRecordError
+    for a segment that ends beyond the log's end.
     """
     rows = segments.rows(start_offset, end_offset)
     if not len(rows):
         return
     first = rows.start
     # After an interrupted compaction the segment before the floor may hold the start offset too.
-    while first > 0 and segments[first - 1].read_next_offset() > start_offset:
+    while first > 0 and _reaches(segments[first - 1], start_offset):
         first -= 1
     lower = start_offset
     for row in range(first, rows.stop):
         segment = segments[row]
         if segment.next_base_offset is None:
-            segment = segment.limited_to(last_end)
+            segment = segment.limited_to(tail.end)
         concerned = () if aborted is None else aborted(
             max(lower, segment.base_offset), _end_of(segment, end_offset))
         for planned in _segment_ranges(segment, lower, end_offset, target_bytes):
@@ -100,9 +101,26 @@ def plan_ranges(segments: Segments, start_offset: int, end_offset: int | None,
         if following is None or row + 1 == rows.stop:
             continue
         next_offset = segment.read_next_offset()
-        if following < next_offset <= segment.base_offset + (1 << 31):
+        if next_offset > following:
+            _check_overlap(segment, next_offset, tail.log_end_offset)
             on_gap(LogGap("overlap", segment.files.log, 0, 0, next_offset))
             lower = max(lower, next_offset)
+
+
+def _reaches(segment: LogSegment, offset: int) -> bool:
+    try:
+        return segment.read_next_offset() > offset
+    except KafkaStorageError:
+        return False  # whoever needs that segment will hear of it
+
+
+def _check_overlap(segment: LogSegment, next_offset: int, log_end_offset: int) -> None:
+    """A merged segment ends where those end that it replaced; beyond the log, an offset is wrong."""
+    if next_offset > log_end_offset:
+        batch = segment.translate_offset(next_offset - 1)
+        raise status_error(Status.BATCH_OFFSET_RANGE, file=segment.files.log,
+                           position=batch.position if batch else 0,
+                           expected=segment.base_offset, found=next_offset - 1)
 
 
 def _end_of(segment: LogSegment, end_offset: int | None) -> int:
@@ -153,10 +171,8 @@ def _cut(segment: LogSegment, start: int, end: int, target_bytes: int) -> int:
     indexed = segment.boundary_after(wanted)
     if indexed is not None and indexed < end:
         return indexed
-    for chunk in segment.walk(start, end):
-        rows = np.flatnonzero(chunk.batches["position"] >= wanted)
+    for found in segment.walk_in_order(start, check_crcs=False):
+        rows = np.flatnonzero(found.batches["position"] >= wanted)
         if len(rows):
-            return int(chunk.batches["position"][rows[0]])
-        if chunk.status != Status.FULL:
-            break
+            return min(end, int(found.batches["position"][rows[0]]))
     return end

@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from seglog._native.batch import BatchScan, scan_file
 from seglog._native.index import OffsetIndexView, TimeIndexView
-from seglog._native.status import Status
+from seglog._native.status import Status, status_error
 from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.storage.handles import FileHandle, HandleCache
 
-__all__ = ["BatchPosition", "LogSegment", "SegmentFiles"]
+__all__ = ["BatchPosition", "LogSegment", "SegmentFiles", "Walked", "offset_disorder"]
 
 _R = TypeVar("_R")
 
@@ -52,6 +52,32 @@ class BatchPosition:
     position: int
     size: int
     last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """Batches in a row, the byte behind them, and what is wrong there (OK: more follows).
+
+    `error` is the exception for a status that is an error.
+    """
+
+    batches: npt.NDArray[np.void]
+    position: int
+    status: Status
+    error: Exception | None = None
+
+
+def offset_disorder(batches: npt.NDArray[np.void], next_offset: int) -> int | None:
+    """The first row whose offsets go backwards, or lie below `next_offset`.
+
+    The CRC of a batch does not cover its base offset: this is all that shows a damaged one.
+    """
+    lowest = np.empty(len(batches), np.int64)
+    lowest[:1] = next_offset
+    lowest[1:] = batches["last_offset"][:-1] + 1
+    rows = np.flatnonzero((batches["base_offset"] < lowest)
+                          | (batches["last_offset"] < batches["base_offset"]))
+    return int(rows[0]) if len(rows) else None
 
 
 class LogSegment:
@@ -110,6 +136,30 @@ class LogSegment:
             if found.status != Status.FULL:
                 return
             start, chunk = found.position, min(chunk * 4, _WALK_MOST)
+
+    def walk_in_order(self, start: int = 0, *, check_crcs: bool = True) -> Iterator[Walked]:
+        """As `walk`, up to the first batch whose offsets go backwards."""
+        next_offset = self.base_offset
+        for found in self.walk(start, check_crcs=check_crcs):
+            row = offset_disorder(found.batches, next_offset)
+            if row is not None:
+                batch, good = found.batches[row], found.batches[:row]
+                if row:
+                    next_offset = int(good["last_offset"][-1]) + 1
+                status, position = Status.BATCH_OFFSET_ORDER, int(batch["position"])
+                yield Walked(good, position, status, status_error(
+                    status, file=self.files.log, position=position, expected=next_offset,
+                    found=int(batch["base_offset"])))
+                return
+            if found.batch_count:
+                next_offset = found.last_offset + 1
+            status = Status(found.status)
+            error = None
+            if status.is_error:
+                error = status_error(status, file=self.files.log, position=found.position,
+                                     expected=found.expected, found=found.found)
+            yield Walked(found.batches, found.position,
+                         Status.OK if status == Status.FULL else status, error)
 
     def _limit(self, handle: FileHandle) -> int:
         return handle.size if self._end is None else self._end

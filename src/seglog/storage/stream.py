@@ -17,9 +17,10 @@ from seglog._native.records import (
     DEFAULT_COLUMNS, ColumnPool, RecordColumns, RecordDecoder, export_stream, schema_capsule,
 )
 from seglog._native.status import Status
-from seglog.errors import CorruptDataError, CorruptIndexError
+from seglog.errors import CorruptIndexError
 from seglog.storage import codecs
 from seglog.storage.handles import FileHandle
+from seglog.storage.isolation import Damage
 from seglog.storage.prefetch import Ending, Prefetch
 from seglog.storage.ranges import LogGap, LogRange
 
@@ -50,7 +51,7 @@ class DecodeOptions:
         return RecordDecoder(
             handle.fd, planned.start, planned.end, columns=self.columns,
             start_offset=planned.start_offset, end_offset=planned.end_offset,
-            max_rows=self.batch_rows, max_bytes=self.batch_bytes, check_crcs=self.check_crcs,
+            base_offset=planned.base_offset, max_rows=self.batch_rows, max_bytes=self.batch_bytes, check_crcs=self.check_crcs,
             include_control=self.include_control, aborted=planned.aborted or None,
             decompress=codecs.decompress, file=planned.file, pool=pool)
 
@@ -99,7 +100,7 @@ class RecordBatchStream:
     def __init__(self, ranges: Iterator[LogRange], options: DecodeOptions, *,
                  opened: Opened | None = None, threads: int = 0,
                  on_gap: Callable[[LogGap], None] | None = None,
-                 damage: CorruptDataError | None = None) -> None:
+                 damage: Damage | None = None) -> None:
         if threads < 0:
             raise ValueError(f"{threads} threads")
         self.columns = options.columns
@@ -143,7 +144,7 @@ class _Source:
         self._options, self._opened, self._on_gap = options, opened, on_gap
         self._pool = ColumnPool(keep=4)
 
-    def batches(self, ahead: Prefetch, damage: CorruptDataError | None
+    def batches(self, ahead: Prefetch, damage: Damage | None
                 ) -> Generator[RecordColumns]:
         distrusted: str | None = None
         with ahead:

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 
 from seglog._native.status import Status
+from seglog.errors import CorruptDataError
 from seglog.storage.segment import LogSegment
 
 __all__ = ["LogTail", "read_tail"]
@@ -33,19 +34,21 @@ def read_tail(segment: LogSegment) -> LogTail:
     Where Kafka shut down cleanly this is its log end offset (readNextOffset, without the CRC).
     Otherwise it is the one at which recovery would arrive, if the damage is in this part.
     """
-    start = segment.locate_last()
-    found = segment.scan(start, check_crcs=True)
-    last_offset, batch_count = found.last_offset, found.batch_count
+    tail = _walk(segment, segment.locate_last(), segment.base_offset)
     for _ in range(_LOOKS):
-        if not Status(found.status).is_error:
+        if not tail.status.is_error:
             break
         time.sleep(_SECONDS_BETWEEN_LOOKS)
-        found = segment.scan(found.position, check_crcs=True)
-        if found.batch_count:
-            last_offset, batch_count = found.last_offset, batch_count + found.batch_count
-    status = Status(found.status)
-    if status >= Status.IO:
-        found.raise_for_status(segment.files.log)
-    return LogTail(last_offset + 1 if batch_count else segment.base_offset,
-                   segment.size if status.is_error else found.position, status)
+        tail = _walk(segment, tail.end, tail.log_end_offset)
+    if tail.status.is_error:
+        return LogTail(tail.log_end_offset, segment.size, tail.status)
+    return tail
 
+
+def _walk(segment: LogSegment, start: int, next_offset: int) -> LogTail:
+    for found in segment.walk_in_order(start):
+        if len(found.batches):
+            next_offset = int(found.batches["last_offset"][-1]) + 1
+        if found.error is not None and not isinstance(found.error, CorruptDataError):
+            raise found.error
+    return LogTail(next_offset, found.position, found.status)

@@ -15,7 +15,7 @@ from seglog.errors import CorruptDataError, KafkaStorageError, OffsetOutOfRangeE
 from seglog.storage.batches import FetchData, read_batches
 from seglog.storage.directory import read_directory
 from seglog.storage.handles import HandleCache
-from seglog.storage.isolation import TransactionState, read_transactions
+from seglog.storage.isolation import Damage, TransactionState, read_transactions
 from seglog.storage.paths import snapshot_name
 from seglog.storage.producers import read_snapshot
 from seglog.storage.ranges import LogGap, LogRange, plan_ranges
@@ -128,13 +128,14 @@ class LogView:
     def plan(self, start_offset: int, end_offset: int, target_bytes: int, committed: bool,
              on_gap: Callable[[LogGap], None]) -> Iterator[LogRange]:
         """The byte ranges of `[start_offset, end_offset)`, in order, made as they are asked for."""
-        # A corrupt tail lies behind the log end offset, and readers must meet it.
-        to_end = end_offset == self.log_end_offset and self.tail.status.is_error
+        # Bytes bound what lies behind the last offset, so that a reader meets a corrupt tail, and
+        # a batch whose damaged offset is beyond the end does not look like the end.
+        to_end = end_offset == self.log_end_offset
         aborted = self.transactions.aborted_between if committed else None
         return plan_ranges(self.segments, start_offset, None if to_end else end_offset,
-                           target_bytes, self.tail.end, aborted, on_gap)
+                           target_bytes, self.tail, aborted, on_gap)
 
-    def hidden_damage(self, end_offset: int | None) -> CorruptDataError | None:
+    def hidden_damage(self, end_offset: int | None) -> Damage | None:
         """What keeps a read_committed reader from an end that it asked for, unless it is decided.
 
         Damage may hide the marker of a transaction, so nothing behind it is stable; a reader that
