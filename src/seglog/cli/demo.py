@@ -1,0 +1,104 @@
+"""`seglog demo`: the main job, end to end, on directories that a real Kafka broker wrote."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tarfile
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+from seglog.cli import render
+from seglog.cli.report import load_with_progress, print_report
+from seglog.datadir import open_data_dir
+from seglog.errors import KafkaStorageError
+from seglog.recovery.plan import LoadLevel
+
+__all__ = ["add_parser", "run"]
+
+_GOLDEN = Path("tests") / "golden" / "golden.tar.xz"
+_DAMAGED = "002-log_byte_flipped"
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """The options of the verb."""
+    parser = subparsers.add_parser(
+        "demo", help="the main job on real directories",
+        description="Loads what a killed broker left, in parallel; verifies what it left after a "
+                    "clean shutdown; explains a damaged log beside Kafka's own answer; and reads "
+                    "all records with Spark.")
+    parser.add_argument("--golden", type=Path, default=_GOLDEN, metavar="FILE",
+                        help=f"the archive of real directories, default {_GOLDEN}")
+    parser.add_argument("--no-spark", action="store_true", help="leave Spark out")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Everything in a temporary directory, which is removed in the end."""
+    if not args.golden.is_file():
+        raise KafkaStorageError(f"{args.golden} is not here: run the demo in a clone of seglog, or "
+                                "name the archive with --golden")
+    with tempfile.TemporaryDirectory(prefix="seglog-demo-") as name:
+        home = Path(name)
+        render.message(f"unpacking {args.golden}")
+        with tarfile.open(args.golden) as archive:
+            archive.extractall(home, filter="data")
+        _load(home)
+        _verify(home)
+        _explain(home)
+        _arrow(home)
+        if not args.no_spark:
+            _spark(home)
+    return 0
+
+
+def _title(text: str) -> None:
+    print(f"\n{render.paint(text, 'bold', sys.stdout)}", flush=True)
+
+
+def _load(home: Path) -> None:
+    _title("1. Load what a broker left behind after kill -9, two threads, nothing written")
+    print_report(load_with_progress(str(home / "real" / "unclean"), LoadLevel.KAFKA, 2), False)
+
+
+def _verify(home: Path) -> None:
+    _title("2. Verify every batch and every index after a clean shutdown")
+    print_report(load_with_progress(str(home / "real" / "clean"), LoadLevel.VERIFY, 2), False)
+
+
+def _explain(home: Path) -> None:
+    _title("3. Explain a damaged copy, and compare with what Kafka's own loader makes of it")
+    done = json.loads((home / "damaged" / "cases.json").read_text())[_DAMAGED]["done"]
+    print(f"  done to it: {'; '.join(done)}")
+    report = load_with_progress(str(home / "damaged" / _DAMAGED), LoadLevel.VERIFY, 2)
+    print_report(report, False)
+    kafka = json.loads((home / "damaged" / "loaded.json").read_text())[_DAMAGED]
+    for one in report.partitions:
+        answer = kafka[one.directory]
+        print(f"  {one.directory}: log end offset {one.log_end_offset} predicted, "
+              f"{answer.get('log_end_offset', answer.get('error'))} by Kafka")
+
+
+def _arrow(home: Path) -> None:
+    _title("4. Read all records into Arrow columns")
+    started, rows = time.perf_counter(), 0
+    with open_data_dir(home / "real" / "clean") as data:
+        for tp, log in data.logs.items():
+            if not tp.topic.startswith("__"):
+                rows += sum(batch.num_rows for batch in log.to_arrow())
+    print(f"  {rows} records in {time.perf_counter() - started:.3f} s")
+
+
+def _spark(home: Path) -> None:
+    _title("5. The records as rows in Spark")
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        print("  left out: pyspark is not installed, see pip install 'seglog[spark]'")
+    elif shutil.which("java") is None:
+        print("  left out: java is missing, Spark needs a JDK of at least 17")
+    else:
+        from seglog.spark.demo import show_topics
+
+        show_topics(str(home / "real" / "clean"))
