@@ -1,4 +1,4 @@
-"""docs/format.md against csrc/include/seglog/format.h, and its examples against the golden files."""
+"""docs/format.md against csrc/include/seglog/format.h, and its examples against golden files."""
 
 from __future__ import annotations
 

@@ -104,8 +104,8 @@ def compiled(program: str) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix="compiling-", dir=target.parent))
     try:
-        subprocess.run([javac, "-nowarn", "-XDsuppressNotes", "-cp", f"{library()}/*", "-d", str(fresh / "classes"),
-                        str(source)], check=True)
+        subprocess.run([javac, "-nowarn", "-XDsuppressNotes", "-cp", f"{library()}/*",
+                        "-d", str(fresh / "classes"), str(source)], check=True)
         try:
             os.rename(fresh / "classes", target)
         except OSError:
