@@ -76,8 +76,16 @@ def records(golden: Path) -> Iterator[bytes]:
         yield bytes((0x11, 9)) + struct.pack(">qq", (1 << 63) - 1, (1 << 63) - 1) + data[:2048]
 
 
+def dump(golden: Path) -> Iterator[bytes]:
+    for suffix in (".log", ".checkpoint"):
+        for _, data in _contents(golden, suffix):
+            for steer in (0x00, 0x07, 0x0b, 0x15):
+                yield bytes((steer, 40)) + data
+
+
 SEEDS: dict[str, Callable[[Path], Iterable[bytes]]] = {
     "batch": batch,
+    "dump": dump,
     "index": index,
     "records": records,
     "scan": scan,
