@@ -280,8 +280,8 @@ cdef class RecordDecoder:
     def __init__(self, int fd, int64_t start, int64_t end, *, columns=DEFAULT_COLUMNS,
                  start_offset=None, end_offset=None, base_offset=None,
                  max_rows=MAX_ROWS_DEFAULT, max_bytes=MAX_BYTES_DEFAULT, bint check_crcs=True,
-                 bint include_control=False, aborted=None, decompress, max_decompressed_bytes=None, file=None,
-                 ColumnPool pool=None):
+                 bint include_control=False, aborted=None, decompress,
+                 max_decompressed_bytes=None, file=None, ColumnPool pool=None):
         cdef slg_records_options options
         cdef uintptr_t address
         if self._records != NULL:
