@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ def batch_chain(
     fd: int, size: int, position: int, *, file: str | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]: ...
 
+@final
 class LogDump:
     gaps: dict[int, int]
     def __init__(
@@ -41,6 +42,7 @@ class LogDump:
         self, write: Callable[[memoryview], object], contents: _Contents | None = None
     ) -> None: ...
 
+@final
 class LogWalk:
     def __init__(
         self,

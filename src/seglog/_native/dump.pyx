@@ -4,7 +4,7 @@ import numpy as np
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cython cimport critical_section
+from cython cimport critical_section, final
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
@@ -102,6 +102,7 @@ cdef class _Walker:
         return 0
 
 
+@final
 cdef class LogDump(_Walker):
     """Prints one log, or Raft snapshot, in kafka-dump-log's lines.
 
@@ -204,6 +205,7 @@ cdef class LogDump(_Walker):
                         _bytes(record.value, record.value_size), self._dump.control) + b"\n"
 
 
+@final
 cdef class LogWalk(_Walker):
     """The same walk as facts. Batches and records come as dicts with what the lines hold.
 
