@@ -34,6 +34,7 @@ C_SOURCES = [
     "arrow",
     "batch",
     "columns",
+    "crc32_x86",
     "crc32c",
     "crc32c_armv8",
     "crc32c_portable",

@@ -12,6 +12,13 @@ bool slg_crc32c_sse42_available(void);
 bool slg_crc32c_avx512_available(void);
 uint32_t slg_crc32c_sse42(uint32_t state, const uint8_t *p, size_t size);
 uint32_t slg_crc32c_avx512(uint32_t state, const uint8_t *p, size_t size);
+
+/*
+ * CRC-32 (IEEE): 16 bytes that have, from state 0, the CRC that `size` bytes have from `state`.
+ * `size` is at least SLG_CRC32_FOLD_MIN and a multiple of 16. Runs where the sse42 kernel does.
+ */
+enum { SLG_CRC32_FOLD_MIN = 64 };
+void slg_crc32_fold(uint32_t state, const uint8_t *p, size_t size, uint8_t rest[16]);
 #endif
 
 #if defined(__aarch64__) && defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__

@@ -86,5 +86,17 @@ uint32_t slg_crc32c_portable(uint32_t state, const uint8_t *p, size_t size) {
 }
 
 uint32_t slg_crc32(uint32_t crc, const void *data, size_t size) {
-    return ~crc_by_tables(tables_crc32, ~crc, data, size);
+    const uint8_t *p = data;
+    uint32_t state = ~crc;
+#ifdef SLG_CRC32C_HAVE_X86
+    if (size >= SLG_CRC32_FOLD_MIN && slg_crc32c_sse42_available()) {
+        uint8_t rest[16];
+        const size_t folded = size - size % sizeof rest;
+        slg_crc32_fold(state, p, folded, rest);
+        state = crc_by_tables(tables_crc32, 0, rest, sizeof rest);
+        p += folded;
+        size -= folded;
+    }
+#endif
+    return ~crc_by_tables(tables_crc32, state, p, size);
 }
