@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kafka.harness import KafkaUnavailable
+from tests.kafka.spark_jars import spark_kafka_jars
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -22,6 +25,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/spark" in item.path.as_posix():
             item.add_marker(pytest.mark.spark)
+
+
+def _peer_jars() -> list[Path]:
+    """Spark's own Kafka source, where it can be had; its tests say so when it cannot."""
+    try:
+        return spark_kafka_jars()
+    except KafkaUnavailable:
+        return []
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +57,7 @@ def spark() -> Iterator[SparkSession]:
                    .config("spark.driver.bindAddress", "127.0.0.1")
                    .config("spark.sql.shuffle.partitions", "2")
                    .config("spark.sql.session.timeZone", "UTC")
+                   .config("spark.jars", ",".join(map(str, _peer_jars())))
                    .getOrCreate())
     session.sparkContext.setLogLevel("ERROR")
     yield session
