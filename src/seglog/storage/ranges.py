@@ -115,7 +115,7 @@ def _reaches(segment: LogSegment, offset: int) -> bool:
 
 
 def _check_overlap(segment: LogSegment, next_offset: int, log_end_offset: int) -> None:
-    """A merged segment ends where those end that it replaced; beyond the log, an offset is wrong."""
+    """A merged segment ends where those did that it replaced; beyond the log it is wrong."""
     if next_offset > log_end_offset:
         batch = segment.translate_offset(next_offset - 1)
         raise status_error(Status.BATCH_OFFSET_RANGE, file=segment.files.log,

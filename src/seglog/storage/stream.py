@@ -51,7 +51,8 @@ class DecodeOptions:
         return RecordDecoder(
             handle.fd, planned.start, planned.end, columns=self.columns,
             start_offset=planned.start_offset, end_offset=planned.end_offset,
-            base_offset=planned.base_offset, max_rows=self.batch_rows, max_bytes=self.batch_bytes, check_crcs=self.check_crcs,
+            base_offset=planned.base_offset, max_rows=self.batch_rows,
+            max_bytes=self.batch_bytes, check_crcs=self.check_crcs,
             include_control=self.include_control, aborted=planned.aborted or None,
             decompress=codecs.decompress, file=planned.file, pool=pool)
 
