@@ -15,7 +15,7 @@ from seglog._native.status import Status, status_error
 from seglog.storage.codecs import CODEC_NAMES
 from seglog.storage.handles import FileHandle
 from seglog.storage.isolation import AbortedTransaction
-from seglog.storage.ranges import LogGap, LogRange
+from seglog.storage.ranges import LogGap, LogRange, check_torn
 from seglog.storage.segment import LogSegment
 
 __all__ = ["BatchHeader", "FetchData", "read_batches", "read_headers"]
@@ -109,6 +109,7 @@ def read_headers(planned: LogRange, opened: Callable[[str], AbstractContextManag
         position = found.position
     found.raise_for_status(planned.file)
     if found.position < planned.end:
+        check_torn(planned, found.position)
         on_gap(LogGap(found.status_name, planned.file, found.position,
                       planned.end - found.position))
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from seglog._native.status import Status, status_error
-from seglog.errors import CorruptDataError, KafkaStorageError
+from seglog.errors import CorruptDataError, CorruptRecordError, KafkaStorageError
 from seglog.storage.segment import LogSegment
 from seglog.storage.segments import Segments
 from seglog.storage.tail import LogTail
 
-__all__ = ["LogGap", "LogRange", "plan_ranges"]
+__all__ = ["LogGap", "LogRange", "check_torn", "plan_ranges"]
 
 #: Wider than any segment, for a reader that wants one range per segment.
 WHOLE_SEGMENT = 1 << 62
@@ -28,7 +28,8 @@ class LogRange:
     """Bytes `[start, end)` of one log file, whole batches; picklable.
 
     Of the records inside, those in `[start_offset, end_offset)` count (`end_offset` None: all
-    above). `segment_end` is the byte at which the whole segment ends. `aborted` holds
+    above). `segment_end` is the byte at which the whole segment ends, and below `sound_end` it is
+    known to hold batches: what is torn or zero there is damage, not an end. `aborted` holds
     (producer_id, first_offset, last_offset) of transactions whose records are to be left out.
     """
 
@@ -39,6 +40,7 @@ class LogRange:
     start_offset: int
     end_offset: int | None
     segment_end: int
+    sound_end: int
     aborted: tuple[tuple[int, int, int], ...] = ()
 
     @property
@@ -93,11 +95,18 @@ def plan_ranges(segments: Segments, start_offset: int, end_offset: int | None,
         segment = segments[row]
         if segment.next_base_offset is None:
             segment = segment.limited_to(tail.end)
+        following = segment.next_base_offset
         concerned = () if aborted is None else aborted(
             max(lower, segment.base_offset), _end_of(segment, end_offset))
-        for planned in _segment_ranges(segment, lower, end_offset, target_bytes):
-            yield replace(planned, aborted=concerned)
-        following = segment.next_base_offset
+        sound_end = segment.locate_last()
+        if following is None and not tail.status.is_error:
+            sound_end = tail.end
+        # Of a segment that lies wholly below the end all records count, and one whose offset says
+        # otherwise is damaged: it must not look like the end.
+        bound = end_offset if following is None or end_offset is None or \
+            end_offset < following else None
+        for planned in _segment_ranges(segment, lower, bound, target_bytes):
+            yield replace(planned, sound_end=sound_end, aborted=concerned)
         if following is None or row + 1 == rows.stop:
             continue
         next_offset = segment.read_next_offset()
@@ -135,7 +144,7 @@ def _segment_ranges(segment: LogSegment, start_offset: int, end_offset: int | No
     while start < end:
         cut = _cut(segment, start, end, target_bytes)
         yield LogRange(segment.files.log, segment.base_offset, start, cut, start_offset,
-                       end_offset, segment.size)
+                       end_offset, segment.size, 0)
         start = cut
 
 
@@ -151,8 +160,7 @@ def _span(segment: LogSegment, start_offset: int, end_offset: int | None) -> tup
             if batch is None:
                 return end, end
             start = batch.position
-    following = segment.next_base_offset
-    if end_offset is not None and (following is None or end_offset < following):
+    if end_offset is not None:
         try:
             batch = segment.translate_offset(end_offset, start=start)
         except CorruptDataError:
@@ -176,3 +184,13 @@ def _cut(segment: LogSegment, start: int, end: int, target_bytes: int) -> int:
         if len(rows):
             return min(end, int(found.batches["position"][rows[0]]))
     return end
+
+
+def check_torn(planned: LogRange, position: int) -> None:
+    """CorruptRecordError for what looks like the end of a segment, but has batches behind it."""
+    if position < planned.sound_end:
+        raise CorruptRecordError(
+            f"{planned.file}: the batch at byte {position} has no end within the segment, but "
+            f"sound batches lie behind it, up to byte {planned.sound_end}", file=planned.file,
+            position=position, expected=planned.sound_end, found=position,
+            code=Status.BATCH_LENGTH.code)

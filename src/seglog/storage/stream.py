@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
+from seglog._native.batch import scan_file
 from seglog._native.records import (
     DEFAULT_COLUMNS, ColumnPool, RecordColumns, RecordDecoder, export_stream, schema_capsule,
 )
@@ -22,7 +23,7 @@ from seglog.storage import codecs
 from seglog.storage.handles import FileHandle
 from seglog.storage.isolation import Damage
 from seglog.storage.prefetch import Ending, Prefetch
-from seglog.storage.ranges import LogGap, LogRange
+from seglog.storage.ranges import LogGap, LogRange, check_torn
 
 __all__ = ["DecodeOptions", "RecordBatchStream", "decode_range"]
 
@@ -70,7 +71,14 @@ def decode_range(planned: LogRange, options: DecodeOptions | None = None
     """
     ending = Ending()
     yield from _decode(planned, options or DecodeOptions(), ColumnPool(), _open_alone, ending)
-    if ending.position < planned.end and not ending.is_sound and not planned.is_segment_end:
+    if ending.is_sound or ending.position >= planned.end:
+        return
+    with _open_alone(planned.file) as handle:
+        first = scan_file(handle.fd, ending.position, planned.segment_end, check_crcs=False,
+                          max_batches=1)
+    if not first.batch_count:
+        check_torn(planned, ending.position)
+    elif not planned.is_segment_end:
         raise CorruptIndexError(
             f"{planned.file}: the range of bytes {planned.start} to {planned.end} ends inside the "
             f"batch at {ending.position}; its offset index is wrong", file=planned.file,
@@ -156,7 +164,7 @@ class _Source:
                 if ending.is_sound or ending.position >= planned.end:
                     continue
                 if planned.is_segment_end:
-                    self._on_gap(_gap(planned, ending))
+                    self._tell(planned, ending)
                     continue
                 # A cut that an index gave was no batch boundary after all: on from the last
                 # batch that is known, without the cuts.
@@ -173,8 +181,9 @@ class _Source:
         ending = Ending()
         yield from self.decode(rest, ending)
         if not ending.is_sound and ending.position < rest.end:
-            self._on_gap(_gap(rest, ending))
+            self._tell(rest, ending)
 
-
-def _gap(planned: LogRange, ending: Ending) -> LogGap:
-    return LogGap(ending.kind, planned.file, ending.position, planned.end - ending.position)
+    def _tell(self, planned: LogRange, ending: Ending) -> None:
+        check_torn(planned, ending.position)
+        self._on_gap(LogGap(ending.kind, planned.file, ending.position,
+                            planned.end - ending.position))
