@@ -24,7 +24,7 @@ __all__ = ["DataDir", "open_data_dir"]
 
 def open_data_dir(path: str | os.PathLike[str], *, num_segment_loading_threads: int = 1,
                   level: Literal["kafka", "full", "verify"] | LoadLevel = "kafka",
-                  index_interval_bytes: int = 4096,
+                  index_interval_bytes: int = 4096, segment_index_bytes: int = 10_485_760,
                   listener: LoadListener | None = None) -> DataDir:
     """Loads a data directory (one entry of `log.dirs`) and opens it for reading.
 
@@ -35,13 +35,14 @@ def open_data_dir(path: str | os.PathLike[str], *, num_segment_loading_threads: 
 
     `level` says how much is looked at: "kafka" what a broker checks at start, "full" also every
     entry of every index, "verify" also every batch, and then the report predicts where a recovery
-    would cut (`index_interval_bytes` is the topic's setting; it decides whether recovery notices
-    offsets that go backwards). Problems are findings of `DataDir.report`, not exceptions.
+    would cut (`index_interval_bytes` and `segment_index_bytes` are the topic's settings; they
+    decide whether recovery notices offsets that go backwards). Problems are findings of `DataDir.report`, not exceptions.
 
     Raises KafkaStorageError (`path` is missing, cannot be listed, or is a partition directory) and
     ValueError (a level or a number of threads that is none).
     """
-    options = LoadOptions(num_segment_loading_threads, LoadLevel(level), index_interval_bytes)
+    options = LoadOptions(num_segment_loading_threads, LoadLevel(level), index_interval_bytes,
+                          segment_index_bytes)
     return DataDir(load_directory(os.path.abspath(os.fspath(path)), options, listener))
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from seglog._native.batch import scan_file
-from seglog._native.scan import HAS_INDEX
+from seglog._native.scan import HAS_INDEX, HAS_TIME_INDEX
 from seglog._native.status import Status
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.files import LogFiles
@@ -44,6 +44,7 @@ class LoadInputs:
     log_start_offset: int
     recovery_point: int
     index_interval_bytes: int
+    segment_index_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,7 @@ class DryRun:
             self.recovered[start] = SegmentRecovery(
                 start, Extent("", 0, 0), 0, start, 0, 0, Status.END, 0, 0)
         assert end is not None
+        self._resize_indexes(self.bases[-1])
         first = max(start, self.bases[0])
         self.snapshots.remove_stray(self.bases)
         if self.inputs.clean_shutdown and not self.snapshots.offsets:
@@ -223,6 +225,25 @@ class DryRun:
             message=f"{len(bases)} segments behind the cut, from offset {bases[0]} on"))
         self.bases = [base for base in self.bases if base not in gone]
         self.snapshots.remove(gone)
+
+    def _resize_indexes(self, base: int) -> None:
+        """The active segment's indexes become writable, which none above the limit survives."""
+        if base in self.recovered or base in self.extents:
+            return
+        for kind, flag, width in ((FileKind.INDEX, HAS_INDEX, 8),
+                                  (FileKind.TIME_INDEX, HAS_TIME_INDEX, 12)):
+            if not self.files.has(base, flag):
+                continue
+            try:
+                size = os.stat(self.files.path_of(base, kind), follow_symlinks=False).st_size
+            except OSError:
+                continue
+            limit = self.inputs.segment_index_bytes // width * width
+            if size // width * width > limit:
+                raise LoaderFailure(
+                    "IllegalArgumentException",
+                    f"newPosition > limit: ({size // width * width} > {limit})",
+                    file=self.files.name_of(base, kind), expected=limit, found=size)
 
     # ---- producer state -----------------------------------------------------------------------
 
@@ -317,6 +338,10 @@ class DryRun:
                 "IllegalArgumentException", "Split operation is only permitted for segments with "
                 f"overflow, and the problem path is {extent.path}",
                 file=os.path.basename(extent.path), expected=base, found=recovery.found)
+        if position < extent.end:
+            # Kafka's copy loop runs to the end of the file and asks for a batch that is not there.
+            raise LoaderFailure("NoSuchElementException", "null", position=position,
+                                file=os.path.basename(extent.path), expected=extent.end)
         self.report(finding(
             "offset-overflow", directory=self.directory, position=recovery.valid_end,
             file=os.path.basename(extent.path), expected=base + _RELATIVE_OFFSET_MAX,

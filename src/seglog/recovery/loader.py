@@ -43,13 +43,15 @@ class LoadOptions:
     """How to load; names and defaults are Kafka's where Kafka has them.
 
     `index_interval_bytes` decides at which batch a recovery would notice offsets that go
-    backwards; everything else in a prediction is independent of configuration. `only` limits the
-    load to the partition directory of that name.
+    backwards, `segment_index_bytes` which index is too large to be written on; everything else in
+    a prediction is independent of configuration. `only` limits the load to the partition directory
+    of that name.
     """
 
     num_segment_loading_threads: int = 1
     level: LoadLevel = LoadLevel.KAFKA
     index_interval_bytes: int = 4096
+    segment_index_bytes: int = 10_485_760
     only: str | None = None
 
 
@@ -164,7 +166,7 @@ class _Load:
             str(key), root.clean_shutdown,
             root.log_start_offsets.get(key, 0) if known else 0,
             root.recovery_points.get(key, 0) if known else 0,
-            self.options.index_interval_bytes))
+            self.options.index_interval_bytes, self.options.segment_index_bytes))
 
     # ---- phase one ----------------------------------------------------------------------------
 

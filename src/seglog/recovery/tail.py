@@ -72,11 +72,9 @@ def next_offset_from(fd: int, path: str, position: int, end: int, base_offset: i
                      target: int) -> int:
     """Follows headers in [position, end). The last batch tells the end, but only if a batch is
     found that holds or follows `target`; else the segment counts as empty."""
-    if position < 0:
-        raise LoaderFailure("IllegalArgumentException", f"Negative position in {path}",
-                            file=os.path.basename(path), found=position)
     found, last_offset = False, None
-    position = min(position, end)  # a damaged index points anywhere: there is no batch there
+    # A damaged index points anywhere. Kafka begins at 0 for less, and finds nothing behind the end.
+    position = min(max(position, 0), end)
     while True:
         scan = scan_file(fd, position, end, check_crcs=False, max_batches=_BATCHES_PER_CHUNK)
         if scan.batch_count:
