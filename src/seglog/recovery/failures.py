@@ -7,7 +7,7 @@ from typing import Any
 from seglog.errors import MalformedCheckpointError
 from seglog.recovery.findings import Finding, finding
 
-__all__ = ["LoaderFailure", "checkpoint_failure"]
+__all__ = ["FileVanished", "LoaderFailure", "checkpoint_failure"]
 
 # What Kafka's checkpoint reader throws besides IOException, by the code of our error.
 _UNCHECKED = {
@@ -30,6 +30,14 @@ class LoaderFailure(Exception):
         """The finding that says so."""
         return finding(code, message=self.message, directory=directory,
                        kafka_error=self.kafka_error, **self.where)
+
+
+class FileVanished(Exception):
+    """A file that phase one saw is gone: somebody else works in the directory."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
 
 
 def checkpoint_failure(error: MalformedCheckpointError, what: str, path: str,

@@ -14,7 +14,7 @@ from seglog._native.status import Status
 from seglog.errors import KafkaStorageError, MalformedCheckpointError
 from seglog.model import TopicPartition
 from seglog.recovery.dry_run import DryRun, LoadInputs, LoadOutcome
-from seglog.recovery.failures import LoaderFailure, checkpoint_failure
+from seglog.recovery.failures import FileVanished, LoaderFailure, checkpoint_failure
 from seglog.recovery.files import LogFiles, tidy
 from seglog.recovery.findings import Finding, Severity, finding, status_code
 from seglog.recovery.plan import LoadLevel, PartitionPlan
@@ -79,6 +79,10 @@ class _Judge:
             if outcome is not None and epochs is not None:
                 self._check_epochs(epochs, outcome)
             self._read_topic_id()
+        except FileVanished as vanished:
+            outcome = None
+            self.report(finding("file-missing", directory=self.plan.directory,
+                                file=vanished.name))
         except LoaderFailure as failure:
             outcome, self.failure = None, failure
             code = {LEADER_EPOCH_CHECKPOINT: "epochs-malformed",

@@ -139,5 +139,5 @@ class LoadReport:
         }
 
     def to_json(self, indent: int | None = 2) -> str:
-        """The whole report as JSON."""
-        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False, default=str)
+        """The whole report as JSON, in ASCII, as file names need not be valid text."""
+        return json.dumps(self.to_dict(), indent=indent, default=str)

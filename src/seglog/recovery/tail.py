@@ -15,7 +15,7 @@ from seglog._native.batch import scan_file
 from seglog._native.index import OffsetIndexView
 from seglog._native.status import Status
 from seglog.errors import SeglogError
-from seglog.recovery.failures import LoaderFailure
+from seglog.recovery.failures import FileVanished, LoaderFailure
 
 __all__ = ["LOG_OVERHEAD", "framing_failure", "log_next_offset", "next_offset_from", "open_log"]
 
@@ -25,9 +25,11 @@ _BATCHES_PER_CHUNK = 65536
 
 
 def open_log(path: str) -> int:
-    """A descriptor of a log file. LoaderFailure (IOException) when it does not open."""
+    """A descriptor of a log file. FileVanished, or LoaderFailure (IOException)."""
     try:
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise FileVanished(os.path.basename(path)) from None
     except OSError as error:
         raise LoaderFailure("IOException", f"{path}: {error.strerror}",
                             file=os.path.basename(path)) from None
