@@ -35,8 +35,9 @@ def open_data_dir(path: str | os.PathLike[str], *, num_segment_loading_threads: 
 
     `level` says how much is looked at: "kafka" what a broker checks at start, "full" also every
     entry of every index, "verify" also every batch, and then the report predicts where a recovery
-    would cut (`index_interval_bytes` and `segment_index_bytes` are the topic's settings; they
-    decide whether recovery notices offsets that go backwards). Problems are findings of `DataDir.report`, not exceptions.
+    would cut. `index_interval_bytes` and `segment_index_bytes` are the topics' settings: they
+    decide whether recovery notices offsets that go backwards, and which index is too large to be
+    written on. Problems are findings of `DataDir.report`, not exceptions.
 
     Raises KafkaStorageError (`path` is missing, cannot be listed, or is a partition directory) and
     ValueError (a level or a number of threads that is none).
