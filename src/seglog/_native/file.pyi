@@ -1,10 +1,10 @@
 from os import PathLike
-from typing import Final, Self
+from typing import Final, Self, TypeAlias, final
 
 from typing_extensions import Buffer
 
-type _Path = str | bytes | PathLike[str] | PathLike[bytes]
-type _Name = _Path | int | None
+_Path: TypeAlias = str | bytes | PathLike[str] | PathLike[bytes]
+_Name: TypeAlias = _Path | int | None
 
 ADVICE_NORMAL: Final[int]
 ADVICE_RANDOM: Final[int]
@@ -20,6 +20,7 @@ def preallocate(fd: int, size: int, *, file: _Name = None) -> None: ...
 def trim(fd: int, size: int, *, file: _Name = None) -> None: ...
 def sync(fd: int, *, metadata: bool = False, file: _Name = None) -> None: ...
 
+@final
 class MappedFile:
     def __init__(
         self,

@@ -4,7 +4,7 @@ import os
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cython cimport critical_section
+from cython cimport critical_section, final
 from posix.fcntl cimport AT_FDCWD
 from posix.unistd cimport close
 
@@ -113,6 +113,7 @@ def sync(int fd, *, bint metadata=False, file=None):
     check(status, &error, fd if file is None else file)
 
 
+@final
 cdef class MappedFile:
     """The first `size` bytes of a regular file, mapped read-only; exports them as a buffer.
 
