@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from seglog.errors import (
     CorruptDataError, KafkaStorageError, OffsetOutOfRangeError, SeglogError,
 )
-from seglog.model import AbortedTxn, EpochEntry, OpenTransaction, TimestampOffset, TopicPartition
+from seglog.model import EpochEntry, OpenTransaction, TimestampOffset, TopicPartition
 
 if TYPE_CHECKING:
     from seglog.datadir import DataDir, open_data_dir
@@ -48,7 +48,7 @@ _LAZY = {
 }
 
 __all__ = [
-    "AbortedTxn", "BatchHeader", "CorruptDataError", "DataDir", "EpochEntry", "FetchData",
+    "BatchHeader", "CorruptDataError", "DataDir", "EpochEntry", "FetchData",
     "Finding", "KafkaStorageError", "LoadListener", "LoadReport", "LogGap", "LogRange",
     "OffsetOutOfRangeError", "OpenTransaction", "PartitionLog", "RecordBatchStream", "SeglogError",
     "TimestampOffset", "TopicPartition", "__version__", "open_data_dir",

@@ -1,0 +1,99 @@
+"""What to_arrow gives is taken by every library that speaks Arrow, and by one that has nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seglog
+from seglog.arrow import COLUMNS, DEFAULT_COLUMNS, RecordSchema, read
+from tests.oracle.builder import Shape, build_log
+from tests.oracle.writer import BuiltLog
+from tests.support.reading import ALL_COLUMNS, project
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> BuiltLog:
+    return build_log(tmp_path_factory.mktemp("arrow") / "topic-0", 41, Shape(batches=80))
+
+
+class OnlyTheStream:
+    """A producer that has the protocol and nothing else."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._stream.__arrow_c_stream__(requested_schema)
+
+
+def test_pyarrow(built: BuiltLog) -> None:
+    pa = pytest.importorskip("pyarrow")
+    with seglog.PartitionLog.open(built.path) as log:
+        reader = pa.RecordBatchReader.from_stream(OnlyTheStream(
+            log.to_arrow(columns=ALL_COLUMNS, threads=2, batch_rows=7)))
+        assert reader.schema == pa.schema(RecordSchema(ALL_COLUMNS))
+        table = reader.read_all()
+    table.validate(full=True)
+    rows = table.to_pylist()
+    times = table.column("timestamp").cast(pa.int64()).to_pylist()
+    for row, time in zip(rows, times, strict=True):
+        row["timestamp"] = time
+    assert rows == project(built.rows(), ALL_COLUMNS)
+    assert max(len(batch) for batch in table.to_batches()) <= 7
+
+
+def test_polars(built: BuiltLog) -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame(read(built.path, columns=["offset", "value"]))
+    assert frame.to_dicts() == project(built.rows(), ["offset", "value"])
+
+
+def test_pandas(built: BuiltLog) -> None:
+    pandas = pytest.importorskip("pandas")
+    if not hasattr(pandas.DataFrame, "from_arrow"):
+        pytest.skip("pandas before 3.0 takes no Arrow stream")
+    frame = pandas.DataFrame.from_arrow(read(built.path, columns=["offset"]))
+    assert frame["offset"].tolist() == [row["offset"] for row in built.rows()]
+
+
+def test_duckdb(built: BuiltLog) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    records = read(built.path, isolation="read_committed")  # noqa: F841  (found by its name)
+    found = duckdb.sql('select count(*), min("offset"), max("offset") from records').fetchall()
+    offsets = [row["offset"] for row in built.rows(isolation="read_committed")]
+    assert found == [(len(offsets), min(offsets), max(offsets))]
+
+
+def test_an_error_reaches_the_consumer_with_its_text(built: BuiltLog, tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    path = tmp_path / "topic-0"
+    path.mkdir()
+    data = bytearray((built.path / f"{built.segments[0]:020d}.log").read_bytes())
+    data[-1] ^= 1
+    (path / f"{0:020d}.log").write_bytes(data)
+    reader = pa.RecordBatchReader.from_stream(read(path, batch_rows=1))
+    first = reader.read_next_batch()
+    assert first.num_rows == 1
+    with pytest.raises(OSError, match=r"CorruptRecordError: .*\.log: .* at byte \d+"):
+        reader.read_all()
+
+
+def test_columns_are_projected_in_the_order_asked_for(built: BuiltLog) -> None:
+    assert set(DEFAULT_COLUMNS) < set(COLUMNS) == set(ALL_COLUMNS)
+    with pytest.raises(ValueError):
+        RecordSchema(["offset", "offset"])
+    columns = next(read(built.path, columns=["value", "offset"]))
+    assert columns.columns == ("value", "offset")
+    assert repr(RecordSchema(["value"])) == "RecordSchema(value)"
+
+
+def test_public_names() -> None:
+    assert len(seglog.__all__) <= 20
+    for name in seglog.__all__:
+        assert getattr(seglog, name) is not None
+    assert dir(seglog) == sorted(seglog.__all__)
+    with pytest.raises(AttributeError):
+        seglog.nothing  # noqa: B018
