@@ -276,8 +276,8 @@ class DryRun:
                 scan = scan_file(fd, position, extent.end, check_crcs=False,
                                  max_batches=_BATCHES_PER_CHUNK)
                 batches = scan.batches
-                producers.apply(batches[(batches["last_offset"] >= start)
-                                        & (batches["base_offset"] < end)])
+                inside = (batches["last_offset"] >= start) & (batches["base_offset"] < end)
+                producers.apply(batches[inside], fd, os.path.basename(extent.path))
                 position = scan.position
                 if scan.status == Status.FULL:
                     continue

@@ -1,15 +1,20 @@
-"""Producer state during a dry run: which snapshots survive, and the one rule that is fatal.
+"""Producer state during a dry run: open transactions, and the two rules that are fatal.
 
-Kafka accepts nearly everything while it loads (reference 5.2, origin REPLICATION); a batch without
-the transactional bit inside an open transaction of its producer is what it does not accept.
+Kafka accepts nearly everything while it loads (reference 5.2, origin REPLICATION), but no batch
+without the transactional bit inside an open transaction of its producer, and no marker that is
+none.
 """
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import numpy.typing as npt
 
+from seglog.errors import CorruptDataError
 from seglog.recovery.failures import LoaderFailure
+from seglog.storage.markers import CONTROL_BATCH_BYTES_MAX, parse_marker
 
 __all__ = ["ProducerReplay"]
 
@@ -27,8 +32,9 @@ class ProducerReplay:
         """Starts from a snapshot."""
         self.open = dict(open_transactions)
 
-    def apply(self, batches: npt.NDArray[np.void]) -> None:
-        """LoaderFailure (InvalidTxnStateException) for a batch that breaks into a transaction."""
+    def apply(self, batches: npt.NDArray[np.void], fd: int, file: str) -> None:
+        """The next batches, of the log file `fd`. LoaderFailure for one that breaks into a
+        transaction (InvalidTxnStateException), and for a marker that is none."""
         rows = batches[(batches["producer_id"] >= 0) & (batches["magic"] >= 2)]
         if not len(rows):
             return
@@ -39,8 +45,7 @@ class ProducerReplay:
             producer = int(batch["producer_id"])
             attributes = int(batch["attributes"])
             if attributes & _CONTROL:
-                # Compaction leaves empty ones, which end nothing.
-                if int(batch["record_count"]) > 0:
+                if _is_marker(batch, fd, file):
                     self.open.pop(producer, None)
             elif attributes & _TRANSACTIONAL:
                 self.open.setdefault(producer, int(batch["base_offset"]))
@@ -50,4 +55,33 @@ class ProducerReplay:
                     "InvalidTxnStateException",
                     f"Expected transactional write from producer {producer} at offset {first} in "
                     f"partition {self.topic_partition}", position=int(batch["position"]),
-                    offset=int(batch["base_offset"]), found=producer)
+                    file=file, offset=int(batch["base_offset"]), found=producer)
+
+
+def _is_marker(batch: np.void, fd: int, file: str) -> bool:
+    """Whether a control batch ends a transaction; compaction leaves empty ones, which end nothing.
+
+    A marker that does not parse is never cut: recovery keeps its batch, stops behind it, and dies
+    of it when it reads the producer state once more.
+    """
+    position = int(batch["position"])
+    try:
+        data = os.pread(fd, min(int(batch["size"]), CONTROL_BATCH_BYTES_MAX), position)
+        return parse_marker(data, file=file, position=position) is not None
+    except OSError as error:
+        raise LoaderFailure("IOException", f"{file}: {error.strerror}", file=file,
+                            position=position) from None
+    except CorruptDataError as error:
+        raise LoaderFailure(_kafka_error(error), str(error), file=file, position=position,
+                            expected=error.expected, found=error.found) from None
+
+
+def _kafka_error(error: CorruptDataError) -> str:
+    """The exception of Kafka's that a marker like this is."""
+    if error.code == "control_type":
+        return "IllegalArgumentException"
+    if error.code == "control_marker" and "null" in str(error):
+        return "NullPointerException"
+    if error.code == "control_marker" and "required" in str(error):
+        return "BufferUnderflowException"
+    return error.kafka_name

@@ -156,7 +156,7 @@ class _Recovery:
             self.last_offset = int(last[-1])
             self.batch_count += rows
             self.record_count += count_records(taken)
-            self.producers.apply(taken)
+            self.producers.apply(taken, self.fd, os.path.basename(self.extent.path))
             self.valid_end = int(taken["position"][-1]) + int(taken["size"][-1])
         return rows
 
