@@ -75,7 +75,7 @@ if SANITIZE:
 elif DEBUG:
     COMMON += ["-O0", "-g", "-UNDEBUG"]
 else:
-    COMMON += ["-O3", "-DNDEBUG"]
+    COMMON += ["-O3", "-g0", "-DNDEBUG"]
 
 # Our own C is held to more than what Cython writes can pass. clang counts sign conversions to
 # -Wconversion and gcc does not; both are told not to.
