@@ -254,6 +254,14 @@ def test_a_name_that_kafka_dies_of(tmp_path: Path) -> None:
     assert told.log_end_offset is None
 
 
+def test_digits_of_another_script_are_a_number_to_java(tmp_path: Path) -> None:
+    root = data_dir(tmp_path / "data")
+    (partition(root, "t-0", segments=9) / ("\u0660" * 19 + "\u0665.log")).touch()
+    report = seglog.open_data_dir(root).report
+    assert set(report.counts) == {"name-not-canonical"}
+    assert report.partitions[0].kafka_error is None
+
+
 def test_too_many_findings_are_counted(tmp_path: Path) -> None:
     root = data_dir(tmp_path / "data")
     path = partition(root, "t-0")

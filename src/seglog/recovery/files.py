@@ -62,7 +62,7 @@ def tidy(listing: PartitionListing, report: Report) -> LogFiles:
     files = LogFiles(listing.path, listing.base_offsets, listing.flags, listing.snapshots,
                      list(zip(listing.orphans.tolist(), listing.orphan_flags.tolist(),
                               strict=True)))
-    others = listing.others
+    others = [(name, _java_class(name, kind)) for name, kind in listing.others]
     directory = os.path.basename(listing.path)
     swaps: list[tuple[FileName, str]] = []
     for name, kind in others:
@@ -78,6 +78,17 @@ def tidy(listing: PartitionListing, report: Report) -> LogFiles:
     _swap(files, swaps, min(cleaned, default=None), directory, report)
     _open_other_numbers(files, others)
     return files
+
+
+def _java_class(name: str, kind: FileClass) -> FileClass:
+    """Java reads digits of every script as numbers; the listing knows those of ASCII."""
+    if kind is not FileClass.NOT_A_NUMBER:
+        return kind
+    parsed = parse_file_name(name)
+    if parsed.offset is None:
+        return kind
+    return {FileState.SWAP: FileClass.SWAP, FileState.CLEANED: FileClass.CLEANED}.get(
+        parsed.state, FileClass.OTHER_NUMBER)
 
 
 _REPORTED = {
