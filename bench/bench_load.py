@@ -1,152 +1,153 @@
-"""Loading a partition of many segments, beside the system calls it cannot do without.
-
-Each ratio is taken in one run: floor and seglog take turns, and the median of the turns counts.
-`SEGLOG_BENCH_SEGMENTS` (5,000; 100,000 for the figures of the README) is the number of segments,
-`SEGLOG_BENCH_CACHE` where the directory is made, `SEGLOG_BENCH_DROP_CACHES=1` adds the cold cache
-(it writes /proc/sys/vm/drop_caches, so it needs root). Results are asserted, times are not.
-"""
+"""Loading a data directory, beside the system calls that it cannot do without and Kafka itself."""
 
 from __future__ import annotations
 
+import gc
+import json
 import os
-import shutil
-import statistics
-import struct
+import resource
 import subprocess
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import seglog
+from bench.data import write_segments
+from bench.floors import Floors
+from bench.harness import Against, Compare, Row, Timed, pick, size
+from bench.peers import kafka
+from tests.kafka.harness import KafkaUnavailable
 
-SEGMENTS = int(os.environ.get("SEGLOG_BENCH_SEGMENTS", "5000"))
-ROUNDS = int(os.environ.get("SEGLOG_BENCH_ROUNDS", "5"))
+SEGMENTS = pick(500, 10_000, 100_000)
+COLD_SEGMENTS = pick(500, 5_000, 50_000)
+MEMORY_SEGMENTS = pick(500, 50_000, 1_000_000)
+#: Kafka holds a descriptor of every segment, so it gets no more than those.
+KAFKA_SEGMENTS = min(pick(500, 5_000, 15_000), resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
-SPACING = 1000
+Level = Literal["kafka", "full"]
 
 
 @pytest.fixture(scope="module")
-def data() -> Iterator[Path]:
-    """One partition of small segments; removed at the end."""
-    parent = os.environ.get("SEGLOG_BENCH_CACHE")
-    root = Path(tempfile.mkdtemp(prefix="seglog-load-", dir=parent))
-    partition = root / "load-0"
-    partition.mkdir()
-    (root / ".kafka_cleanshutdown").touch()
-    (partition / "leader-epoch-checkpoint").write_text("0\n0\n")
-    (partition / "partition.metadata").write_text("version: 0\ntopic_id: Sl08ZXU2QW6uF5hIoSzc8w")
-    index = b"".join(struct.pack(">ii", n * 10 + 9, n * 500 + 100) for n in range(6))
-    times = b"".join(struct.pack(">qi", 1_700_000_000_000 + n, n * 10 + 9) for n in range(4))
-    here = os.open(partition, os.O_RDONLY)
+def data(scratch: Path) -> Path:
+    """One partition of small segments."""
+    return write_segments(scratch / "load", SEGMENTS)
+
+
+def load(root: Path, level: Level, threads: int) -> Callable[[], Any]:
+    """A whole load: both phases and the report."""
+    def run() -> Any:
+        with seglog.open_data_dir(root, level=level, num_segment_loading_threads=threads) as found:
+            return found.report
+
+    return run
+
+
+def sound(segments: int) -> Callable[[Any], None]:
+    """Every segment was loaded, and nothing is wrong."""
+    def check(report: Any) -> None:
+        assert report.segments == sum(report.thread_segments) == segments
+        assert report.counts == {}, report.counts
+
+    return check
+
+
+def counted(segments: int) -> Callable[[int], None]:
+    def check(found: int) -> None:
+        assert found == segments
+
+    return check
+
+
+def test_load_with_kafkas_checks(compare: Compare, floors: Floors, data: Path) -> None:
+    """Goal: 60% of the scan-and-stat floor, warm, one thread."""
+    compare(f"load, Kafka's checks, {SEGMENTS:,} segments", load(data, "kafka", 1),
+            [Against("readdir and fstatat in C", lambda: floors.load(
+                data / "load-0", indexes=False), goal=0.6, check=counted(SEGMENTS))],
+            work=SEGMENTS, unit="segments", check=sound(SEGMENTS), rounds=7)
+
+
+def test_load_beside_kafka(compare: Compare, scratch: Path) -> None:
+    """Kafka's LogManager on a directory of its own, which it changes."""
     try:
-        for number in range(SEGMENTS):
-            for suffix, content in (("log", b""), ("index", index), ("timeindex", times)):
-                fd = os.open(f"{number * SPACING:020d}.{suffix}", os.O_CREAT | os.O_WRONLY,
-                             dir_fd=here)
-                if content:
-                    os.write(fd, content)
-                else:
-                    os.truncate(fd, 4096)  # sparse: only its size is looked at
-                os.close(fd)
-        # The active segment is empty, so that no load depends on a log's bytes.
-        os.truncate(f"{partition}/{(SEGMENTS - 1) * SPACING:020d}.log", 0)
-        for suffix in ("index", "timeindex"):
-            os.truncate(f"{partition}/{(SEGMENTS - 1) * SPACING:020d}.{suffix}", 0)
-    finally:
-        os.close(here)
-    yield root
-    shutil.rmtree(root)
+        manager = kafka.log_manager()
+    except KafkaUnavailable as error:
+        pytest.skip(f"no real Kafka: {error}")
+    own = write_segments(scratch / "kafka", KAFKA_SEGMENTS)
+    root = write_segments(scratch / "beside", KAFKA_SEGMENTS)
+    compare(f"load, Kafka's checks, {KAFKA_SEGMENTS:,} segments", load(root, "kafka", 1),
+            [Against("Kafka's LogManager, warm, 1 thread", lambda: manager(own), once=True,
+                     check=counted(KAFKA_SEGMENTS))],
+            work=KAFKA_SEGMENTS, unit="segments", check=sound(KAFKA_SEGMENTS))
 
 
-@pytest.fixture(scope="module")
-def floor(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The C floors, built for this run."""
-    program = tmp_path_factory.mktemp("floor") / "floor_load"
-    source = Path(__file__).with_name("floor_load.c")
-    subprocess.run([os.environ.get("CC", "cc"), "-O2", "-o", program, source], check=True)
-    return program
+def test_load_with_full_checks(compare: Compare, floors: Floors, data: Path) -> None:
+    """Goals: 70% of the open-fstat-pread-close floor; two threads 1.7 times one."""
+    compare(f"load, full checks, {SEGMENTS:,} segments", load(data, "full", 1),
+            [Against("open, fstat, pread, close in C", lambda: floors.load(
+                data / "load-0", indexes=True), goal=0.7, check=counted(SEGMENTS))],
+            work=SEGMENTS, unit="segments", check=sound(SEGMENTS))
 
 
-def run_floor(program: Path, mode: str, data: Path, processes: int = 1) -> float:
-    """Seconds, over all processes together."""
-    started = time.perf_counter()
-    running = [subprocess.Popen([program, mode, data / "load-0", str(processes), str(part)],
-                                stdout=subprocess.PIPE, text=True) for part in range(processes)]
-    told = [one.communicate()[0].split() for one in running]
-    assert sum(int(segments) for segments, *_ in told) == SEGMENTS
-    if processes == 1:
-        return float(told[0][1])
-    return time.perf_counter() - started
+def test_load_by_two_threads(compare: Compare, data: Path) -> None:
+    """Goal: two threads 1.7 times one."""
+    compare("load, full checks, 2 threads", load(data, "full", 2),
+            [Against("1 thread", load(data, "full", 1), goal=1.7, check=sound(SEGMENTS))],
+            work=SEGMENTS, unit="segments", check=sound(SEGMENTS), rounds=7)
 
 
-def load(data: Path, level: Any, threads: int) -> float:
-    """Seconds of a whole load: both phases, report included."""
-    started = time.perf_counter()
-    with seglog.open_data_dir(data, level=level, num_segment_loading_threads=threads) as loaded:
-        seconds = time.perf_counter() - started
-        assert loaded.report.segments == sum(loaded.report.thread_segments) == SEGMENTS
-        assert set(loaded.report.counts) == {"meta-properties-missing"}
-    return seconds
+def drop_caches() -> None:
+    """Forgets every cached page, name and inode of this machine."""
+    os.sync()
+    DROP_CACHES.write_text("3\n")
 
 
-def turns(*runs: Callable[[], float], before: Callable[[], None] | None = None) -> list[float]:
-    """The median seconds of each, taken in turns."""
-    seconds: list[list[float]] = [[] for _ in runs]
-    for _ in range(ROUNDS):
-        for row, one in zip(seconds, runs, strict=True):
-            if before is not None:
-                before()
-            row.append(one())
-    return [statistics.median(row) for row in seconds]
+def test_load_cold(compare: Compare, scratch: Path) -> None:
+    """Goal: 32 threads three times one, when nothing is in the page cache."""
+    if not os.access(DROP_CACHES, os.W_OK):
+        pytest.skip(f"a cold cache needs to write {DROP_CACHES}: run as root on Linux")
+    root = write_segments(scratch / "cold", COLD_SEGMENTS)
+    compare(f"load, full checks, cold, 32 threads, {COLD_SEGMENTS:,} segments",
+            load(root, "full", 32),
+            [Against("1 thread", load(root, "full", 1), goal=3.0, check=sound(COLD_SEGMENTS))],
+            work=COLD_SEGMENTS, unit="segments", check=sound(COLD_SEGMENTS), rounds=3,
+            before=drop_caches)
 
 
-def note(benchmark: Any, **figures: float) -> None:
-    """Figures beside the benchmark's own timing, and on the screen."""
-    benchmark.extra_info.update({"segments": SEGMENTS, **figures})
-    print("\n" + ", ".join(f"{name} {value:,.2f}" for name, value in figures.items()))
+# Runs alone in a fresh process, so that memory which an earlier load gave back to the allocator
+# does not hide what this one keeps.
+_MEASURE = """
+import gc, json, sys, tracemalloc, seglog
+def resident():
+    pages = open("/proc/self/statm").read().split()[1]
+    return int(pages) * __import__("resource").getpagesize()
+with seglog.open_data_dir(sys.argv[2]) as warm:
+    assert warm.report.segments
+traced = sys.argv[3] == "traced"
+gc.collect()
+if traced:
+    tracemalloc.start()
+before = tracemalloc.get_traced_memory()[0] if traced else resident()
+found = seglog.open_data_dir(sys.argv[1])
+gc.collect()
+after = tracemalloc.get_traced_memory()[0] if traced else resident()
+assert found.report.counts == {}, found.report.counts
+print(json.dumps([found.report.segments, after - before]))
+"""
 
 
-def test_load_with_kafkas_checks(benchmark: Any, data: Path, floor: Path) -> None:
-    """Goal: 60% of the scan-and-stat floor, one thread."""
-    least, taken = turns(lambda: run_floor(floor, "scan", data), lambda: load(data, "kafka", 1))
-    benchmark.pedantic(load, (data, "kafka", 1), rounds=1)
-    note(benchmark, of_floor=least / taken, floor_segments_per_second=SEGMENTS / least,
-         segments_per_second=SEGMENTS / taken)
-
-
-def test_load_with_full_checks(benchmark: Any, data: Path, floor: Path) -> None:
-    """Goals: 70% of the open-fstat-pread-close floor, and two threads 1.7 times one."""
-    least, one, two, least_two = turns(
-        lambda: run_floor(floor, "open", data), lambda: load(data, "full", 1),
-        lambda: load(data, "full", 2), lambda: run_floor(floor, "open", data, processes=2))
-    benchmark.pedantic(load, (data, "full", 1), rounds=1)
-    note(benchmark, of_floor=least / one, two_threads=one / two, floor_two=least / least_two,
-         floor_segments_per_second=SEGMENTS / least, segments_per_second=SEGMENTS / one)
-
-
-@pytest.mark.skipif(os.environ.get("SEGLOG_BENCH_DROP_CACHES") != "1",
-                    reason="SEGLOG_BENCH_DROP_CACHES=1 measures the cold cache")
-def test_load_with_full_checks_cold(benchmark: Any, data: Path) -> None:
-    """Goal: 32 threads three times one."""
-
-    def cold() -> None:
-        os.sync()
-        DROP_CACHES.write_text("3\n")
-
-    one, many = turns(lambda: load(data, "full", 1), lambda: load(data, "full", 32), before=cold)
-    benchmark.pedantic(load, (data, "full", 32), setup=cold, rounds=1)
-    note(benchmark, threads_32=one / many, one_segments_per_second=SEGMENTS / one,
-         many_segments_per_second=SEGMENTS / many)
-
-
-def test_memory_of_loaded_segments(benchmark: Any, data: Path) -> None:
-    """Goal: under 300 bytes a segment."""
-    with seglog.open_data_dir(data) as loaded:
-        bytes_each = loaded.segments("load-0").nbytes / SEGMENTS
-    benchmark.pedantic(load, (data, "kafka", 1), rounds=1)
-    assert bytes_each < 300
-    note(benchmark, bytes_per_segment=bytes_each)
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident memory: Linux only")
+def test_memory(compare: Compare, scratch: Path) -> None:
+    """Goal: a million loaded segments under 300 bytes each, by the system and by Python."""
+    root = write_segments(scratch / "memory", MEMORY_SEGMENTS, indexed=False)
+    warm = write_segments(scratch / "warm", 100)
+    command = [sys.executable, "-c", _MEASURE, str(root), str(warm)]
+    for kind, name in (("resident", "resident memory"), ("traced", "tracemalloc")):
+        told = compare.run_once if kind == "resident" else (lambda run: run())
+        segments, kept = json.loads(str(told(lambda kind=kind: subprocess.run(
+            [*command, kind], capture_output=True, text=True, check=True).stdout)))
+        assert segments == MEMORY_SEGMENTS
+        compare.add(Row(f"memory of {MEMORY_SEGMENTS:,} loaded segments", "B each",
+                        kept / segments, f"{name}, goal", 300.0, kept / segments / 300, 1.0, True))

@@ -1,0 +1,110 @@
+"""Decoding compressed logs, beside the codec alone over the same payloads.
+
+The codec's own rate is cramjam's into a buffer of the right size, which is the least any reader
+through it pays: for zstd and gzip its stream decoder, for lz4 and snappy its raw block decoders
+(its frame decoder, which is slower, stands beside them). Batches are 16 KiB and 64 KiB before
+compression: a producer with default settings fills about 16 KiB after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cramjam
+import pyarrow as pa
+import pytest
+
+from bench.data import Log, write_log
+from bench.harness import Against, Compare, pick
+from seglog.storage.log import PartitionLog
+
+RECORDS = pick(5_000, 300_000, 1_500_000)
+CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+HEADER_BYTES, LENGTH_BEFORE_IT = 61, 12
+
+
+def payloads(log: Log) -> Iterator[memoryview]:
+    """The compressed bytes of every batch."""
+    data, position = memoryview(log.path.read_bytes()), 0
+    while position < len(data):
+        size = int.from_bytes(data[position + 8:position + 12], "big") + LENGTH_BEFORE_IT
+        yield data[position + HEADER_BYTES:position + size]
+        position += size
+
+
+def xerial_blocks(payload: memoryview) -> Iterator[memoryview]:
+    """The raw snappy blocks of xerial's framing."""
+    position = 16
+    while position < len(payload):
+        size = int.from_bytes(payload[position:position + 4], "big")
+        yield payload[position + 4:position + 4 + size]
+        position += 4 + size
+
+
+def lz4_blocks(payload: memoryview) -> Iterator[memoryview]:
+    """The compressed blocks of an lz4 frame as Kafka writes it: seven bytes of header."""
+    position = 7
+    while size := int.from_bytes(payload[position:position + 4], "little"):
+        assert not size >> 31, "a block that was stored"
+        yield payload[position + 4:position + 4 + size]
+        position += 4 + size
+
+
+def over(parts: list[memoryview], decode: Callable[[Any, Any], int], room: int
+         ) -> Callable[[], int]:
+    """Runs a codec over all parts: bytes that came out."""
+    out = bytearray(room)
+
+    def run() -> int:
+        return sum([decode(part, out) for part in parts])
+
+    return run
+
+
+def codec_alone(name: str, log: Log, room: int) -> dict[str, Callable[[], int]]:
+    """Ways to run only the codec over the payloads of a log, the fastest first."""
+    whole = list(payloads(log))
+    if name == "snappy":
+        blocks = [block for payload in whole for block in xerial_blocks(payload)]
+        return {"raw blocks": over(blocks, cramjam.snappy.decompress_raw_into, room)}
+    if name == "lz4":
+        blocks = [block for payload in whole for block in lz4_blocks(payload)]
+        # The room is part of the contract of a block: it must not be shorter than the block.
+        return {"raw blocks": over(blocks, cramjam.lz4.decompress_block_into, room),
+                "frames": over(whole, cramjam.lz4.decompress_into, room)}
+    return {"streams": over(whole, getattr(cramjam, name).decompress_into, room)}
+
+
+@pytest.mark.parametrize("plain_bytes", [16384, 65536], ids=["16KiB", "64KiB"])
+@pytest.mark.parametrize("name", CODECS)
+def test_decode_compressed(compare: Compare, scratch: Path, name: str, plain_bytes: int) -> None:
+    """Goal: 85% of the codec's own rate, one thread, CRC checked."""
+    log = write_log(scratch / f"{name}-{plain_bytes}-0", RECORDS, codec=CODECS[name],
+                    plain_bytes=plain_bytes)
+    alone = codec_alone(name, log, plain_bytes)
+    plain = next(iter(alone.values()))()
+    assert plain > log.value_bytes
+
+    def check(told: tuple[int, int]) -> None:
+        assert told == (log.records, log.value_bytes)
+
+    def check_codec(size: int) -> None:
+        assert size == plain
+
+    with PartitionLog.open(log.path.parent) as partition:
+
+        def decode() -> tuple[int, int]:
+            rows = value_bytes = 0
+            for columns in partition.to_arrow():
+                batch = pa.record_batch(columns)
+                rows += batch.num_rows
+                value_bytes += batch.num_rows * len(batch["value"][0])
+            return rows, value_bytes
+
+        compare(f"decode {name}, {plain_bytes >> 10} KiB batches", decode,
+                [Against(f"{name} {kind} alone (cramjam)", run, goal=0.85 if number == 0 else None,
+                         check=check_codec) for number, (kind, run) in enumerate(alone.items())],
+                work=plain / 1e9, unit="GB", check=check)
+    log.path.unlink()

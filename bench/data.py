@@ -1,0 +1,130 @@
+"""Seeded data: logs of equal batches, and partitions of many small segments."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from tests.oracle import batch as v2
+from tests.oracle.batch import Batch, Record
+
+START_MS = 1_700_000_000_000
+VALUE_BYTES = 100
+NUMBER_DIGITS = 20
+#: Distinct batches of a log; they repeat, and only their base offsets differ, which no CRC covers.
+TEMPLATES = 32
+_RECORD_BYTES = VALUE_BYTES + 12  # in the file: lengths, deltas, no key, no headers
+
+
+@dataclass(frozen=True)
+class Log:
+    """A log file, and what is in it; `values_sha256` is of all values, one after the other."""
+
+    path: Path
+    records: int
+    batches: int
+    size: int
+    value_bytes: int
+    values_sha256: str
+
+    @property
+    def last_offset(self) -> int:
+        return self.records - 1
+
+
+def random_value(rng: random.Random, number: int) -> bytes:
+    """100 bytes that no codec makes smaller than six bits each."""
+    return bytes(rng.choices(b"abcdefghijklmnopqrstuvwxyz0123456789", k=VALUE_BYTES))
+
+
+def json_value(rng: random.Random, number: int) -> bytes:
+    """100 bytes of JSON, as compressible as events are."""
+    event = {"id": number, "user": f"u{rng.randrange(10_000):05d}", "city": rng.choice(
+        ["Berlin", "Lisbon", "Osaka", "Quito"]), "kind": rng.choice(["view", "click", "buy"]),
+        "amount": rng.randrange(10_000) / 100}
+    return json.dumps(event).encode().ljust(VALUE_BYTES)[:VALUE_BYTES]
+
+
+@lru_cache(maxsize=16)
+def _templates(codec: int, plain_bytes: int, seed: int) -> tuple[tuple[bytes, bytes], ...]:
+    """(batch, its values) of each template."""
+    rng, count = random.Random(seed), plain_bytes // _RECORD_BYTES
+    value = json_value if codec else random_value
+    made = []
+    for _ in range(TEMPLATES):
+        records = [Record(offset=n, timestamp=START_MS + n, value=value(rng, n))
+                   for n in range(count)]
+        encoded = v2.encode(Batch(
+            base_offset=0, last_offset_delta=count - 1, records=records, codec=codec,
+            base_timestamp=START_MS, max_timestamp=START_MS + count - 1))
+        made.append((encoded, b"".join(record.value or b"" for record in records)))
+    return tuple(made)
+
+
+def write_log(folder: Path, records: int, *, codec: int = 0, plain_bytes: int = 16384,
+              seed: int = 1) -> Log:
+    """A partition directory's first log of at least `records` records, in whole batches.
+
+    `plain_bytes` is the size of a batch before compression. Values are random letters, or JSON
+    where they are compressed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path, each = folder / f"{0:0{NUMBER_DIGITS}d}.log", plain_bytes // _RECORD_BYTES
+    templates, batches = _templates(codec, plain_bytes, seed), -(-records // each)
+    values = hashlib.sha256()
+    with open(path, "wb") as out:
+        for number in range(batches):
+            encoded, held = templates[number % TEMPLATES]
+            out.write(struct.pack(">q", number * each) + encoded[8:])
+            values.update(held)
+    return Log(path, batches * each, batches, path.stat().st_size, batches * each * VALUE_BYTES,
+               values.hexdigest())
+
+
+SEGMENT_OFFSETS = 1000
+
+
+def write_segments(root: Path, segments: int, *, indexed: bool = True) -> Path:
+    """A data directory after a clean shutdown with one partition of `segments` small segments.
+
+    Each has a sparse log of 4 KiB, six index entries and four time index entries, all sound; the
+    last one is empty, as the active segment of a log that has just rolled. Without `indexed` the
+    indexes are empty: a million segments then take inodes, but no blocks.
+    """
+    partition = root / "load-0"
+    partition.mkdir(parents=True)
+    (root / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')
+    (root / "meta.properties").write_text(
+        "version=1\ncluster.id=kAAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\n"
+        "directory.id=Sl08ZXU2QW6uF5hIoSzc8w\n")
+    last = (segments - 1) * SEGMENT_OFFSETS
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (root / name).write_text(f"0\n1\nload 0 {last}\n")
+    (root / "log-start-offset-checkpoint").write_text("0\n0\n")
+    (partition / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    (partition / "partition.metadata").write_text("version: 0\ntopic_id: Sl08ZXU2QW6uF5hIoSzc8w")
+    (partition / f"{last:0{NUMBER_DIGITS}d}.snapshot").write_bytes(
+        struct.pack(">hIi", 1, 0x48674BC7, 0))
+    index = b"".join(struct.pack(">ii", n * 10 + 9, n * 500 + 100) for n in range(6))
+    times = b"".join(struct.pack(">qi", START_MS + n, n * 10 + 9) for n in range(4))
+    here = os.open(partition, os.O_RDONLY)
+    try:
+        for number in range(segments):
+            active = number == segments - 1
+            for suffix, content in (("log", None), ("index", index), ("timeindex", times)):
+                name = f"{number * SEGMENT_OFFSETS:0{NUMBER_DIGITS}d}.{suffix}"
+                fd = os.open(name, os.O_CREAT | os.O_WRONLY, 0o644, dir_fd=here)
+                if content is None and not active:
+                    os.truncate(fd, 4096)
+                elif content and indexed and not active:
+                    os.write(fd, content)
+                os.close(fd)
+    finally:
+        os.close(here)
+    return root

@@ -1,0 +1,114 @@
+/*
+ * Floors: the least that a measure cannot do without, in a plain C loop. bench/floors.py compiles
+ * this with the machine's C compiler, and with csrc's own CRC-32C kernels, so that a floor is never
+ * slower for want of a good checksum. Errors are -1 with errno; spans belong to the caller.
+ */
+#define _GNU_SOURCE
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "seglog/crc32c.h"
+
+enum { NUMBER_DIGITS = 20, INDEX_BYTES_MAX = 1 << 16 };
+
+/* CRC-32C of bytes [0, size) of a file, window by window: what reading every byte once costs. */
+int64_t floor_crc_pread(int fd, int64_t size, int64_t window, uint32_t *crc) {
+    const slg_crc32c_kernel kernel = slg_crc32c_best();
+    char *buffer = malloc((size_t)window);
+    int64_t done = 0;
+    if (buffer == NULL) {
+        return -1;
+    }
+    *crc = 0;
+    while (done < size) {
+        const ssize_t got = pread(fd, buffer, (size_t)window, (off_t)done);
+        if (got <= 0) {
+            break;
+        }
+        *crc = slg_crc32c(kernel, *crc, buffer, (size_t)got);
+        done += got;
+    }
+    free(buffer);
+    return done;
+}
+
+/* Binary search, `count` times, over big-endian (offset, position) entries: how many offsets of
+   `found` were written, the largest not above each target, or 0. */
+int64_t floor_bisect(const unsigned char *entries, int64_t length, const int64_t *targets,
+                     int64_t count, int64_t *found) {
+    for (int64_t n = 0; n < count; n++) {
+        int64_t low = 0, high = length;
+        uint32_t offset = 0;
+        while (low < high) {
+            const int64_t middle = low + (high - low) / 2;
+            uint32_t raw;
+            memcpy(&raw, entries + middle * 8, sizeof raw);
+            raw = __builtin_bswap32(raw);
+            if (raw <= targets[n]) {
+                offset = raw;
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        found[n] = offset;
+    }
+    return count;
+}
+
+static int is_log(const char *name) {
+    return strlen(name) == NUMBER_DIGITS + 4 && strcmp(name + NUMBER_DIGITS, ".log") == 0;
+}
+
+/* Bytes of both indexes of one segment, or -1. */
+static int64_t open_indexes(int dir, const char *log_name, char *buffer) {
+    int64_t bytes = 0;
+    for (int time_index = 0; time_index < 2; time_index++) {
+        char name[NUMBER_DIGITS + 16];
+        struct stat st;
+        memcpy(name, log_name, NUMBER_DIGITS);
+        strcpy(name + NUMBER_DIGITS, time_index ? ".timeindex" : ".index");
+        const int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+        if (fd < 0) {
+            return -1;
+        }
+        if (fstat(fd, &st) == 0) {
+            bytes += (int64_t)pread(fd, buffer, INDEX_BYTES_MAX, 0);
+        }
+        close(fd);
+    }
+    return bytes;
+}
+
+/* One pass over a partition directory: how many segments it holds. With `indexes`, opens, fstats,
+   reads and closes both indexes of each; without, asks for the size of each log. */
+int64_t floor_load(const char *path, int indexes, int64_t *bytes) {
+    DIR *dir = opendir(path);
+    char *buffer = malloc(INDEX_BYTES_MAX);
+    const struct dirent *entry;
+    int64_t segments = 0;
+    *bytes = 0;
+    while (dir != NULL && buffer != NULL && (entry = readdir(dir)) != NULL) {
+        struct stat st;
+        if (!is_log(entry->d_name)) {
+            continue;
+        }
+        segments++;
+        if (indexes) {
+            *bytes += open_indexes(dirfd(dir), entry->d_name, buffer);
+        } else if (fstatat(dirfd(dir), entry->d_name, &st, 0) == 0) {
+            *bytes += (int64_t)st.st_size;
+        }
+    }
+    free(buffer);
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return dir == NULL || buffer == NULL ? -1 : segments;
+}

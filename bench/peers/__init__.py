@@ -1,0 +1,84 @@
+"""Other readers of Kafka's batches, each to be skipped with a reason where it is missing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from bench.harness import Timed
+
+HERE = Path(__file__).resolve().parent
+
+def aiokafka_reader() -> type | None:
+    """aiokafka's MemoryRecords, if its Cython extension is what runs."""
+    try:
+        from aiokafka.record._crecords import MemoryRecords
+    except ImportError:
+        return None
+    return MemoryRecords  # type: ignore[no-any-return]
+
+
+def kafka_python_reader() -> type | None:
+    """kafka-python's MemoryRecords."""
+    try:
+        from kafka.record.memory_records import MemoryRecords
+    except ImportError:
+        return None
+    return MemoryRecords  # type: ignore[no-any-return]
+
+
+def count(reader: type, data: bytes) -> tuple[int, int]:
+    """(records, last offset), every CRC checked and every record an object."""
+    records, number, last = reader(data), 0, -1
+    while (batch := records.next_batch()) is not None:
+        assert batch.validate_crc()
+        for record in batch:
+            number += 1
+        last = record.offset
+    return number, last
+
+
+def values_sha256(reader: type, data: bytes) -> str:
+    """Of all values, one after the other."""
+    records, digest = reader(data), hashlib.sha256()
+    while (batch := records.next_batch()) is not None:
+        for record in batch:
+            digest.update(record.value)
+    return digest.hexdigest()
+
+
+@cache
+def krabka_program() -> Path:
+    """The Rust peer, built by cargo under the cache directory; skips with the reason."""
+    cargo = shutil.which("cargo")
+    if cargo is None:
+        pytest.skip("cargo is missing: the Rust peer krabka-log is left out")
+    cache_dir = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seglog-bench"
+    done = subprocess.run(
+        [cargo, "build", "--release", "--locked", "--quiet", "--ignore-rust-version",
+         "--manifest-path", HERE / "krabka" / "Cargo.toml", "--target-dir", cache_dir / "krabka"],
+        capture_output=True, text=True, check=False)
+    if done.returncode:
+        cause = [line for line in done.stderr.splitlines() if line.startswith("error")]
+        pytest.skip(f"the Rust peer krabka-log does not build: {(cause or ['no reason'])[0]}")
+    return cache_dir / "krabka" / "release" / "krabka-peer"
+
+
+def krabka() -> Callable[[Path], Timed]:
+    """A function that decodes a log with krabka: (records, bytes of values), timed by itself."""
+    program = krabka_program()
+
+    def run(path: Path) -> Timed:
+        told = json.loads(subprocess.run([program, path], capture_output=True, text=True,
+                                         check=True).stdout)
+        return Timed(told["seconds"], (told["records"], told["value_bytes"]))
+
+    return run
