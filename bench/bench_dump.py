@@ -1,115 +1,81 @@
 """`seglog dump` against kafka-dump-log: both write the lines of one large log to a file.
 
-    python -m pytest bench/bench_dump.py --benchmark-only
-    python -m bench.bench_dump                              (the same as a table of rates)
-
-Both are processes of their own, run one after the other, and their files must be equal. A rate is
-records a second of wall time, start included; "net" leaves out what the same tool takes for an
-empty log. The log is 16 KiB batches of 100 B values, repeated, with offsets that go on.
+Both are processes of their own, and their files must be equal byte for byte. The first ratio is of
+whole processes, start included; the second leaves out what the same tool takes for an empty log.
 """
 
 from __future__ import annotations
 
 import filecmp
-import os
-import random
-import struct
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.kafka import harness
-from tests.oracle import batch as v2
-from tests.oracle.batch import Batch, Record
+from bench.data import Log, write_log
+from bench.harness import Against, Compare, Row, Timed, pick
+from bench.peers import kafka
+from tests.kafka.harness import KafkaUnavailable
 
-RECORDS = int(os.environ.get("SEGLOG_BENCH_RECORDS", 1_000_000))
-RECORDS_PER_BATCH = 140
-NAME = "00000000000000000000.log"
-OPTIONS = ("--deep-iteration", "--print-data-log")
-GOAL = 10.0
+RECORDS = pick(5_000, 400_000, 2_000_000)
 
 
-def make_log(folder: Path, records: int) -> Path:
-    """A log of whole batches; only their base offsets differ, which no CRC covers."""
-    rng, start = random.Random(1), 1_700_000_000_000
-    letters = b"abcdefghijklmnopqrstuvwxyz0123456789"
-    one = [Record(offset=n, timestamp=start + n, value=bytes(rng.choices(letters, k=100)))
-           for n in range(RECORDS_PER_BATCH)]
-    data = bytearray(v2.encode(Batch(
-        base_offset=0, last_offset_delta=len(one) - 1, records=one, base_timestamp=start,
-        max_timestamp=start + len(one) - 1)))
-    path = folder / NAME
-    with open(path, "wb") as out:
-        for first in range(0, records, len(one)):
-            struct.pack_into(">q", data, 0, first)
-            out.write(data)
-    return path
+@pytest.fixture(scope="module")
+def log(scratch: Path) -> Log:
+    """16 KiB batches of 100 B values."""
+    return write_log(scratch / "dump-0", RECORDS)
 
 
-def kafka(path: Path, option: str) -> list[str]:
-    # The JVM of kafka-run-class.sh: both compilers, a heap of 256 MB.
-    return [harness.java_command(), "-Xmx256m", "-cp", f"{harness.library()}/*",
-            "org.apache.kafka.tools.DumpLogSegments", "--files", str(path), option]
+def kafka_command(path: Path, option: str) -> list[str]:
+    """As kafka-run-class.sh starts it, heap and compilers included."""
+    return kafka.java("org.apache.kafka.tools.DumpLogSegments", "--files", str(path), option,
+                      heap="256m")
 
 
-def seglog(path: Path, option: str) -> list[str]:
+def own_command(path: Path, option: str) -> list[str]:
     return [sys.executable, "-m", "seglog.cli.main", "dump", "--files", str(path), option]
 
 
-def seconds(command: Sequence[str], out: Path) -> float:
+def written(command: list[str], out: Path) -> Timed:
+    """Seconds of a process that writes to a file."""
     with open(out, "wb") as file:
         start = time.perf_counter()
         subprocess.run(command, stdout=file, stderr=subprocess.DEVNULL, check=True)
-        return time.perf_counter() - start
+        return Timed(time.perf_counter() - start, out)
 
 
-def measure(folder: Path, option: str, records: int = RECORDS) -> dict[str, float]:
-    """Rates of both, in records a second, gross and net of their start."""
-    records -= records % RECORDS_PER_BATCH
-    log, empty = make_log(folder, records), folder / "empty" / NAME
+@pytest.mark.parametrize("option", ["--deep-iteration", "--print-data-log"])
+def test_dump(compare: Compare, log: Log, tmp_path: Path, option: str) -> None:
+    """Goal: ten times kafka-dump-log's rate, start included."""
+    try:
+        theirs = kafka_command(log.path, option)
+    except KafkaUnavailable as error:
+        pytest.skip(f"no real Kafka: {error}")
+    empty = tmp_path / "empty" / log.path.name
     empty.parent.mkdir()
     empty.touch()
-    rates: dict[str, float] = {}
-    tools: dict[str, Callable[[Path, str], list[str]]] = {"kafka": kafka, "seglog": seglog}
-    for name, command in tools.items():
-        log.read_bytes()  # into the page cache
-        start = min(seconds(command(empty, option), folder / "nothing") for _ in range(2))
-        rounds = 3 if name == "seglog" else 1
-        took = min(seconds(command(log, option), folder / name) for _ in range(rounds))
-        rates[name], rates[f"{name}_net"] = records / took, records / max(took - start, 1e-9)
-    assert filecmp.cmp(folder / "kafka", folder / "seglog", shallow=False)
-    return rates
+    taken: dict[str, list[float]] = {"kafka": [], "own": []}
 
+    def keep(name: str, command: list[str]) -> Timed:
+        done = written(command, tmp_path / name)
+        taken[name].append(done.seconds)
+        return done
 
-@pytest.mark.parametrize("option", OPTIONS)
-def test_dump(option: str, tmp_path: Path, benchmark: Any) -> None:
-    """The goal of the project's first issue: at least ten times kafka-dump-log's rate."""
-    try:
-        rates = measure(tmp_path, option)
-    except harness.KafkaUnavailable as error:
-        pytest.skip(f"no real Kafka: {error}")
-    benchmark.extra_info.update(rates)
-    benchmark.pedantic(seconds, (seglog(tmp_path / NAME, option), tmp_path / "again"), rounds=1)
-    assert rates["seglog"] / rates["kafka"] >= GOAL
+    def same(out: Path) -> None:
+        assert filecmp.cmp(out, tmp_path / "kafka", shallow=False)
 
-
-def main() -> None:
-    """Prints the table."""
-    for option in OPTIONS:
-        with tempfile.TemporaryDirectory() as folder:
-            rates = measure(Path(folder), option)
-        print(f"{option:18} kafka-dump-log {rates['kafka'] / 1e6:6.3f} Mrec/s "
-              f"(net {rates['kafka_net'] / 1e6:6.3f})   seglog {rates['seglog'] / 1e6:6.3f} "
-              f"(net {rates['seglog_net'] / 1e6:6.3f})   "
-              f"ratio {rates['seglog'] / rates['kafka']:5.1f} "
-              f"(net {rates['seglog_net'] / rates['kafka_net']:5.1f})")
-
-
-if __name__ == "__main__":
-    main()
+    compare(f"dump {option} to a file", lambda: keep("own", own_command(log.path, option)),
+            [Against("kafka-dump-log", lambda: keep("kafka", theirs), goal=10.0, once=True,
+                     work=log.records / 1e6)],
+            work=log.records / 1e6, unit="Mrecords", check=same, rounds=3)
+    rates = {}
+    for name, command in (("kafka", kafka_command), ("own", own_command)):
+        start = min(written(command(empty, option), tmp_path / "nothing").seconds
+                    for _ in range(2))
+        rates[name] = log.records / 1e6 / max(min(taken[name]) - start, 1e-9)
+    compare.add(Row(f"dump {option}, without the start", "Mrecords", rates["own"],
+                    "kafka-dump-log", rates["kafka"], rates["own"] / rates["kafka"]))
+    for name in taken:
+        (tmp_path / name).unlink()
