@@ -2,8 +2,8 @@
 
     python -m bench [--size smoke|default|full] [--only NAME ...] [--list]
 
-The JSON of pytest-benchmark, with the rows of the table in it, lands in bench/results. The exit code
-says whether results were right, never whether they were fast.
+The JSON of pytest-benchmark, with the rows of the table in it, lands in bench/results. The exit
+code says whether results were right, never whether they were fast.
 """
 
 from __future__ import annotations
