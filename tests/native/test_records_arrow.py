@@ -348,4 +348,10 @@ def test_wrong_arguments(open_decoder: Callable[..., RecordDecoder]) -> None:
         open_decoder(columns="value")
     with pytest.raises(TypeError):
         RecordColumns()
+    with pytest.raises(TypeError):
+        RecordColumns.__new__(RecordColumns)
+    empty = RecordDecoder.__new__(RecordDecoder)
+    for attempt in (empty.next, lambda: empty.position):
+        with pytest.raises(ValueError, match="never initialised"):
+            attempt()
     assert "rows, offsets 0.." in repr(next(open_decoder()))

@@ -1,5 +1,5 @@
 from os import PathLike
-from typing import Final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,6 +7,7 @@ from typing_extensions import Buffer
 
 BATCH_DTYPE: Final[np.dtype[np.void]]
 
+@final
 class BatchScan:
     @property
     def batches(self) -> NDArray[np.void]: ...

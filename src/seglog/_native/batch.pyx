@@ -2,6 +2,7 @@
 
 import numpy as np
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport INT64_MAX, uintptr_t
 
@@ -29,6 +30,7 @@ cdef enum:
     ROOM_FIRST = 256
 
 
+@cython.final
 cdef class BatchScan:
     """What a scan found, and where and why it ended."""
 

@@ -1,6 +1,6 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
-from typing import Any, Final
+from typing import Any, Final, Self, final
 
 from numpy.typing import ArrayLike
 
@@ -13,9 +13,11 @@ def live_columns() -> int: ...
 def schema_capsule(columns: Iterable[str] = ...) -> object: ...
 def export_stream(iterator: Iterable[RecordColumns], columns: Iterable[str] = ...) -> object: ...
 
+@final
 class ColumnPool:
-    def __init__(self, *, keep: int = 2) -> None: ...
+    def __new__(cls, *, keep: int = 2) -> Self: ...
 
+@final
 class RecordColumns:
     @property
     def num_rows(self) -> int: ...
@@ -34,6 +36,7 @@ class RecordColumns:
     ) -> tuple[object, object]: ...
     def to_pylists(self) -> dict[str, list[Any]]: ...
 
+@final
 class RecordDecoder:
     def __init__(
         self,

@@ -4,6 +4,7 @@ import functools
 
 import numpy as np
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.list cimport PyList_New, PyList_SET_ITEM
@@ -51,6 +52,7 @@ def live_columns():
     return _live
 
 
+@cython.final
 cdef class ColumnPool:
     """Memory of columns that were let go, for the next ones. Safe to share between threads."""
 
@@ -120,17 +122,20 @@ def schema_capsule(columns=DEFAULT_COLUMNS):
 
 # ---- columns -------------------------------------------------------------------------------------
 
+# Known here alone: an object that nobody filled would point nowhere.
+cdef object _TOKEN = object()
+
+
+@cython.final
 cdef class RecordColumns:
     """Rows of one stretch of the log, an Arrow array per column. Safe from any thread."""
 
     cdef slg_columns *_columns
     cdef _Projection _projection
 
-    def __cinit__(self):
-        self._columns = NULL
-
-    def __init__(self):
-        raise TypeError("RecordColumns come from RecordDecoder.next()")
+    def __cinit__(self, token=None):
+        if token is not _TOKEN:
+            raise TypeError("RecordColumns come from RecordDecoder.next()")
 
     def __dealloc__(self):
         if self._columns != NULL:
@@ -254,6 +259,7 @@ cdef object _sorted_aborted(object aborted):
     return np.ascontiguousarray(array[np.lexsort((array[:, 1], array[:, 0]))])
 
 
+@cython.final
 cdef class RecordDecoder:
     """Decodes bytes [start, end) of a log file into columns. One thread at a time."""
 
@@ -318,6 +324,8 @@ cdef class RecordDecoder:
 
     @property
     def position(self):
+        if self._records == NULL:
+            raise ValueError("the decoder was never initialised")
         return slg_records_position(self._records)
 
     @property
@@ -378,7 +386,7 @@ cdef class RecordDecoder:
             if self._failure is not None:
                 raise self._failure
             return None
-        taken = RecordColumns.__new__(RecordColumns)
+        taken = RecordColumns.__new__(RecordColumns, _TOKEN)
         taken._columns = self._columns
         taken._projection = self._projection
         self._columns = NULL
