@@ -24,7 +24,7 @@ class Floors:
     def __init__(self, folder: Path) -> None:
         library = folder / "floors.so"
         compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()
-        sources = [_ROOT / "bench" / "floors.c", *sorted((_ROOT / "csrc/src").glob("crc32c*.c"))]
+        sources = [_ROOT / "bench" / "floors.c", *sorted((_ROOT / "csrc/src").glob("crc32*.c"))]
         subprocess.run([*compiler, "-std=gnu11", "-O3", "-DNDEBUG", "-fPIC", "-shared",
                         "-I", _ROOT / "csrc/include", "-o", library, *sources], check=True)
         self._library = ctypes.CDLL(str(library), use_errno=True)
