@@ -1,4 +1,4 @@
-"""What to_arrow gives is taken by every library that speaks Arrow, and by one that has nothing else."""
+"""Every library that speaks Arrow takes what to_arrow gives, and so does one with nothing else."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ INDEX_BYTES_MIN = 64 * 1024
 #: An entry that lies further behind the one before it than any broker writes them is not believed.
 INDEX_STEP_MAX = 16 * 1024 * 1024
 #: Batches per native call while walking; the first call is small, because most walks are short.
-_WALK_FIRST, _WALK_MOST = 64, 8192
+_WALK_FIRST, _WALK_MOST = 4, 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class LogSegment:
             yield found
             if found.status != Status.FULL:
                 return
-            start, chunk = found.position, min(chunk * 4, _WALK_MOST)
+            start, chunk = found.position, min(chunk * 8, _WALK_MOST)
 
     def walk_in_order(self, start: int = 0, *, check_crcs: bool = True) -> Iterator[Walked]:
         """As `walk`, up to the first batch whose offsets go backwards."""
@@ -200,8 +200,11 @@ class LogSegment:
         offset, position = entry
         if position <= INDEX_BYTES_MIN or position >= self.size:
             return False
-        batch = self.scan(position, check_crcs=True, collect=True, max_batches=1)
+        batch = self.scan(position, collect=True, max_batches=1)
         if not batch.batch_count or batch.last_offset != offset:
+            return False
+        # Up to its end, because a scan that checks reads ahead.
+        if not self.scan(position, batch.position, check_crcs=True).batch_count:
             return False
         if not 0 < position - before[1] <= INDEX_STEP_MAX:
             return False

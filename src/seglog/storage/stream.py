@@ -28,7 +28,7 @@ from seglog.storage.ranges import LogGap, LogRange, check_torn
 __all__ = ["DecodeOptions", "RecordBatchStream", "decode_range"]
 
 #: Bytes of a log file that one thread decodes at a time.
-RANGE_BYTES = 32 * 1024 * 1024
+RANGE_BYTES = 16 * 1024 * 1024
 
 Opened = Callable[[str], AbstractContextManager[FileHandle]]
 
@@ -114,7 +114,8 @@ class RecordBatchStream:
             raise ValueError(f"{threads} threads")
         self.columns = options.columns
         schema_capsule(options.columns)  # a wrong name is an error now, not at the first pull
-        source = _Source(options, opened or _open_alone, on_gap or (lambda gap: None))
+        source = _Source(options, opened or _open_alone, on_gap or (lambda gap: None),
+                         threads)
         self._ahead = Prefetch(ranges, source.decode, threads, options.batch_bytes)
         self._batches = source.batches(self._ahead, damage)
 
@@ -149,9 +150,10 @@ class _Source:
     """Decodes ranges and judges how each ended."""
 
     def __init__(self, options: DecodeOptions, opened: Opened,
-                 on_gap: Callable[[LogGap], None]) -> None:
+                 on_gap: Callable[[LogGap], None], threads: int) -> None:
         self._options, self._opened, self._on_gap = options, opened, on_gap
-        self._pool = ColumnPool(keep=4)
+        # Enough for what the ranges in flight hold: fresh memory costs more than decoding into it.
+        self._pool = ColumnPool(keep=3 * (threads + 1))
 
     def batches(self, ahead: Prefetch, damage: Damage | None
                 ) -> Generator[RecordColumns]:
