@@ -1,6 +1,6 @@
 """`python -m bench`: runs every bench in one go and prints one table of ratios.
 
-    python -m bench [--size smoke|default|full] [--only NAME ...] [--list]
+    python -m bench [--size smoke|default|full] [--only NAME ...] [--show JSON]
 
 The JSON of pytest-benchmark, with the rows of the table in it, lands in bench/results. The exit
 code says whether results were right, never whether they were fast.
@@ -61,14 +61,15 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
     if row["goal"] is not None:
         goal = f"{'<=' if row['at_most'] else '>='} {row['goal']:g}"
     met = {None: "", True: "yes", False: "NO"}[row["met"]]
+    best = "" if row["best"] is None else f"{row['best']:.2f}"
     return (row["measure"], rate(row["ours"], row["unit"]),
-            f"{row['other']}: {rate(row['other_rate'], row['unit'])}", f"{row['ratio']:.2f}", goal,
-            met)
+            f"{row['other']}: {rate(row['other_rate'], row['unit'])}", f"{row['ratio']:.2f}", best,
+            goal, met)
 
 
 def table(rows: Iterable[dict[str, Any]]) -> str:
     """All rows as a Markdown table that lines up."""
-    lines = [("measure", "ours", "floor or peer", "ratio", "goal", "met?"), *map(cells, rows)]
+    lines = [("measure", "ours", "floor or peer", "ratio", "best", "goal", "met?"), *map(cells, rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     lines.insert(1, tuple("-" * width for width in widths))
     return "\n".join("| " + " | ".join(

@@ -65,7 +65,11 @@ class Against:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. Rates are in `unit` a second; `at_most` turns the goal around."""
+    """One line of the table. Rates are in `unit` a second; `at_most` turns the goal around.
+
+    `ratio` is of the median rounds, `best` of the fastest ones, which other work on the machine
+    disturbs less.
+    """
 
     measure: str
     unit: str
@@ -73,6 +77,7 @@ class Row:
     other: str
     other_rate: float
     ratio: float
+    best: float | None = None
     goal: float | None = None
     at_most: bool = False
 
@@ -142,11 +147,15 @@ class Compare:
 
         check(self._benchmark.pedantic(run, setup=turn, rounds=rounds,
                                        warmup_rounds=0 if before is not None else 1))
-        seconds = statistics.median(own[-rounds:])
+        own = own[-rounds:]
         for one in taken:
-            rate = (one.other.work or work) / statistics.median(one.seconds[-rounds:])
-            self.add(Row(measure, unit, work / seconds, one.other.name, rate,
-                         work / seconds / rate, one.other.goal))
+            other_work, others_took = one.other.work or work, one.seconds[-rounds:]
+            share = work / other_work
+            ratio, best = (share * pick_one(others_took) / pick_one(own)
+                           for pick_one in (statistics.median, min))
+            self.add(Row(measure, unit, work / statistics.median(own), one.other.name,
+                         other_work / statistics.median(others_took), ratio, best,
+                         one.other.goal))
         self._benchmark.extra_info["seconds"] = {
             "ours": own, **{one.other.name: one.seconds for one in taken}}
 
