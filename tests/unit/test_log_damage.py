@@ -266,3 +266,48 @@ def test_overlapping_segments_give_each_offset_once(source: BuiltLog, tmp_path: 
     assert read_rows(log, two + 1) == project(source.rows(two + 1))
     assert [(gap.kind, Path(gap.file).name) for gap in log.gaps] == [
         ("overlap", f"{one:020d}.log")]
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("number", [1, -1])
+def test_a_length_beyond_the_file_is_no_end_when_batches_follow(
+        source: BuiltLog, tmp_path: Path, threads: int, number: int) -> None:
+    """The index knows better than a batch that claims all bytes to the end, and more."""
+    path = copy(source, tmp_path)
+    inside = [e for e in source.entries if e.segment == source.segments[number]]
+    bad = inside[len(inside) // 3]
+    file = path / f"{bad.segment:020d}.log"
+    poke(file, bad.position + 8, (1 << 24).to_bytes(4, "big"))
+    log = PartitionLog.open(path)
+    assert log.log_end_offset == source.log_end_offset
+    got: list[dict[str, Any]] = []
+    with pytest.raises(CorruptRecordError) as caught:
+        collect(log.to_arrow(threads=threads), got)
+    assert (caught.value.file, caught.value.position) == (str(file), bad.position)
+    assert got == project(source.rows(None, bad.base_offset))
+    with pytest.raises(CorruptRecordError):
+        list(log.batches())
+    rows: list[dict[str, Any]] = []
+    with pytest.raises(CorruptRecordError):
+        for planned in log.ranges(1 << 30):
+            collect(decode_range(planned), rows)
+    assert rows == got
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("offset", [-1, 0, 1 << 20, 1 << 40])
+def test_a_damaged_base_offset_is_an_error(source: BuiltLog, tmp_path: Path, threads: int,
+                                           offset: int) -> None:
+    """No CRC covers it. A batch that jumps ahead is told of by the one behind it."""
+    for number, entry in enumerate(source.entries[5:-1:23]):
+        if entry.magic < 2:
+            continue
+        path = copy(source, tmp_path / str(number))
+        poke(path / f"{entry.segment:020d}.log", entry.position,
+             offset.to_bytes(8, "big", signed=True))
+        got: list[dict[str, Any]] = []
+        with pytest.raises(CorruptRecordError):
+            collect(PartitionLog.open(path).to_arrow(threads=threads), got)
+        before = project(source.rows(None, entry.base_offset))
+        assert got[:len(before)] == before
+        assert all(row["offset"] >= offset > 0 for row in got[len(before):])

@@ -168,19 +168,31 @@ class LogSegment:
 
     def locate(self, offset: int) -> int:
         """A batch boundary from which every record at or above `offset` follows."""
-        return self._indexed(lambda index: index.lookup(offset))
+        return self._indexed(lambda index: index.lookup(offset), INDEX_BYTES_MIN)
 
     def locate_last(self) -> int:
-        """The batch boundary that the last good index entry names; 0 without one."""
-        return self._indexed(lambda index: index.last_entry)
+        """The batch boundary that the last index entry names; 0 if that is none."""
+        return self._indexed(lambda index: index.last_entry, 0)
 
-    def _indexed(self, entry_of: Callable[[OffsetIndexView], tuple[int, int]]) -> int:
+    def _indexed(self, entry_of: Callable[[OffsetIndexView], tuple[int, int]],
+                 bytes_min: int) -> int:
         found = self._ask(OffsetIndexView, self.files.offset_index, lambda index: (
             entry := entry_of(index), index.lookup(entry[0] - 1)))
         if found is None:
             return 0
         entry, before = found
-        return entry[1] if self.is_boundary(entry, before) else 0
+        return entry[1] if entry[1] > bytes_min and self.is_boundary(entry, before) else 0
+
+    def is_inside_a_batch(self, position: int) -> bool:
+        """Whether the walk from the start of the segment finds a sound batch around `position`.
+
+        That is the proof that an index lies; damage on the way is none.
+        """
+        walk = self.scan(0, position)
+        if walk.status == Status.END:
+            return False
+        around = self.scan(walk.position, check_crcs=True, max_batches=1)
+        return around.batch_count == 1
 
     def boundary_after(self, position: int) -> int | None:
         """The first batch boundary at or behind `position` that a good index entry names."""
@@ -198,7 +210,7 @@ class LogSegment:
         of a record may hold the bytes of a sound batch.
         """
         offset, position = entry
-        if position <= INDEX_BYTES_MIN or position >= self.size:
+        if not 0 < position < self.size:
             return False
         batch = self.scan(position, collect=True, max_batches=1)
         if not batch.batch_count or batch.last_offset != offset:

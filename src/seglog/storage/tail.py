@@ -34,7 +34,11 @@ def read_tail(segment: LogSegment) -> LogTail:
     Where Kafka shut down cleanly this is its log end offset (readNextOffset, without the CRC).
     Otherwise it is the one at which recovery would arrive, if the damage is in this part.
     """
-    tail = _walk(segment, segment.locate_last(), segment.base_offset)
+    start = segment.locate_last()
+    tail = _walk(segment, start, segment.base_offset)
+    if (tail.status.is_error or tail.status == Status.TORN_TAIL) and \
+            segment.is_inside_a_batch(start):
+        tail = _walk(segment, 0, segment.base_offset)
     for _ in range(_LOOKS):
         if not tail.status.is_error:
             break
