@@ -69,7 +69,8 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 def table(rows: Iterable[dict[str, Any]]) -> str:
     """All rows as a Markdown table that lines up."""
-    lines = [("measure", "ours", "floor or peer", "ratio", "best", "goal", "met?"), *map(cells, rows)]
+    head = ("measure", "ours", "floor or peer", "ratio", "best", "goal", "met?")
+    lines = [head, *map(cells, rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     lines.insert(1, tuple("-" * width for width in widths))
     return "\n".join("| " + " | ".join(
