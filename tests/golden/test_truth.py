@@ -32,6 +32,22 @@ def test_a_partition_gives_its_truth(golden: Path, name: str, partition: str, is
     assert rows == golden_data.read_truth(truth / f"{partition}.jsonl", isolation)
 
 
+@pytest.mark.parametrize("name", ["clean", "unclean"])
+def test_a_data_directory_gives_its_truths(golden: Path, name: str) -> None:
+    """Through the front door: start offsets come from the checkpoint, ends from the log."""
+    truth = golden / "real" / "truth" / name
+    marks = json.loads((truth / "watermarks.json").read_text())
+    with seglog.open_data_dir(golden / "real" / name) as found:
+        assert found.had_clean_shutdown == (name == "clean")
+        for partition, (start, end) in marks.items():
+            topic, _, number = partition.rpartition("-")
+            log = found.logs[seglog.TopicPartition(topic, int(number))]
+            assert (log.log_start_offset, log.log_end_offset) == (start, end), partition
+            for isolation in ISOLATIONS:
+                assert reading.read_rows(log, isolation=isolation) == \
+                    golden_data.read_truth(truth / f"{partition}.jsonl", isolation), partition
+
+
 @pytest.mark.parametrize("threads", [0, 2])
 @pytest.mark.parametrize("name", [*OLD, "old-mixed-0"])
 def test_old_formats_give_their_truth(golden: Path, name: str, threads: int) -> None:

@@ -69,7 +69,9 @@ def _mutated_v2(rng: random.Random, raw: bytes) -> bytes:
         payload = compression.compress(codec, plain)
     if rng.random() < .1:
         fields[12] = max(-1, fields[12] + rng.choice([-1, 1, 1000]))
-    return v2.seal(fields[0], fields[2], fields[5] & ~7 | codec, *fields[6:13], payload)
+    attributes = fields[5] & ~7 | codec
+    return v2.seal(fields[0], fields[2], attributes, fields[6], fields[7], fields[8], fields[9],
+                   fields[10], fields[11], fields[12], payload)
 
 
 def _mutated_old(rng: random.Random, raw: bytes) -> bytes:

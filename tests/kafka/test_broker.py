@@ -3,41 +3,71 @@
 from __future__ import annotations
 
 import random
+import threading
 from pathlib import Path
 
 import pytest
 
+import seglog
 from tests.kafka import workload
 from tests.kafka.harness import Broker, Client
 from tests.oracle import log
 from tests.oracle.batch import Row
+from tests.support import reading
 
 COLUMNS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
 ISOLATIONS = ("read_uncommitted", "read_committed")
 Truth = dict[tuple[str, str], list[Row]]
 
 
+class Watcher(threading.Thread):
+    """Reads all partitions of a live data directory, over and over, until it is told to stop."""
+
+    def __init__(self, data_dir: Path) -> None:
+        super().__init__(name="watcher")
+        self.data_dir, self.stopping = data_dir, threading.Event()
+        #: what each look at a topic gave
+        self.looks: dict[str, list[list[Row]]] = {topic: [] for topic in workload.TOPICS}
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self.stopping.is_set():
+                for number, (topic, looks) in enumerate(self.looks.items()):
+                    with seglog.PartitionLog.open(self.data_dir / f"{topic}-0") as opened:
+                        looks.append(reading.read_rows(opened, threads=2 * (number % 2)))
+        except BaseException as error:
+            self.error = error
+
+
 @pytest.fixture(scope="module")
-def killed(kafka_lib: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
-    """A data directory after kill -9, and what consumers got before."""
+def killed(kafka_lib: Path, tmp_path_factory: pytest.TempPathFactory
+           ) -> tuple[Path, Truth, Watcher]:
+    """A data directory after kill -9, what consumers got before, and who read while it grew."""
     rng = random.Random(11)
     with Broker(tmp_path_factory.mktemp("killed")) as broker, Client(broker.bootstrap) as client:
         for topic, config in workload.TOPICS.items():
             client.create_topic(topic, config=config)
-        workload.produce_mix(client, rng, 10)
-        workload.produce_transactions(client, rng, 15, leave_open=True)
+        watcher = Watcher(broker.data_dir)
+        watcher.start()
+        try:
+            workload.produce_mix(client, rng, 20)
+            workload.produce_transactions(client, rng, 15, leave_open=True)
+        finally:
+            watcher.stopping.set()
+            watcher.join()
         truth = {(topic, isolation): client.consume(topic, isolation=isolation)
                  for topic in workload.TOPICS for isolation in ISOLATIONS}
         broker.kill()
-    return broker.data_dir, truth
+    return broker.data_dir, truth, watcher
 
 
 def _default(rows: list[Row]) -> list[Row]:
     return [{name: row[name] for name in COLUMNS} for row in rows]
 
 
-def test_the_oracle_reads_what_consumers_got(killed: tuple[Path, Truth]) -> None:
-    data_dir, truth = killed
+def test_the_oracle_reads_what_consumers_got(killed: tuple[Path, Truth, Watcher]) -> None:
+    data_dir, truth, _ = killed
     for topic in workload.TOPICS:
         found = log.read(data_dir / f"{topic}-0")
         assert found.error is None
@@ -48,3 +78,30 @@ def test_the_oracle_reads_what_consumers_got(killed: tuple[Path, Truth]) -> None
     assert log.transactions(data_dir / "txn-0").open
     active = max((data_dir / "preallocated-0").glob("*.log"))
     assert active.stat().st_size == 16384 and active.read_bytes().endswith(bytes(18))
+
+
+def test_a_growing_log_reads_as_a_growing_prefix(killed: tuple[Path, Truth, Watcher]) -> None:
+    """While a broker appends: never an error, never half a batch, never a row too many."""
+    _, truth, watcher = killed
+    assert watcher.error is None
+    for topic, looks in watcher.looks.items():
+        rows = truth[topic, "read_uncommitted"]
+        sizes = [len(look) for look in looks]
+        assert all(look == rows[:len(look)] for look in looks), topic
+        assert sizes == sorted(sizes) and len(set(sizes)) > 3, (topic, sizes)
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_a_killed_brokers_logs_read_as_consumers_got_them(
+        killed: tuple[Path, Truth, Watcher], isolation: str, threads: int) -> None:
+    data_dir, truth, _ = killed
+    for topic in workload.TOPICS:
+        with seglog.PartitionLog.open(data_dir / f"{topic}-0") as opened:
+            assert reading.read_rows(opened, isolation=isolation, threads=threads) == \
+                truth[topic, isolation]
+    with seglog.open_data_dir(data_dir) as found:
+        assert not found.had_clean_shutdown
+        opened = found.logs[seglog.TopicPartition("txn", 0)]
+        assert opened.last_stable_offset < opened.log_end_offset
+        assert reading.read_rows(opened, isolation=isolation) == truth["txn", isolation]

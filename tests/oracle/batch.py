@@ -113,8 +113,8 @@ def _decode_record(outer: Reader, base_offset: int, base_timestamp: int) -> Reco
     reader = Reader(outer.data, outer.position, outer.position + size)
     outer.take(size)
     reader.take(1)
-    timestamp = base_timestamp + reader.varlong()
-    offset = base_offset + reader.varint()
+    timestamp = _java_long(base_timestamp + reader.varlong())
+    offset = _java_long(base_offset + reader.varint())
 
     def blob() -> bytes | None:
         length = reader.varint()
@@ -174,6 +174,10 @@ def add_sequence(sequence: int, delta: int) -> int:
 
 def _java_int(number: int) -> int:
     return (number + 2**31) % 2**32 - 2**31
+
+
+def _java_long(number: int) -> int:
+    return (number + 2**63) % 2**64 - 2**63
 
 
 def rows(batch: Batch, position: int) -> list[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -138,6 +138,6 @@ def committed(rows: list[Row], found: Transactions) -> list[Row]:
             first <= row["offset"] <= last for first, last in spans.get(row["producer_id"], [])))]
 
 
-def data(rows: list[Row]) -> list[Row]:
+def data(rows: Iterable[Row]) -> list[Row]:
     """The rows without control records: what any consumer gets."""
     return [row for row in rows if not row["is_control"]]

@@ -1,0 +1,51 @@
+"""Damaged directories of every kind: typed errors, right rows, no crash, no hang, no write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.hostile import cases
+from tests.oracle.builder import Shape, build_data_dir
+from tests.support import damage_files, damage_records  # noqa: F401  (they register their kinds)
+from tests.support.damage import KINDS
+
+SEEDS = 2
+GROUPS = 8
+GOLDEN = ("txn-0", "compacted-0", "preallocated-0")
+
+
+@pytest.fixture(scope="module")
+def sources(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, str]]:
+    """(data directory, partition) of what is damaged: built logs and some of a real broker."""
+    root = tmp_path_factory.mktemp("sources")
+    build_data_dir(root / "built", 1, [Shape(batches=90)])
+    build_data_dir(root / "mixed", 2, [Shape(batches=90, magics=(0, 1, 2))])
+    build_data_dir(root / "crashed", 3, [Shape(batches=60, clean=False, preallocated=True)],
+                   clean=False)
+    found = [(root / name, "built-0") for name in ("built", "mixed", "crashed")]
+    return found + [(golden / "real" / "unclean", name) for name in GOLDEN]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_damage_is_survived_and_told(sources: list[tuple[Path, str]], tmp_path: Path,
+                                     group: int) -> None:
+    made = []
+    for kind in sorted(KINDS)[group::GROUPS]:
+        for number, (source, partition) in enumerate(sources):
+            for seed in range(SEEDS if "bomb" not in kind else 1):
+                name = f"{kind}-{number}-{seed}"
+                case = cases.make(source, partition, tmp_path / name, kind, seed + 10 * number)
+                if case is not None:
+                    made.append(case)
+    states = {case.root.name: cases.fingerprint(case.root) for case in made}
+    outcomes = cases.run(made, tmp_path / "outcomes")
+    wrong = [text for case in made for text in cases.problems(case, outcomes[case.root.name])]
+    wrong += [f"{case}: something was written" for case in made
+              if cases.fingerprint(case.root) != states[case.root.name]]
+    counts = [outcomes[case.root.name]["descriptors"].value for case in made]
+    assert not wrong, f"{len(wrong)} problems in {len(made)} cases:\n" + "\n".join(wrong[:40])
+    # A reader thread that ends after its log was closed leaves a file in the bounded cache.
+    assert max(counts) - min(counts) <= 32, f"descriptors leak: {counts}"
