@@ -67,6 +67,11 @@ static slg_status check_entries(const segment *s, int fd, slg_index_check *check
                                 int64_t file_size, slg_error *error) {
     const int64_t width = (int64_t)slg_index_entry_size(check->kind);
     const int64_t whole = file_size - file_size % width;
+    const int64_t limit = check->kind == SLG_INDEX_KIND_TXN ? SLG_TXN_INDEX_MAX : INT32_MAX;
+    /* A sparse file of a terabyte costs nothing to make, and hours to read. */
+    if (file_size > limit) {
+        return slg_fail(error, SLG_LIMIT, 0, limit, file_size);
+    }
     for (int64_t position = 0; position < whole;) {
         const size_t room = BUFFER_SIZE - BUFFER_SIZE % (size_t)width;
         const int64_t left = whole - position;
