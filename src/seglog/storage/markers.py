@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from seglog.errors import InvalidRecordError
+from seglog.errors import CorruptDataError, InvalidRecordError
 from seglog.storage import codecs
 
 __all__ = ["CONTROL_BATCH_BYTES_MAX", "ControlType", "EndTransactionMarker", "parse_marker"]
@@ -142,7 +142,12 @@ def parse_marker(batch: bytes | memoryview, *, file: str | None = None,
         return _parse(memoryview(batch))
     except _Invalid as error:
         message, code = error.args
-        raise InvalidRecordError(message, file=file, position=position, code=code) from None
+        raise InvalidRecordError(message, file=file, position=position,
+                                 expected="an end-transaction marker", found=message,
+                                 code=code) from None
+    except CorruptDataError as error:  # from a codec, which knows no file
+        error.file, error.position = file, position
+        raise
 
 
 def _parse(batch: memoryview) -> EndTransactionMarker | None:
