@@ -23,7 +23,7 @@ test: .venv-test/ready
 	SEGLOG_INSTALLED=1 .venv-test/bin/pytest $(ARGS)
 
 bench: .venv-bench/ready
-	.venv-bench/bin/pytest --benchmark-only $(or $(ARGS),$(wildcard bench/bench_*.py))
+	.venv-bench/bin/python -m bench $(ARGS)
 
 # mypy over the package as it was installed, so that py.typed and the stubs are what users get.
 typecheck: .venv-test/ready

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,9 @@ from tests.support import golden as golden_data
 
 def pytest_configure() -> None:
     """`make test` promises to test the wheel that users get, so a source tree must not slip in."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts a job in the background so, and the commands under test would inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if os.environ.get("SEGLOG_INSTALLED") == "1":
         home = Path(sysconfig.get_path("platlib")).resolve()
         found = Path(seglog.__file__).resolve()
