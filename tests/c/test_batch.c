@@ -1,4 +1,4 @@
-/* Framing and scans of entries, over exact copies: one byte too many is an AddressSanitizer report. */
+/* Framing and scans of entries, over exact copies: a byte too many is a sanitizer's report. */
 #define _POSIX_C_SOURCE 200809L
 #include "check.h"
 

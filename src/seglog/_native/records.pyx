@@ -5,15 +5,14 @@ import functools
 import numpy as np
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.pythread cimport (
-    PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock,
-    PyThread_type_lock, NOWAIT_LOCK,
-)
+    NOWAIT_LOCK, PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock,
+    PyThread_release_lock, PyThread_type_lock)
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.errno cimport EIO, ENOMEM
@@ -23,16 +22,10 @@ from libc.string cimport memcpy
 
 from seglog._native.capi cimport *
 from seglog._native.status cimport as_exception
-
 from seglog.errors import CorruptDataError
-
-cdef extern from "Python.h":
-    cdef enum:
-        PyBUF_READ
 
 COLUMNS = tuple([slg_column_name(<slg_column>i).decode() for i in range(<int>SLG_COLUMNS)])
 DEFAULT_COLUMNS = COLUMNS[:6]
-
 MAX_ROWS_DEFAULT = 65536
 MAX_BYTES_DEFAULT = 64 << 20
 
@@ -493,10 +486,9 @@ cdef void _free_stream(object capsule) noexcept:
 def export_stream(iterator, columns=DEFAULT_COLUMNS):
     """An `arrow_array_stream` capsule that pulls RecordColumns of `columns` from `iterator`."""
     cdef _Stream source = _Stream.__new__(_Stream)
-    cdef ArrowArrayStream *stream
     source.projection = _Projection(columns)
     source.iterator = iter(iterator)
-    stream = <ArrowArrayStream *>calloc(1, sizeof(ArrowArrayStream))
+    cdef ArrowArrayStream *stream = <ArrowArrayStream *>calloc(1, sizeof(ArrowArrayStream))
     if stream == NULL:
         raise MemoryError("no memory for an Arrow stream")
     stream.get_schema = _stream_schema
