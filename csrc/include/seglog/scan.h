@@ -99,7 +99,7 @@ typedef struct slg_problem {
     int64_t expected;
     int64_t found;
     int32_t status;    /* slg_status */
-    int32_t sys_errno; /* of SLG_IO, else 0 */
+    int32_t sys_errno; /* of the system call that failed, else 0 */
     int32_t file;      /* slg_file_class: which of the segment's files */
     int32_t unused;
 } slg_problem;

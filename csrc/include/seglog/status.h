@@ -96,7 +96,7 @@ typedef enum slg_status {
 /* Where and what. The caller owns it; a function writes it only when it does not return SLG_OK. */
 typedef struct slg_error {
     slg_status status;
-    int32_t sys_errno; /* errno for SLG_IO, else 0 */
+    int32_t sys_errno; /* of the system call that failed (also SLG_FILE_MISSING, _KIND), else 0 */
     int64_t position;  /* byte in the file that the caller named */
     int64_t expected;
     int64_t found;
