@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,18 +15,21 @@ COMPILERS = native.sanitizing_compilers()
 
 
 @pytest.fixture(scope="session")
-def core(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    compiler: str = request.param
-    return native.compile_core(compiler, tmp_path_factory.mktemp(compiler), *native.SANITIZE)
+def core_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """All of csrc as one object, compiled once per compiler."""
+    @cache
+    def build(compiler: str) -> Path:
+        return native.compile_core(compiler, tmp_path_factory.mktemp(compiler), *native.SANITIZE)
+    return build
 
 
 @pytest.mark.skipif(not COMPILERS, reason="neither gcc nor clang has the sanitizer run time here")
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
-@pytest.mark.parametrize(("compiler", "core"), [(name, name) for name in COMPILERS],
-                         indirect=["core"], ids=COMPILERS)
-def test_program(compiler: str, core: Path, program: Path, tmp_path: Path) -> None:
-    binary = native.compile_program(compiler, [program, core], tmp_path / program.stem,
-                                    *native.SANITIZE)
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_program(compiler: str, program: Path, core_of: Callable[[str], Path],
+                 tmp_path: Path) -> None:
+    binary = native.compile_program(compiler, [program, core_of(compiler)],
+                                    tmp_path / program.stem, *native.SANITIZE)
     native.run_program(binary, tmp_path)
 
 

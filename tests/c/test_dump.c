@@ -239,7 +239,8 @@ static void check_damage(void) {
         add_hex(&inner, round % 4 == 3 ? GOLDEN_V1 GOLDEN_V1 : "1400000001087465737400");
         for (uint64_t hits = 1 + random_next(&state) % 4; hits > 0; hits--) {
             log_bytes.data[random_next(&state) % log_bytes.size] = (uint8_t)random_next(&state);
-            inner.data[random_next(&state) % inner.size] ^= (uint8_t)(1U << random_next(&state) % 8);
+            uint8_t *byte = inner.data + random_next(&state) % inner.size;
+            *byte ^= (uint8_t)(1U << random_next(&state) % 8);
         }
         const unsigned what = (unsigned)(random_next(&state) % 16);
         dump(&once, what, TEXT_MAX, 1 << 20, &inner);
