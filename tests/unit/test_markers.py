@@ -54,8 +54,9 @@ def test_accepted() -> None:
      "Invalid control record type for end transaction marker LEADER_CHANGE"),
     (b"\0\0\0\x63", VALUE, "control_type",
      "Invalid control record type for end transaction marker UNKNOWN"),
-    (KEY, None, "control_marker", "end transaction marker of null bytes, 6 are required"),
-    (KEY, VALUE[:5], "control_marker", "end transaction marker of 5 bytes, 6 are required"),
+    (KEY, None, "control_marker_null", "end transaction marker of null bytes, 6 are required"),
+    (KEY, VALUE[:5], "control_marker_short",
+     "end transaction marker of 5 bytes, 6 are required"),
     (KEY, b"\xff\xff" + VALUE[2:], "control_marker", "Invalid version found for end transaction "
      "marker: -1. May indicate data corruption"),
 ])
@@ -75,6 +76,23 @@ def test_broken_structure(position: int, byte: int, code: str) -> None:
     with pytest.raises(InvalidRecordError) as caught:
         parse_marker(ABORT[:position] + bytes((byte,)) + ABORT[position + 1:])
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize("codec", [codecs.GZIP, codecs.SNAPPY, codecs.LZ4, codecs.ZSTD])
+def test_later_records_of_a_compressed_batch(codec: int) -> None:
+    records = [oracle.Record(5, 1000, KEY, VALUE), oracle.Record(6, 1000, None, None)]
+    fields = {"base_timestamp": 1000, "max_timestamp": 2000, "producer_id": 1,
+              "is_control": True, "is_transactional": True}
+    plain = oracle.encode(oracle.Batch(5, 1, records, **fields))
+    packed = oracle.encode(oracle.Batch(5, 1, records, codec=codec, **fields))
+    for batch in (plain, packed):
+        assert parse_marker(batch) == EndTransactionMarker(True, 9, 1000)
+    for count, code in ((3, "record_varint"), (1, "record_count")):
+        with pytest.raises(InvalidRecordError) as caught:
+            parse_marker(packed[:57] + struct.pack(">i", count) + packed[61:])
+        assert caught.value.code == code
+    # Without a codec Kafka reads the first record alone.
+    assert parse_marker(plain[:57] + struct.pack(">i", 3) + plain[61:]) is not None
 
 
 def test_bytes_behind_the_record() -> None:

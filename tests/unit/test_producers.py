@@ -332,3 +332,16 @@ def test_a_damaged_marker_is_one_typed_error(noise: bytes, at: int) -> None:
         ProducerState(TP).apply(row, lambda position, size: bytes(whole[position:position + size]))
     except CorruptDataError as error:
         assert error.code != "corrupt"
+
+
+def test_two_transactions_with_one_first_offset() -> None:
+    shared = [ProducerStateEntry(number, current_txn_first_offset=3) for number in (1, 2)]
+    state = ProducerState(TP, 4, shared)
+    assert [one.producer_id for one in state.open_transactions] == [1, 2]
+    fold(state, marker(4, 1))
+    with pytest.raises(InvalidTxnStateError) as caught:
+        fold(state, marker(5, 2))
+    assert caught.value.code == "txn_not_started"
+    assert str(caught.value) == (
+        "Attempted to complete transaction CompletedTxn[producerId=2, firstOffset=3, lastOffset=5, "
+        "isAborted=true] on partition t-1 which was not started")

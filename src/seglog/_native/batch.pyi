@@ -6,6 +6,11 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 BATCH_DTYPE: Final[np.dtype[np.void]]
+ATTRIBUTE_CODEC: Final[int]
+ATTRIBUTE_LOG_APPEND_TIME: Final[int]
+ATTRIBUTE_TRANSACTIONAL: Final[int]
+ATTRIBUTE_CONTROL: Final[int]
+ATTRIBUTE_DELETE_HORIZON: Final[int]
 
 @final
 class BatchScan:

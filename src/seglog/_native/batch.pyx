@@ -20,6 +20,12 @@ BATCH_DTYPE = np.dtype([
 ], align=True)
 assert BATCH_DTYPE.itemsize == sizeof(slg_batch)
 
+ATTRIBUTE_CODEC = SLG_ATTRIBUTE_CODEC
+ATTRIBUTE_LOG_APPEND_TIME = SLG_ATTRIBUTE_LOG_APPEND_TIME
+ATTRIBUTE_TRANSACTIONAL = SLG_ATTRIBUTE_TRANSACTIONAL
+ATTRIBUTE_CONTROL = SLG_ATTRIBUTE_CONTROL
+ATTRIBUTE_DELETE_HORIZON = SLG_ATTRIBUTE_DELETE_HORIZON
+
 cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
 
 # A scan of headers alone jumps over the payloads; a scan with checksums reads all, in pieces that

@@ -232,6 +232,15 @@ cdef extern from "seglog/window.h" nogil:
     void slg_window_free(slg_window *window) noexcept
 
 
+cdef extern from "seglog/format.h" nogil:
+    enum:
+        SLG_ATTRIBUTE_CODEC
+        SLG_ATTRIBUTE_LOG_APPEND_TIME
+        SLG_ATTRIBUTE_TRANSACTIONAL
+        SLG_ATTRIBUTE_CONTROL
+        SLG_ATTRIBUTE_DELETE_HORIZON
+
+
 cdef extern from "seglog/batch.h" nogil:
     ctypedef struct slg_batch:
         int64_t base_offset

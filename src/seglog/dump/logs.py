@@ -9,6 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from seglog._native import dump as native
+from seglog._native.batch import (
+    ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, ATTRIBUTE_DELETE_HORIZON, ATTRIBUTE_LOG_APPEND_TIME,
+    ATTRIBUTE_TRANSACTIONAL,
+)
 from seglog._native.file import open_read
 from seglog._native.status import Status, status_error
 from seglog.dump.decoders import DecodeError, class_decoder, control_facts, control_record
@@ -20,7 +24,6 @@ __all__ = ["dump_log", "open_log"]
 
 _BOOTSTRAP_NAME = "bootstrap.checkpoint"
 _OFFSET_WIDTH, _EPOCH_WIDTH = 20, 10
-_CODEC_MASK, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL, _DELETE_HORIZON = 7, 8, 16, 32, 64
 
 
 @contextmanager
@@ -138,7 +141,7 @@ def _dump_facts(path: str, fd: int, size: int, end: int, options: DumpOptions, o
 def _timestamp_type(batch: dict[str, Any]) -> str:
     if batch["magic"] == 0:
         return "NoTimestampType"
-    return "LogAppendTime" if batch["attributes"] & _LOG_APPEND_TIME else "CreateTime"
+    return "LogAppendTime" if batch["attributes"] & ATTRIBUTE_LOG_APPEND_TIME else "CreateTime"
 
 
 def _batch_facts(path: str, batch: dict[str, Any]) -> dict[str, Any]:
@@ -146,16 +149,16 @@ def _batch_facts(path: str, batch: dict[str, Any]) -> dict[str, Any]:
     if batch["magic"] < 0:
         raise status_error(Status.BATCH_MAGIC, file=path, position=batch["position"], expected=2,
                            found=batch["magic"])
-    codec = attributes & _CODEC_MASK
+    codec = attributes & ATTRIBUTE_CODEC
     if codec >= len(CODEC_NAMES):
         raise status_error(Status.BATCH_CODEC, file=path, position=batch["position"],
                            expected=len(CODEC_NAMES) - 1, found=codec)
     facts = {"type": "batch", **batch, "timestamp_type": _timestamp_type(batch),
              "compression": CODEC_NAMES[codec]}
     if batch["magic"] >= 2:
-        facts["is_transactional"] = bool(attributes & _TRANSACTIONAL)
-        facts["is_control"] = bool(attributes & _CONTROL)
-        horizon = batch["base_timestamp"] if attributes & _DELETE_HORIZON else None
+        facts["is_transactional"] = bool(attributes & ATTRIBUTE_TRANSACTIONAL)
+        facts["is_control"] = bool(attributes & ATTRIBUTE_CONTROL)
+        horizon = batch["base_timestamp"] if attributes & ATTRIBUTE_DELETE_HORIZON else None
         facts["delete_horizon_ms"] = horizon
     return facts
 
@@ -166,7 +169,7 @@ def _record_facts(batch: dict[str, Any], record: dict[str, Any],
     if "headers" in facts:
         facts["headers"] = [{"key": native.java_utf8(key).decode(), "value": value}
                             for key, value in facts["headers"]]
-    if batch["magic"] >= 2 and batch["attributes"] & _CONTROL:
+    if batch["magic"] >= 2 and batch["attributes"] & ATTRIBUTE_CONTROL:
         facts.update(control_facts(record["key"], record["value"]))
     elif options.print_data_log:
         decoder = options.decoder or class_decoder()

@@ -15,16 +15,18 @@ import numpy as np
 from seglog._native.batch import scan_file
 from seglog._native.scan import HAS_INDEX, HAS_TIME_INDEX
 from seglog._native.status import Status
+from seglog.model import TopicPartition
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.files import LogFiles
 from seglog.recovery.findings import Finding, Severity, finding
-from seglog.recovery.producers import ProducerReplay
 from seglog.recovery.recover import Extent, SegmentRecovery, count_records, recover_extent
 from seglog.recovery.snapshots import Snapshots
 from seglog.recovery.tail import (
     LOG_OVERHEAD, framing_failure, log_next_offset, next_offset_from, open_log,
 )
+from seglog.recovery.transactions import apply_transactions
 from seglog.storage.paths import FileKind
+from seglog.storage.producers import ProducerState
 
 __all__ = ["DryRun", "LoadInputs", "LoadOutcome"]
 
@@ -39,7 +41,7 @@ Report = Callable[[Finding], None]
 class LoadInputs:
     """What the data directory says about a log, and the settings that decide its recovery."""
 
-    topic_partition: str
+    topic_partition: TopicPartition
     clean_shutdown: bool
     log_start_offset: int
     recovery_point: int
@@ -171,7 +173,7 @@ class DryRun:
             raise _Overflow(recovery)
         self.recovered[base] = recovery
         if not recovery.backwards:
-            self.snapshots.take(recovery.next_offset, producers.open)
+            self.snapshots.take(recovery.next_offset, producers)
         return recovery
 
     def _next_offset(self, base: int) -> int:
@@ -247,11 +249,10 @@ class DryRun:
 
     # ---- producer state -----------------------------------------------------------------------
 
-    def _rebuild(self, start: int, end: int, of_recovery: bool = False) -> ProducerReplay:
+    def _rebuild(self, start: int, end: int, of_recovery: bool = False) -> ProducerState:
         """rebuildProducerState: the newest usable snapshot, then headers up to `end`."""
-        producers = ProducerReplay(self.inputs.topic_partition)
-        position, open_transactions = self.snapshots.load(start, end)
-        producers.load(open_transactions)
+        position, entries = self.snapshots.load(start, end)
+        producers = ProducerState(self.inputs.topic_partition, position, entries)
         if end > position:
             row = max(int(np.searchsorted(self.bases, position, side="right")) - 1, 0)
             for base in self.bases[row:]:
@@ -259,10 +260,10 @@ class DryRun:
                     break
                 self._replay(base, max(base, position, start), end, producers)
         if not of_recovery:
-            self.snapshots.take(end, producers.open)
+            self.snapshots.take(end, producers)
         return producers
 
-    def _replay(self, base: int, start: int, end: int, producers: ProducerReplay) -> None:
+    def _replay(self, base: int, start: int, end: int, producers: ProducerState) -> None:
         """Headers of one segment, without CRCs, as Kafka trusts them here."""
         recovery = self.recovered.get(base)
         extent = self.extent(base) if recovery is None else Extent(
@@ -277,7 +278,8 @@ class DryRun:
                                  max_batches=_BATCHES_PER_CHUNK)
                 batches = scan.batches
                 inside = (batches["last_offset"] >= start) & (batches["base_offset"] < end)
-                producers.apply(batches[inside], fd, os.path.basename(extent.path))
+                apply_transactions(producers, batches[inside], fd,
+                                   os.path.basename(extent.path))
                 position = scan.position
                 if scan.status == Status.FULL:
                     continue

@@ -163,7 +163,7 @@ class _Load:
         # The Raft layer opens its log as if nothing were known of it.
         known = not partition.is_metadata
         return PartitionState(partition.name, key, partition.kind, LoadInputs(
-            str(key), root.clean_shutdown,
+            key, root.clean_shutdown,
             root.log_start_offsets.get(key, 0) if known else 0,
             root.recovery_points.get(key, 0) if known else 0,
             self.options.index_interval_bytes, self.options.segment_index_bytes))

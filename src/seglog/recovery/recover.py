@@ -16,8 +16,9 @@ import numpy.typing as npt
 from seglog._native.batch import scan_file
 from seglog._native.status import Status
 from seglog.recovery.failures import LoaderFailure
-from seglog.recovery.producers import ProducerReplay
 from seglog.recovery.tail import open_log
+from seglog.recovery.transactions import apply_transactions
+from seglog.storage.producers import ProducerState
 
 __all__ = ["Extent", "SegmentRecovery", "count_records", "recover_extent"]
 
@@ -96,7 +97,7 @@ class _IndexRule:
 
 
 def recover_extent(base_offset: int, extent: Extent, interval: int,
-                   producers: ProducerReplay) -> SegmentRecovery:
+                   producers: ProducerState) -> SegmentRecovery:
     """Scans the extent with CRCs as recovery does. LoaderFailure where Kafka gives up."""
     fd = open_log(extent.path)
     try:
@@ -109,7 +110,7 @@ class _Recovery:
     """One scan: chunks of batches against the rules that depend on their order."""
 
     def __init__(self, fd: int, base_offset: int, extent: Extent, interval: int,
-                 producers: ProducerReplay) -> None:
+                 producers: ProducerState) -> None:
         self.fd, self.base_offset, self.extent, self.interval = fd, base_offset, extent, interval
         self.producers = producers
         self.batch_count = self.record_count = 0
@@ -156,7 +157,8 @@ class _Recovery:
             self.last_offset = int(last[-1])
             self.batch_count += rows
             self.record_count += count_records(taken)
-            self.producers.apply(taken, self.fd, os.path.basename(self.extent.path))
+            apply_transactions(self.producers, taken, self.fd,
+                               os.path.basename(self.extent.path))
             self.valid_end = int(taken["position"][-1]) + int(taken["size"][-1])
         return rows
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from seglog.errors import CorruptDataError, KafkaStorageError
+from seglog.model import ProducerStateEntry
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.findings import Finding, finding
 from seglog.storage.paths import snapshot_name
-from seglog.storage.producers import read_snapshot
+from seglog.storage.producers import ProducerState, read_snapshot
 
 __all__ = ["Snapshots"]
 
@@ -19,12 +20,16 @@ Report = Callable[[Finding], None]
 
 
 class Snapshots:
-    """Offsets with a snapshot, and the open transactions in those that were taken on the way."""
+    """Offsets with a snapshot, and what is in those that were taken on the way.
+
+    Of these only the open transactions are kept: nothing else in them can stop a loader, and a
+    recovery takes as many as there are segments.
+    """
 
     def __init__(self, path: str, offsets: list[int], report: Report) -> None:
         self.path, self.report = path, report
         self.offsets = set(offsets)
-        self._taken: dict[int, dict[int, int]] = {}
+        self._taken: dict[int, list[ProducerStateEntry]] = {}
         self._reported: set[int] = set()
         self._last = -1
 
@@ -33,10 +38,12 @@ class Snapshots:
         for offset in sorted(self.offsets):
             self._read(offset)
 
-    def take(self, offset: int, open_transactions: dict[int, int]) -> None:
+    def take(self, offset: int, producers: ProducerState) -> None:
         """Kafka writes one only above the last; it costs nothing to know more of them."""
         if offset > self._last:
-            self._taken[offset] = dict(open_transactions)
+            self._taken[offset] = [
+                ProducerStateEntry(one.producer_id, current_txn_first_offset=one.first_offset)
+                for one in producers.open_transactions]
             self.offsets.add(offset)
             self._last = offset
 
@@ -60,25 +67,25 @@ class Snapshots:
                 self._report("snapshot-stray", offset)
         self.offsets -= others
 
-    def load(self, start: int, end: int) -> tuple[int, dict[int, int]]:
+    def load(self, start: int, end: int) -> tuple[int, list[ProducerStateEntry]]:
         """truncateAndReload: drops those above `end` or not above `start`, and gives the newest
-        that reads well as (offset, open transactions); (start, none) without one."""
+        that reads well as (offset, entries); (start, none) without one."""
         self.offsets = {offset for offset in self.offsets if start < offset <= end}
         self._last = start
         while self.offsets:
             offset = max(self.offsets)
-            open_transactions = self._read(offset)
-            if open_transactions is not None:
+            entries = self._read(offset)
+            if entries is not None:
                 self._last = offset
-                return offset, open_transactions
+                return offset, entries
             self.offsets.discard(offset)
-        return start, {}
+        return start, []
 
-    def _read(self, offset: int) -> dict[int, int] | None:
+    def _read(self, offset: int) -> list[ProducerStateEntry] | None:
         if offset in self._taken:
             return self._taken[offset]
         try:
-            entries = read_snapshot(os.path.join(self.path, snapshot_name(offset)))
+            return read_snapshot(os.path.join(self.path, snapshot_name(offset)))
         except CorruptDataError as error:
             if offset not in self._reported:
                 self._report("snapshot-corrupt", offset, message=str(error),
@@ -89,9 +96,6 @@ class Snapshots:
             if error.errno == errno.ENOENT:
                 return None
             raise LoaderFailure("IOException", str(error), file=snapshot_name(offset)) from None
-        return {entry.producer_id: entry.current_txn_first_offset for entry in entries
-                if entry.current_txn_first_offset is not None
-                and entry.current_txn_first_offset >= 0}
 
     def _report(self, code: str, offset: int, **where: Any) -> None:
         self.report(finding(code, directory=os.path.basename(self.path), offset=offset,

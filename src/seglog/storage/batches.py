@@ -9,7 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seglog._native.batch import scan, scan_file
+from seglog._native.batch import (
+    ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, ATTRIBUTE_DELETE_HORIZON, ATTRIBUTE_LOG_APPEND_TIME,
+    ATTRIBUTE_TRANSACTIONAL, scan, scan_file,
+)
 from seglog._native.file import read_at
 from seglog._native.status import Status, status_error
 from seglog.storage.codecs import CODEC_NAMES
@@ -20,7 +23,6 @@ from seglog.storage.segment import LogSegment
 
 __all__ = ["BatchHeader", "FetchData", "read_batches", "read_headers"]
 
-_CODEC, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL, _DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
 _CHUNK = 4096
 
 
@@ -56,28 +58,28 @@ class BatchHeader(NamedTuple):
     @property
     def compression_type(self) -> str:
         """none, gzip, snappy, lz4 or zstd; the number as text for bits that name no codec."""
-        codec = self.attributes & _CODEC
+        codec = self.attributes & ATTRIBUTE_CODEC
         return CODEC_NAMES[codec] if codec < len(CODEC_NAMES) else str(codec)
 
     @property
     def timestamp_type(self) -> int:
         """-1 none (magic 0), 0 create time, 1 log append time."""
-        return -1 if self.magic == 0 else int(bool(self.attributes & _LOG_APPEND_TIME))
+        return -1 if self.magic == 0 else int(bool(self.attributes & ATTRIBUTE_LOG_APPEND_TIME))
 
     @property
     def is_transactional(self) -> bool:
         """Part of a transaction; its marker too."""
-        return self.magic >= 2 and bool(self.attributes & _TRANSACTIONAL)
+        return self.magic >= 2 and bool(self.attributes & ATTRIBUTE_TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
         """A marker, or a control batch of a Raft log."""
-        return self.magic >= 2 and bool(self.attributes & _CONTROL)
+        return self.magic >= 2 and bool(self.attributes & ATTRIBUTE_CONTROL)
 
     @property
     def delete_horizon_ms(self) -> int | None:
         """When compaction may drop the tombstones of this batch; None where it set no horizon."""
-        has_horizon = self.magic >= 2 and self.attributes & _DELETE_HORIZON
+        has_horizon = self.magic >= 2 and self.attributes & ATTRIBUTE_DELETE_HORIZON
         return self.base_timestamp if has_horizon else None
 
 
@@ -116,7 +118,7 @@ def read_headers(planned: LogRange, opened: Callable[[str], AbstractContextManag
 
 def _first_offset(batch: BatchHeader, previous: int) -> int:
     """The base offset; of a wrapper, whose header has only the last one, the least possible."""
-    is_wrapper = batch.magic < 2 and batch.attributes & _CODEC
+    is_wrapper = batch.magic < 2 and batch.attributes & ATTRIBUTE_CODEC
     return previous + 1 if is_wrapper else batch.base_offset
 
 

@@ -15,14 +15,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from seglog._native.batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from seglog._native.file import read_at
 from seglog._native.index import read_aborted
 from seglog._native.scan import HAS_INDEX
 from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.model import OpenTransaction
-from seglog.storage.markers import (
-    CONTROL_BATCH_BYTES_MAX, EndTransactionMarker, parse_marker,
-)
+from seglog.storage.markers import EndTransactionMarker, read_marker
 from seglog.storage.segment import LogSegment
 from seglog.storage.segments import Segments
 
@@ -35,8 +34,6 @@ __all__ = [
 Damage = CorruptDataError | KafkaStorageError
 
 Isolation = Literal["read_uncommitted", "read_committed"]
-
-_TRANSACTIONAL, _CONTROL = 0x10, 0x20
 
 
 def check_isolation(isolation: str) -> bool:
@@ -165,7 +162,7 @@ class _Walk:
 
     def _apply(self, segment: LogSegment, producer: int, base_offset: int, last_offset: int,
                attributes: int, position: int, size: int) -> None:
-        if not attributes & _CONTROL:
+        if not attributes & ATTRIBUTE_CONTROL:
             self.open.setdefault(producer, base_offset)
             return
         marker = _read_marker(segment, position, size)
@@ -181,14 +178,14 @@ _FIELDS = ("producer_id", "base_offset", "last_offset", "attributes", "position"
 
 def _of_transactions(batches: npt.NDArray[np.void], start_offset: int) -> Iterator[tuple[int, ...]]:
     """_FIELDS of the transactional batches and of the markers at or above an offset."""
-    wanted = ((batches["attributes"] & (_TRANSACTIONAL | _CONTROL)) != 0) & (
-        batches["magic"] >= 2) & (batches["producer_id"] >= 0) & (
+    marked = batches["attributes"] & (ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL)
+    wanted = (marked != 0) & (batches["magic"] >= 2) & (batches["producer_id"] >= 0) & (
         batches["last_offset"] >= start_offset)
     return zip(*(batches[name][wanted].tolist() for name in _FIELDS), strict=True)
 
 
 def _read_marker(segment: LogSegment, position: int, size: int) -> EndTransactionMarker | None:
+    file = segment.files.log
     with segment.opened() as handle:
-        batch = read_at(handle.fd, min(size, CONTROL_BATCH_BYTES_MAX), position,
-                        file=segment.files.log)
-    return parse_marker(batch, file=segment.files.log, position=position)
+        return read_marker(lambda at, length: read_at(handle.fd, length, at, file=file),
+                           position, size, file=file)

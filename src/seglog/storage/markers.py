@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
+from seglog._native.batch import ATTRIBUTE_CODEC, ATTRIBUTE_LOG_APPEND_TIME
 from seglog.errors import CorruptDataError, InvalidRecordError
 from seglog.storage import codecs
 
-__all__ = ["CONTROL_BATCH_BYTES_MAX", "ControlType", "EndTransactionMarker", "parse_marker"]
+__all__ = [
+    "CONTROL_BATCH_BYTES_MAX", "ControlType", "EndTransactionMarker", "parse_marker",
+    "read_marker",
+]
 
 #: A marker's batch has 78 bytes; what a longer one holds behind this many is not read.
 CONTROL_BATCH_BYTES_MAX: Final = 1 << 20
@@ -19,7 +24,6 @@ CONTROL_BATCH_BYTES_MAX: Final = 1 << 20
 _HEADER = struct.Struct(">hiqqqhii")
 _HEADER_POSITION = 21
 _BATCH_HEADER_BYTES = _HEADER_POSITION + _HEADER.size
-_LOG_APPEND_TIME = 0x08
 
 
 class ControlType(enum.IntEnum):
@@ -103,31 +107,59 @@ def _parse_headers(record: _Cursor) -> None:
         record.nullable()
 
 
-def _parse_record(record: _Cursor, base_timestamp: int) -> tuple[int, ControlType, int]:
-    """(timestamp, type, coordinator epoch) of the record behind its length."""
+class _Record(NamedTuple):
+    """What a marker needs of a record."""
+
+    timestamp_delta: int
+    key: memoryview | None
+    value: memoryview | None
+
+
+def _parse_record(payload: _Cursor) -> _Record:
+    """The next record, with its structure checked."""
+    length, left = payload.varint(5), payload.end - payload.position
+    if not 0 <= length <= left:
+        raise _Invalid(f"Invalid record size: expected {length} bytes in record payload, but "
+                       f"instead the buffer has only {left} remaining "
+                       "bytes.", "record_length")
+    record = _Cursor(payload.data[payload.position:payload.position + length])
+    payload.position += length
     if record.end < 1:
         raise _Invalid("Found invalid record structure", "record_size")
     record.position = 1  # the record's attributes, unused
-    timestamp = base_timestamp + record.varint(10)
+    timestamp_delta = record.varint(10)
     record.varint(5)  # offset delta
     key, value = record.nullable(), record.nullable()
     _parse_headers(record)
     if record.position != record.end:
         raise _Invalid(f"Invalid record size: expected to read {record.end} bytes in record "
                        f"payload, but instead read {record.position}", "record_size")
-    kind = _parse_key(key)
+    return _Record(timestamp_delta, key, value)
+
+
+def _parse_value(kind: ControlType, value: memoryview | None) -> int:
+    """The coordinator epoch."""
     if kind not in (ControlType.ABORT, ControlType.COMMIT):
         raise _Invalid("Invalid control record type for end transaction marker "
                        f"{kind.name}", "control_type")
-    if value is None or len(value) < 6:
-        raise _Invalid("end transaction marker of "
-                       f"{'null' if value is None else len(value)} bytes, 6 are required",
-                       "control_marker")
+    if value is None:
+        raise _Invalid("end transaction marker of null bytes, 6 are required",
+                       "control_marker_null")
+    if len(value) < 6:
+        raise _Invalid(f"end transaction marker of {len(value)} bytes, 6 are required",
+                       "control_marker_short")
     version, coordinator_epoch = struct.unpack_from(">hi", value)
     if version < 0:
         raise _Invalid(f"Invalid version found for end transaction marker: {version}. May "
                        "indicate data corruption", "control_marker")
-    return timestamp, kind, coordinator_epoch
+    return int(coordinator_epoch)
+
+
+def read_marker(read: Callable[[int, int], bytes], position: int, size: int, *,
+                file: str | None = None) -> EndTransactionMarker | None:
+    """parse_marker of the `size` bytes that `read(position, size)` gives."""
+    return parse_marker(read(position, min(size, CONTROL_BATCH_BYTES_MAX)), file=file,
+                        position=position)
 
 
 def parse_marker(batch: bytes | memoryview, *, file: str | None = None,
@@ -162,23 +194,22 @@ def _parse(batch: memoryview) -> EndTransactionMarker | None:
         return None
     size = 12 + int.from_bytes(batch[8:12], "big", signed=True)
     payload = batch[_BATCH_HEADER_BYTES:]
-    if attributes & 7:
-        payload = codecs.decompress(attributes & 7, 2, payload, max_bytes=CONTROL_BATCH_BYTES_MAX)
+    codec = attributes & ATTRIBUTE_CODEC
+    if codec:
+        payload = codecs.decompress(codec, 2, payload, max_bytes=CONTROL_BATCH_BYTES_MAX)
         left = len(payload)
     else:
         left = size - _BATCH_HEADER_BYTES
-    outer = _Cursor(payload)
-    length = outer.varint(5)
-    if not 0 <= length <= len(payload) - outer.position:
-        raise _Invalid(f"Invalid record size: expected {length} bytes in record payload, but "
-                       f"instead the buffer has only {len(payload) - outer.position} remaining "
-                       "bytes.", "record_length")
-    end = outer.position + length
-    timestamp, kind, coordinator_epoch = _parse_record(
-        _Cursor(payload[outer.position:end]), base_timestamp)
-    if count == 1 and end != left:
+    records = _Cursor(payload)
+    record = _parse_record(records)
+    # Kafka parses all records of a compressed batch before it looks at the first of them.
+    for _ in range(count - 1 if codec else 0):
+        _parse_record(records)
+    if (codec or count == 1) and records.position != left:
         raise _Invalid("Incorrect declared batch size, records still remaining in file",
                        "record_count")
-    if attributes & _LOG_APPEND_TIME:
-        timestamp = max_timestamp
+    kind = _parse_key(record.key)
+    coordinator_epoch = _parse_value(kind, record.value)
+    timestamp = max_timestamp if attributes & ATTRIBUTE_LOG_APPEND_TIME \
+        else base_timestamp + record.timestamp_delta
     return EndTransactionMarker(kind is ControlType.ABORT, coordinator_epoch, timestamp)

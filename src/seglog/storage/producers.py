@@ -17,13 +17,14 @@ from typing import Final, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from seglog._native.batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from seglog._native.crc32c import crc32c
 from seglog._native.status import Status, status_error
 from seglog.errors import CorruptSnapshotError, InvalidTxnStateError
 from seglog.model import (
     AbortedTxn, BatchMetadata, OpenTransaction, ProducerStateEntry, TopicPartition,
 )
-from seglog.storage.markers import CONTROL_BATCH_BYTES_MAX, EndTransactionMarker, parse_marker
+from seglog.storage.markers import EndTransactionMarker, read_marker
 from seglog.storage.textfile import read_small_file
 
 __all__ = [
@@ -43,7 +44,6 @@ _COUNT_POSITION = 6
 # first offset of the open transaction
 _ENTRY = struct.Struct(">qhiqiqiq")
 
-_TRANSACTIONAL, _CONTROL = 0x10, 0x20
 _SEQUENCE_MASK = 0x7FFFFFFF
 
 
@@ -187,7 +187,10 @@ class ProducerState:
     @property
     def open_transactions(self) -> list[OpenTransaction]:
         """Transactions without a marker so far, by first offset."""
-        return [OpenTransaction(self._ongoing[first], first) for first in self._ongoing_starts]
+        found = [OpenTransaction(producer_id, producer.txn_first_offset)
+                 for producer_id, producer in self._producers.items()
+                 if producer.txn_first_offset is not None]
+        return sorted(found, key=lambda transaction: transaction.first_offset)
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -224,16 +227,17 @@ class ProducerState:
                   "base_sequence", "attributes", "position", "size")
         for (base_offset, last_offset, max_timestamp, producer_id, epoch, sequence, attributes,
              position, size) in zip(*(rows[name].tolist() for name in fields), strict=True):
-            if attributes & _CONTROL:
-                marker = parse_marker(read(position, min(size, CONTROL_BATCH_BYTES_MAX)),
-                                      file=file, position=position)
+            if attributes & ATTRIBUTE_CONTROL:
+                marker = read_marker(read, position, size, file=file)
                 if marker is not None:
-                    ended = self.end_transaction(producer_id, epoch, base_offset, marker)
+                    ended = self.end_transaction(producer_id, epoch, base_offset, marker, file,
+                                                 position)
                     if ended is not None and marker.is_abort:
                         aborted.append(ended)
             else:
                 self.append_data(producer_id, epoch, sequence, base_offset, last_offset,
-                                 max_timestamp, bool(attributes & _TRANSACTIONAL), file, position)
+                                 max_timestamp, bool(attributes & ATTRIBUTE_TRANSACTIONAL), file,
+                                 position)
             self.map_end_offset = last_offset + 1
         if len(batches):
             self.map_end_offset = int(batches["last_offset"][-1]) + 1
@@ -262,11 +266,13 @@ class ProducerState:
             self._open(producer_id, base_offset)
 
     def end_transaction(self, producer_id: int, epoch: int, offset: int,
-                        marker: EndTransactionMarker) -> AbortedTxn | None:
+                        marker: EndTransactionMarker, file: str | None = None,
+                        position: int | None = None) -> AbortedTxn | None:
         """One marker at `offset`; the transaction that it ended, None where none was open.
 
         Its `last_stable_offset` is right for aborts and commits alike: the first offset of the
-        earliest transaction of another producer, or the offset behind the marker.
+        earliest transaction of another producer, or the offset behind the marker. Raises
+        InvalidTxnStateError (`txn_not_started`) for one that no producer has open any more.
         """
         producer = self._producers.get(producer_id)
         if producer is None:
@@ -279,8 +285,14 @@ class ProducerState:
             return None
         stable = next((start for start in self._ongoing_starts
                        if self._ongoing[start] != producer_id), offset + 1)
-        # Absent only where a snapshot gave two producers one first offset.
-        if self._ongoing.pop(first_offset, None) is not None:
-            del self._ongoing_starts[bisect.bisect_left(self._ongoing_starts, first_offset)]
+        # Absent where two producers have one first offset: Kafka knows transactions by it alone.
+        if self._ongoing.pop(first_offset, None) is None:
+            completed = (f"CompletedTxn[producerId={producer_id}, firstOffset={first_offset}, "
+                         f"lastOffset={offset}, isAborted={str(marker.is_abort).lower()}]")
+            raise InvalidTxnStateError(
+                f"Attempted to complete transaction {completed} on partition "
+                f"{self.topic_partition} which was not started", file=file, position=position,
+                found=first_offset, code="txn_not_started")
+        del self._ongoing_starts[bisect.bisect_left(self._ongoing_starts, first_offset)]
         self._unreplicated[first_offset] = offset
         return AbortedTxn(producer_id, first_offset, offset, stable)

@@ -1,0 +1,52 @@
+"""Batches that stop a recovery although every CRC is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import seglog
+from tests.oracle import batch as oracle
+
+
+def data(offset: int, producer_id: int, transactional: bool) -> oracle.Batch:
+    return oracle.Batch(offset, 0, [oracle.Record(offset, 1000, b"k", b"v")], base_timestamp=1000,
+                        max_timestamp=1000, producer_id=producer_id, producer_epoch=0,
+                        base_sequence=0, is_transactional=transactional)
+
+
+def control(offset: int, producer_id: int, key: bytes | None, value: bytes | None) -> oracle.Batch:
+    return oracle.Batch(offset, 0, [oracle.Record(offset, 1000, key, value)], base_timestamp=1000,
+                        max_timestamp=1000, producer_id=producer_id, producer_epoch=0,
+                        is_transactional=True, is_control=True)
+
+
+BEGUN = [data(0, 7, True), data(1, 8, False)]
+
+
+@pytest.mark.parametrize(("batches", "kafka_error", "offset", "message"), [
+    ([*BEGUN, data(2, 7, False)], "InvalidTxnStateException", 2,
+     "Expected transactional write from producer 7 at offset (offset=2, segment=[-1:-1]) in "
+     "partition t-0"),
+    ([*BEGUN, control(2, 7, b"\0\0\0\2", bytes(6))], "IllegalArgumentException", 2,
+     "Invalid control record type for end transaction marker LEADER_CHANGE"),
+    ([control(0, 7, bytes(4), None)], "NullPointerException", 0, None),
+    ([control(0, 7, bytes(4), bytes(5))], "BufferUnderflowException", 0, None),
+    ([control(0, 7, None, bytes(6))], "InvalidRecordException", 0, None),
+    ([*BEGUN, control(2, 7, bytes(4), bytes(6)), data(3, 7, False)], None, 4, None),
+])
+def test_what_stops_a_recovery(tmp_path: Path, batches: list[oracle.Batch],
+                               kafka_error: str | None, offset: int, message: str | None) -> None:
+    (tmp_path / "t-0").mkdir()
+    encoded = [oracle.encode(batch) for batch in batches]
+    (tmp_path / "t-0" / "00000000000000000000.log").write_bytes(b"".join(encoded))
+    with seglog.open_data_dir(tmp_path, level="verify") as found:
+        report, = found.report.partitions
+    assert report.kafka_error == kafka_error
+    if kafka_error is None:
+        assert report.log_end_offset == offset
+        return
+    fatal, = [one for one in report.findings if one.code == "log-unloadable"]
+    assert fatal.position == sum(map(len, encoded[:offset]))
+    assert message is None or fatal.message == message
