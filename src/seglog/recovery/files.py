@@ -13,18 +13,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from seglog._native.scan import (
-    HAS_INDEX, HAS_LOG, HAS_SNAPSHOT, HAS_TIME_INDEX, HAS_TXN_INDEX, FileClass, PartitionListing,
-)
+from seglog._native.scan import HAS_LOG, HAS_SNAPSHOT, FileClass, PartitionListing
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.findings import Finding, finding
 from seglog.recovery.tail import log_next_offset
-from seglog.storage.paths import FileKind, FileName, FileState, file_name, parse_file_name
+from seglog.storage.paths import FileKind, FileState, file_name, parse_file_name
+from seglog.storage.swaps import FLAGS, Swaps, find_swaps, java_class
 
 __all__ = ["LogFiles", "tidy"]
-
-_FLAGS = {FileKind.LOG: HAS_LOG, FileKind.INDEX: HAS_INDEX, FileKind.TIME_INDEX: HAS_TIME_INDEX,
-          FileKind.TXN_INDEX: HAS_TXN_INDEX}
 
 Report = Callable[[Finding], None]
 
@@ -62,33 +58,17 @@ def tidy(listing: PartitionListing, report: Report) -> LogFiles:
     files = LogFiles(listing.path, listing.base_offsets, listing.flags, listing.snapshots,
                      list(zip(listing.orphans.tolist(), listing.orphan_flags.tolist(),
                               strict=True)))
-    others = [(name, _java_class(name, kind)) for name, kind in listing.others]
+    others = [(name, java_class(name, kind)) for name, kind in listing.others]
     directory = os.path.basename(listing.path)
-    swaps: list[tuple[FileName, str]] = []
     for name, kind in others:
         _report_other(listing.path, directory, name, kind, report)
         if kind is FileClass.NOT_A_NUMBER:
             # A later number does not help: nothing of the directory is loaded.
             prefix = name.partition(".")[0]
             raise LoaderFailure("NumberFormatException", f'For input string: "{prefix}"', file=name)
-        if kind is FileClass.SWAP:
-            swaps.append((parse_file_name(name), name))
-    cleaned = [parsed.offset for parsed in map(parse_file_name, (
-        name for name, kind in others if kind is FileClass.CLEANED)) if parsed.offset is not None]
-    _swap(files, swaps, min(cleaned, default=None), directory, report)
+    _swap(files, find_swaps(others), directory, report)
     _open_other_numbers(files, others)
     return files
-
-
-def _java_class(name: str, kind: FileClass) -> FileClass:
-    """Java reads digits of every script as numbers; the listing knows those of ASCII."""
-    if kind is not FileClass.NOT_A_NUMBER:
-        return kind
-    parsed = parse_file_name(name)
-    if parsed.offset is None:
-        return kind
-    return {FileState.SWAP: FileClass.SWAP, FileState.CLEANED: FileClass.CLEANED}.get(
-        parsed.state, FileClass.OTHER_NUMBER)
 
 
 _REPORTED = {
@@ -118,31 +98,25 @@ def _size(path: str, name: str) -> int | None:
         return None
 
 
-def _swap(files: LogFiles, swaps: list[tuple[FileName, str]], first_cleaned: int | None,
-          directory: str, report: Report) -> None:
-    complete: dict[tuple[int, FileKind], str] = {}
-    for parsed, name in swaps:
-        assert parsed.offset is not None  # the listing says so
-        size = _size(files.path, name)
-        if first_cleaned is not None and parsed.offset >= first_cleaned:
-            report(finding("swap-incomplete", directory=directory, file=name, bytes=size))
-        else:
-            report(finding("swap-complete", directory=directory, file=name, bytes=size))
-            complete[parsed.offset, parsed.kind] = name
-    logs = [offset for offset, kind in complete if kind is FileKind.LOG]
-    if logs:
-        ends = []
-        for offset in logs:
-            files.renamed = {key: name for key, name in complete.items() if key[0] == offset}
-            index = FileKind.INDEX if (offset, FileKind.INDEX) in complete else None
-            ends.append(log_next_offset(
-                files.path_of(offset, FileKind.LOG), offset,
-                files.path_of(offset, FileKind.INDEX) if index else None))
-        _remove_range(files, min(logs), max(ends), directory, report)
-    files.renamed = complete
-    for (offset, kind) in complete:
-        if kind in _FLAGS:
-            _add(files, offset, _FLAGS[kind])
+def _swap(files: LogFiles, swaps: Swaps, directory: str, report: Report) -> None:
+    for name in swaps.incomplete:
+        report(finding("swap-incomplete", directory=directory, file=name,
+                       bytes=_size(files.path, name)))
+    for name in swaps.complete.values():
+        report(finding("swap-complete", directory=directory, file=name,
+                       bytes=_size(files.path, name)))
+
+    def next_offset(base_offset: int, log: str, index: str | None) -> int:
+        return log_next_offset(os.path.join(files.path, log), base_offset,
+                               None if index is None else os.path.join(files.path, index))
+
+    covered = swaps.covered(next_offset)
+    if covered is not None:
+        _remove_range(files, *covered, directory, report)
+    files.renamed = swaps.complete
+    for offset, kind in swaps.complete:
+        if kind in FLAGS:
+            _add(files, offset, FLAGS[kind])
         elif kind is FileKind.SNAPSHOT:
             files.snapshots = np.union1d(files.snapshots, [offset])
 
@@ -152,7 +126,7 @@ def _remove_range(files: LogFiles, start: int, end: int, directory: str, report:
     inside = (files.base_offsets >= start) & (files.base_offsets < end)
     for base, flags in zip(files.base_offsets[inside].tolist(), files.flags[inside].tolist(),
                            strict=True):
-        for kind, flag in _FLAGS.items():
+        for kind, flag in FLAGS.items():
             if flags & flag:
                 name = file_name(base, kind)
                 report(finding("swap-replaced", directory=directory, file=name,

@@ -13,23 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from seglog._native.scan import (
-    HAS_INDEX, HAS_LOG, HAS_TIME_INDEX, HAS_TXN_INDEX, FileClass, PartitionListing, list_partition,
-)
+from seglog._native.scan import HAS_LOG, FileClass, PartitionListing, list_partition
 from seglog.errors import KafkaStorageError
 from seglog.storage.handles import HandleCache
 from seglog.storage.paths import FileKind, FileState, parse_file_name
 from seglog.storage.segment import LogSegment, SegmentFiles
 from seglog.storage.segments import Segments
+from seglog.storage.swaps import FLAGS, Swaps, find_swaps
 
 __all__ = ["PartitionFiles", "read_directory"]
 
-_FLAGS = {FileKind.LOG: HAS_LOG, FileKind.INDEX: HAS_INDEX, FileKind.TIME_INDEX: HAS_TIME_INDEX,
-          FileKind.TXN_INDEX: HAS_TXN_INDEX}
-
 _LOOKS = 3
-
-_Overrides = dict[tuple[int, FileKind], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +37,7 @@ class PartitionFiles:
 def read_directory(path: str, handles: HandleCache) -> PartitionFiles:
     """Lists `path` once. KafkaStorageError if it is missing, unreadable or no directory.
 
-    Temporary files of a compaction or a split: with a `.cleaned` file of the same or a lower
-    offset a `.swap` file is not complete, and the old segments are the log. Otherwise the `.swap`
-    files are, and every other file numbered inside the range they cover is stale.
+    What a compaction or a split left half done is decided as in `storage.swaps`.
     """
     for looks_left in reversed(range(_LOOKS)):
         try:
@@ -61,7 +53,7 @@ def _read_directory(path: str, handles: HandleCache) -> PartitionFiles:
     listing = list_partition(path)
     swaps = _completed_swaps(listing)
     irregular = _irregular_segments(listing)
-    if not swaps and not irregular:
+    if not swaps.complete and not irregular:
         rows = np.flatnonzero(listing.flags & HAS_LOG)
         return PartitionFiles(
             Segments(path, listing.base_offsets[rows], listing.flags[rows], handles),
@@ -80,32 +72,26 @@ def _irregular_segments(listing: PartitionListing) -> list[int]:
             and parsed.kind is FileKind.LOG and parsed.state is FileState.LIVE]
 
 
-def _completed_swaps(listing: PartitionListing) -> _Overrides:
-    """The `.swap` files that the next start of a broker would rename."""
-    names = [(parse_file_name(name), name) for name, kind in listing.others
-             if kind in (FileClass.SWAP, FileClass.CLEANED)]
-    numbered = [(parsed, parsed.offset, name) for parsed, name in names
-                if parsed.offset is not None and parsed.offset >= 0]
-    first_cleaned = min((offset for parsed, offset, _ in numbered
-                         if parsed.state is FileState.CLEANED), default=None)
-    return {(offset, parsed.kind): name for parsed, offset, name in numbered
-            if parsed.state is FileState.SWAP and parsed.kind in _FLAGS
-            and (first_cleaned is None or offset < first_cleaned)}
+def _completed_swaps(listing: PartitionListing) -> Swaps:
+    """The swaps of segments; a number below 0 has none."""
+    swaps = find_swaps(listing.others)
+    return Swaps({key: name for key, name in swaps.complete.items()
+                  if key[0] >= 0 and key[1] in FLAGS}, swaps.incomplete)
 
 
-def _swapped(path: str, listing: PartitionListing, irregular: list[int], swaps: _Overrides,
+def _swapped(path: str, listing: PartitionListing, irregular: list[int], swaps: Swaps,
              handles: HandleCache) -> PartitionFiles:
     covered = _covered_range(path, swaps, handles)
     flags = {int(base): int(has) for base, has in zip(listing.base_offsets, listing.flags,
                                                       strict=True)
              if not covered or not covered[0] <= base < covered[1]}
     flags.update(dict.fromkeys(irregular, HAS_LOG))
-    for base, kind in swaps:
-        flags[base] = flags.get(base, 0) | _FLAGS[kind]
+    for base, kind in swaps.complete:
+        flags[base] = flags.get(base, 0) | FLAGS[kind]
     bases = sorted(base for base, has in flags.items() if has & HAS_LOG)
     segments = Segments(path, np.array(bases, np.int64),
                         np.array([flags[base] & 0xff for base in bases], np.uint8),
-                        handles, overrides=swaps)
+                        handles, overrides=swaps.complete)
     snapshots = listing.snapshots
     if covered:
         stale = (snapshots >= covered[0]) & (snapshots < covered[1])
@@ -113,21 +99,16 @@ def _swapped(path: str, listing: PartitionListing, irregular: list[int], swaps: 
     return PartitionFiles(segments, snapshots)
 
 
-def _covered_range(path: str, swaps: _Overrides, handles: HandleCache) -> tuple[int, int] | None:
-    """Offsets that the swapped segments replace: from the first base to the highest next offset."""
+def _covered_range(path: str, swaps: Swaps, handles: HandleCache) -> tuple[int, int] | None:
+    """Offsets that the swapped segments replace."""
     owner = handles.new_owner()
-    bounds = []
+
+    def next_offset(base_offset: int, log: str, index: str | None) -> int:
+        files = SegmentFiles(os.path.join(path, log),
+                             None if index is None else os.path.join(path, index))
+        return LogSegment(base_offset, files, handles, owner).read_next_offset()
+
     try:
-        for (base, kind), name in swaps.items():
-            if kind is not FileKind.LOG:
-                continue
-            index = swaps.get((base, FileKind.INDEX))
-            segment = LogSegment(base, SegmentFiles(
-                os.path.join(path, name), os.path.join(path, index) if index else None),
-                handles, owner)
-            bounds.append((base, segment.read_next_offset()))
+        return swaps.covered(next_offset)
     finally:
         handles.forget(owner)
-    if not bounds:
-        return None
-    return min(base for base, _ in bounds), max(after for _, after in bounds)

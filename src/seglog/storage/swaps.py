@@ -1,0 +1,74 @@
+"""Which `.swap` files count: the part of Kafka's loader that reading and the dry run share.
+
+A compaction or a split writes `.cleaned` files, renames them to `.swap`, and then puts them in
+place (reference 7.1 to 7.3). A `.swap` file whose number reaches that of a `.cleaned` file belongs
+to a swap that was not complete, and the old segments are the log. All others are, and what is
+numbered inside the range that they cover is stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from seglog._native.scan import HAS_INDEX, HAS_LOG, HAS_TIME_INDEX, HAS_TXN_INDEX, FileClass
+from seglog.storage.paths import FileKind, FileState, parse_file_name
+
+__all__ = ["FLAGS", "Swaps", "find_swaps", "java_class"]
+
+#: The flag of a listing for each file of a segment.
+FLAGS: Final = {FileKind.LOG: HAS_LOG, FileKind.INDEX: HAS_INDEX,
+                FileKind.TIME_INDEX: HAS_TIME_INDEX, FileKind.TXN_INDEX: HAS_TXN_INDEX}
+
+
+@dataclass(frozen=True, slots=True)
+class Swaps:
+    """Names of the `.swap` files that would be renamed, by number and kind, and of the others."""
+
+    complete: dict[tuple[int, FileKind], str]
+    incomplete: list[str]
+
+    def covered(self, next_offset: Callable[[int, str, str | None], int]
+                ) -> tuple[int, int] | None:
+        """The range [start, end) of offsets that the complete segments replace; None without one.
+
+        `next_offset(base offset, name of the log, name of its index or None)` reads where a
+        segment ends.
+        """
+        bounds = [(offset, next_offset(offset, name, self.complete.get((offset, FileKind.INDEX))))
+                  for (offset, kind), name in self.complete.items() if kind is FileKind.LOG]
+        if not bounds:
+            return None
+        return min(base for base, _ in bounds), max(end for _, end in bounds)
+
+
+def java_class(name: str, kind: FileClass) -> FileClass:
+    """Java reads digits of every script as numbers; a listing knows those of ASCII."""
+    if kind is not FileClass.NOT_A_NUMBER:
+        return kind
+    parsed = parse_file_name(name)
+    if parsed.offset is None:
+        return kind
+    return {FileState.SWAP: FileClass.SWAP, FileState.CLEANED: FileClass.CLEANED}.get(
+        parsed.state, FileClass.OTHER_NUMBER)
+
+
+def find_swaps(others: Iterable[tuple[str, FileClass]]) -> Swaps:
+    """The decision, from the files of a listing that belong to no segment."""
+    found: dict[FileClass, list[tuple[int, FileKind, str]]] = {
+        FileClass.SWAP: [], FileClass.CLEANED: []}
+    for name, listed in others:
+        kind = java_class(name, listed)
+        if kind in found:
+            parsed = parse_file_name(name)
+            if parsed.offset is not None:
+                found[kind].append((parsed.offset, parsed.kind, name))
+    first_cleaned = min((offset for offset, _, _ in found[FileClass.CLEANED]), default=None)
+    swaps = Swaps({}, [])
+    for offset, kind_of_file, name in found[FileClass.SWAP]:
+        if first_cleaned is not None and offset >= first_cleaned:
+            swaps.incomplete.append(name)
+        else:
+            swaps.complete[offset, kind_of_file] = name
+    return swaps
