@@ -64,6 +64,12 @@ class _Config:
             object.__setattr__(self, one.name, value)
 
     @classmethod
+    def knows(cls, name: str) -> bool:
+        """Whether `name` is Kafka's name of a setting, or the broker-wide name of one."""
+        return any(name == one.metadata["name"] or name in one.metadata["also"]
+                   for one in fields(cls))  # type: ignore[arg-type]
+
+    @classmethod
     def from_properties(cls, properties: Mapping[str, object]) -> Self:
         """From a mapping of Kafka names, such as a topic's configs or a `server.properties`.
 
@@ -96,8 +102,6 @@ class LogConfig(_Config):
     index_interval_bytes: int = _setting("index.interval.bytes", 4096, minimum=0,
                                          also=("log.index.interval.bytes",))
     preallocate: bool = _setting("preallocate", False, also=("log.preallocate",))
-    max_message_bytes: int = _setting("max.message.bytes", 1048588, minimum=0,
-                                      also=("message.max.bytes",))
 
     @property
     def segment_size(self) -> int:
@@ -118,4 +122,3 @@ class LoadConfig(_Config):
         "num.recovery.threads.per.data.dir", 2, minimum=1)
     #: Producers idle for longer are forgotten when state is loaded.
     producer_id_expiration_ms: int = _setting("producer.id.expiration.ms", 86_400_000, minimum=1)
-    transaction_max_timeout_ms: int = _setting("transaction.max.timeout.ms", 900_000, minimum=1)

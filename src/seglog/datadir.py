@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Literal, Self
 
+from seglog.config import LoadConfig, LogConfig
 from seglog.errors import UnknownTopicOrPartitionError
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener
@@ -24,7 +25,7 @@ __all__ = ["DataDir", "open_data_dir"]
 
 def open_data_dir(path: str | os.PathLike[str], *, num_segment_loading_threads: int = 1,
                   level: Literal["kafka", "full", "verify"] | LoadLevel = "kafka",
-                  index_interval_bytes: int = 4096, segment_index_bytes: int = 10_485_760,
+                  log_config: LogConfig | None = None,
                   listener: LoadListener | None = None) -> DataDir:
     """Loads a data directory (one entry of `log.dirs`) and opens it for reading.
 
@@ -35,15 +36,15 @@ def open_data_dir(path: str | os.PathLike[str], *, num_segment_loading_threads: 
 
     `level` says how much is looked at: "kafka" what a broker checks at start, "full" also every
     entry of every index, "verify" also every batch, and then the report predicts where a recovery
-    would cut. `index_interval_bytes` and `segment_index_bytes` are the topics' settings: they
-    decide whether recovery notices offsets that go backwards, and which index is too large to be
+    would cut. Of `log_config`, the topics' settings, `index_interval_bytes` decides whether recovery
+    notices offsets that go backwards, and `segment_index_bytes` which index is too large to be
     written on. Problems are findings of `DataDir.report`, not exceptions.
 
     Raises KafkaStorageError (`path` is missing, cannot be listed, or is a partition directory) and
-    ValueError (a level or a number of threads that is none).
+    ValueError (a level that is none; ConfigError for a number of threads that Kafka would refuse).
     """
-    options = LoadOptions(num_segment_loading_threads, LoadLevel(level), index_interval_bytes,
-                          segment_index_bytes)
+    options = LoadOptions(LoadLevel(level), LoadConfig(num_segment_loading_threads),
+                          log_config or LogConfig())
     return DataDir(load_directory(os.path.abspath(os.fspath(path)), options, listener))
 
 

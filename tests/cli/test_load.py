@@ -116,3 +116,20 @@ def test_demo_without_spark(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     assert "log end offset 28 predicted, 28 by Kafka" in out
     assert "6500 records" in out
+
+
+def test_settings(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = golden / "real" / "clean"
+    assert run(capsys, "load", root)[0] == 0
+    code, out, _ = run(capsys, "load", "--config", "segment.index.bytes=8", root)
+    assert code == 1 and "newPosition > limit" in out
+    threads = "num.segment.loading.threads.per.data.dir=3"
+    _, out, _ = run(capsys, "load", "--json", "--config", threads, root)
+    assert len(json.loads(out)["thread_segments"]) == 3
+    _, out, _ = run(capsys, "load", "--json", "--config", threads, "--threads", "2", root)
+    assert len(json.loads(out)["thread_segments"]) == 2
+    code, _, err = run(capsys, "load", "--config", "index.interval.bytes=-1", root)
+    assert code == 2 and "index.interval.bytes: Value must be at least 0" in err
+    for wrong in ("index.interval.bytes", "no.such.setting=1"):
+        with pytest.raises(SystemExit):
+            run(capsys, "load", "--config", wrong, root)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import seglog
+from seglog.config import LogConfig
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.tail import log_next_offset
 from tests.kafka import harness
@@ -74,8 +75,8 @@ def fails_when_printed(partition: Path, state: dict[str, Any], codes: set[str]) 
 
 def differences(root: Path, kafka: dict[str, Any]) -> list[str]:
     """What the prediction says otherwise than Kafka."""
-    with seglog.open_data_dir(root, level="verify", index_interval_bytes=512,
-                              segment_index_bytes=16384) as data:
+    with seglog.open_data_dir(root, level="verify", log_config=LogConfig(
+                              index_interval_bytes=512, segment_index_bytes=16384)) as data:
         offline = any(found.code == "checkpoint-malformed" for found in data.report.findings)
         reports = {report.directory: report for report in data.report.partitions}
     wrong = []

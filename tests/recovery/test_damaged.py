@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 import seglog
+from seglog.config import LogConfig
 from seglog.recovery.findings import Severity
 
 # The settings under which Kafka loaded them (tests/golden/README.md).
-SETTINGS = {"index_interval_bytes": 512, "segment_index_bytes": 16384}
+SETTINGS = LogConfig(index_interval_bytes=512, segment_index_bytes=16384)
 LEVELS = ("kafka", "full", "verify")
 
 CASES = [f"{number:03d}" for number in range(70)]
@@ -54,7 +55,7 @@ def directory(golden: Path, case: str) -> Path:
 def test_a_prediction_is_what_kafka_does(golden: Path, truth: dict[str, Any], case: str) -> None:
     path = directory(golden, case)
     for level in LEVELS:
-        with seglog.open_data_dir(path, level=level, **SETTINGS) as data:
+        with seglog.open_data_dir(path, level=level, log_config=SETTINGS) as data:
             [report] = data.report.partitions
         kafka = truth[path.name][report.directory]
         if level == "verify" or report.kafka_error is not None:
@@ -73,7 +74,7 @@ def test_a_prediction_is_what_kafka_does(golden: Path, truth: dict[str, Any], ca
 def test_what_was_done_is_found(golden: Path, case: str) -> None:
     path = directory(golden, case)
     kind = path.name[4:]
-    with seglog.open_data_dir(path, level="verify", **SETTINGS) as data:
+    with seglog.open_data_dir(path, level="verify", log_config=SETTINGS) as data:
         codes = set(data.report.counts)
     if kind in EXPECTED:
         assert codes & EXPECTED[kind], codes
@@ -94,7 +95,7 @@ def test_undamaged_directories_are_sound(golden: Path) -> None:
 def test_every_golden_partition_arrives_where_kafka_does(golden: Path, which: str) -> None:
     truth = json.loads((golden / "real/loaded.json").read_text())[which]
     with seglog.open_data_dir(golden / "real" / which, level="verify",
-                              **SETTINGS) as data:
+                              log_config=SETTINGS) as data:
         reports = {report.directory: report for report in data.report.partitions}
     compared = 0
     for name, state in truth.items():

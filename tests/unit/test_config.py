@@ -14,12 +14,11 @@ from seglog.errors import ConfigError
 def test_defaults() -> None:
     log = LogConfig()
     assert (log.segment_bytes, log.internal_segment_bytes, log.segment_index_bytes,
-            log.index_interval_bytes, log.preallocate, log.max_message_bytes) == (
-        1073741824, None, 10485760, 4096, False, 1048588)
+            log.index_interval_bytes, log.preallocate) == (
+        1073741824, None, 10485760, 4096, False)
     load = LoadConfig()
     assert (load.num_segment_loading_threads_per_data_dir, load.num_recovery_threads_per_data_dir,
-            load.producer_id_expiration_ms, load.transaction_max_timeout_ms) == (
-        1, 2, 86400000, 900000)
+            load.producer_id_expiration_ms) == (1, 2, 86400000)
 
 
 def test_from_properties() -> None:
@@ -46,7 +45,6 @@ def test_from_properties() -> None:
     ("segment.index.bytes", "3", "Value must be at least 4"),
     ("index.interval.bytes", -1, "Value must be at least 0"),
     ("preallocate", "yes", "Expected value to be either true or false"),
-    ("max.message.bytes", "-1", "Value must be at least 0"),
 ])
 def test_refused(name: str, value: object, reason: str) -> None:
     with pytest.raises(ConfigError) as caught:

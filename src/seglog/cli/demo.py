@@ -14,13 +14,17 @@ from pathlib import Path
 
 from seglog.cli import render
 from seglog.cli.report import load_with_progress, print_report
+from seglog.config import LoadConfig
 from seglog.datadir import open_data_dir
 from seglog.errors import KafkaStorageError
+from seglog.recovery.loader import LoadOptions
 from seglog.recovery.plan import LoadLevel
 
 __all__ = ["add_parser", "run"]
 
 _GOLDEN = Path("tests") / "golden" / "golden.tar.xz"
+_TWO_THREADS = LoadConfig(num_segment_loading_threads_per_data_dir=2)
+_VERIFY = LoadOptions(LoadLevel.VERIFY, _TWO_THREADS)
 _DAMAGED = "002-log_byte_flipped"
 
 
@@ -61,19 +65,19 @@ def _title(text: str) -> None:
 
 def _load(home: Path) -> None:
     _title("1. Load what a broker left behind after kill -9, two threads, nothing written")
-    print_report(load_with_progress(str(home / "real" / "unclean"), LoadLevel.KAFKA, 2), False)
+    print_report(load_with_progress(str(home / "real" / "unclean"), LoadOptions(load=_TWO_THREADS)), False)
 
 
 def _verify(home: Path) -> None:
     _title("2. Verify every batch and every index after a clean shutdown")
-    print_report(load_with_progress(str(home / "real" / "clean"), LoadLevel.VERIFY, 2), False)
+    print_report(load_with_progress(str(home / "real" / "clean"), _VERIFY), False)
 
 
 def _explain(home: Path) -> None:
     _title("3. Explain a damaged copy, and compare with what Kafka's own loader makes of it")
     done = json.loads((home / "damaged" / "cases.json").read_text())[_DAMAGED]["done"]
     print(f"  done to it: {'; '.join(done)}")
-    report = load_with_progress(str(home / "damaged" / _DAMAGED), LoadLevel.VERIFY, 2)
+    report = load_with_progress(str(home / "damaged" / _DAMAGED), _VERIFY)
     print_report(report, False)
     kafka = json.loads((home / "damaged" / "loaded.json").read_text())[_DAMAGED]
     for one in report.partitions:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from seglog.cli.report import add_load_options, load_with_progress, print_json, print_report
+from seglog.cli.report import (
+    add_load_options, load_options, load_with_progress, print_json, print_report,
+)
 from seglog.recovery.findings import Severity
 from seglog.recovery.plan import LoadLevel
 
@@ -26,8 +28,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Loads every path; 1 if a finding is an error or worse."""
-    reports = [load_with_progress(path, LoadLevel(args.level), args.threads)
-               for path in args.path]
+    options = load_options(args)
+    reports = [load_with_progress(path, options) for path in args.path]
     if args.json:
         print_json(reports)
     else:

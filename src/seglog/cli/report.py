@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from seglog.cli import render
+from seglog.config import LoadConfig, LogConfig
 from seglog.errors import InvalidTopicPartitionError
 from seglog.recovery.callbacks import LoadListener
 from seglog.recovery.findings import Finding, Severity
@@ -19,8 +20,11 @@ from seglog.recovery.report import LoadReport
 from seglog.storage.discover import is_partition_directory
 from seglog.storage.paths import parse_directory_name
 
-__all__ = ["add_load_options", "load_with_progress", "print_json", "print_report"]
+__all__ = [
+    "add_load_options", "load_options", "load_with_progress", "print_json", "print_report",
+]
 
+_THREADS = "num.segment.loading.threads.per.data.dir"
 _COLORS = {Severity.INFO: "dim", Severity.WARNING: "yellow", Severity.ERROR: "red",
            Severity.FATAL: "red"}
 
@@ -29,8 +33,11 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
     """What `load` and `verify` have in common."""
     parser.add_argument("path", nargs="+", help="data directories (each one entry of log.dirs) or "
                         "single partition directories")
-    parser.add_argument("--threads", type=_positive, default=os.cpu_count() or 1, metavar="N",
-                        help="num.segment.loading.threads.per.data.dir; default: one per CPU")
+    parser.add_argument("--threads", type=_positive, metavar="N",
+                        help=f"{_THREADS}; default: one per CPU")
+    parser.add_argument("--config", type=_setting, action="append", default=[],
+                        metavar="KEY=VALUE", help="a setting of the broker or the topics under "
+                        "Kafka's name, such as index.interval.bytes=512; may be repeated")
     parser.add_argument("--json", action="store_true", help="the whole report as JSON")
     parser.add_argument("--all", action="store_true", help="show findings of severity info too")
 
@@ -42,7 +49,25 @@ def _positive(text: str) -> int:
     return number
 
 
-def load_with_progress(path: str, level: LoadLevel, threads: int) -> LoadReport:
+def _setting(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    if not (LoadConfig.knows(name) or LogConfig.knows(name)):
+        raise argparse.ArgumentTypeError(f"{name} is no setting of a load")
+    return name, value
+
+
+def load_options(args: argparse.Namespace) -> LoadOptions:
+    """From the options of `add_load_options`; ConfigError for a value that Kafka refuses."""
+    properties: dict[str, object] = {_THREADS: os.cpu_count() or 1, **dict(args.config)}
+    if args.threads is not None:
+        properties[_THREADS] = args.threads
+    return LoadOptions(LoadLevel(args.level), LoadConfig.from_properties(properties),
+                       LogConfig.from_properties(properties))
+
+
+def load_with_progress(path: str, options: LoadOptions) -> LoadReport:
     """One load, drawn on stderr when that is a terminal. Raises what load_directory raises.
 
     For a single partition's directory the data directory around it is asked for its checkpoints;
@@ -56,9 +81,8 @@ def load_with_progress(path: str, level: LoadLevel, threads: int) -> LoadReport:
             path, only = os.path.split(path)
         except InvalidTopicPartitionError:
             pass  # the loader says what is wrong with it
-    options = LoadOptions(threads, level, only=only)
-    with _Bar(level) as bar:
-        report = load_directory(path, options, bar).report
+    with _Bar(options.level) as bar:
+        report = load_directory(path, replace(options, only=only), bar).report
     if only is None:
         return report
     return replace(report, path=os.path.join(path, only), directory_findings=())

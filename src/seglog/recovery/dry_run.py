@@ -15,6 +15,7 @@ import numpy as np
 from seglog._native.batch import scan_file
 from seglog._native.scan import HAS_INDEX, HAS_TIME_INDEX
 from seglog._native.status import Status
+from seglog.config import LogConfig
 from seglog.model import TopicPartition
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.files import LogFiles
@@ -45,8 +46,7 @@ class LoadInputs:
     clean_shutdown: bool
     log_start_offset: int
     recovery_point: int
-    index_interval_bytes: int
-    segment_index_bytes: int
+    config: LogConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class DryRun:
         if extent.size == 0:
             recovery = SegmentRecovery(base, extent, extent.end, base, 0, 0, Status.END, 0, 0)
         else:
-            recovery = recover_extent(base, extent, self.inputs.index_interval_bytes, producers)
+            recovery = recover_extent(base, extent, self.inputs.config.index_interval_bytes, producers)
         if recovery.overflow:
             raise _Overflow(recovery)
         self.recovered[base] = recovery
@@ -240,7 +240,7 @@ class DryRun:
                 size = os.stat(self.files.path_of(base, kind), follow_symlinks=False).st_size
             except OSError:
                 continue
-            limit = self.inputs.segment_index_bytes // width * width
+            limit = self.inputs.config.segment_index_bytes // width * width
             if size // width * width > limit:
                 raise LoaderFailure(
                     "IllegalArgumentException",

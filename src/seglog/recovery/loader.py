@@ -19,6 +19,7 @@ from functools import partial
 from typing import TypeVar
 
 from seglog._native.scan import HAS_INDEX, HAS_TIME_INDEX, PartitionListing, SegmentChecks
+from seglog.config import LoadConfig, LogConfig
 from seglog.errors import KafkaStorageError
 from seglog.recovery.callbacks import LoadListener, NullListener
 from seglog.recovery.dry_run import LoadInputs
@@ -40,19 +41,23 @@ __all__ = ["LoadOptions", "LoadResult", "load_directory"]
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How to load; names and defaults are Kafka's where Kafka has them.
+    """How to load.
 
-    `index_interval_bytes` decides at which batch a recovery would notice offsets that go
-    backwards, `segment_index_bytes` which index is too large to be written on; everything else in
-    a prediction is independent of configuration. `only` limits the load to the partition directory
-    of that name.
+    Of `log`, `index_interval_bytes` decides at which batch a recovery would notice offsets that go
+    backwards, and `segment_index_bytes` which index is too large to be written on; everything else
+    in a prediction is independent of configuration. `only` limits the load to the partition
+    directory of that name.
     """
 
-    num_segment_loading_threads: int = 1
     level: LoadLevel = LoadLevel.KAFKA
-    index_interval_bytes: int = 4096
-    segment_index_bytes: int = 10_485_760
+    load: LoadConfig = LoadConfig()
+    log: LogConfig = LogConfig()
     only: str | None = None
+
+    @property
+    def threads(self) -> int:
+        """How many open and check segments."""
+        return self.load.num_segment_loading_threads_per_data_dir
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +113,10 @@ def load_directory(path: str, options: LoadOptions,
                    listener: LoadListener | None = None) -> LoadResult:
     """Loads a data directory: both phases, nothing written.
 
-    KafkaStorageError when `path` cannot be listed or is no data directory; ValueError for options
-    that make no sense. Everything else that is wrong is a finding.
+    KafkaStorageError when `path` cannot be listed or is no data directory. Everything else that is
+    wrong is a finding.
     """
-    if options.num_segment_loading_threads < 1:
-        raise ValueError("num_segment_loading_threads must be at least 1, "
-                         f"not {options.num_segment_loading_threads}")
-    with _Workers(options.num_segment_loading_threads) as workers:
+    with _Workers(options.threads) as workers:
         return _Load(path, options, listener or NullListener(), workers).run()
 
 
@@ -126,7 +128,7 @@ class _Load:
         self.path, self.options, self.listener, self.workers = path, options, listener, workers
         self.level = options.level
         self.findings = FindingList()
-        self.thread_segments = [0] * options.num_segment_loading_threads
+        self.thread_segments = [0] * options.threads
         self.started = time.perf_counter()
 
     def report(self, found: Finding) -> None:
@@ -166,7 +168,7 @@ class _Load:
             key, root.clean_shutdown,
             root.log_start_offsets.get(key, 0) if known else 0,
             root.recovery_points.get(key, 0) if known else 0,
-            self.options.index_interval_bytes, self.options.segment_index_bytes))
+            self.options.log))
 
     # ---- phase one ----------------------------------------------------------------------------
 
