@@ -41,7 +41,7 @@ def open_data_dir(path: str | os.PathLike[str], *, num_segment_loading_threads: 
     written on. Problems are findings of `DataDir.report`, not exceptions.
 
     Raises KafkaStorageError (`path` is missing, cannot be listed, or is a partition directory) and
-    ValueError (a level that is none; ConfigError for a number of threads that Kafka would refuse).
+    ValueError (a level that is none; ConfigError for a number of threads that Kafka refuses).
     """
     options = LoadOptions(LoadLevel(level), LoadConfig(num_segment_loading_threads),
                           log_config or LogConfig())

@@ -65,7 +65,8 @@ def _title(text: str) -> None:
 
 def _load(home: Path) -> None:
     _title("1. Load what a broker left behind after kill -9, two threads, nothing written")
-    print_report(load_with_progress(str(home / "real" / "unclean"), LoadOptions(load=_TWO_THREADS)), False)
+    options = LoadOptions(load=_TWO_THREADS)
+    print_report(load_with_progress(str(home / "real" / "unclean"), options), False)
 
 
 def _verify(home: Path) -> None:

@@ -168,7 +168,8 @@ class DryRun:
         if extent.size == 0:
             recovery = SegmentRecovery(base, extent, extent.end, base, 0, 0, Status.END, 0, 0)
         else:
-            recovery = recover_extent(base, extent, self.inputs.config.index_interval_bytes, producers)
+            recovery = recover_extent(base, extent, self.inputs.config.index_interval_bytes,
+                                      producers)
         if recovery.overflow:
             raise _Overflow(recovery)
         self.recovered[base] = recovery
