@@ -22,6 +22,7 @@ from setuptools.modified import newer
 # One name per concept: src/seglog/_native/<stem>.pyx, and csrc/src/<name>.c.
 STEMS = [
     "batch",
+    "columns",
     "crc32c",
     "dump",
     "file",

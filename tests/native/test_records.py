@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from seglog._native.records import COLUMNS, DEFAULT_COLUMNS, RecordColumns, RecordDecoder
+from seglog._native.columns import COLUMNS, DEFAULT_COLUMNS, RecordColumns
+from seglog._native.records import RecordDecoder
 from seglog.errors import (
     CorruptDataError,
     CorruptRecordError,

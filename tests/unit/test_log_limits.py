@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from seglog._native.records import live_columns
+from seglog._native.columns import live_columns
 from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.storage import handles
 from seglog.storage.handles import FileHandle, HandleCache

@@ -1,40 +1,13 @@
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
-from typing import Any, Final, Self, final
+from typing import Final, final
 
 from numpy.typing import ArrayLike
 
-COLUMNS: Final[tuple[str, ...]]
-DEFAULT_COLUMNS: Final[tuple[str, ...]]
+from seglog._native.columns import ColumnPool, RecordColumns
+
 MAX_ROWS_DEFAULT: Final[int]
 MAX_BYTES_DEFAULT: Final[int]
-
-def live_columns() -> int: ...
-def schema_capsule(columns: Iterable[str] = ...) -> object: ...
-def export_stream(iterator: Iterable[RecordColumns], columns: Iterable[str] = ...) -> object: ...
-
-@final
-class ColumnPool:
-    def __new__(cls, *, keep: int = 2) -> Self: ...
-
-@final
-class RecordColumns:
-    @property
-    def num_rows(self) -> int: ...
-    def __len__(self) -> int: ...
-    @property
-    def nbytes(self) -> int: ...
-    @property
-    def columns(self) -> tuple[str, ...]: ...
-    @property
-    def first_offset(self) -> int: ...
-    @property
-    def last_offset(self) -> int: ...
-    def __arrow_c_schema__(self) -> object: ...
-    def __arrow_c_array__(
-        self, requested_schema: object | None = None
-    ) -> tuple[object, object]: ...
-    def to_pylists(self) -> dict[str, list[Any]]: ...
 
 @final
 class RecordDecoder:

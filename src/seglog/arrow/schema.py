@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from seglog._native.records import COLUMNS, DEFAULT_COLUMNS, schema_capsule
+from seglog._native.columns import COLUMNS, DEFAULT_COLUMNS, schema_capsule
 
 __all__ = ["COLUMNS", "DEFAULT_COLUMNS", "RecordSchema"]
 

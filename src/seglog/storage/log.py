@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
-from seglog._native.records import DEFAULT_COLUMNS
+from seglog._native.columns import DEFAULT_COLUMNS
 from seglog.errors import InvalidTopicPartitionError
 from seglog.model import OpenTransaction, TimestampOffset, TopicPartition
 from seglog.storage.batches import BatchHeader, FetchData, read_headers

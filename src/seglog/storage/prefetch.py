@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Self
 
-from seglog._native.records import RecordColumns
+from seglog._native.columns import RecordColumns
 from seglog.storage.ranges import LogRange
 
 __all__ = ["Ending", "Prefetch"]

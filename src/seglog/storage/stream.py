@@ -14,9 +14,10 @@ from types import TracebackType
 from typing import Self
 
 from seglog._native.batch import scan_file
-from seglog._native.records import (
-    DEFAULT_COLUMNS, ColumnPool, RecordColumns, RecordDecoder, export_stream, schema_capsule,
+from seglog._native.columns import (
+    DEFAULT_COLUMNS, ColumnPool, RecordColumns, export_stream, schema_capsule,
 )
+from seglog._native.records import RecordDecoder
 from seglog._native.status import Status
 from seglog.errors import CorruptIndexError
 from seglog.storage import codecs

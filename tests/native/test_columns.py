@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from seglog._native.records import (
+from seglog._native.columns import (
     COLUMNS,
     ColumnPool,
     RecordColumns,
-    RecordDecoder,
     export_stream,
     live_columns,
     schema_capsule,
 )
+from seglog._native.records import RecordDecoder
 from seglog.storage.codecs import decompress
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record

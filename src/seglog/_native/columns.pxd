@@ -1,0 +1,30 @@
+cimport cython
+
+from libc.stddef cimport size_t
+from libc.stdint cimport uint32_t
+
+from seglog._native.capi cimport SLG_COLUMNS, slg_column, slg_columns, slg_pool
+
+
+@cython.final
+cdef class ColumnPool:
+    cdef slg_pool *pool
+
+
+@cython.final
+cdef class Projection:
+    cdef slg_column order[<int>SLG_COLUMNS]
+    cdef size_t count
+    cdef uint32_t wanted
+    cdef readonly tuple names
+
+    cdef object schema(self)
+
+
+@cython.final
+cdef class RecordColumns:
+    cdef slg_columns *set
+    cdef Projection projection
+
+
+cdef RecordColumns wrap_columns(slg_columns *columns, Projection projection)

@@ -1,0 +1,290 @@
+"""Columns of records: what they are called, whose memory they use, and how Arrow takes them."""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.errno cimport EIO, ENOMEM
+from libc.stdlib cimport calloc, free
+
+from seglog._native.capi cimport *
+
+COLUMNS = tuple([slg_column_name(<slg_column>i).decode() for i in range(<int>SLG_COLUMNS)])
+DEFAULT_COLUMNS = COLUMNS[:6]
+
+# A reader holds one set while the next is filled.
+cdef enum:
+    POOL_KEEP = 2
+
+# Sets of columns that somebody holds, over all pools. C counts it atomically.
+cdef int64_t _live = 0
+
+
+def live_columns():
+    """How many sets of columns are alive in this process: 0 once every consumer let go."""
+    return _live
+
+
+@cython.final
+cdef class ColumnPool:
+    """Memory of columns that were let go, for the next ones. Safe to share between threads."""
+
+    def __cinit__(self, *, size_t keep=POOL_KEEP):
+        self.pool = slg_pool_new(keep, &_live)
+        if self.pool == NULL:
+            raise MemoryError("no memory for a pool of columns")
+
+    def __dealloc__(self):
+        if self.pool != NULL:
+            slg_pool_close(self.pool)
+
+
+# ---- projections ---------------------------------------------------------------------------------
+
+@cython.final
+cdef class Projection:
+    """The columns asked for, in order."""
+
+    def __cinit__(self, columns):
+        names = tuple(columns)
+        if isinstance(columns, str):
+            raise TypeError("columns is a string, not a sequence of names")
+        for name in names:
+            if name not in COLUMNS:
+                raise ValueError(f"no column {name!r}; there are {', '.join(COLUMNS)}")
+        if len(set(names)) != len(names):
+            raise ValueError("a column is named twice")
+        self.names = names
+        self.count = <size_t>len(names)
+        for i, name in enumerate(names):
+            self.order[i] = <slg_column><int>COLUMNS.index(name)
+            self.wanted |= <uint32_t>1 << <int>self.order[i]
+
+    cdef object schema(self):
+        cdef ArrowSchema *schema = <ArrowSchema *>calloc(1, sizeof(ArrowSchema))
+        if schema == NULL or not slg_export_schema(self.order, self.count, schema):
+            free(schema)
+            raise MemoryError("no memory for an Arrow schema")
+        return PyCapsule_New(schema, b"arrow_schema", _free_schema)
+
+
+cdef void _free_schema(object capsule) noexcept:
+    cdef ArrowSchema *schema = <ArrowSchema *>PyCapsule_GetPointer(capsule, b"arrow_schema")
+    if schema.release != NULL:
+        schema.release(schema)
+    free(schema)
+
+
+cdef void _free_array(object capsule) noexcept:
+    cdef ArrowArray *array = <ArrowArray *>PyCapsule_GetPointer(capsule, b"arrow_array")
+    if array.release != NULL:
+        array.release(array)
+    free(array)
+
+
+def schema_capsule(columns=DEFAULT_COLUMNS):
+    """The Arrow schema of a projection, as an `arrow_schema` capsule."""
+    return Projection(columns).schema()
+
+
+# ---- columns -------------------------------------------------------------------------------------
+
+# Known here alone: an object that nobody filled would point nowhere.
+cdef object _TOKEN = object()
+
+
+@cython.final
+cdef class RecordColumns:
+    """Rows of one stretch of the log, an Arrow array per column. Safe from any thread."""
+
+    def __cinit__(self, token=None):
+        if token is not _TOKEN:
+            raise TypeError("RecordColumns come from RecordDecoder.next()")
+
+    def __dealloc__(self):
+        if self.set != NULL:
+            slg_columns_release(self.set)
+
+    @property
+    def num_rows(self):
+        return self.set.rows
+
+    def __len__(self):
+        return self.set.rows
+
+    @property
+    def nbytes(self):
+        return slg_columns_nbytes(self.set)
+
+    @property
+    def columns(self):
+        return self.projection.names
+
+    @property
+    def first_offset(self):
+        return self.set.first_offset
+
+    @property
+    def last_offset(self):
+        return self.set.last_offset
+
+    def __arrow_c_schema__(self):
+        return self.projection.schema()
+
+    def __arrow_c_array__(self, requested_schema=None):
+        # The protocol lets a producer ignore a requested schema that it cannot serve.
+        cdef ArrowArray *array = <ArrowArray *>calloc(1, sizeof(ArrowArray))
+        if array == NULL or not slg_export_columns(self.set, self.projection.order,
+                                                   self.projection.count, array):
+            free(array)
+            raise MemoryError("no memory for an Arrow array")
+        return self.projection.schema(), PyCapsule_New(array, b"arrow_array", _free_array)
+
+    def to_pylists(self):
+        """Each column as a list: ints, bytes or None, and lists of (key, value) for headers."""
+        return {name: _column_list(self.set, self.projection.order[i])
+                for i, name in enumerate(self.projection.names)}
+
+    def __repr__(self):
+        return (f"<RecordColumns {self.num_rows} rows, offsets {self.first_offset}.."
+                f"{self.last_offset}, {', '.join(self.columns)}>")
+
+
+cdef RecordColumns wrap_columns(slg_columns *columns, Projection projection):
+    """Takes over the caller's reference."""
+    cdef RecordColumns wrapped = RecordColumns.__new__(RecordColumns, _TOKEN)
+    wrapped.set = columns
+    wrapped.projection = projection
+    return wrapped
+
+
+cdef inline bint _is_valid(const slg_binary *binary, int64_t row) noexcept:
+    return (binary.null_count == 0
+            or (binary.validity.data[row >> 3] >> (row & 7)) & 1)
+
+
+cdef inline object _bytes_at(const slg_binary *binary, int64_t row):
+    cdef const int32_t *offsets = <const int32_t *>binary.offsets.data
+    if not _is_valid(binary, row):
+        return None
+    return PyBytes_FromStringAndSize(<const char *>binary.bytes.data + offsets[row],
+                                     offsets[row + 1] - offsets[row])
+
+
+cdef inline str _text_at(const slg_binary *binary, int64_t row):
+    cdef const int32_t *offsets = <const int32_t *>binary.offsets.data
+    return PyUnicode_DecodeUTF8(<const char *>binary.bytes.data + offsets[row],
+                                offsets[row + 1] - offsets[row], NULL)
+
+
+cdef list _headers_at(const slg_columns *columns, int64_t row):
+    cdef const int32_t *lists = <const int32_t *>columns.header_lists.data
+    cdef int32_t i
+    return [(_text_at(&columns.header_key, i), _bytes_at(&columns.header_value, i))
+            for i in range(lists[row], lists[row + 1])]
+
+
+cdef inline object _fixed_at(const uint8_t *data, slg_column column, int64_t row):
+    if column == SLG_COLUMN_TIMESTAMP_TYPE:
+        return (<const int8_t *>data)[row]
+    if column == SLG_COLUMN_PRODUCER_EPOCH:
+        return (<const int16_t *>data)[row]
+    if column == SLG_COLUMN_SEQUENCE or column == SLG_COLUMN_LEADER_EPOCH:
+        return (<const int32_t *>data)[row]
+    if column == SLG_COLUMN_IS_TRANSACTIONAL or column == SLG_COLUMN_IS_CONTROL:
+        return bool((data[row >> 3] >> (row & 7)) & 1)
+    return (<const int64_t *>data)[row]
+
+
+cdef list _column_list(const slg_columns *columns, slg_column column):
+    cdef list out = PyList_New(columns.rows)
+    cdef int64_t row
+    cdef object value
+    for row in range(columns.rows):
+        if column == SLG_COLUMN_KEY:
+            value = _bytes_at(&columns.key, row)
+        elif column == SLG_COLUMN_VALUE:
+            value = _bytes_at(&columns.value, row)
+        elif column == SLG_COLUMN_HEADERS:
+            value = _headers_at(columns, row)
+        else:
+            value = _fixed_at(columns.fixed[<int>column].data, column, row)
+        Py_INCREF(value)
+        PyList_SET_ITEM(out, row, value)
+    return out
+
+
+# ---- streams -------------------------------------------------------------------------------------
+
+cdef class _Stream:
+    """What an exported ArrowArrayStream pulls from."""
+
+    cdef object iterator
+    cdef Projection projection
+    cdef bytes failure
+
+
+cdef int _stream_schema(ArrowArrayStream *stream, ArrowSchema *out) noexcept with gil:
+    cdef _Stream source = <_Stream>stream.private_data
+    return 0 if slg_export_schema(source.projection.order, source.projection.count, out) else ENOMEM
+
+
+cdef int _stream_next(ArrowArrayStream *stream, ArrowArray *out) noexcept with gil:
+    cdef _Stream source = <_Stream>stream.private_data
+    cdef RecordColumns columns
+    out.release = NULL
+    try:
+        columns = next(source.iterator, None)
+        if columns is None:
+            return 0
+        if columns.projection.names != source.projection.names:
+            raise ValueError("the iterator gave other columns than the stream's")
+    except BaseException as failure:
+        source.failure = f"{type(failure).__name__}: {failure}".encode()
+        return EIO
+    if not slg_export_columns(columns.set, source.projection.order, source.projection.count,
+                              out):
+        source.failure = b"no memory for an Arrow array"
+        return ENOMEM
+    return 0
+
+
+cdef const char *_stream_error(ArrowArrayStream *stream) noexcept with gil:
+    cdef _Stream source = <_Stream>stream.private_data
+    if source.failure is None:
+        return NULL
+    return PyBytes_AS_STRING(source.failure)
+
+
+cdef void _stream_release(ArrowArrayStream *stream) noexcept with gil:
+    Py_DECREF(<_Stream>stream.private_data)
+    stream.private_data = NULL
+    stream.release = NULL
+
+
+cdef void _free_stream(object capsule) noexcept:
+    cdef ArrowArrayStream *stream
+    stream = <ArrowArrayStream *>PyCapsule_GetPointer(capsule, b"arrow_array_stream")
+    if stream.release != NULL:
+        stream.release(stream)
+    free(stream)
+
+
+def export_stream(iterator, columns=DEFAULT_COLUMNS):
+    """An `arrow_array_stream` capsule that pulls RecordColumns of `columns` from `iterator`."""
+    cdef _Stream source = _Stream.__new__(_Stream)
+    cdef ArrowArrayStream *stream
+    source.projection = Projection(columns)
+    source.iterator = iter(iterator)
+    stream = <ArrowArrayStream *>calloc(1, sizeof(ArrowArrayStream))
+    if stream == NULL:
+        raise MemoryError("no memory for an Arrow stream")
+    stream.get_schema = _stream_schema
+    stream.get_next = _stream_next
+    stream.get_last_error = _stream_error
+    stream.release = _stream_release
+    Py_INCREF(source)
+    stream.private_data = <void *>source
+    return PyCapsule_New(stream, b"arrow_array_stream", _free_stream)
