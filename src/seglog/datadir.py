@@ -37,8 +37,8 @@ def open_data_dir(path: str | os.PathLike[str], *, num_segment_loading_threads: 
     `level` says how much is looked at: "kafka" what a broker checks at start, "full" also every
     entry of every index, "verify" also every batch, and then the report predicts where a recovery
     would cut. Of `log_config`, the topics' settings, `index_interval_bytes` decides whether a
-    recovery notices offsets that go backwards, and `segment_index_bytes` which index is too large to
-    be written on. Problems are findings of `DataDir.report`, not exceptions.
+    recovery notices offsets that go backwards, and `segment_index_bytes` which index is too large
+    to be written on. Problems are findings of `DataDir.report`, not exceptions.
 
     Raises KafkaStorageError (`path` is missing, cannot be listed, or is a partition directory) and
     ValueError (a level that is none; ConfigError for a number of threads that Kafka refuses).
