@@ -52,7 +52,8 @@ wheel: build/wheel
 # The sdist, and the wheel out of the sdist: a tree may hold more than a clone does.
 build/wheel: $(SOURCES) | .venv-build/ready
 	@rm -rf dist && mkdir -p build
-	.venv-build/bin/python -m build --outdir dist .
+	.venv-build/bin/python -m build --outdir dist . > build/wheel.log 2>&1 || { \
+	    tail -n 40 build/wheel.log; echo "seglog: the build failed (build/wheel.log)." >&2; exit 1; }
 	@touch $@
 
 .venv-build/ready: .ci/need
