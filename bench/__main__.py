@@ -92,8 +92,8 @@ def run(files: Sequence[Path], target: Path) -> int:
     """Runs bench files in this process; pytest's exit code."""
     return int(pytest.main([
         *map(str, files), "-p", "no:cacheprovider", "-q", "-rN", "--benchmark-quiet",
-        "--benchmark-disable-gc", "--disable-warnings", f"--rootdir={HERE.parent}",
-        f"--benchmark-json={target}"]))
+        "--benchmark-disable-gc", "--disable-warnings", "-o", "filterwarnings=default",
+        f"--rootdir={HERE.parent}", f"--benchmark-json={target}"]))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

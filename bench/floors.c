@@ -27,7 +27,8 @@ int64_t floor_crc_pread(int fd, int64_t size, int64_t window, uint32_t *crc) {
     }
     *crc = 0;
     while (done < size) {
-        const ssize_t got = pread(fd, buffer, (size_t)window, (off_t)done);
+        const int64_t wanted = size - done < window ? size - done : window;
+        const ssize_t got = pread(fd, buffer, (size_t)wanted, (off_t)done);
         if (got <= 0) {
             break;
         }
