@@ -7,6 +7,7 @@ that Kafka does not survive becomes a LoaderFailure.
 from __future__ import annotations
 
 import os
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -255,10 +256,8 @@ class DryRun:
         position, entries = self.snapshots.load(start, end)
         producers = ProducerState(self.inputs.topic_partition, position, entries)
         if end > position:
-            row = max(int(np.searchsorted(self.bases, position, side="right")) - 1, 0)
-            for base in self.bases[row:]:
-                if base >= end:
-                    break
+            first = max(bisect_right(self.bases, position) - 1, 0)
+            for base in self.bases[first:bisect_left(self.bases, end)]:
                 self._replay(base, max(base, position, start), end, producers)
         if not of_recovery:
             self.snapshots.take(end, producers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -28,14 +29,15 @@ class Snapshots:
 
     def __init__(self, path: str, offsets: list[int], report: Report) -> None:
         self.path, self.report = path, report
-        self.offsets = set(offsets)
+        # Ascending: a recovery of n segments asks n times for the newest below its base.
+        self.offsets = sorted(set(offsets))
         self._taken: dict[int, list[ProducerStateEntry]] = {}
         self._reported: set[int] = set()
         self._last = -1
 
     def verify(self) -> None:
         """Reads all of them, also those that Kafka would delete unread."""
-        for offset in sorted(self.offsets):
+        for offset in self.offsets:
             self._read(offset)
 
     def take(self, offset: int, producers: ProducerState) -> None:
@@ -44,7 +46,9 @@ class Snapshots:
             self._taken[offset] = [
                 ProducerStateEntry(one.producer_id, current_txn_first_offset=one.first_offset)
                 for one in producers.open_transactions]
-            self.offsets.add(offset)
+            at = bisect_left(self.offsets, offset)
+            if self.offsets[at:at + 1] != [offset]:
+                self.offsets.insert(at, offset)
             self._last = offset
 
     def clear(self) -> None:
@@ -53,32 +57,34 @@ class Snapshots:
 
     def remove(self, offsets: Iterable[int]) -> None:
         """Those of removed segments."""
-        self.offsets.difference_update(offsets)
+        gone = set(offsets)
+        self.offsets = [offset for offset in self.offsets if offset not in gone]
 
     def remove_stray(self, bases: Iterable[int]) -> None:
         """Kafka keeps those at a segment's base, and the largest one if it is above all bases."""
         kept = set(bases)
-        others = self.offsets - kept
+        others = set(self.offsets) - kept
         largest = max(others, default=None)
         if largest is not None and largest > max(kept, default=-1):
             others.discard(largest)
         for offset in sorted(others):
             if offset not in self._taken:
                 self._report("snapshot-stray", offset)
-        self.offsets -= others
+        self.remove(others)
 
     def load(self, start: int, end: int) -> tuple[int, list[ProducerStateEntry]]:
         """truncateAndReload: drops those above `end` or not above `start`, and gives the newest
         that reads well as (offset, entries); (start, none) without one."""
-        self.offsets = {offset for offset in self.offsets if start < offset <= end}
+        del self.offsets[bisect_right(self.offsets, end):]
+        del self.offsets[:bisect_right(self.offsets, start)]
         self._last = start
         while self.offsets:
-            offset = max(self.offsets)
+            offset = self.offsets[-1]
             entries = self._read(offset)
             if entries is not None:
                 self._last = offset
                 return offset, entries
-            self.offsets.discard(offset)
+            self.offsets.pop()
         return start, []
 
     def _read(self, offset: int) -> list[ProducerStateEntry] | None:
