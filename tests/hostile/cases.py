@@ -26,7 +26,7 @@ SECONDS_PER_BATCH = 300.0
 READS = ("read_uncommitted 0", "read_uncommitted 2", "read_committed 0", "read_committed 2")
 #: Where seglog refuses what Kafka's reader, which trusts header fields, reads on.
 STRICTER = {"batch_magic", "batch_offset_order", "batch_offset_range", "batch_last_offset",
-            "batch_attributes", "batch_record_count", "batch_codec", "record_timestamp",
+            "batch_attributes", "batch_record_count", "batch_codec",
             "codec_too_large"}
 
 

@@ -31,7 +31,6 @@ cdef extern from "seglog/status.h" nogil:
         SLG_RECORD_FIELD
         SLG_RECORD_HEADERS
         SLG_RECORD_COUNT
-        SLG_RECORD_TIMESTAMP
         SLG_LEGACY_SIZE
         SLG_LEGACY_NULL_WRAPPER
         SLG_LEGACY_EMPTY_WRAPPER

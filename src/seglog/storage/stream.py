@@ -28,8 +28,9 @@ from seglog.storage.ranges import LogGap, LogRange, check_torn
 
 __all__ = ["DecodeOptions", "RecordBatchStream", "decode_range"]
 
-#: Bytes of a log file that one thread decodes at a time.
-RANGE_BYTES = 16 * 1024 * 1024
+#: Bytes of a log file that one thread decodes at a time. Larger ranges keep more columns alive than
+#: are recycled, and fresh memory costs page faults: 138 ms of CPU for 221 MB at 16 MiB, 106 at 4.
+RANGE_BYTES = 4 * 1024 * 1024
 
 Opened = Callable[[str], AbstractContextManager[FileHandle]]
 
@@ -43,7 +44,7 @@ class DecodeOptions:
     """
 
     columns: tuple[str, ...] = DEFAULT_COLUMNS
-    batch_rows: int = 65536
+    batch_rows: int = 16384  # values of 100 B then stay in a second-level cache: 59 ms, 70 at 65536
     batch_bytes: int = 64 * 1024 * 1024
     check_crcs: bool = True
     include_control: bool = False
