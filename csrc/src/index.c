@@ -216,8 +216,9 @@ static slg_status check_txn_entry(slg_index_check *check, const uint8_t *p, slg_
                         check->base_offset, txn.last_offset);
     }
     if (check->strict && check->used > 0 && txn.last_offset <= check->last_value) {
+        const bool is_last = check->last_value == INT64_MAX; /* nothing can follow that offset */
         return slg_fail(error, SLG_TXN_OFFSET, at + SLG_TXN_ENTRY_LAST_OFFSET_AT,
-                        check->last_value + 1, txn.last_offset);
+                        is_last ? INT64_MAX : check->last_value + 1, txn.last_offset);
     }
     check->last_value = txn.last_offset;
     return SLG_OK;

@@ -245,6 +245,10 @@ static void check_txn_causes(void) {
     add_txn_entry(0, 900, 1030);
     expect_txn(SLG_OK, SLG_TXN_OFFSET, 86, 1031, 1030);
     file_bytes.size = 34;
+    add_txn_entry(0, 900, INT64_MAX); /* nothing can follow, and "one more" overflows */
+    add_txn_entry(0, 900, 1031);
+    expect_txn(SLG_OK, SLG_TXN_OFFSET, 86, INT64_MAX, 1031);
+    file_bytes.size = 34;
     add_txn_entry(0, 900, 999);
     expect_txn(SLG_TXN_OFFSET, SLG_TXN_OFFSET, 52, 1000, 999);
     file_bytes.size = 34;
