@@ -61,8 +61,7 @@ _SEGMENT_COLUMNS = ("partition", "base_offset", "next_offset", "bytes")
 def _row(tp: TopicPartition, log: PartitionLog) -> dict[str, Any]:
     epochs = list(log.leader_epochs)
     return {
-        "partition": str(tp), "segments": len(log.segments),
-        "bytes": int(log.segments.sizes().sum()),
+        "partition": str(tp), "segments": len(log.segments), "bytes": log.segments.size,
         "log_start_offset": log.log_start_offset, "log_end_offset": log.log_end_offset,
         "last_stable_offset": log.last_stable_offset,
         "leader_epoch": epochs[-1].epoch if epochs else None,

@@ -139,9 +139,10 @@ def _cut(options: ReadOptions, planned: Sequence[tuple[TopicPartition, Partition
          ) -> list[SeglogPartition]:
     """Tasks of about `split_bytes`, or smaller until there are minPartitions of them. There may be
     fewer in the end: a batch is never cut."""
-    wanted = options.min_partitions or 1
-    size = sum(segment.size for _, log, _, _ in planned for segment in log.segments)
-    target = max(1, min(options.split_bytes, size // wanted))
+    wanted, target = options.min_partitions or 1, options.split_bytes
+    if wanted > 1:
+        size = sum(log.segments.size for _, log, _, _ in planned)
+        target = max(1, min(target, size // wanted))
     while True:
         tasks = [SeglogPartition(tp, part) for tp, log, start, end in planned
                  for part in _pack(log.ranges(target, start, end, options.isolation), target)]

@@ -129,6 +129,11 @@ class Segments(Sequence[LogSegment]):
                 sizes[row] = os.lstat(os.path.join(self.directory, name)).st_size
         return sizes
 
+    @property
+    def size(self) -> int:
+        """Bytes of all log files now; none is opened."""
+        return int(np.maximum(self.sizes(), 0).sum())
+
     def opened(self, path: str) -> AbstractContextManager[FileHandle]:
         """One of the log files, open while inside."""
         return self._handles.pin((self._owner, path), FileHandle)
