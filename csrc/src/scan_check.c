@@ -112,22 +112,33 @@ static slg_status check_index_once(const segment *s, slg_file_class file, bool s
 
 /*
  * A running broker appends to the log, then to the mapped index, while this reads: an entry may be
- * ahead of the log size that was seen, or half written. So what looks wrong is looked at again,
- * with a fresh log size; a problem that stays is one.
+ * ahead of the log size that was seen, or half written. So what looks wrong is looked at again with
+ * a log size younger than the entry: a problem that stays in its place is one. Every round that
+ * finds another gets further, as all before it was sound.
  */
+static slg_status check_index_settled(segment *s, slg_file_class file, bool strict, int64_t *size,
+                                      slg_error *error) {
+    int64_t reached = -1;
+    for (;;) {
+        const slg_status status = check_index_once(s, file, strict, size, error);
+        int64_t mtime_ms;
+        slg_error ignored;
+        if (status == SLG_OK || status == SLG_FILE_MISSING || status == SLG_FILE_KIND ||
+            error->position <= reached ||
+            stat_log(s, &s->log_size, &mtime_ms, &ignored) != SLG_OK) {
+            return status;
+        }
+        reached = error->position;
+    }
+}
+
 static slg_status check_index(segment *s, slg_file_class file, int64_t *size, slg_error *error) {
-    slg_status status = check_index_once(s, file, false, size, error);
-    int64_t mtime_ms;
-    slg_error ignored;
+    const slg_status status = check_index_settled(s, file, false, size, error);
     if (status == SLG_OK && file == SLG_FILE_TXN_INDEX && s->level == SLG_CHECK_FULL) {
         /* Kafka's rules came first, so that nothing stricter can hide what Kafka dies of. */
-        return check_index_once(s, file, true, size, error);
+        return check_index_settled(s, file, true, size, error);
     }
-    if (status == SLG_OK || status == SLG_FILE_MISSING || status == SLG_FILE_KIND ||
-        stat_log(s, &s->log_size, &mtime_ms, &ignored) != SLG_OK) {
-        return status;
-    }
-    return check_index_once(s, file, false, size, error);
+    return status;
 }
 
 /* ---- the table ------------------------------------------------------------------------------ */
