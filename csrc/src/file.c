@@ -101,6 +101,24 @@ slg_status slg_pread_exact(int fd, void *into, size_t size, int64_t position, sl
     return status;
 }
 
+int64_t slg_next_data(int fd, int64_t position, int64_t end) {
+#if defined(SEEK_DATA)
+    const off_t found = position < end ? lseek(fd, (off_t)position, SEEK_DATA) : (off_t)position;
+    struct stat st;
+    if (found < 0) {
+        /* ENXIO: no data up to the end of the file, if that is not before `end` by now. */
+        return errno == ENXIO && fstat(fd, &st) == 0 && st.st_size >= end ? end : position;
+    }
+    if (found > position) {
+        return (int64_t)found < end ? (int64_t)found : end;
+    }
+#else
+    (void)fd;
+    (void)end;
+#endif
+    return position;
+}
+
 slg_status slg_pwrite(int fd, const void *data, size_t size, int64_t position, slg_error *error) {
     size_t done = 0;
     if (position < 0 || size > (uint64_t)INT64_MAX - (uint64_t)position) {

@@ -90,6 +90,13 @@ bool slg_is_zero(const uint8_t *data, size_t size) {
 
 slg_status slg_window_zero_tail(slg_window *window, int64_t position, slg_error *error) {
     while (position < window->end) {
+        if (slg_window_left(window, position) == 0) {
+            /* A preallocated segment is a gigabyte of zeros that nobody has to read. */
+            position = slg_next_data(window->fd, position, window->end);
+            if (position == window->end) {
+                break;
+            }
+        }
         const slg_status status = slg_window_need(window, position, 1, error);
         if (status != SLG_OK) {
             return status;

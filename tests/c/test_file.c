@@ -63,6 +63,15 @@ static void check_preallocation(void) {
     CHECK(memcmp(into, "abc\0", 4) == 0);
     CHECK_EQ(slg_pread_exact(fd, into, 4, (1 << 20) - 4, &error), SLG_OK);
     CHECK(memcmp(into, "\0\0\0\0", 4) == 0);
+    /* What was written is never passed over, whatever the file system knows of the rest. */
+    CHECK_EQ(slg_pwrite(fd, "x", 1, 1 << 18, &error), SLG_OK);
+    for (int64_t from = 0; from <= 1 << 18; from += 1 << 14) {
+        const int64_t next = slg_next_data(fd, from, 1 << 20);
+        CHECK(next >= from && next <= 1 << 18);
+        CHECK(slg_next_data(fd, from, from + 1) <= from + 1);
+    }
+    CHECK_EQ(slg_next_data(fd, 1 << 21, 1 << 22), 1 << 21); /* the file ends before */
+    CHECK_EQ(slg_pwrite(fd, "\0", 1, 1 << 18, &error), SLG_OK);
     CHECK_EQ(slg_preallocate(fd, -1, &error), SLG_IO);
     CHECK_EQ(slg_preallocate(fd, INT64_MAX, &error), SLG_IO); /* no such disk */
     CHECK_EQ(size_of(fd), 1 << 20);

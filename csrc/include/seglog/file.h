@@ -1,7 +1,8 @@
 /*
  * System calls on files, bounded: each retries EINTR, goes on after a short transfer, and turns a
- * failure into SLG_IO (or a closer code) with errno. Descriptors are the caller's; no call moves a
- * file position. Safe from any thread; all may block on the disk, so callers release their locks.
+ * failure into SLG_IO (or a closer code) with errno. Descriptors are the caller's; only slg_next_data
+ * moves a file position, and none uses one. Safe from any thread; all may block on the disk, so
+ * callers release their locks.
  */
 #ifndef SEGLOG_FILE_H
 #define SEGLOG_FILE_H
@@ -35,6 +36,13 @@ slg_status slg_pread(int fd, void *into, size_t size, int64_t position, size_t *
 
 /* Exactly `size` bytes. SLG_FILE_SHRANK (expected = size, found = bytes there were), SLG_IO. */
 slg_status slg_pread_exact(int fd, void *into, size_t size, int64_t position, slg_error *error);
+
+/*
+ * The first position at or after `position` that may hold anything but zeros, at most `end`: what
+ * the file system knows of holes, which is how Kafka preallocates, and of blocks that were reserved
+ * and never written nor read. A file system that knows nothing gives `position` back.
+ */
+int64_t slg_next_data(int fd, int64_t position, int64_t end);
 
 /* All of `size` bytes at `position`. On failure any prefix may have been written. SLG_IO. */
 slg_status slg_pwrite(int fd, const void *data, size_t size, int64_t position, slg_error *error);
