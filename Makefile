@@ -5,7 +5,7 @@
 .DELETE_ON_ERROR:
 # pip is the only one at work in an environment.
 .NOTPARALLEL:
-.PHONY: demo test bench wheel typecheck fuzz sanitize clean
+.PHONY: demo test bench wheel typecheck fuzz differential sanitize clean
 
 # What runs is what was installed, whatever the shell around us exports.
 unexport PYTHONPATH PYTHONHOME
@@ -36,6 +36,12 @@ typecheck: .venv-test/ready
 # Longer than the few seconds that `make test` gives each target of the C core.
 fuzz: .venv-test/ready
 	SEGLOG_FUZZ_SECONDS=$(or $(FUZZ_SECONDS),60) .venv-test/bin/pytest tests/fuzz $(ARGS)
+
+# Any cases of the comparison with Kafka's own loader; a difference is shown with how to make it.
+differential: .venv-test/ready
+	@.ci/need java
+	.venv-test/bin/python -m tests.differential --seed $(or $(SEED),1) --cases $(or $(CASES),1000) \
+	    $(ARGS)
 
 # The tests of the extensions once more, built with AddressSanitizer and UndefinedBehaviorSanitizer.
 # Python itself is not, so the runtime is preloaded, Python's memory comes from malloc where the

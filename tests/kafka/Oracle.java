@@ -2,10 +2,15 @@
 // starting broker would (clean-shutdown marker, checkpoints), and prints the state it arrives at.
 //
 //   java -cp 'lib/*' Oracle.java LOG_DIR ... [key=value ...]
+//   java -cp 'lib/*' Oracle.java -          {"root": LOG_DIR, "config": {key: value}}, one a line
 //
 // One log directory prints {partition: state}, several print {log directory name: {partition:
 // state}}. key=value pairs are log configs. The directories are changed, as a broker would change
 // them: give it copies. A partition that fails to load is reported with its exception.
+//
+// With "-" every line is answered with {partition: state} on one line. A log that loaded is then
+// never reported as failed: what could not be told of a segment is {"error": ..., "message": ...}
+// in its place, a failing close is "close_error" and "close_message", and snapshots come in hex.
 import com.fasterxml.jackson.databind.*;
 import com.fasterxml.jackson.databind.node.*;
 import java.io.*;
@@ -23,6 +28,7 @@ import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 public class Oracle {
     static final ObjectMapper JSON = new ObjectMapper();
+    static boolean lines;
 
     static ObjectNode files(File dir) throws Exception {
         ObjectNode out = JSON.createObjectNode();
@@ -32,10 +38,32 @@ public class Oracle {
             if (!f.isFile()) continue;
             byte[] bytes = Files.readAllBytes(f.toPath());
             byte[] hash = MessageDigest.getInstance("SHA-256").digest(bytes);
-            out.putObject(f.getName()).put("size", f.length())
+            ObjectNode one = out.putObject(f.getName()).put("size", bytes.length)
                 .put("sha256", HexFormat.of().formatHex(hash));
+            if (lines && f.getName().contains(".snapshot")) {
+                one.put("hex", HexFormat.of().formatHex(bytes));
+            }
         }
         return out;
+    }
+
+    interface Question { JsonNode answer() throws Exception; }
+
+    /** What a loaded log says of itself; of one that is corrupt that may be an exception. */
+    static JsonNode ask(File root, Question question) throws Exception {
+        try {
+            return question.answer();
+        } catch (Throwable e) {
+            if (!lines) throw e;
+            return failure(root, e);
+        }
+    }
+
+    static ObjectNode failure(File root, Throwable e) {
+        String message = String.valueOf(e.getMessage()).replace(root.getAbsolutePath(), "")
+            .replace(root.getPath() + "/", "/");
+        return JSON.createObjectNode().put("error", e.getClass().getSimpleName())
+            .put("message", message);
     }
 
     /** As a starting broker reads it: one that cannot be read counts as empty. */
@@ -54,7 +82,7 @@ public class Oracle {
         done.await();
     }
 
-    static ObjectNode state(UnifiedLog log) throws Exception {
+    static ObjectNode state(File root, UnifiedLog log) throws Exception {
         ObjectNode out = JSON.createObjectNode();
         out.put("log_start_offset", log.logStartOffset()).put("recovery_point", log.recoveryPoint())
             .put("log_end_offset", log.logEndOffset())
@@ -62,15 +90,20 @@ public class Oracle {
             .put("producer_state_end_offset", log.latestProducerStateEndOffset());
         ArrayNode segments = out.putArray("segments");
         for (LogSegment s : log.logSegments()) {
-            TimestampOffset last = s.timeIndex().lastEntry();
             ObjectNode one = segments.addObject();
-            one.put("base_offset", s.baseOffset()).put("size", s.size())
-                .put("offset_index_entries", s.offsetIndex().entries())
-                .put("time_index_entries", s.timeIndex().entries());
-            one.putArray("time_index_last").add(last.timestamp()).add(last.offset());
-            one.put("aborted_txns", s.txnIndex().allAbortedTxns().size())
-                .put("max_timestamp", s.maxTimestampSoFar())
-                .put("next_offset", s.readNextOffset());
+            one.set("time_index_last", ask(root, () -> {
+                TimestampOffset last = s.timeIndex().lastEntry();
+                return JSON.createArrayNode().add(last.timestamp()).add(last.offset());
+            }));
+            one.put("base_offset", s.baseOffset()).put("size", s.size());
+            one.set("offset_index_entries",
+                ask(root, () -> IntNode.valueOf(s.offsetIndex().entries())));
+            one.set("time_index_entries",
+                ask(root, () -> IntNode.valueOf(s.timeIndex().entries())));
+            one.set("aborted_txns",
+                ask(root, () -> IntNode.valueOf(s.txnIndex().allAbortedTxns().size())));
+            one.set("max_timestamp", ask(root, () -> LongNode.valueOf(s.maxTimestampSoFar())));
+            one.set("next_offset", ask(root, () -> LongNode.valueOf(s.readNextOffset())));
         }
         ArrayNode producers = out.putArray("producers");
         var active = new TreeMap<>(log.producerStateManager().activeProducers());
@@ -105,19 +138,23 @@ public class Oracle {
                 new BrokerTopicStats(), Time.SYSTEM, 900000,
                 new ProducerStateManagerConfig(Integer.MAX_VALUE, false), 600000, failures, clean,
                 Optional.empty());
-            ObjectNode out = state(log);
+            ObjectNode out = state(root, log);
             settle(scheduler);
             out.set("files_loaded", files(dir));
-            log.close();
+            JsonNode closed = ask(root, () -> {
+                log.close();
+                return NullNode.getInstance();
+            });
+            if (!closed.isNull()) {
+                out.set("close_error", closed.get("error"));
+                out.set("close_message", closed.get("message"));
+            }
             settle(scheduler);
             out.set("files_closed", files(dir));
             return out;
         } catch (Throwable e) {
             settle(scheduler);
-            String message = String.valueOf(e.getMessage()).replace(root.getAbsolutePath(), "")
-                .replace(root.getPath() + "/", "/");
-            ObjectNode out = JSON.createObjectNode();
-            out.put("error", e.getClass().getSimpleName()).put("message", message);
+            ObjectNode out = failure(root, e);
             out.set("files_closed", files(dir));
             return out;
         }
@@ -141,7 +178,24 @@ public class Oracle {
         return out;
     }
 
+    static void answerLines() throws Exception {
+        lines = true;
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
+        for (String line; (line = in.readLine()) != null; ) {
+            JsonNode asked = JSON.readTree(line);
+            Properties props = new Properties();
+            asked.get("config").properties().forEach(
+                e -> props.put(e.getKey(), e.getValue().asText()));
+            System.out.println(load(new File(asked.get("root").asText()), props));
+            System.out.flush();
+        }
+    }
+
     public static void main(String[] args) throws Exception {
+        if (args.length == 1 && args[0].equals("-")) {
+            answerLines();
+            Runtime.getRuntime().halt(0);
+        }
         List<File> roots = new ArrayList<>();
         Properties props = new Properties();
         for (String arg : args) {
