@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,9 +78,12 @@ class Judge:
             shutil.copytree(theirs, mine)
             config = dict(case.config)
             self.oracle.ask(theirs, config)
-            ours = self.ours(mine, config)
+            try:
+                ours, wrong = self.ours(mine, config), []
+            except Exception as error:
+                ours, wrong = {}, ["".join(traceback.format_exception(error)[-4:])]
             kafka = self.oracle.answer()
-            return Verdict(case, done, kafka, ours, list(self._wrong(kafka, ours)))
+            return Verdict(case, done, kafka, ours, wrong or list(self._wrong(kafka, ours)))
         finally:
             shutil.rmtree(home, ignore_errors=True)
 

@@ -50,7 +50,7 @@ def apply(name: str, root: Path, partition: str, seed: str) -> str | None:
     target = Target(root, partition, random.Random(f"{name}-{seed}"))
     try:
         return kinds()[name](target)
-    except (AssertionError, OSError, IndexError, ValueError):
+    except (AssertionError, OSError, IndexError, ValueError, struct.error):
         return None  # an earlier damage left nothing of what this one needs
 
 
