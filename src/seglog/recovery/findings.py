@@ -86,7 +86,8 @@ _KINDS = (
     ("unclean-shutdown", _W, "the clean shutdown marker is missing",
      "recovers every log from its recovery point"),
     ("checkpoint-malformed", _E, "an offset checkpoint does not parse",
-     "resets it to 0 for all partitions"),
+     "resets it to 0 for all partitions, and takes the directory offline after loading unless a "
+     "number is to blame"),
     ("meta-properties-missing", _W, "meta.properties is missing", _STOP),
     ("meta-properties-malformed", _F, "meta.properties does not parse", _STOP),
     # Names and kinds of files in a partition directory.
