@@ -1,8 +1,8 @@
 /*
  * System calls on files, bounded: each retries EINTR, goes on after a short transfer, and turns a
- * failure into SLG_IO (or a closer code) with errno. Descriptors are the caller's; only slg_next_data
- * moves a file position, and none uses one. Safe from any thread; all may block on the disk, so
- * callers release their locks.
+ * failure into SLG_IO (or a closer code) with errno. Descriptors are the caller's; only
+ * slg_next_data moves a file position, and no call uses one. Safe from any thread; all may block on
+ * the disk, so callers release their locks.
  */
 #ifndef SEGLOG_FILE_H
 #define SEGLOG_FILE_H
