@@ -14,6 +14,7 @@ import cramjam
 import pytest
 
 from seglog.errors import SeglogError
+from seglog.properties import parse_properties
 from seglog.storage import checkpoints, codecs, epochs, meta, paths, producers
 from tests.kafka import harness
 from tests.oracle.wire import crc32c, xxh32
@@ -113,7 +114,7 @@ def test_properties(tmp_path: Path) -> None:
         def units(text: str) -> str:
             return text.encode("utf-16-be", "surrogatepass").hex()
 
-        found = meta.parse_properties(content)
+        found = parse_properties(content)
         return [[units(key), units(found[key])]
                 for key in sorted(found, key=lambda key: key.encode("utf-16-be", "surrogatepass"))]
 

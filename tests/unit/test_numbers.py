@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seglog.storage.numbers import parse_int32, parse_int64
+from seglog.numbers import parse_int32, parse_int64
 
 
 @pytest.mark.parametrize(("text", "value"), [

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from seglog.cli import render
-from seglog.config import LoadConfig, LogConfig
+from seglog.config import BrokerConfig, LogConfig, read_properties
 from seglog.errors import InvalidTopicPartitionError
 from seglog.recovery.callbacks import LoadListener
 from seglog.recovery.findings import Finding, Severity
@@ -38,6 +38,8 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=_setting, action="append", default=[],
                         metavar="KEY=VALUE", help="a setting of the broker or the topics under "
                         "Kafka's name, such as index.interval.bytes=512; may be repeated")
+    parser.add_argument("--properties", metavar="FILE", help="a server.properties; --config and "
+                        "--threads go before it")
     parser.add_argument("--json", action="store_true", help="the whole report as JSON")
     parser.add_argument("--all", action="store_true", help="show findings of severity info too")
 
@@ -53,18 +55,21 @@ def _setting(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
-    if not (LoadConfig.knows(name) or LogConfig.knows(name)):
-        raise argparse.ArgumentTypeError(f"{name} is no setting of a load")
+    if not (BrokerConfig.knows(name) or LogConfig.knows(name)):
+        raise argparse.ArgumentTypeError(f"{name} is no setting of a log or of its broker")
     return name, value
 
 
 def load_options(args: argparse.Namespace) -> LoadOptions:
     """From the options of `add_load_options`; ConfigError for a value that Kafka refuses."""
-    properties: dict[str, object] = {_THREADS: os.cpu_count() or 1, **dict(args.config)}
+    properties: dict[str, object] = {_THREADS: os.cpu_count() or 1}
+    if args.properties is not None:
+        properties |= read_properties(args.properties)
+    properties |= dict(args.config)
     if args.threads is not None:
         properties[_THREADS] = args.threads
-    return LoadOptions(LoadLevel(args.level), LoadConfig.from_properties(properties),
-                       LogConfig.from_properties(properties))
+    broker = BrokerConfig.from_properties(properties)
+    return LoadOptions(LoadLevel(args.level), broker, broker.log_config(dict(args.config)))
 
 
 def load_with_progress(path: str, options: LoadOptions) -> LoadReport:

@@ -8,11 +8,15 @@ if TYPE_CHECKING:
     from seglog.recovery.findings import Finding
     from seglog.recovery.report import LoadReport, PartitionReport
 
-__all__ = ["LoadListener", "NullListener"]
+__all__ = ["CompositeListener", "LoadListener", "NullListener"]
 
 
 class LoadListener(Protocol):
-    """Events of a load, all called by the thread that asked for it, outside of any lock.
+    """Events of a load, all called outside of any lock.
+
+    A read-only load calls from the thread that asked for it. A `LogManager` loads several logs at
+    the same time, and calls from the threads that do: the events of one directory come in order,
+    those of several may come at the same time. `directory` is the name of a partition directory.
 
     An exception that a listener raises ends the load and reaches the caller. Every method does
     nothing by default, so that a subclass hears only what it overrides.
@@ -38,6 +42,14 @@ class LoadListener(Protocol):
         """`count` more segments of `size` bytes were read to their end (level `verify`)."""
         return None
 
+    def recovery_started(self, directory: str, count: int, size: int) -> None:
+        """`count` segments of `size` bytes are about to be recovered."""
+        return None
+
+    def segments_recovered(self, directory: str, count: int, size: int) -> None:
+        """`count` more segments, of `size` bytes before, were recovered."""
+        return None
+
     def finding(self, found: Finding) -> None:
         """A problem, as soon as it is known."""
         return None
@@ -53,3 +65,63 @@ class LoadListener(Protocol):
 
 class NullListener(LoadListener):
     """Hears everything and does nothing; a base for listeners that want some of the events."""
+
+
+class CompositeListener(LoadListener):
+    """Hands every event to several listeners, in their order.
+
+    What one of them raises reaches the load at once; those behind it do not hear of that event.
+    """
+
+    def __init__(self, *listeners: LoadListener) -> None:
+        self.listeners = listeners
+
+    def load_started(self, partitions: int, threads: int) -> None:
+        """To each."""
+        for one in self.listeners:
+            one.load_started(partitions, threads)
+
+    def partition_started(self, directory: str) -> None:
+        """To each."""
+        for one in self.listeners:
+            one.partition_started(directory)
+
+    def segments_listed(self, directory: str, count: int) -> None:
+        """To each."""
+        for one in self.listeners:
+            one.segments_listed(directory, count)
+
+    def segments_loaded(self, directory: str, count: int, thread: int) -> None:
+        """To each."""
+        for one in self.listeners:
+            one.segments_loaded(directory, count, thread)
+
+    def segments_verified(self, directory: str, count: int, size: int, thread: int) -> None:
+        """To each."""
+        for one in self.listeners:
+            one.segments_verified(directory, count, size, thread)
+
+    def recovery_started(self, directory: str, count: int, size: int) -> None:
+        """To each."""
+        for one in self.listeners:
+            one.recovery_started(directory, count, size)
+
+    def segments_recovered(self, directory: str, count: int, size: int) -> None:
+        """To each."""
+        for one in self.listeners:
+            one.segments_recovered(directory, count, size)
+
+    def finding(self, found: Finding) -> None:
+        """To each."""
+        for one in self.listeners:
+            one.finding(found)
+
+    def partition_loaded(self, report: PartitionReport) -> None:
+        """To each."""
+        for one in self.listeners:
+            one.partition_loaded(report)
+
+    def done(self, report: LoadReport) -> None:
+        """To each."""
+        for one in self.listeners:
+            one.done(report)

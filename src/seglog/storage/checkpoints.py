@@ -21,8 +21,8 @@ from typing import Final, NoReturn, TypeVar
 
 from seglog.errors import MalformedCheckpointError
 from seglog.model import TopicPartition
+from seglog.numbers import parse_int32, parse_int64
 from seglog.storage import paths
-from seglog.storage.numbers import parse_int32, parse_int64
 from seglog.storage.textfile import read_small_file, replace_file
 
 __all__ = [

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 
 from seglog.errors import MalformedCheckpointError
 from seglog.model import EpochEntry
+from seglog.numbers import parse_int32, parse_int64
 from seglog.storage.checkpoints import read_checkpoint, write_checkpoint
-from seglog.storage.numbers import parse_int32, parse_int64
 
 __all__ = ["LeaderEpochs", "parse_epoch_entry", "read_leader_epochs", "write_leader_epochs"]
 

@@ -1,0 +1,267 @@
+"""The settings of a broker, under the names of `server.properties`.
+
+Kafka: ServerLogConfigs, CleanerConfig, TransactionLogConfig, ServerConfigs, KafkaConfig.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from seglog.config.definition import (
+    Config, Kind, at_least, between, list_of, one_of, setting,
+)
+from seglog.config.log import COMPRESSION_TYPES, LONG_MAX, LogConfig, gzip_level
+from seglog.errors import ConfigError, KafkaStorageError
+from seglog.properties import parse_properties
+
+__all__ = ["BrokerConfig", "LoadConfig", "read_properties"]
+
+#: Far above any server.properties.
+PROPERTIES_BYTES_MAX = 16 << 20
+_MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
+
+
+def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
+    """A Java properties file such as `server.properties`.
+
+    Raises KafkaStorageError (missing, unreadable) and ConfigError (above 16 MiB, a bad escape).
+    """
+    try:
+        with open(path, "rb") as stream:
+            content = stream.read(PROPERTIES_BYTES_MAX + 1)
+    except OSError as error:
+        raise KafkaStorageError(error.errno, error.strerror, os.fspath(path)) from error
+    if len(content) > PROPERTIES_BYTES_MAX:
+        raise ConfigError(f"{os.fspath(path)}: larger than {PROPERTIES_BYTES_MAX} bytes")
+    try:
+        return parse_properties(content)
+    except ValueError as error:
+        raise ConfigError(f"{os.fspath(path)}: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadConfig(Config):
+    """How a data directory is loaded. Raises ConfigError."""
+
+    #: Threads that open and check segments; with 1 nothing runs beside the caller (KIP-1346).
+    num_segment_loading_threads_per_data_dir: int = setting(
+        "num.segment.loading.threads.per.data.dir", Kind.INT, 1, at_least(1))
+    #: Logs that are loaded at a time.
+    num_recovery_threads_per_data_dir: int = setting(
+        "num.recovery.threads.per.data.dir", Kind.INT, 2, at_least(1))
+    #: Producers idle for longer are forgotten when state is loaded.
+    producer_id_expiration_ms: int = setting(
+        "producer.id.expiration.ms", Kind.INT, _DAY_MS, at_least(1))
+    #: False: after a clean shutdown only active segments are checked at load (KIP-263).
+    sanity_check_all_logs_enabled: bool = setting(
+        "sanity.check.all.logs.enabled", Kind.BOOLEAN, True)
+    #: What a check looks at: `kafka`, that the index exists and the transaction index is sound, or
+    #: `full`, every index against its log. The name is seglog's own.
+    sanity_check_level: str = setting(
+        "sanity.check.level", Kind.STRING, "kafka", one_of("kafka", "full"))
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig(LoadConfig):
+    """Settings of a broker that its logs need, with Kafka's names, types, defaults and validators.
+
+    Those that are defaults of topics (`log.segment.bytes`) become a LogConfig by `log_config`.
+    Sizes are bytes, times ms. Raises ConfigError, with Kafka's text.
+    """
+
+    log_dirs: tuple[str, ...] | None = setting(
+        "log.dirs", Kind.LIST, None, list_of())
+    #: What counts without `log_dirs`; may name several.
+    log_dir: tuple[str, ...] = setting(
+        "log.dir", Kind.LIST, ("/tmp/kafka-logs",), list_of())
+    cordoned_log_dirs: tuple[str, ...] = setting(
+        "cordoned.log.dirs", Kind.LIST, (), list_of(may_be_empty=True))
+    metadata_log_dir: str | None = setting("metadata.log.dir", Kind.STRING, None)
+    background_threads: int = setting("background.threads", Kind.INT, 10, at_least(1))
+    log_dir_failure_timeout_ms: int = setting(
+        "log.dir.failure.timeout.ms", Kind.LONG, 30_000, at_least(1))
+    log_initial_task_delay_ms: int = setting(
+        "log.initial.task.delay.ms", Kind.LONG, 30_000, at_least(0))
+    log_retention_check_interval_ms: int = setting(
+        "log.retention.check.interval.ms", Kind.LONG, 300_000, at_least(1))
+    log_flush_scheduler_interval_ms: int = setting(
+        "log.flush.scheduler.interval.ms", Kind.LONG, LONG_MAX)
+    log_flush_offset_checkpoint_interval_ms: int = setting(
+        "log.flush.offset.checkpoint.interval.ms", Kind.INT, 60_000, at_least(0))
+    log_flush_start_offset_checkpoint_interval_ms: int = setting(
+        "log.flush.start.offset.checkpoint.interval.ms", Kind.INT, 60_000, at_least(0))
+    replica_high_watermark_checkpoint_interval_ms: int = setting(
+        "replica.high.watermark.checkpoint.interval.ms", Kind.LONG, 5_000)
+    producer_id_expiration_check_interval_ms: int = setting(
+        "producer.id.expiration.check.interval.ms", Kind.INT, 600_000, at_least(1))
+    transaction_max_timeout_ms: int = setting(
+        "transaction.max.timeout.ms", Kind.INT, 900_000, at_least(1))
+    transaction_partition_verification_enable: bool = setting(
+        "transaction.partition.verification.enable", Kind.BOOLEAN, True)
+    remote_log_storage_system_enable: bool = setting(
+        "remote.log.storage.system.enable", Kind.BOOLEAN, False)
+
+    # The cleaner.
+    log_cleaner_enable: bool = setting("log.cleaner.enable", Kind.BOOLEAN, True)
+    log_cleaner_threads: int = setting("log.cleaner.threads", Kind.INT, 1, at_least(0))
+    log_cleaner_dedupe_buffer_size: int = setting(
+        "log.cleaner.dedupe.buffer.size", Kind.LONG, 128 << 20)
+    log_cleaner_io_buffer_size: int = setting(
+        "log.cleaner.io.buffer.size", Kind.INT, 512 << 10, at_least(0))
+    log_cleaner_io_buffer_load_factor: float = setting(
+        "log.cleaner.io.buffer.load.factor", Kind.DOUBLE, 0.9)
+    log_cleaner_io_max_bytes_per_second: float = setting(
+        "log.cleaner.io.max.bytes.per.second", Kind.DOUBLE, 1.7976931348623157e308)
+    log_cleaner_backoff_ms: int = setting(
+        "log.cleaner.backoff.ms", Kind.LONG, 15_000, at_least(0))
+
+    # Defaults of topics.
+    log_segment_bytes: int = setting("log.segment.bytes", Kind.INT, 1 << 30, at_least(1 << 20))
+    log_roll_ms: int | None = setting("log.roll.ms", Kind.LONG, None)
+    log_roll_hours: int = setting("log.roll.hours", Kind.INT, 168, at_least(1))
+    log_roll_jitter_ms: int | None = setting("log.roll.jitter.ms", Kind.LONG, None)
+    log_roll_jitter_hours: int = setting("log.roll.jitter.hours", Kind.INT, 0, at_least(0))
+    log_retention_ms: int | None = setting("log.retention.ms", Kind.LONG, None)
+    log_retention_minutes: int | None = setting("log.retention.minutes", Kind.INT, None)
+    log_retention_hours: int = setting("log.retention.hours", Kind.INT, 168)
+    log_retention_bytes: int = setting("log.retention.bytes", Kind.LONG, -1)
+    log_local_retention_ms: int = setting("log.local.retention.ms", Kind.LONG, -2, at_least(-2))
+    log_local_retention_bytes: int = setting(
+        "log.local.retention.bytes", Kind.LONG, -2, at_least(-2))
+    log_cleanup_policy: tuple[str, ...] = setting(
+        "log.cleanup.policy", Kind.LIST, ("delete",),
+        list_of("compact", "delete", may_be_empty=True))
+    log_index_size_max_bytes: int = setting(
+        "log.index.size.max.bytes", Kind.INT, 10 << 20, at_least(4))
+    log_index_interval_bytes: int = setting(
+        "log.index.interval.bytes", Kind.INT, 4096, at_least(0))
+    log_preallocate: bool = setting("log.preallocate", Kind.BOOLEAN, False)
+    log_flush_interval_messages: int = setting(
+        "log.flush.interval.messages", Kind.LONG, LONG_MAX, at_least(1))
+    log_flush_interval_ms: int | None = setting("log.flush.interval.ms", Kind.LONG, None)
+    log_segment_delete_delay_ms: int = setting(
+        "log.segment.delete.delay.ms", Kind.LONG, 60_000, at_least(0))
+    log_message_timestamp_type: str = setting(
+        "log.message.timestamp.type", Kind.STRING, "CreateTime",
+        one_of("CreateTime", "LogAppendTime"))
+    log_message_timestamp_before_max_ms: int = setting(
+        "log.message.timestamp.before.max.ms", Kind.LONG, LONG_MAX, at_least(0))
+    log_message_timestamp_after_max_ms: int = setting(
+        "log.message.timestamp.after.max.ms", Kind.LONG, _HOUR_MS, at_least(0))
+    log_cleaner_min_cleanable_ratio: float = setting(
+        "log.cleaner.min.cleanable.ratio", Kind.DOUBLE, 0.5, between(0, 1))
+    log_cleaner_delete_retention_ms: int = setting(
+        "log.cleaner.delete.retention.ms", Kind.LONG, _DAY_MS, at_least(0))
+    log_cleaner_min_compaction_lag_ms: int = setting(
+        "log.cleaner.min.compaction.lag.ms", Kind.LONG, 0, at_least(0))
+    log_cleaner_max_compaction_lag_ms: int = setting(
+        "log.cleaner.max.compaction.lag.ms", Kind.LONG, LONG_MAX, at_least(1))
+    message_max_bytes: int = setting("message.max.bytes", Kind.INT, (1 << 20) + 12, at_least(0))
+    min_insync_replicas: int = setting("min.insync.replicas", Kind.INT, 1, at_least(1))
+    unclean_leader_election_enable: bool = setting(
+        "unclean.leader.election.enable", Kind.BOOLEAN, False)
+    compression_type: str = setting(
+        "compression.type", Kind.STRING, "producer", one_of(*COMPRESSION_TYPES))
+    compression_gzip_level: int = setting("compression.gzip.level", Kind.INT, -1, gzip_level)
+    compression_lz4_level: int = setting("compression.lz4.level", Kind.INT, 9, between(1, 17))
+    compression_zstd_level: int = setting(
+        "compression.zstd.level", Kind.INT, 3, between(-131072, 22))
+
+    def __post_init__(self) -> None:
+        Config.__post_init__(self)
+        if self.log_roll_time_ms < 1:
+            raise ConfigError("log.roll.ms must be greater than or equal to 1")
+        if self.log_roll_time_jitter_ms < 0:
+            raise ConfigError("log.roll.jitter.ms must be greater than or equal to 0")
+        if self.log_retention_time_ms == 0:
+            raise ConfigError("log.retention.ms must be unlimited (-1) or, greater than or equal "
+                              "to 1")
+        if "*" in self.cordoned_log_dirs:
+            if len(self.cordoned_log_dirs) > 1:
+                raise ConfigError("When cordoned.log.dirs is set to *, it must not contain other "
+                                  "values")
+        elif unknown := [one for one in self.cordoned_log_dirs if one not in self.data_dirs]:
+            raise ConfigError("All entries in cordoned.log.dirs must be present in log.dirs or "
+                              f"log.dir. Missing entries : {', '.join(unknown)}")
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Self:
+        """From a `server.properties`. Raises what `read_properties` raises, and ConfigError."""
+        return cls.from_properties(read_properties(path))
+
+    @property
+    def data_dirs(self) -> tuple[str, ...]:
+        """The data directories: `log.dirs`, or without it `log.dir`."""
+        return self.log_dir if self.log_dirs is None else self.log_dirs
+
+    @property
+    def log_roll_time_ms(self) -> int:
+        """`log.roll.ms`, or `log.roll.hours`."""
+        return self.log_roll_hours * _HOUR_MS if self.log_roll_ms is None else self.log_roll_ms
+
+    @property
+    def log_roll_time_jitter_ms(self) -> int:
+        """`log.roll.jitter.ms`, or `log.roll.jitter.hours`."""
+        return self.log_roll_jitter_hours * _HOUR_MS if self.log_roll_jitter_ms is None \
+            else self.log_roll_jitter_ms
+
+    @property
+    def log_retention_time_ms(self) -> int:
+        """`log.retention.ms`, or `log.retention.minutes`, or `log.retention.hours`; any negative
+        number is -1, unlimited."""
+        if self.log_retention_ms is not None:
+            found = self.log_retention_ms
+        elif self.log_retention_minutes is not None:
+            found = self.log_retention_minutes * _MINUTE_MS
+        else:
+            found = self.log_retention_hours * _HOUR_MS
+        return max(found, -1)
+
+    @property
+    def log_flush_time_ms(self) -> int:
+        """`log.flush.interval.ms`, or `log.flush.scheduler.interval.ms`."""
+        return self.log_flush_scheduler_interval_ms if self.log_flush_interval_ms is None \
+            else self.log_flush_interval_ms
+
+    def log_config(self, overrides: Mapping[str, object] | None = None) -> LogConfig:
+        """What a topic gets that sets `overrides` itself (Kafka: extractLogConfigMap, fromProps).
+
+        Raises ConfigError, also for a broker's value that a topic could not have.
+        """
+        return _topic_defaults(self).override(overrides or {})
+
+
+def _topic_defaults(broker: BrokerConfig) -> LogConfig:
+    return LogConfig(
+        segment_bytes=broker.log_segment_bytes,
+        segment_index_bytes=broker.log_index_size_max_bytes,
+        index_interval_bytes=broker.log_index_interval_bytes,
+        preallocate=broker.log_preallocate,
+        segment_ms=broker.log_roll_time_ms,
+        segment_jitter_ms=broker.log_roll_time_jitter_ms,
+        flush_messages=broker.log_flush_interval_messages,
+        flush_ms=broker.log_flush_time_ms,
+        retention_bytes=broker.log_retention_bytes,
+        retention_ms=broker.log_retention_time_ms,
+        cleanup_policy=broker.log_cleanup_policy,
+        file_delete_delay_ms=broker.log_segment_delete_delay_ms,
+        max_message_bytes=broker.message_max_bytes,
+        min_insync_replicas=broker.min_insync_replicas,
+        unclean_leader_election_enable=broker.unclean_leader_election_enable,
+        compression_type=broker.compression_type,
+        compression_gzip_level=broker.compression_gzip_level,
+        compression_lz4_level=broker.compression_lz4_level,
+        compression_zstd_level=broker.compression_zstd_level,
+        message_timestamp_type=broker.log_message_timestamp_type,
+        message_timestamp_before_max_ms=broker.log_message_timestamp_before_max_ms,
+        message_timestamp_after_max_ms=broker.log_message_timestamp_after_max_ms,
+        min_cleanable_dirty_ratio=broker.log_cleaner_min_cleanable_ratio,
+        delete_retention_ms=broker.log_cleaner_delete_retention_ms,
+        min_compaction_lag_ms=broker.log_cleaner_min_compaction_lag_ms,
+        max_compaction_lag_ms=broker.log_cleaner_max_compaction_lag_ms,
+        local_retention_ms=broker.log_local_retention_ms,
+        local_retention_bytes=broker.log_local_retention_bytes,
+    )

@@ -1,0 +1,20 @@
+"""Metrics under Kafka's MBean names: a registry, and what can be registered in it.
+
+    registry = MetricsRegistry()
+    group = registry.group("kafka.log", "LogManager")
+    group.gauge("remainingLogsToRecover", lambda: len(waiting), {"dir": "/data/k1"})
+    registry.get('kafka.log:type=LogManager,name=remainingLogsToRecover,dir="/data/k1"')
+
+There is no global registry: who makes a `LogManager` hands it one. `seglog.metrics.prometheus`
+exports a registry through prometheus_client (extra `[metrics]`).
+"""
+
+from __future__ import annotations
+
+from seglog.metrics.kinds import Counter, Gauge, Histogram, Meter, Metric, Timer
+from seglog.metrics.registry import MetricName, MetricsGroup, MetricsRegistry
+
+__all__ = [
+    "Counter", "Gauge", "Histogram", "Meter", "Metric", "MetricName", "MetricsGroup",
+    "MetricsRegistry", "Timer",
+]

@@ -1,0 +1,259 @@
+"""The kinds of metrics, each with the attributes that Kafka's show in JMX.
+
+They measure as Kafka's (Yammer Metrics 2) do: rates are moving averages over 1, 5 and 15 minutes in
+ticks of 5 seconds, percentiles are of a sample in which the last five minutes weigh most. Ticks
+happen when a metric is read or marked, so that there is no thread behind them. Every method may be
+called by any thread.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import random
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, Generic, TypeVar
+
+__all__ = ["Counter", "Gauge", "Histogram", "Meter", "Metric", "QUANTILES", "Timer"]
+
+_T = TypeVar("_T")
+_T_co = TypeVar("_T_co", covariant=True)
+_Clock = Callable[[], float]
+
+_TICK_SECONDS: Final = 5.0
+_SAMPLE_SIZE: Final = 1028
+_SAMPLE_ALPHA: Final = 0.015  # the weight of a value doubles every 46 seconds
+_RESCALE_SECONDS: Final = 3600.0
+
+#: Attribute in JMX, and the quantile that it is.
+QUANTILES: Final = {
+    "50thPercentile": 0.5, "75thPercentile": 0.75, "95thPercentile": 0.95, "98thPercentile": 0.98,
+    "99thPercentile": 0.99, "999thPercentile": 0.999,
+}
+
+
+class Metric(ABC):
+    """What a registry holds."""
+
+    @abstractmethod
+    def attributes(self) -> dict[str, object]:
+        """Name and value of each attribute, as JMX shows them."""
+
+
+class Gauge(Metric, Generic[_T_co]):
+    """A value that is asked for when it is read."""
+
+    def __init__(self, value: Callable[[], _T_co]) -> None:
+        self._value = value
+
+    @property
+    def value(self) -> _T_co:
+        """The value of this moment. Raises what the gauge's function raises."""
+        return self._value()
+
+    def attributes(self) -> dict[str, object]:
+        """`Value`."""
+        return {"Value": self.value}
+
+
+class Counter(Metric):
+    """A number that is counted up and down."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """The number now."""
+        return self._count
+
+    def increment(self, by: int = 1) -> None:
+        """Counts up, or with a negative number down."""
+        with self._lock:
+            self._count += by
+
+    def attributes(self) -> dict[str, object]:
+        """`Count`."""
+        return {"Count": self.count}
+
+
+class _MovingAverage:
+    """Exponentially weighted events a second over so many minutes; its owner's lock guards it."""
+
+    def __init__(self, minutes: int) -> None:
+        self._alpha = 1 - math.exp(-_TICK_SECONDS / 60 / minutes)
+        self.rate: float | None = None
+
+    def tick(self, events: int, ticks: int) -> None:
+        """`events` in the first of so many ticks, none in the others."""
+        instant = events / _TICK_SECONDS
+        self.rate = instant if self.rate is None else \
+            self.rate + self._alpha * (instant - self.rate)
+        self.rate *= (1 - self._alpha) ** (ticks - 1)
+
+
+class Meter(Metric):
+    """Counts events, and how many there are a second."""
+
+    def __init__(self, event_type: str, clock: _Clock) -> None:
+        self.event_type = event_type
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._started = self._ticked = clock()
+        self._count = self._counted = 0  # all events, and those that a tick has seen
+        self._averages = [_MovingAverage(minutes) for minutes in (1, 5, 15)]
+
+    def mark(self, events: int = 1) -> None:
+        """So many events happened now."""
+        with self._lock:
+            self._tick()
+            self._count += events
+
+    def _tick(self) -> None:
+        ticks = int((self._clock() - self._ticked) / _TICK_SECONDS)
+        if ticks > 0:
+            self._ticked += ticks * _TICK_SECONDS
+            events, self._counted = self._count - self._counted, self._count
+            for average in self._averages:
+                average.tick(events, ticks)
+
+    @property
+    def count(self) -> int:
+        """Events since the meter was made."""
+        return self._count
+
+    @property
+    def mean_rate(self) -> float:
+        """Events a second since the meter was made."""
+        seconds = self._clock() - self._started
+        return self._count / seconds if self._count and seconds > 0 else 0.0
+
+    @property
+    def rates(self) -> tuple[float, float, float]:
+        """Events a second over 1, 5 and 15 minutes; 0 before the first tick."""
+        with self._lock:
+            self._tick()
+            one, five, fifteen = (average.rate or 0.0 for average in self._averages)
+        return one, five, fifteen
+
+    def attributes(self) -> dict[str, object]:
+        """`Count`, `EventType`, `RateUnit` and the rates a second."""
+        one, five, fifteen = self.rates
+        return {"Count": self.count, "EventType": self.event_type, "RateUnit": "SECONDS",
+                "MeanRate": self.mean_rate, "OneMinuteRate": one, "FiveMinuteRate": five,
+                "FifteenMinuteRate": fifteen}
+
+
+class _Sample:
+    """Up to 1,028 values, new ones likelier to be kept (Cormode et al., forward decay)."""
+
+    def __init__(self, clock: _Clock) -> None:
+        self._clock = clock
+        self._started = clock()
+        self._random = random.Random()
+        self._kept: list[tuple[float, float]] = []  # (priority, value), least priority first
+
+    def add(self, value: float) -> None:
+        """Keeps the value if it is luckier than the unluckiest that is kept."""
+        age = self._clock() - self._started
+        if age >= _RESCALE_SECONDS:
+            self._started += age
+            factor = math.exp(-_SAMPLE_ALPHA * age)
+            self._kept = [(priority * factor, kept) for priority, kept in self._kept]
+            age = 0.0
+        priority = math.exp(_SAMPLE_ALPHA * age) / (1.0 - self._random.random())
+        if len(self._kept) < _SAMPLE_SIZE:
+            bisect.insort(self._kept, (priority, value))
+        elif self._kept[0][0] < priority:
+            del self._kept[0]
+            bisect.insort(self._kept, (priority, value))
+
+    def quantiles(self) -> dict[str, float]:
+        """The attributes of QUANTILES, interpolated between neighbours; 0 without values."""
+        values = sorted(value for _, value in self._kept)
+        found = {}
+        for name, quantile in QUANTILES.items():
+            position = quantile * (len(values) + 1)
+            at = int(position)
+            if not values:
+                found[name] = 0.0
+            elif at < 1:
+                found[name] = values[0]
+            elif at >= len(values):
+                found[name] = values[-1]
+            else:
+                lower, upper = values[at - 1], values[at]
+                found[name] = lower + (position - at) * (upper - lower)
+        return found
+
+
+class Histogram(Metric):
+    """Count, extremes, mean and deviation of all values, percentiles of the last minutes."""
+
+    def __init__(self, clock: _Clock) -> None:
+        self._lock = threading.Lock()
+        self._sample = _Sample(clock)
+        self._count = 0
+        self._least, self._most = math.inf, -math.inf
+        self._mean = self._squares = 0.0  # Welford's: the mean, and the sum of squared deviations
+
+    def update(self, value: float) -> None:
+        """One more value."""
+        with self._lock:
+            self._count += 1
+            self._least, self._most = min(self._least, value), max(self._most, value)
+            deviation = value - self._mean
+            self._mean += deviation / self._count
+            self._squares += deviation * (value - self._mean)
+            self._sample.add(value)
+
+    @property
+    def count(self) -> int:
+        """Values since the histogram was made."""
+        return self._count
+
+    def attributes(self) -> dict[str, object]:
+        """`Count`, `Min`, `Max`, `Mean`, `StdDev` and the percentiles; 0 without values."""
+        with self._lock:
+            count, mean = self._count, self._mean
+            deviation = math.sqrt(self._squares / (count - 1)) if count > 1 else 0.0
+            least, most = (self._least, self._most) if count else (0.0, 0.0)
+            return {"Count": count, "Min": least, "Max": most, "Mean": mean, "StdDev": deviation,
+                    **self._sample.quantiles()}
+
+
+class Timer(Metric):
+    """How long something takes, in ms, and how often it happens a second."""
+
+    def __init__(self, clock: _Clock) -> None:
+        self._clock = clock
+        self._meter, self._histogram = Meter("calls", clock), Histogram(clock)
+
+    def update(self, milliseconds: float) -> None:
+        """One more call, that took so long. A negative time is no time, and not counted."""
+        if milliseconds >= 0:
+            self._histogram.update(milliseconds)
+            self._meter.mark()
+
+    @contextmanager
+    def time(self) -> Iterator[None]:
+        """Measures what stands in its `with` block, also when that raises."""
+        started = self._clock()
+        try:
+            yield
+        finally:
+            self.update((self._clock() - started) * 1000)
+
+    @property
+    def count(self) -> int:
+        """Calls since the timer was made."""
+        return self._histogram.count
+
+    def attributes(self) -> dict[str, object]:
+        """Those of a meter and of a histogram, and `LatencyUnit`."""
+        return {**self._meter.attributes(), "LatencyUnit": "MILLISECONDS",
+                **self._histogram.attributes()}

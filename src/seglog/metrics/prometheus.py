@@ -1,0 +1,84 @@
+"""A registry for Prometheus. Needs prometheus_client (extra `[metrics]`).
+
+    prometheus_client.REGISTRY.register(PrometheusCollector(registry))
+
+Names are those that the JMX exporter gives with its usual rules for Kafka (kafka-2_0_0.yml):
+`kafka.log:type=LogManager,name=remainingLogsToRecover,dir="/data"` is
+`kafka_log_logmanager_remaininglogstorecover{dir="/data"}`, a meter `BytesInPerSec` is the counter
+`..._bytesin_total`, a timer or histogram is a summary with `quantile` labels. Labels carry the
+values as they are, without an MBean name's quotes.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
+
+from seglog.metrics.kinds import QUANTILES, Counter, Gauge, Meter, Metric
+from seglog.metrics.registry import MetricName, MetricsRegistry
+
+__all__ = ["PrometheusCollector"]
+
+_LOG = logging.getLogger(__name__)
+_FOREIGN = re.compile(r"[^A-Za-z0-9_]+")
+_PER_SECOND = re.compile(r"PerSec\w*$")
+
+
+def _family(name: MetricName, metric: Metric) -> tuple[str, str, str]:
+    """Its name, its type, and the name of the sample that counts."""
+    plain = name.name
+    meter = isinstance(metric, Counter | Meter)
+    if meter:
+        plain = _PER_SECOND.sub("", plain)
+    text = "_".join(part for part in (name.group, name.type, plain) if part)
+    text = re.sub(r"_+", "_", _FOREIGN.sub("_", text)).lower()
+    if meter:
+        return text, "counter", f"{text}_total"
+    return (text, "gauge", text) if isinstance(metric, Gauge) else \
+        (text, "summary", f"{text}_count")
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+class PrometheusCollector(Collector):
+    """Reads the registry at each scrape. Gauges without a number (None, texts) are left out.
+
+    A gauge whose function raises is left out too, with a warning in the log: one metric must not
+    cost the others.
+    """
+
+    def __init__(self, registry: MetricsRegistry) -> None:
+        self._registry = registry
+
+    def describe(self) -> list[Family]:
+        """Nothing: what there is differs from scrape to scrape."""
+        return []
+
+    def collect(self) -> Iterator[Family]:
+        """One family a name, with a sample per set of tags."""
+        families: dict[str, Family] = {}
+        for name, metric in self._registry:
+            try:
+                attributes = metric.attributes()
+            except Exception:
+                _LOG.warning("%s cannot be read", name, exc_info=True)
+                continue
+            text, kind, counts = _family(name, metric)
+            family = families.setdefault(
+                text, Family(text, f"{name.group}:type={name.type},name={name.name}", kind))
+            labels = {_FOREIGN.sub("_", key): value for key, value in name.tags if value}
+            value = _number(attributes.get("Value", attributes.get("Count")))
+            if value is not None:
+                family.add_sample(counts, labels, value)
+            if kind == "summary":
+                for attribute, quantile in QUANTILES.items():
+                    found = _number(attributes[attribute])
+                    if found is not None:
+                        family.add_sample(text, {**labels, "quantile": str(quantile)}, found)
+        yield from (family for family in families.values() if family.samples)

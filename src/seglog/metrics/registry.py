@@ -1,0 +1,158 @@
+"""The registry: metrics by their MBean names, in the order in which they were registered."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from seglog.metrics.kinds import Counter, Gauge, Histogram, Meter, Metric, Timer
+
+__all__ = ["MetricName", "MetricsGroup", "MetricsRegistry", "quote_tag"]
+
+_T = TypeVar("_T")
+_M = TypeVar("_M", bound=Metric)
+Tags = Mapping[str, str | int]
+
+# Kafka: Sanitizer.jmxSanitize. Java's \w is ASCII.
+_PLAIN = re.compile(r"[A-Za-z0-9_\-%. \t]*")
+
+
+def quote_tag(value: str) -> str:
+    """A tag's value as it stands in an MBean name: quoted (ObjectName.quote) where it has to be.
+
+    `/data/k1` becomes `"/data/k1"`; within quotes `"`, `*`, `?` and a backslash get a backslash,
+    and a line feed is a backslash and an n.
+    """
+    if _PLAIN.fullmatch(value):
+        return value
+    return '"' + re.sub(r'(["*?\\])', r"\\\1", value).replace("\n", r"\n") + '"'
+
+
+@dataclass(frozen=True, slots=True)
+class MetricName:
+    """Group, type, name and tags of a metric (Kafka: KafkaMetricsGroup).
+
+    Tags keep their order, which is part of the name; those with an empty value are left out of it.
+    """
+
+    group: str
+    type: str
+    name: str
+    tags: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, group: str, type_: str, name: str, tags: Tags | None = None) -> MetricName:
+        """With tags as a mapping; numbers become text."""
+        return cls(group, type_, name, tuple((key, str(value))
+                                             for key, value in (tags or {}).items()))
+
+    @property
+    def mbean(self) -> str:
+        """`kafka.log:type=LogManager,name=LogDirectoryOffline,logDirectory="/data/k1"`."""
+        parts = [f"type={self.type}"]
+        if self.name:
+            parts.append(f"name={self.name}")
+        parts += [f"{key}={quote_tag(value)}" for key, value in self.tags if value]
+        return f"{self.group}:{','.join(parts)}"
+
+    def __str__(self) -> str:
+        return self.mbean
+
+
+class MetricsRegistry:
+    """Metrics by name. Any thread may add, remove and read at any time.
+
+    `clock` gives seconds that never go back (meters and timers measure by it).
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self._lock = threading.Lock()
+        self._metrics: dict[str, tuple[MetricName, Metric]] = {}  # by MBean name; under the lock
+
+    def group(self, group: str, type_: str) -> MetricsGroup:
+        """What registers metrics of one class: `registry.group("kafka.log", "LogManager")`."""
+        return MetricsGroup(self, group, type_)
+
+    def add(self, name: MetricName, metric: _M) -> _M:
+        """Registers `metric`, or gives the one that has this name already, as Kafka's does.
+
+        TypeError if that one is of another kind.
+        """
+        with self._lock:
+            _, found = self._metrics.setdefault(name.mbean, (name, metric))
+        if not isinstance(found, type(metric)):
+            raise TypeError(f"{name} is a {type(found).__name__}, not a {type(metric).__name__}")
+        return found
+
+    def remove(self, name: MetricName | str) -> bool:
+        """Takes a metric out, by its name or MBean name; whether it was there."""
+        with self._lock:
+            return self._metrics.pop(str(name), None) is not None
+
+    def get(self, name: MetricName | str) -> Metric | None:
+        """The metric of that name or MBean name."""
+        with self._lock:
+            found = self._metrics.get(str(name))
+        return None if found is None else found[1]
+
+    def snapshot(self) -> dict[str, dict[str, object]]:
+        """{MBean name: {attribute: value}} with the attributes that JMX shows of Kafka's metrics.
+
+        Raises what a gauge's function raises.
+        """
+        return {name.mbean: metric.attributes() for name, metric in self}
+
+    def __iter__(self) -> Iterator[tuple[MetricName, Metric]]:
+        """All of this moment, oldest first. Values are read without holding the registry."""
+        with self._lock:
+            found = list(self._metrics.values())
+        return iter(found)
+
+    def __len__(self) -> int:
+        return len(self._metrics)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, MetricName | str) and self.get(name) is not None
+
+
+class MetricsGroup:
+    """Registers metrics that share group and type (Kafka: KafkaMetricsGroup).
+
+    A name that is taken gives the metric that has it; TypeError if that is of another kind.
+    """
+
+    def __init__(self, registry: MetricsRegistry, group: str, type_: str) -> None:
+        self.registry, self.group, self.type = registry, group, type_
+
+    def name(self, name: str, tags: Tags | None = None) -> MetricName:
+        """The full name of a metric of this group."""
+        return MetricName.of(self.group, self.type, name, tags)
+
+    def gauge(self, name: str, value: Callable[[], _T], tags: Tags | None = None) -> Gauge[_T]:
+        """`value` is called at each reading, by the thread that reads; None is no value."""
+        return self.registry.add(self.name(name, tags), Gauge(value))
+
+    def counter(self, name: str, tags: Tags | None = None) -> Counter:
+        """A number that is counted up and down."""
+        return self.registry.add(self.name(name, tags), Counter())
+
+    def meter(self, name: str, event_type: str, tags: Tags | None = None) -> Meter:
+        """Counts events, such as `"bytes"`, and their rate a second."""
+        return self.registry.add(self.name(name, tags), Meter(event_type, self.registry.clock))
+
+    def histogram(self, name: str, tags: Tags | None = None) -> Histogram:
+        """Percentiles of what was measured in the last minutes."""
+        return self.registry.add(self.name(name, tags), Histogram(self.registry.clock))
+
+    def timer(self, name: str, tags: Tags | None = None) -> Timer:
+        """Durations in ms and calls a second."""
+        return self.registry.add(self.name(name, tags), Timer(self.registry.clock))
+
+    def remove(self, name: str, tags: Tags | None = None) -> bool:
+        """Takes a metric out; whether it was there."""
+        return self.registry.remove(self.name(name, tags))
