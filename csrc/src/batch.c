@@ -1,5 +1,7 @@
 #include "seglog/batch.h"
 
+#include <string.h>
+
 #include "seglog/format.h"
 #include "seglog/wire.h"
 
@@ -164,6 +166,7 @@ void slg_batch_scan_init(slg_batch_scan *scan) {
     scan->max_timestamp = -1;
     scan->offset_of_max_timestamp = -1;
     scan->next_position = -1;
+    scan->until = INT64_MAX;
 }
 
 static slg_status check_strictly(const slg_batch_scan *scan, const slg_batch *batch,
@@ -232,7 +235,8 @@ slg_status slg_batch_scan_window(slg_batch_scan *scan, const uint8_t *data, size
                                  slg_error *error) {
     const int64_t from = scan->position;
     for (;;) {
-        if (scan->batches_left <= 0 && scan->position < scan->end) {
+        if ((scan->batches_left <= 0 || scan->position >= scan->until) &&
+            scan->position < scan->end) {
             return SLG_FULL;
         }
         const int64_t at = scan->position - from;
@@ -347,4 +351,82 @@ slg_status slg_batch_scan_file(slg_batch_scan *scan, slg_window *window, slg_err
         }
     }
     return status;
+}
+
+/* ---- beginning in the middle --------------------------------------------------------------- */
+
+/* One entry at `at`, checks and all: SLG_OK when it is one. */
+static slg_status try_entry(slg_window *window, int64_t at, unsigned checks,
+                            slg_crc32c_kernel kernel) {
+    slg_batch_scan scan = {.checks = checks, .kernel = kernel, .position = at,
+                           .end = window->end, .batches_left = 1};
+    slg_error ignored;
+    slg_batch_scan_init(&scan);
+    const slg_status status = scan_windows(&scan, window, &ignored);
+    return scan.batch_count == 1 ? SLG_OK : status;
+}
+
+/* The place of the next byte that may be the magic of a batch, from `at` on; NULL for none. */
+static const uint8_t *next_magic(const slg_window *window, int64_t at, size_t here) {
+    const uint8_t *data = slg_window_at(window, at);
+    return memchr(data + SLG_BATCH_MAGIC_AT, SLG_MAGIC_MAX, here - SLG_BATCH_MAGIC_AT);
+}
+
+/*
+ * Whether the bytes at `at`, a whole header of which is in the window, look like a batch: *size.
+ * One position in millions of random bytes does.
+ */
+static bool looks_like_batch(const slg_window *window, int64_t at, int32_t *size) {
+    const uint8_t *data = slg_window_at(window, at);
+    const size_t left = slg_window_left(window, at);
+    slg_batch batch;
+    return slg_batch_frame(data, left, at, window->end, size, NULL) == SLG_OK &&
+           slg_batch_parse(data, left, at, *size, &batch, NULL) == SLG_OK &&
+           slg_batch_check_header(&batch, NULL) == SLG_OK;
+}
+
+slg_status slg_batch_find(slg_window *window, int64_t from, int64_t until,
+                          slg_crc32c_kernel kernel, int64_t *found, slg_error *error) {
+    int64_t spent = 0;
+    if (from < until && try_entry(window, from, SLG_SCAN_CRC, kernel) == SLG_OK) {
+        *found = from;
+        return SLG_OK;
+    }
+    for (int64_t at = from + 1; at < until;) {
+        if (window->end - at < SLG_BATCH_HEADER_SIZE) {
+            return SLG_END;
+        }
+        const slg_status status = slg_window_need(window, at, SLG_BATCH_HEADER_SIZE, error);
+        if (status != SLG_OK) {
+            return status;
+        }
+        const size_t here = slg_window_left(window, at);
+        const uint8_t *magic = next_magic(window, at, here);
+        if (magic == NULL) {
+            /* The last bytes may be the front of a batch whose magic is not in the window. */
+            at += (int64_t)(here - SLG_BATCH_MAGIC_AT);
+            continue;
+        }
+        at += magic - slg_window_at(window, at) - SLG_BATCH_MAGIC_AT;
+        int32_t size;
+        if (at >= until) {
+            break;
+        }
+        if (slg_window_left(window, at) < SLG_BATCH_HEADER_SIZE) {
+            continue;
+        }
+        if (looks_like_batch(window, at, &size)) {
+            if (try_entry(window, at, SLG_SCAN_CRC | SLG_SCAN_STRICT, kernel) == SLG_OK) {
+                *found = at;
+                return SLG_OK;
+            }
+            /* What lies beyond the window is read for the checksum, and then the window again. */
+            spent += size + (int64_t)window->target;
+            if (spent > SLG_FIND_BYTES_MAX) {
+                return slg_fail(error, SLG_LIMIT, at, SLG_FIND_BYTES_MAX, spent);
+            }
+        }
+        at++;
+    }
+    return SLG_END;
 }

@@ -54,6 +54,7 @@ const char *slg_status_name(slg_status status) {
     case SLG_FILE_SHRANK: return "file_shrank";
     case SLG_NO_MEMORY: return "no_memory";
     case SLG_LIMIT: return "limit";
+    case SLG_INDEX_FULL: return "index_full";
     }
     return "unknown";
 }

@@ -88,6 +88,7 @@ typedef struct slg_batch_scan {
     int64_t max_timestamp;  /* ms, -1 without one */
     int64_t offset_of_max_timestamp; /* last offset of the first entry that has it, as in indexes */
     int64_t next_position;  /* after the entry that failed, -1 when its length cannot be trusted */
+    int64_t until;          /* lower it after the init: SLG_FULL at an entry that begins there */
 } slg_batch_scan;
 
 void slg_batch_scan_init(slg_batch_scan *scan);
@@ -110,6 +111,21 @@ slg_status slg_batch_scan_memory(slg_batch_scan *scan, const uint8_t *data, size
  * an entry beyond it is taken piecewise. Zero tails are told from corrupt lengths by reading them.
  */
 slg_status slg_batch_scan_file(slg_batch_scan *scan, slg_window *window, slg_error *error);
+
+/*
+ * Where in the middle of a file a scan may begin: the first position in [from, until) with an entry
+ * whose CRC is right. At `from` itself any entry will do, because an index may have named it;
+ * behind it only a batch that passes the strict rules. It may still be no entry of the log, but
+ * bytes inside a value: whoever begins there has to see that the entries before it end there.
+ *
+ * SLG_OK and *found; SLG_END when there is none; SLG_LIMIT when so much looks like batches and is
+ * none that looking on would cost more than it saves; SLG_IO and the like. The window is the
+ * caller's and ends where the file does.
+ */
+enum { SLG_FIND_BYTES_MAX = 64 << 20 };
+
+slg_status slg_batch_find(slg_window *window, int64_t from, int64_t until,
+                          slg_crc32c_kernel kernel, int64_t *found, slg_error *error);
 
 #ifdef __cplusplus
 }

@@ -89,7 +89,8 @@ typedef enum slg_status {
     SLG_FILE_SHRANK = 148, /* fewer bytes than the size said: expected, found */
 
     SLG_NO_MEMORY = 160,
-    SLG_LIMIT = 161 /* a cap of the caller's was reached: expected = cap, found = wanted */
+    SLG_LIMIT = 161, /* a cap of the caller's was reached: expected = cap, found = wanted */
+    SLG_INDEX_FULL = 162 /* an index that is rebuilt has no room: expected = entries that fit */
 } slg_status;
 
 /* Where and what. The caller owns it; a function writes it only when it does not return SLG_OK. */

@@ -62,4 +62,6 @@ def scan_file(
     strict: bool = False,
     collect: bool = True,
     max_batches: int | None = None,
+    until: int | None = None,
 ) -> BatchScan: ...
+def find_batch(fd: int, start: int, until: int, end: int) -> int | None: ...

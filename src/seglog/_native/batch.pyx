@@ -33,6 +33,7 @@ cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
 cdef enum:
     WINDOW_BYTES_CHECKED = 1048576
     WINDOW_BYTES_HEADERS = 4096
+    WINDOW_BYTES_FIND = 65536
     ROOM_FIRST = 256
 
 
@@ -152,7 +153,8 @@ cdef object _run(BatchScan scan, _Source source, bint collect, max_batches):
         scan._scan.batches_left = room
         with nogil:
             scan._status = source.run(scan)
-        if scan._status != SLG_FULL or scan._scan.batch_count >= most:
+        if (scan._status != SLG_FULL or scan._scan.batch_count >= most
+                or scan._scan.position >= scan._scan.until):
             break
         grown = np.empty(min(most, 4 * len(batches)), BATCH_DTYPE)
         grown[:len(batches)] = batches
@@ -186,16 +188,35 @@ def scan(data, *, int64_t position=0, end=None, bint check_crcs=True, bint stric
 
 
 def scan_file(int fd, int64_t start, int64_t end, *, bint check_crcs=True, bint strict=False,
-              bint collect=True, max_batches=None):
+              bint collect=True, max_batches=None, until=None):
     """Scans batches of bytes [start, end) of a file by pread, without the GIL."""
     cdef slg_window window
     cdef _Source source = _Source.__new__(_Source)
+    cdef BatchScan found
     if start < 0 or end < start:
         raise ValueError("a position lies before the file or after its end")
     slg_window_init(&window, fd, end,
                     WINDOW_BYTES_CHECKED if check_crcs else WINDOW_BYTES_HEADERS)
     source.window = &window
     try:
-        return _run(_begin(start, end, check_crcs, strict), source, collect, max_batches)
+        found = _begin(start, end, check_crcs, strict)
+        if until is not None:
+            found._scan.until = until
+        return _run(found, source, collect, max_batches)
     finally:
         slg_window_free(&window)
+
+
+def find_batch(int fd, int64_t start, int64_t until, int64_t end):
+    """Where in [start, until) of a file that ends at `end` a scan may begin; None for nowhere."""
+    cdef slg_window window
+    cdef slg_error error
+    cdef slg_status status
+    cdef int64_t found = -1
+    if start < 0 or end < start:
+        raise ValueError("a position lies before the file or after its end")
+    slg_window_init(&window, fd, end, WINDOW_BYTES_FIND)
+    with nogil:
+        status = slg_batch_find(&window, start, until, _kernel, &found, &error)
+        slg_window_free(&window)
+    return found if status == SLG_OK else None

@@ -58,6 +58,7 @@ cdef extern from "seglog/status.h" nogil:
         SLG_FILE_SHRANK
         SLG_NO_MEMORY
         SLG_LIMIT
+        SLG_INDEX_FULL
 
     ctypedef struct slg_error:
         slg_status status
@@ -275,12 +276,37 @@ cdef extern from "seglog/batch.h" nogil:
         int64_t max_timestamp
         int64_t offset_of_max_timestamp
         int64_t next_position
+        int64_t until
 
     void slg_batch_scan_init(slg_batch_scan *scan) noexcept
     slg_status slg_batch_scan_memory(slg_batch_scan *scan, const uint8_t *data, size_t size,
                                      slg_error *error) noexcept
     slg_status slg_batch_scan_file(slg_batch_scan *scan, slg_window *window,
                                    slg_error *error) noexcept
+    slg_status slg_batch_find(slg_window *window, int64_t start, int64_t until,
+                              slg_crc32c_kernel kernel, int64_t *found, slg_error *error) noexcept
+
+
+cdef extern from "seglog/rebuild.h" nogil:
+    ctypedef struct slg_rebuild:
+        int64_t batch_count
+        int64_t record_count
+        int64_t last_offset
+        int64_t size
+        int64_t max_timestamp
+        int64_t offset_of_max_timestamp
+        int64_t offset_entries
+        int64_t time_entries
+        slg_index_kind failed
+
+    void slg_rebuild_init(slg_rebuild *rebuild, int64_t base_offset, int64_t start,
+                          int64_t interval_bytes, int64_t index_bytes) noexcept
+    slg_status slg_rebuild_feed(slg_rebuild *rebuild, const slg_batch *batches, size_t count,
+                                uint8_t *offsets, uint8_t *times, size_t *taken,
+                                slg_error *error) noexcept
+    slg_status slg_rebuild_finish(slg_rebuild *rebuild, uint8_t *time, size_t *written,
+                                  slg_error *error) noexcept
+    int64_t slg_rebuild_next_offset(const slg_rebuild *rebuild) noexcept
 
 
 cdef extern from "seglog/columns.h" nogil:

@@ -54,6 +54,7 @@ class Status(IntEnum):
     FILE_SHRANK = 148
     NO_MEMORY = 160
     LIMIT = 161
+    INDEX_FULL = 162
     @property
     def code(self) -> str: ...
     @property

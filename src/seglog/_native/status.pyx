@@ -69,6 +69,7 @@ class Status(IntEnum):
     FILE_SHRANK = SLG_FILE_SHRANK
     NO_MEMORY = SLG_NO_MEMORY
     LIMIT = SLG_LIMIT
+    INDEX_FULL = SLG_INDEX_FULL
 
     @property
     def code(self):
@@ -119,6 +120,7 @@ _SENTENCES = {
     Status.TXN_SIZE: "transaction index of {found} bytes, no multiple of {expected}",
     Status.TXN_VERSION: "aborted transaction of version {found}, expected {expected}",
     Status.TXN_OFFSET: "last offset {found} of an aborted transaction, expected {expected} or more",
+    Status.INDEX_FULL: "the index is full: {expected} entries fit",
     Status.IO: "a system call failed",
     Status.FILE_MISSING: "no such file, or no longer",
     Status.FILE_KIND: "not a regular file",

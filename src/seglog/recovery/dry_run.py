@@ -26,7 +26,7 @@ from seglog.recovery.snapshots import Snapshots
 from seglog.recovery.tail import (
     LOG_OVERHEAD, framing_failure, log_next_offset, next_offset_from, open_log,
 )
-from seglog.recovery.transactions import apply_transactions
+from seglog.recovery.transactions import apply_batches
 from seglog.storage.paths import FileKind
 from seglog.storage.producers import ProducerState
 
@@ -103,10 +103,8 @@ class DryRun:
         for base in self.to_recover:
             recovery = self._recover(base)
             if recovery.backwards:
-                raise LoaderFailure(
-                    "InvalidOffsetException", "Attempt to append an offset no larger than the "
-                    f"last offset appended to the index of segment {base}",
-                    file=self.files.name_of(base, FileKind.LOG))
+                raise LoaderFailure("InvalidOffsetException", recovery.message,
+                                    file=self.files.name_of(base, FileKind.LOG))
             self._report_cut(recovery)
 
     def _recover_log(self) -> None:
@@ -165,14 +163,11 @@ class DryRun:
     def _recover(self, base: int) -> SegmentRecovery:
         """recoverSegment: producer state up to the segment, then the segment itself."""
         producers = self._rebuild(self.inputs.log_start_offset, base, of_recovery=True)
-        extent = self.extent(base)
-        if extent.size == 0:
-            recovery = SegmentRecovery(base, extent, extent.end, base, 0, 0, Status.END, 0, 0)
-        else:
-            recovery = recover_extent(base, extent, self.inputs.config.index_interval_bytes,
-                                      producers)
+        recovery = recover_extent(base, self.extent(base), self.inputs.config, producers)
         if recovery.overflow:
             raise _Overflow(recovery)
+        if recovery.invalid_record is not None:
+            raise recovery.invalid_record
         self.recovered[base] = recovery
         if not recovery.backwards:
             self.snapshots.take(recovery.next_offset, producers)
@@ -216,7 +211,7 @@ class DryRun:
         self.report(finding(
             "segment-emptied", directory=self.directory, position=0, offset=base,
             file=self.files.name_of(base, FileKind.LOG), bytes=recovery.extent.size,
-            records=recovery.record_count))
+            records=recovery.record_count + count_behind(recovery)[0]))
 
     def _remove_segments(self, bases: list[int]) -> None:
         if not bases:
@@ -278,8 +273,7 @@ class DryRun:
                                  max_batches=_BATCHES_PER_CHUNK)
                 batches = scan.batches
                 inside = (batches["last_offset"] >= start) & (batches["base_offset"] < end)
-                apply_transactions(producers, batches[inside], fd,
-                                   os.path.basename(extent.path))
+                apply_batches(producers, batches[inside], fd, os.path.basename(extent.path))
                 position = scan.position
                 if scan.status == Status.FULL:
                     continue

@@ -1,51 +1,51 @@
-"""What recovering one segment would find (LogSegment.recover), without changing it.
+"""What recovering one segment finds and rebuilds (LogSegment.recover), without changing it.
 
 Framing and CRC decide what is cut, never a codec or a record parser. Everything that depends on
-the order of batches (index entries that cannot be appended, transactions that mix) follows Kafka's
-sequence, so that the prediction and a real recovery agree.
+the order of batches (index entries, leader epochs, producers and their transactions) follows
+Kafka's sequence batch by batch, so that a recovery that Kafka gives up ends where Kafka's does.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from seglog._native.batch import scan_file
+from seglog._native.batch import BatchScan
+from seglog._native.rebuild import IndexRebuild
 from seglog._native.status import Status
+from seglog.config import LogConfig
+from seglog.model import AbortedTxn, EpochEntry
 from seglog.recovery.failures import LoaderFailure
+from seglog.recovery.scans import Extent, SegmentScans
 from seglog.recovery.tail import open_log
-from seglog.recovery.transactions import apply_transactions
+from seglog.recovery.transactions import fold_batches
+from seglog.storage.paths import FileKind, file_name
 from seglog.storage.producers import ProducerState
 
-__all__ = ["Extent", "SegmentRecovery", "count_records", "recover_extent"]
-
-_RELATIVE_OFFSET_MAX = 2**31 - 1
-_BATCHES_PER_CHUNK = 65536
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """Bytes [start, end) of a log file: a segment, or what a split made one."""
-
-    path: str
-    start: int
-    end: int
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return self.end - self.start
+__all__ = ["Extent", "RecoveryFailure", "SegmentRecovery", "count_records", "recover_extent"]
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentRecovery:
     """The outcome for one segment. Positions are bytes of the file, `valid_end` the first byte
     that is cut (the extent's end: none). `status` says why the scan ended there, with the
-    position, expected and found of the cause. `overflow`: a batch too far from the base, which
-    makes Kafka split. `backwards`: an index entry was due and its offset not above the last."""
+    position, expected and found of the cause.
+
+    `offset_index` and `time_index` are what the files hold once they are trimmed, `aborted` the
+    entries of the transaction index, `epochs` what Kafka assigns to the leader epoch cache, in
+    order. (`max_timestamp`, `offset_of_max_timestamp`) is (-1, base offset) without a timestamp.
+
+    Three ends are Kafka's exceptions, with `message` as its text. `overflow`: a batch too far from
+    the base (LogSegmentOffsetOverflowException), which makes Kafka split. `backwards`: an index
+    entry was due and its offset not above the last (InvalidOffsetException). In both everything
+    is told up to that batch, and nothing is cut. `invalid_record`: an end-transaction marker that
+    does not parse (InvalidRecordException): its batch stays, but Kafka looks at none behind it,
+    and the rebuild of producer state, which `producers` then ends before it, will meet it again.
+    """
 
     base_offset: int
     extent: Extent
@@ -58,6 +58,15 @@ class SegmentRecovery:
     found: int
     overflow: bool = False
     backwards: bool = False
+    message: str = ""
+    offset_index: bytes = b""
+    time_index: bytes = b""
+    aborted: tuple[AbortedTxn, ...] = ()
+    epochs: tuple[EpochEntry, ...] = ()
+    max_timestamp: int = -1
+    offset_of_max_timestamp: int = -1
+    last_offset: int | None = None
+    invalid_record: LoaderFailure | None = None
 
     @property
     def cut_bytes(self) -> int:
@@ -65,43 +74,31 @@ class SegmentRecovery:
         return self.extent.end - self.valid_end
 
 
-class _IndexRule:
-    """When recovery adds index entries, as far as that can fail or decides where a tail starts."""
+class RecoveryFailure(LoaderFailure):
+    """Kafka does not survive this recovery. `recovery` is what it had done by then: entries that
+    are in indexes not yet trimmed, epochs assigned, transactions added; nothing is cut."""
 
-    def __init__(self, base_offset: int, start: int, interval: int) -> None:
-        self.base_offset, self.interval = base_offset, interval
-        self.last_entry = start          # position from which the interval counts
-        self.last_offset: int | None = None  # of the last offset entry
-        self.time_offset: int | None = None  # of the last time entry
-        self.max_timestamp, self.max_offset = -1, base_offset
-        self.time_timestamp = -1
-
-    def feed(self, batches: npt.NDArray[np.void]) -> int | None:
-        """The row at which an append fails, if one does."""
-        rows = zip(batches["last_offset"].tolist(), batches["max_timestamp"].tolist(),
-                   batches["position"].tolist(), strict=True)
-        for row, (last_offset, timestamp, position) in enumerate(rows):
-            if timestamp > self.max_timestamp:
-                self.max_timestamp, self.max_offset = timestamp, last_offset
-            if position - self.last_entry <= self.interval:
-                continue
-            if self.last_offset is not None and last_offset <= self.last_offset:
-                return row
-            self.last_offset = last_offset
-            if self.time_offset is not None and self.max_offset < self.time_offset:
-                return row
-            if self.max_timestamp > self.time_timestamp:
-                self.time_timestamp, self.time_offset = self.max_timestamp, self.max_offset
-            self.last_entry = position
-        return None
+    def __init__(self, failure: LoaderFailure, recovery: SegmentRecovery) -> None:
+        super().__init__(failure.kafka_error, failure.message, **failure.where)
+        self.recovery = recovery
 
 
-def recover_extent(base_offset: int, extent: Extent, interval: int,
-                   producers: ProducerState) -> SegmentRecovery:
-    """Scans the extent with CRCs as recovery does. LoaderFailure where Kafka gives up."""
+def recover_extent(base_offset: int, extent: Extent, config: LogConfig, producers: ProducerState,
+                   *, latest_epoch: int = -1, scans: SegmentScans | None = None
+                   ) -> SegmentRecovery:
+    """Scans the extent with CRCs as recovery does, and applies its batches to `producers`.
+
+    `latest_epoch` is the newest of the leader epoch cache, -1 for none. `scans` may scan ahead and
+    side by side; the result is the same. Raises RecoveryFailure where Kafka gives up, FileVanished,
+    and LoaderFailure (IOException) for a log that cannot be opened.
+    """
+    if extent.size <= 0:
+        return SegmentRecovery(base_offset, extent, extent.end, base_offset, 0, 0, Status.END, 0,
+                               0, offset_of_max_timestamp=base_offset)
     fd = open_log(extent.path)
     try:
-        return _Recovery(fd, base_offset, extent, interval, producers).run()
+        recovery = _Recovery(fd, base_offset, extent, config, producers, latest_epoch)
+        return recovery.run((scans or SegmentScans()).chunks(extent, fd))
     finally:
         os.close(fd)
 
@@ -109,90 +106,125 @@ def recover_extent(base_offset: int, extent: Extent, interval: int,
 class _Recovery:
     """One scan: chunks of batches against the rules that depend on their order."""
 
-    def __init__(self, fd: int, base_offset: int, extent: Extent, interval: int,
-                 producers: ProducerState) -> None:
-        self.fd, self.base_offset, self.extent, self.interval = fd, base_offset, extent, interval
-        self.producers = producers
-        self.batch_count = self.record_count = 0
-        self.last_offset: int | None = None
-        # Offsets that only grow cannot fail an index append, and then the rule needs no replay.
-        self.grows = True
-        self.valid_end = extent.start
+    def __init__(self, fd: int, base_offset: int, extent: Extent, config: LogConfig,
+                 producers: ProducerState, latest_epoch: int) -> None:
+        self.fd, self.base_offset, self.extent = fd, base_offset, extent
+        self.file = os.path.basename(extent.path)
+        self.producers, self.latest_epoch = producers, latest_epoch
+        self.rebuild = IndexRebuild(base_offset, extent.start,
+                                    interval_bytes=config.index_interval_bytes,
+                                    index_bytes=config.segment_index_bytes)
+        self.aborted: list[AbortedTxn] = []
+        self.epochs: list[EpochEntry] = []
+        self.failure: LoaderFailure | None = None
 
-    def run(self) -> SegmentRecovery:
-        position = self.extent.start
-        while True:
-            scan = scan_file(self.fd, position, self.extent.end, check_crcs=True,
-                             max_batches=_BATCHES_PER_CHUNK)
-            rows = self._take(scan.batches)
-            if rows < len(scan.batches):
-                return self._result(Status.BATCH_OFFSET_RANGE, overflow=True,
-                                    expected=self.base_offset,
-                                    found=int(scan.batches["last_offset"][rows]))
-            position = self.valid_end = scan.position
-            if scan.status == Status.IO:
-                raise LoaderFailure("IOException", f"{self.extent.path}: cannot be read",
-                                    file=os.path.basename(self.extent.path), position=position)
-            if scan.status != Status.FULL:
+    def run(self, chunks: Iterator[BatchScan]) -> SegmentRecovery:
+        status, expected, found = Status.END, 0, 0
+        for scan in chunks:
+            self._take(scan.batches)
+            if self.failure is not None or self.rebuild.status != Status.OK:
                 break
-        backwards, next_offset = False, self._next_offset()
-        if not self.grows:
-            backwards, next_offset = self._replay_index_rule()
-        return self._result(Status(scan.status), scan.expected, scan.found, backwards=backwards,
-                            next_offset=next_offset)
-
-    def _take(self, batches: npt.NDArray[np.void]) -> int:
-        """Batches accepted: up to the first whose last offset does not fit."""
-        if not len(batches):
-            return 0
-        # Unsigned: one comparison for both ends, and no overflow in hostile offsets.
-        distance = batches["last_offset"].astype(np.uint64) - np.uint64(self.base_offset)
-        too_far = np.flatnonzero(distance > _RELATIVE_OFFSET_MAX)
-        rows = int(too_far[0]) if len(too_far) else len(batches)
-        taken = batches[:rows]
-        if rows:
-            last = taken["last_offset"]
-            self.grows = self.grows and bool(np.all(np.diff(last) > 0)) and (
-                self.last_offset is None or int(last[0]) > self.last_offset)
-            self.last_offset = int(last[-1])
-            self.batch_count += rows
-            self.record_count += count_records(taken)
-            apply_transactions(self.producers, taken, self.fd,
-                               os.path.basename(self.extent.path))
-            self.valid_end = int(taken["position"][-1]) + int(taken["size"][-1])
-        return rows
-
-    def _next_offset(self) -> int:
-        return self.base_offset if self.last_offset is None else self.last_offset + 1
-
-    def _replay_index_rule(self) -> tuple[bool, int]:
-        """(whether an index append fails, the end that Kafka then reads from the rebuilt index)."""
-        rule = _IndexRule(self.base_offset, self.extent.start, self.interval)
-        position, bases, last_offset = self.extent.start, [], self.base_offset - 1
-        while True:
-            scan = scan_file(self.fd, position, self.valid_end, check_crcs=False,
-                             max_batches=_BATCHES_PER_CHUNK)
-            if rule.feed(scan.batches) is not None:
-                return True, self.base_offset
-            if scan.batch_count:
-                bases.append(scan.batches[["base_offset", "position"]])
-                last_offset = scan.last_offset
-            position = scan.position
-            if scan.status != Status.FULL:
+            if scan.status in (Status.IO, Status.FILE_SHRANK):
+                self.failure = self._failure(
+                    "IOException", f"{self.extent.path}: cannot be read", scan.position)
                 break
-        target = self.base_offset if rule.last_offset is None else rule.last_offset
-        start = self.extent.start if rule.last_offset is None else rule.last_entry
-        found = last_offset >= target or any(
-            bool(np.any((chunk["base_offset"] >= target) & (chunk["position"] >= start)))
-            for chunk in bases)
-        return False, last_offset + 1 if found else self.base_offset
+            if scan.status == Status.NO_MEMORY:
+                scan.raise_for_status(self.extent.path)
+            status, expected, found = Status(scan.status), scan.expected, scan.found
+        if self.failure is not None:
+            if self.failure.kafka_error != "InvalidRecordException":
+                raise RecoveryFailure(self.failure, self._result(Status.END, 0, 0))
+            status, expected, found = Status.END, 0, 0
+        if self.rebuild.status != Status.OK:
+            return self._refused()
+        if not self.rebuild.finish():
+            return self._refused(finishing=True)
+        return self._result(status, expected, found, invalid_record=self.failure)
+
+    def _take(self, batches: npt.NDArray[np.void]) -> None:
+        """Index entries, epochs and producers of a chunk, up to a batch that one refuses."""
+        taken = batches[:self.rebuild.feed(batches)]
+        fresh, stop = self._new_epochs(taken)
+        folded = fold_batches(self.producers, taken[:stop], self.fd, self.file)
+        self.aborted += folded.aborted
+        if folded.failure is not None:
+            self.failure = folded.failure
+            stop = int(np.searchsorted(taken["position"], folded.failed_at))
+        for row in fresh:
+            entry = EpochEntry(int(taken["partition_leader_epoch"][row]),
+                               int(taken["base_offset"][row]))
+            if stop is not None and row > stop:
+                break
+            if entry.start_offset < 0:
+                self.failure = self._failure(
+                    "IllegalArgumentException",
+                    f"Received invalid partition leader epoch entry {entry}",
+                    int(taken["position"][row]))
+                break
+            self.epochs.append(entry)
+            self.latest_epoch = entry.epoch
+        if stop is not None:
+            # Kafka came to this batch and no further; the batch's own index entries are there.
+            self.rebuild.undo()
+            self.rebuild.feed(taken[:stop + 1])
+
+    def _new_epochs(self, taken: npt.NDArray[np.void]) -> tuple[list[int], int | None]:
+        """(rows whose leader epoch is above all before, the first of them that cannot begin one).
+
+        Messages of magic 0 and 1 have the epoch -1.
+        """
+        epochs = taken["partition_leader_epoch"]
+        if not len(taken) or int(epochs.max()) <= self.latest_epoch:
+            return [], None
+        highest = np.maximum.accumulate(np.concatenate(([self.latest_epoch], epochs)))
+        fresh = np.flatnonzero(highest[1:] > highest[:-1])
+        impossible = fresh[taken["base_offset"][fresh] < 0]
+        return fresh.tolist(), int(impossible[0]) if len(impossible) else None
+
+    # ---- the outcome --------------------------------------------------------------------------
+
+    def _failure(self, kafka_error: str, message: str, position: int) -> LoaderFailure:
+        return LoaderFailure(kafka_error, message, file=self.file, position=position)
+
+    def _refused(self, *, finishing: bool = False) -> SegmentRecovery:
+        """The index or the segment does not take a batch: Kafka's three ways to say so."""
+        rebuild, status = self.rebuild, Status(self.rebuild.status)
+        is_time = rebuild.failed_is_time_index
+        if status == Status.BATCH_OFFSET_RANGE:
+            return self._result(status, self.base_offset, rebuild.found, overflow=True,
+                                message=f"Detected offset overflow at offset {rebuild.found}")
+        if status == Status.INDEX_OFFSET_ORDER:
+            path = os.path.join(os.path.dirname(self.extent.path), file_name(
+                self.base_offset, FileKind.TIME_INDEX if is_time else FileKind.INDEX))
+            what = (f"an offset ({rebuild.found}) to slot {rebuild.time_entries}" if is_time else
+                    f"an offset {rebuild.found} to position {rebuild.offset_entries}")
+            return self._result(
+                status, rebuild.expected, rebuild.found, backwards=True,
+                message=f"Attempt to append {what} no larger than the last offset appended "
+                        f"({rebuild.expected}) to {path}")
+        if finishing:
+            failure = self._failure("BufferOverflowException", "null", rebuild.position)
+        elif is_time:
+            failure = self._failure(
+                "IllegalArgumentException", "Attempt to append to a full time index (size = "
+                f"{rebuild.time_entries}).", rebuild.position)
+        else:
+            failure = self._failure(
+                "IllegalArgumentException", "Attempt to append to a full index (size = "
+                f"{rebuild.offset_entries}).", rebuild.position)
+        raise RecoveryFailure(failure, self._result(status, rebuild.expected, rebuild.found))
 
     def _result(self, status: Status, expected: int, found: int, *, overflow: bool = False,
-                backwards: bool = False, next_offset: int | None = None) -> SegmentRecovery:
+                backwards: bool = False, message: str = "",
+                invalid_record: LoaderFailure | None = None) -> SegmentRecovery:
+        rebuild = self.rebuild
         return SegmentRecovery(
-            self.base_offset, self.extent, self.valid_end,
-            self._next_offset() if next_offset is None else next_offset,
-            self.batch_count, self.record_count, status, expected, found, overflow, backwards)
+            self.base_offset, self.extent, self.extent.start + rebuild.size,
+            self.base_offset if backwards else rebuild.next_offset, rebuild.batch_count,
+            rebuild.record_count, status, expected, found, overflow, backwards, message,
+            rebuild.offset_index, rebuild.time_index, tuple(self.aborted), tuple(self.epochs),
+            rebuild.max_timestamp, rebuild.offset_of_max_timestamp, rebuild.last_offset,
+            invalid_record)
 
 
 def count_records(batches: npt.NDArray[np.void]) -> int:

@@ -1,4 +1,4 @@
-"""Producer state in a dry run: the batches that can stop a loader, and what Kafka throws then.
+"""Producer state while a log is loaded: the batches of a scan, and what Kafka throws at some.
 
 Kafka accepts nearly everything while it loads (reference 5.2, origin REPLICATION), but no batch
 without the transactional bit inside an open transaction of its producer, and no marker that is
@@ -8,16 +8,17 @@ none.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from seglog._native.batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from seglog.errors import CorruptDataError
+from seglog.model import AbortedTxn
 from seglog.recovery.failures import LoaderFailure
 from seglog.storage.producers import ProducerState
 
-__all__ = ["apply_transactions"]
+__all__ = ["Folded", "apply_batches", "fold_batches"]
 
 # What Kafka throws at a bad marker, where that is not the error's own exception.
 _UNCHECKED = {
@@ -28,15 +29,23 @@ _UNCHECKED = {
 }
 
 
-def apply_transactions(producers: ProducerState, batches: npt.NDArray[np.void], fd: int,
-                       file: str) -> None:
-    """Applies the next batches, of the log file `fd`, as far as they concern transactions.
+@dataclass(slots=True)
+class Folded:
+    """What a fold came to: the transactions that ended with an abort, in the order of their
+    markers; `failure` is what Kafka throws at the batch `failed_at` (byte of the log file)."""
 
-    Most batches of most logs are passed over without a look at each: what they do to the state of
-    their producers stops nothing. LoaderFailure for a batch that breaks into a transaction
-    (InvalidTxnStateException), and for a marker that does not parse: recovery never cuts it, it
-    keeps its batch and dies of it.
+    aborted: list[AbortedTxn] = field(default_factory=list)
+    failure: LoaderFailure | None = None
+    failed_at: int = -1
+
+
+def fold_batches(producers: ProducerState, batches: npt.NDArray[np.void], fd: int,
+                 file: str) -> Folded:
+    """Applies the next batches of the log file `fd`; batches of magic 0 and 1 mean nothing.
+
+    Everything before a batch that Kafka throws at is applied, nothing of it and behind it.
     """
+    folded = Folded()
 
     def read(position: int, size: int) -> bytes:
         try:
@@ -45,22 +54,29 @@ def apply_transactions(producers: ProducerState, batches: npt.NDArray[np.void], 
             raise LoaderFailure("IOException", f"{file}: {error.strerror}", file=file,
                                 position=position) from None
 
+    is_legacy = batches["magic"] < 2
+    if np.any(is_legacy):
+        batches = batches[~is_legacy]
     try:
-        producers.apply(_of_transactions(producers, batches), read, file=file)
+        producers.apply(batches, read, file=file, aborted=folded.aborted)
+    except LoaderFailure as failure:
+        folded.failure, folded.failed_at = failure, failure.where["position"]
     except CorruptDataError as error:
-        raise LoaderFailure(_UNCHECKED.get(error.code, error.kafka_name), str(error), file=file,
-                            position=error.position, expected=error.expected,
-                            found=error.found) from None
+        assert error.position is not None
+        folded.failed_at = error.position
+        folded.failure = LoaderFailure(
+            _UNCHECKED.get(error.code, error.kafka_name), str(error), file=file,
+            position=error.position, expected=error.expected, found=error.found)
+    if folded.failure is not None:
+        done = int(np.searchsorted(batches["position"], folded.failed_at))
+        if done:
+            producers.map_end_offset = int(batches["last_offset"][done - 1]) + 1
+    return folded
 
 
-def _of_transactions(producers: ProducerState,
-                     batches: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-    """The transactional and control batches, and all of a producer that may be in a transaction."""
-    rows: npt.NDArray[np.void] = batches[(batches["producer_id"] >= 0) & (batches["magic"] >= 2)]
-    marked = (rows["attributes"] & (ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL)) != 0
-    inside = [one.producer_id for one in producers.open_transactions]
-    if not inside and not np.any(marked):
-        return rows[:0]
-    inside += rows["producer_id"][marked].tolist()
-    wanted: npt.NDArray[np.bool_] = marked | np.isin(rows["producer_id"], np.unique(inside))
-    return rows[wanted]
+def apply_batches(producers: ProducerState, batches: npt.NDArray[np.void], fd: int,
+                  file: str) -> None:
+    """`fold_batches` for a rebuild of producer state, which nothing survives that Kafka throws."""
+    failure = fold_batches(producers, batches, fd, file).failure
+    if failure is not None:
+        raise failure

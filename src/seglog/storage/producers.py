@@ -213,15 +213,17 @@ class ProducerState:
             or now_ms - producer.last_timestamp < expiration_ms}
 
     def apply(self, batches: npt.NDArray[np.void], read: Callable[[int, int], bytes], *,
-              file: str | None = None) -> list[AbortedTxn]:
+              file: str | None = None, aborted: list[AbortedTxn] | None = None
+              ) -> list[AbortedTxn]:
         """Applies batches (`_native.batch.BATCH_DTYPE`, in the order of the log).
 
         `read(position, size)` gives bytes of the log file; it is asked only for the control batches
         of producers. Returns the transactions that ended with an abort, in the order of their
-        markers: the entries of the segment's transaction index. Raises InvalidRecordError for a
-        marker that does not parse and InvalidTxnStateError; what came before is applied.
+        markers: the entries of the segment's transaction index; they are added to `aborted` where
+        it is given. Raises InvalidRecordError for a marker that does not parse and
+        InvalidTxnStateError; what came before is applied.
         """
-        aborted: list[AbortedTxn] = []
+        aborted = [] if aborted is None else aborted
         rows = batches[batches["producer_id"] > -1]
         fields = ("base_offset", "last_offset", "max_timestamp", "producer_id", "producer_epoch",
                   "base_sequence", "attributes", "position", "size")

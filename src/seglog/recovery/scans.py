@@ -1,0 +1,223 @@
+"""Scans of logs that a recovery is about to need, ahead of it and side by side.
+
+A scan (CRCs, the facts of every batch) shares nothing with another, so that segments and pieces of
+one segment are scanned in a pool, without the GIL. Their results are only taken where they join: a
+piece counts if the batches before it end exactly where it begins, else its bytes are scanned again
+from where they do end. What comes out is therefore what one scan from front to back gives,
+whatever the bytes are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from types import TracebackType
+
+from seglog._native.batch import BatchScan, find_batch, scan_file
+from seglog._native.index import OffsetIndexView
+from seglog._native.status import Status
+from seglog.errors import SeglogError
+from seglog.recovery.failures import FileVanished, LoaderFailure
+from seglog.recovery.tail import open_log
+
+__all__ = ["CHUNK_BYTES", "Extent", "SegmentScans", "scan_chunks"]
+
+#: Bytes of a piece, and of a step of a scan without a pool: a few ms, which hide the cost of a
+#: task and of what Python does with a result.
+CHUNK_BYTES = 32 << 20
+#: Facts of a batch take 80 bytes, so that a chunk of small batches ends sooner.
+_BATCHES_PER_CHUNK = 131072
+#: Pieces that are being scanned or wait for the fold, for each thread of the pool.
+_AHEAD_PER_THREAD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Bytes [start, end) of a log file: a segment, or what a split made one."""
+
+    path: str
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.end - self.start
+
+
+def scan_chunks(fd: int, start: int, end: int, *, until: int | None = None,
+                chunk_bytes: int = CHUNK_BYTES) -> Iterator[BatchScan]:
+    """Scans the log in [start, end) with CRCs, chunk by chunk, each where the last one ended.
+
+    All but the last have the status FULL. With `until`, ends at the first batch that begins there
+    or behind it.
+    """
+    position, stop = start, end if until is None else until
+    while True:
+        scan = scan_file(fd, position, end, until=min(position + chunk_bytes, stop),
+                         max_batches=_BATCHES_PER_CHUNK)
+        yield scan
+        position = scan.position
+        if scan.status != Status.FULL or position >= stop:
+            return
+
+
+@dataclass(slots=True)
+class _Piece:
+    """Batches that begin in [start, until) of an extent, and their scan in the pool."""
+
+    extent: Extent
+    start: int
+    until: int
+    future: Future[tuple[int, BatchScan] | None] | None = None
+
+    def run(self) -> tuple[int, BatchScan] | None:
+        """(where it begins, its scan); None without a batch to begin with."""
+        try:
+            fd = open_log(self.extent.path)
+        except (FileVanished, LoaderFailure):
+            return None  # whoever takes the piece meets that again
+        try:
+            start: int | None = self.start
+            if self.start != self.extent.start:
+                start = find_batch(fd, self.start, self.until, self.extent.end)
+            if start is None:
+                return None
+            return start, scan_file(fd, start, self.extent.end, until=self.until,
+                                    max_batches=_BATCHES_PER_CHUNK)
+        finally:
+            os.close(fd)
+
+    def cancel(self) -> None:
+        """Nobody takes the result. A scan that has begun ends by itself, with its chunk."""
+        if self.future is not None:
+            self.future.cancel()
+
+    def result(self) -> tuple[int, BatchScan] | None:
+        """Runs it here when no thread of the pool has begun with it: then none is free."""
+        if self.future is None or self.future.cancel():
+            return self.run()
+        return self.future.result()
+
+
+class SegmentScans:
+    """The scans of one recovery, for one thread at a time; a context manager.
+
+    Without an `executor` nothing runs beside the caller. With one, up to three pieces for each of
+    its `threads` are scanned ahead, whatever the log's size. The caller may be a task of the same
+    executor: it never waits for a task that has not begun.
+    """
+
+    def __init__(self, executor: Executor | None = None, threads: int = 1, *,
+                 chunk_bytes: int = CHUNK_BYTES) -> None:
+        self._executor, self._chunk_bytes = executor, chunk_bytes
+        self._most_ahead = _AHEAD_PER_THREAD * threads
+        self._wanted: dict[Extent, None] = {}  # what is expected, in order, and the current one
+        self._pieces: Iterator[_Piece] = iter(())
+        self._ahead: deque[_Piece] = deque()
+
+    def __enter__(self) -> SegmentScans:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Forgets what is expected, and every scan that nobody has taken."""
+        self.expect(())
+
+    def expect(self, extents: Iterable[Extent]) -> None:
+        """The extents that will be asked for next, in this order; earlier ones are forgotten."""
+        for piece in self._ahead:
+            piece.cancel()
+        self._ahead.clear()
+        self._wanted = dict.fromkeys(extents)
+        self._pieces = (piece for extent in tuple(self._wanted)
+                        for piece in _split(extent, self._chunk_bytes))
+        self._fill()
+
+    def chunks(self, extent: Extent, fd: int) -> Iterator[BatchScan]:
+        """`scan_chunks` of the extent, whose file is also open as `fd`."""
+        if self._executor is None:
+            return scan_chunks(fd, extent.start, extent.end, chunk_bytes=self._chunk_bytes)
+        return self._joined(extent, fd)
+
+    def _joined(self, extent: Extent, fd: int) -> Iterator[BatchScan]:
+        position = extent.start
+        for piece in self._pieces_of(extent):
+            if position >= piece.until:
+                continue  # one batch reaches over all of it
+            found = piece.result()
+            if found is not None and found[0] == position:
+                yield found[1]
+                position = found[1].position
+                if found[1].status != Status.FULL:
+                    return
+            if position < piece.until:
+                for scan in scan_chunks(fd, position, extent.end, until=piece.until,
+                                        chunk_bytes=self._chunk_bytes):
+                    yield scan
+                position = scan.position
+                if scan.status != Status.FULL:
+                    return
+
+    def _pieces_of(self, extent: Extent) -> Iterator[_Piece]:
+        """All pieces of an extent, while the pool goes on with what follows."""
+        if extent not in self._wanted:
+            self.expect([extent])
+        for passed in tuple(self._wanted):
+            if passed == extent:
+                break
+            del self._wanted[passed]
+        while True:
+            self._fill()
+            piece = self._ahead.popleft()
+            if piece.extent != extent:
+                piece.cancel()
+                continue
+            self._fill()
+            yield piece
+            if piece.until == extent.end:
+                return
+
+    def _fill(self) -> None:
+        """Hands pieces to the pool, those that are still wanted."""
+        while self._executor is not None and len(self._ahead) < self._most_ahead:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return
+            if piece.extent in self._wanted:
+                piece.future = self._executor.submit(piece.run)
+                self._ahead.append(piece)
+
+
+def _split(extent: Extent, chunk_bytes: int) -> Iterator[_Piece]:
+    """Pieces of about `chunk_bytes`, where the index that the log has names a batch.
+
+    A piece of an index that is wrong begins where its scan finds a batch, so that any place does.
+    """
+    index: OffsetIndexView | None = None
+    if extent.start == 0 and extent.size > chunk_bytes:
+        index = OffsetIndexView(os.path.splitext(extent.path)[0] + ".index", 0)
+    start = extent.start
+    while extent.end - start > chunk_bytes * 3 // 2:
+        until = start + chunk_bytes
+        if index is not None:
+            until = _indexed(index, until, min(until + chunk_bytes // 4, extent.end))
+        yield _Piece(extent, start, until)
+        start = until
+    yield _Piece(extent, start, extent.end)
+
+
+def _indexed(index: OffsetIndexView, position: int, end: int) -> int:
+    """The first indexed position in [position, end), or `position`."""
+    try:
+        found = index.upper_bound(position, 0)
+        index.close()
+    except SeglogError:
+        return position
+    return found[1] if found is not None and position <= found[1] < end else position
