@@ -40,12 +40,13 @@ LAYERS: dict[str, set[str]] = {
     "storage": {"_native", *VALUES},
     "arrow": {"storage", "_native", *VALUES},
     "recovery": {"storage", "_native", *VALUES},
+    "manager": {"metrics", "recovery", "storage", "_native", *VALUES},
     "datadir": {"recovery", "storage", "arrow", *VALUES},
     "dump": {"storage", "_native", *VALUES},
     "spark": {"arrow", "storage", *VALUES},
-    "cli": {"", "datadir", "dump", "metrics", "recovery", "arrow", "storage", "_native", "spark",
-            *VALUES},
-    "": {"datadir", "recovery", "arrow", "storage", "_native", *VALUES},
+    "cli": {"", "datadir", "dump", "manager", "metrics", "recovery", "arrow", "storage", "_native",
+            "spark", *VALUES},
+    "": {"manager", "datadir", "recovery", "arrow", "storage", "_native", *VALUES},
     "pyspark_seglog": {"spark"},
 }
 # Packages outside the standard library, and the only rooms that may import them.

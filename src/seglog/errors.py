@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 __all__ = [
-    "ConfigError", "CorruptDataError", "CorruptIndexError", "CorruptRecordError",
-    "CorruptSnapshotError", "DecompressionError", "InvalidOffsetError", "InvalidRecordError",
-    "InvalidTopicPartitionError", "InvalidTxnStateError", "KafkaStorageError",
+    "AllLogDirsFailedError", "ConfigError", "CorruptDataError", "CorruptIndexError",
+    "CorruptRecordError", "CorruptSnapshotError", "DecompressionError", "DuplicateLogDirError",
+    "DuplicatePartitionError", "InconsistentLogDirError", "InvalidOffsetError",
+    "InvalidRecordError", "InvalidTopicPartitionError", "InvalidTxnStateError",
+    "KafkaStorageError", "LogDirLockedError", "LogDirNotFoundError", "LogManagerStateError",
     "MalformedCheckpointError", "OffsetOutOfRangeError", "ReadOnlyError", "SeglogError",
     "UnknownTopicOrPartitionError", "UnsupportedCompressionTypeError",
 ]
@@ -140,3 +142,53 @@ class KafkaStorageError(SeglogError, OSError):
 
 class ReadOnlyError(SeglogError):
     """A write to a log that was opened read-only."""
+
+
+class AllLogDirsFailedError(KafkaStorageError):
+    """No data directory is left to work with; Kafka halts its process here."""
+
+
+class LogDirLockedError(SeglogError):
+    """Another process, or another part of this one, has the lock of a data directory.
+
+    `holder_pid` is the process, None where the system does not say.
+    """
+
+    def __init__(self, log_dir: str, holder_pid: int | None = None) -> None:
+        holder = "" if holder_pid is None else f" (process {holder_pid})"
+        super().__init__(
+            f"Failed to acquire lock on file .lock in {log_dir}. A Kafka instance in another "
+            f"process or thread is using this directory{holder}.")
+        self.log_dir, self.holder_pid = log_dir, holder_pid
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.log_dir, self.holder_pid))
+
+
+class DuplicateLogDirError(SeglogError, ValueError):
+    """Two configured data directories are one."""
+
+
+class InconsistentLogDirError(CorruptDataError):
+    """`meta.properties` of a data directory says that it belongs to another cluster or node, or
+    that it is another directory."""
+
+    kafka_name = "RuntimeException"
+
+
+class DuplicatePartitionError(SeglogError):
+    """Two directories hold the same partition."""
+
+    kafka_name = "IllegalStateException"
+
+
+class LogDirNotFoundError(SeglogError, LookupError):
+    """A data directory that is not in the configuration."""
+
+    kafka_name = "LogDirNotFoundException"
+
+
+class LogManagerStateError(SeglogError, RuntimeError):
+    """A log manager was asked for what it does not do before it is started or after its end."""
+
+    kafka_name = "IllegalStateException"

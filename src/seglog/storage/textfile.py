@@ -8,7 +8,7 @@ from pathlib import Path
 from seglog._native import file as native_file
 from seglog.errors import KafkaStorageError, MalformedCheckpointError
 
-__all__ = ["read_small_file", "replace_file"]
+__all__ = ["read_small_file", "replace_file", "sync_directory", "write_file"]
 
 _Path = str | os.PathLike[str]
 
@@ -42,17 +42,27 @@ def replace_file(path: _Path, content: bytes, temporary: _Path) -> None:
     steps becomes KafkaStorageError with its number and leaves the old file in place.
     """
     try:
-        with open(temporary, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
+        write_file(temporary, content)
         os.replace(temporary, path)
-        directory = os.open(Path(path).parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        sync_directory(Path(path).parent)
     except OSError as error:
         raise KafkaStorageError(
             error.errno, f"Error while writing to checkpoint file {os.path.abspath(path)}: "
             f"{error.strerror}", os.fspath(path)) from error
+
+
+def write_file(path: _Path, content: bytes) -> None:
+    """Writes a file in place and syncs it, not its directory. OSError; a crash may leave a part."""
+    with open(path, "wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def sync_directory(path: _Path) -> None:
+    """Makes the names in a directory durable. OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,236 @@
+"""One data directory in use: its lock, its checkpoints, its clean shutdown marker."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+
+from seglog.errors import (
+    DuplicateLogDirError, KafkaStorageError, LogDirLockedError, MalformedCheckpointError,
+)
+from seglog.manager.failures import LogDirFailureChannel
+from seglog.manager.lock import FileLock
+from seglog.model import TopicPartition
+from seglog.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from seglog.storage.meta import read_clean_shutdown_epoch
+from seglog.storage.paths import (
+    CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_CHECKPOINT, CLUSTER_METADATA_TOPIC,
+    HIGH_WATERMARK_CHECKPOINT, LOCK_FILE, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,
+    REMOTE_LOG_INDEX_CACHE, DirectoryName, parse_directory_name,
+)
+from seglog.storage.textfile import sync_directory, write_file
+
+__all__ = ["LogDirectory", "create_and_validate_log_dirs", "lock_log_dirs"]
+
+_log = logging.getLogger(__name__)
+
+# What Kafka's checkpoint reader throws unchecked: the directory stays online, offsets are reset.
+_UNCHECKED_CODES = ("checkpoint_number", "checkpoint_capacity")
+
+
+class LogDirectory:
+    """A live entry of `log.dirs`; `path` is absolute.
+
+    A checkpoint that cannot be read or written takes the directory offline, by the channel, and
+    raises KafkaStorageError. Safe from any thread.
+    """
+
+    def __init__(self, path: str, directory_id: uuid.UUID | None,
+                 channel: LogDirFailureChannel) -> None:
+        self.path, self.directory_id = path, directory_id
+        self.had_clean_shutdown = False
+        #: Whether every log of the directory is through with its loading, well or not.
+        self.loading_completed = False
+        #: Whether one of them failed.
+        self.loading_failed = False
+        #: Offsets on file of logs that are not loaded; they stay in the files.
+        self.unloaded_recovery_points: dict[TopicPartition, int] = {}
+        self.unloaded_log_start_offsets: dict[TopicPartition, int] = {}
+        self._channel = channel
+        self._file_lock = FileLock(os.path.join(path, LOCK_FILE))
+        self._checkpoint_locks = {
+            name: threading.Lock() for name in (
+                RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT,
+                HIGH_WATERMARK_CHECKPOINT, CLEANER_OFFSET_CHECKPOINT)}
+
+    def __repr__(self) -> str:
+        return f"LogDirectory({self.path!r})"
+
+    # ---- lock
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether this process holds the directory."""
+        return self._file_lock.is_locked
+
+    def lock(self) -> None:
+        """Takes `.lock`. LogDirLockedError where another has it; OSError."""
+        if not self._file_lock.try_lock():
+            raise LogDirLockedError(self.path, self._file_lock.holder_pid)
+
+    def unlock(self) -> None:
+        """Deletes `.lock` and gives the directory up."""
+        self._file_lock.destroy()
+
+    # ---- checkpoints
+
+    def create_checkpoints(self) -> None:
+        """Makes empty files of the two checkpoints that the manager owns, as Kafka does."""
+        for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT):
+            path = os.path.join(self.path, name)
+            if not os.path.lexists(path):
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+
+    def read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        """A checkpoint of this directory. KafkaStorageError; MalformedCheckpointError for numbers
+        that are none, which do not take the directory offline."""
+        path = os.path.join(self.path, name)
+        message = f"Error while reading checkpoint file {path}"
+        with self._checkpoint_locks[name]:
+            try:
+                return read_offset_checkpoint(path)
+            except MalformedCheckpointError as error:
+                if error.code in _UNCHECKED_CODES:
+                    raise
+                self._channel.maybe_add_offline_log_dir(self.path, message, error)
+                raise KafkaStorageError(errno.EIO, message, path) from error
+            except OSError as error:
+                self._channel.maybe_add_offline_log_dir(self.path, message, error)
+                raise KafkaStorageError(error.errno, message, path) from error
+
+    def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replaces a checkpoint atomically and durably. KafkaStorageError."""
+        path = os.path.join(self.path, name)
+        with self._checkpoint_locks[name]:
+            try:
+                write_offset_checkpoint(path, offsets)
+            except OSError as error:
+                message = f"Error while writing to checkpoint file {path}"
+                self._channel.maybe_add_offline_log_dir(self.path, message, error)
+                raise KafkaStorageError(error.errno, message, path) from error
+
+    def read_or_reset(self, name: str, consequence: str) -> dict[TopicPartition, int]:
+        """A checkpoint at start: one that cannot be read counts as empty."""
+        try:
+            return self.read_checkpoint(name)
+        except (MalformedCheckpointError, KafkaStorageError) as error:
+            _log.warning("Error occurred while reading %s file of directory %s, resetting %s",
+                         name, self.path, consequence, exc_info=error)
+            return {}
+
+    # ---- the clean shutdown marker
+
+    @property
+    def _marker(self) -> str:
+        return os.path.join(self.path, CLEAN_SHUTDOWN_FILE)
+
+    def take_clean_shutdown_marker(self) -> bool:
+        """Whether the last shutdown was clean. The marker is gone afterwards, so that a crash from
+        here on is none. OSError."""
+        self.had_clean_shutdown = os.path.exists(self._marker)
+        if self.had_clean_shutdown:
+            os.unlink(self._marker)
+        return self.had_clean_shutdown
+
+    def write_clean_shutdown_marker(self, broker_epoch: int) -> None:
+        """Says that everything is flushed and closed. OSError."""
+        text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+        write_file(self._marker, text.encode())
+
+    @property
+    def may_be_marked_clean(self) -> bool:
+        """Whether a marker would be true, once all that was loaded is closed.
+
+        A marker that was there may come back: the logs that were not loaded are as they were. (To
+        Kafka a load with a failed log is a completed one. Its marker would keep that log from the
+        recovery that it needs.)
+        """
+        return self.had_clean_shutdown or (self.loading_completed and not self.loading_failed)
+
+    def read_broker_epoch(self) -> int | None:
+        """The broker epoch in the marker, None where that cannot be read."""
+        return read_clean_shutdown_epoch(self._marker)
+
+    # ---- partitions
+
+    def partition_directories(self) -> list[tuple[str, DirectoryName]]:
+        """(path, parsed name) of each partition directory, by name.
+
+        Raises InvalidTopicPartitionError for a subdirectory whose name is none, and OSError.
+        """
+        with os.scandir(self.path) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir())
+        parsed = [(path, parse_directory_name(path))
+                  for path in (os.path.join(self.path, name) for name in names
+                               if name != REMOTE_LOG_INDEX_CACHE)]
+        return [(path, name) for path, name in parsed
+                if name.topic_partition.topic != CLUSTER_METADATA_TOPIC]
+
+
+def create_and_validate_log_dirs(log_dirs: Sequence[str], offline: Mapping[str, BaseException],
+                                 channel: LogDirFailureChannel) -> list[str]:
+    """The directories that can be used; missing ones are created. The others are in the channel.
+
+    Raises DuplicateLogDirError when two entries are the same directory.
+    """
+    live: list[str] = []
+    seen: set[str] = set()
+    for path in log_dirs:
+        try:
+            if path in offline:
+                raise KafkaStorageError(getattr(offline[path], "errno", errno.EIO),
+                                        f"Failed to load {path} during broker startup", path)
+            _create_and_validate(path)
+            real = os.path.realpath(path)
+        except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+            channel.maybe_add_offline_log_dir(
+                path, f"Failed to create or validate data directory {path}", error)
+            continue
+        if real in seen:
+            raise DuplicateLogDirError(
+                f"Duplicate log directory found: {', '.join(log_dirs)}", path)
+        seen.add(real)
+        live.append(path)
+    return live
+
+
+def _create_and_validate(path: str) -> None:
+    if not os.path.exists(path):
+        _log.info("Log directory %s not found, creating it.", path)
+        try:
+            os.makedirs(path)
+        except OSError as error:
+            raise KafkaStorageError(error.errno, f"Failed to create data directory {path}: "
+                                    f"{error.strerror}", path) from error
+        sync_directory(os.path.dirname(path))
+    if not os.path.isdir(path) or not os.access(path, os.R_OK):
+        raise KafkaStorageError(errno.EACCES if os.path.isdir(path) else errno.ENOTDIR,
+                                f"{path} is not a readable log directory.", path)
+
+
+def lock_log_dirs(directories: Sequence[LogDirectory],
+                  channel: LogDirFailureChannel) -> list[LogDirectory]:
+    """Locks the directories; gives those that could be.
+
+    LogDirLockedError where somebody else works in one, and then none is locked any more.
+    """
+    locked: list[LogDirectory] = []
+    try:
+        for directory in directories:
+            try:
+                directory.lock()
+            except OSError as error:
+                channel.maybe_add_offline_log_dir(
+                    directory.path, f"Disk error while locking directory {directory.path}", error)
+                continue
+            locked.append(directory)
+    except BaseException:
+        for directory in locked:
+            directory.unlock()
+        raise
+    return locked

@@ -1,0 +1,84 @@
+"""Which data directories failed (Kafka: LogDirFailureChannel)."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from seglog.errors import KafkaStorageError
+from seglog.model import TopicPartition
+
+__all__ = ["LogDirFailure", "LogDirFailureChannel"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirFailure:
+    """A data directory that went offline, why, and what went with it."""
+
+    log_dir: str
+    message: str
+    error: BaseException | None
+    partitions: tuple[TopicPartition, ...] = field(default=())
+    future_partitions: tuple[TopicPartition, ...] = field(default=())
+
+
+class LogDirFailureChannel:
+    """A set of failed directories, and a queue of those that nobody has handled yet.
+
+    A directory enters once and stays failed until the process ends. Safe from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._failed: set[str] = set()
+        self._queue: queue.SimpleQueue[LogDirFailure | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+
+    def maybe_add_offline_log_dir(self, log_dir: str, message: str,
+                                  error: BaseException | None = None) -> None:
+        """Queues the directory unless it was; says why in any case."""
+        _log.error("%s", message, exc_info=error)
+        with self._lock:
+            if log_dir in self._failed:
+                return
+            self._failed.add(log_dir)
+        self._queue.put(LogDirFailure(log_dir, message, error))
+
+    def has_offline_log_dir(self, log_dir: str) -> bool:
+        """Whether the directory ever failed."""
+        with self._lock:
+            return log_dir in self._failed
+
+    def take_next_offline_log_dir(self, block: bool = True) -> LogDirFailure | None:
+        """The next failure nobody has handled; None once `close` was called, or without `block`
+        where there is none."""
+        try:
+            return self._queue.get(block=block)
+        except queue.Empty:
+            return None
+
+    def close(self) -> None:
+        """Wakes whoever waits for a failure."""
+        self._queue.put(None)
+
+    @contextlib.contextmanager
+    def guard(self, log_dir: str, message: str) -> Iterator[None]:
+        """Runs an operation on a directory (Kafka: maybeHandleIOException).
+
+        KafkaStorageError without doing anything where the directory is offline; an OSError in the
+        body takes it offline and becomes KafkaStorageError with `message`.
+        """
+        if self.has_offline_log_dir(log_dir):
+            raise KafkaStorageError(f"The log dir {log_dir} is already offline due to a previous "
+                                    "IO exception.")
+        try:
+            yield
+        except OSError as error:
+            self.maybe_add_offline_log_dir(log_dir, message, error)
+            raise KafkaStorageError(error.errno, f"{message}: {error.strerror}",
+                                    error.filename or log_dir) from error

@@ -1,0 +1,97 @@
+"""Who the data directories belong to (Kafka: MetaPropertiesEnsemble)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from seglog.errors import InconsistentLogDirError, KafkaStorageError
+from seglog.storage.meta import MetaProperties, format_uuid, read_meta_properties
+from seglog.storage.paths import META_PROPERTIES
+
+__all__ = ["Identities", "read_identities"]
+
+# Ids below this one mean something else than a directory (Kafka: DirectoryId.reserved).
+_RESERVED_IDS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """meta.properties of every directory that has one, and the directories that cannot be read."""
+
+    properties: Mapping[str, MetaProperties]
+    unreadable: Mapping[str, KafkaStorageError]
+
+    @property
+    def directory_ids(self) -> dict[str, uuid.UUID]:
+        """By directory; those without an id are left out."""
+        return {path: one.directory_id for path, one in self.properties.items()
+                if one.directory_id is not None}
+
+
+def read_identities(log_dirs: Sequence[str], cluster_id: str | None = None,
+                    node_id: int | None = None) -> Identities:
+    """Reads and compares meta.properties of all directories; changes nothing.
+
+    A directory without the file, or not there yet, is new. Raises MalformedCheckpointError for
+    content that is none or of a version that is not known here, and InconsistentLogDirError where
+    directories contradict each other or what the caller expects.
+    """
+    found: dict[str, MetaProperties] = {}
+    unreadable: dict[str, KafkaStorageError] = {}
+    for path in log_dirs:
+        try:
+            properties = read_meta_properties(os.path.join(path, META_PROPERTIES))
+        except KafkaStorageError as error:
+            # A parent that is no directory: nothing that this file could say.
+            if error.errno != errno.ENOTDIR:
+                unreadable[path] = error
+            continue
+        except ValueError as error:
+            if "\0" not in path:
+                raise
+            unreadable[path] = KafkaStorageError(errno.EINVAL, str(error), path)
+            continue
+        if properties is not None:
+            found[path] = properties
+    _compare(found, cluster_id, node_id)
+    return Identities(found, unreadable)
+
+
+def _compare(found: Mapping[str, MetaProperties], cluster_id: str | None,
+             node_id: int | None) -> None:
+    holders: dict[uuid.UUID, str] = {}
+    for path, one in found.items():
+        name = os.path.join(path, META_PROPERTIES)
+        if one.cluster_id is not None:
+            cluster_id = cluster_id or one.cluster_id
+            if one.cluster_id != cluster_id:
+                raise InconsistentLogDirError(
+                    f"Invalid cluster.id in: {name}. Expected {cluster_id}, but read "
+                    f"{one.cluster_id}", file=name, expected=cluster_id, found=one.cluster_id)
+        if one.node_id is not None:
+            node_id = one.node_id if node_id is None else node_id
+            if one.node_id != node_id:
+                raise InconsistentLogDirError(
+                    f"Stored node id {one.node_id} doesn't match previous node id {node_id} in "
+                    f"{name}. If you moved your data, make sure your configured node id matches. "
+                    "If you intend to create a new node, you should remove all data in your data "
+                    "directories.", file=name, expected=node_id, found=one.node_id)
+        if one.directory_id is not None:
+            _claim(path, one.directory_id, holders)
+
+
+def _claim(path: str, directory_id: uuid.UUID, holders: dict[uuid.UUID, str]) -> None:
+    text = format_uuid(directory_id)
+    if directory_id.int < _RESERVED_IDS:
+        raise InconsistentLogDirError(f"Invalid reserved directory ID {text} found in {path}",
+                                      file=os.path.join(path, META_PROPERTIES), found=text)
+    if directory_id in holders:
+        raise InconsistentLogDirError(
+            f"Duplicate directory ID Optional[{text}] found. It was the ID of "
+            f"{holders[directory_id]}, but also of {path}",
+            file=os.path.join(path, META_PROPERTIES), found=text)
+    holders[directory_id] = path

@@ -1,0 +1,105 @@
+"""A pool of threads whose size can change while it works."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+__all__ = ["WorkerPool"]
+
+_T = TypeVar("_T")
+_local = threading.local()
+
+
+class WorkerPool:
+    """Runs jobs in order of submission by threads `<name>-<n>`, n from 0 (or all of them `<name>`).
+
+    A thread starts when work waits and the pool has room. After `resize` to fewer, the threads
+    with the highest numbers end when they are through with what they do. Safe from any thread.
+    """
+
+    def __init__(self, size: int, name: str, *, numbered: bool = True) -> None:
+        self.name, self._numbered = name, numbered
+        self._size = size
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._threads: dict[int, threading.Thread] = {}
+        self._idle = 0
+        self._closed = False
+        self._changed = threading.Condition()
+
+    @staticmethod
+    def thread_number() -> int:
+        """The number of the calling thread in its pool; -1 for a thread of no pool."""
+        return getattr(_local, "number", -1)
+
+    @property
+    def size(self) -> int:
+        """How many threads may run."""
+        return self._size
+
+    def submit(self, job: Callable[[], _T]) -> Future[_T]:
+        """Runs the job as soon as a thread is free."""
+        future: Future[_T] = Future()
+        with self._changed:
+            if self._closed:
+                raise RuntimeError(f"the pool {self.name} is shut down")
+            self._waiting.append((future, job))
+            self._start_threads()
+            self._changed.notify()
+        return future
+
+    def resize(self, size: int) -> None:
+        """Changes the number of threads, for the jobs that wait as well."""
+        with self._changed:
+            self._size = size
+            self._start_threads()
+            self._changed.notify_all()
+
+    def _start_threads(self) -> None:
+        missing = len(self._waiting) - self._idle
+        for number in range(self._size):
+            if missing <= 0 or self._closed:
+                return
+            if number not in self._threads:
+                name = f"{self.name}-{number}" if self._numbered else self.name
+                thread = threading.Thread(target=self._work, args=(number,), name=name)
+                self._threads[number] = thread
+                thread.start()
+                missing -= 1
+
+    def _work(self, number: int) -> None:
+        _local.number = number
+        while True:
+            with self._changed:
+                self._idle += 1
+                while not self._waiting and not self._closed and number < self._size:
+                    self._changed.wait()
+                self._idle -= 1
+                if not self._waiting or number >= self._size:
+                    del self._threads[number]
+                    self._changed.notify_all()
+                    return
+                future, job = self._waiting.popleft()
+            if future.set_running_or_notify_cancel():
+                try:
+                    result = job()
+                except BaseException as error:
+                    future.set_exception(error)
+                else:
+                    future.set_result(result)
+            del future, job
+
+    def shutdown(self, cancel: bool = False) -> None:
+        """Waits until all jobs are done; with `cancel` only for those that a thread has begun."""
+        with self._changed:
+            self._closed = True
+            if cancel:
+                for future, _ in self._waiting:
+                    future.cancel()
+                self._waiting.clear()
+            self._changed.notify_all()
+            while self._threads:
+                self._changed.wait()

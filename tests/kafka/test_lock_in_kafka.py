@@ -1,0 +1,54 @@
+"""The lock of a data directory, held by a JVM against us and by us against a JVM."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from seglog.manager.lock import FileLock
+from tests.kafka import harness
+
+
+def start_jvm(path: Path) -> tuple[subprocess.Popen[str], bool]:
+    """A JVM that tried for the lock, and whether it has it."""
+    process = subprocess.Popen(harness.command("Lock", str(path)), stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    said = process.stdout.readline().strip()
+    assert said in ("true", "false")
+    return process, said == "true"
+
+
+@pytest.mark.usefixtures("kafka_lib")
+def test_a_jvm_holds_the_lock(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    process, had = start_jvm(path)
+    try:
+        assert had
+        lock = FileLock(str(path))
+        assert not lock.try_lock()
+        assert lock.holder_pid == process.pid
+    finally:
+        process.communicate("\n")
+    assert not path.exists()
+    assert lock.try_lock(), "the JVM gave it up"
+    lock.destroy()
+
+
+@pytest.mark.usefixtures("kafka_lib")
+def test_we_hold_the_lock_against_a_jvm(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    lock = FileLock(str(path))
+    assert lock.try_lock()
+    process, had = start_jvm(path)
+    # A refused JVM deletes the file as it ends: so does a broker that could not start.
+    process.kill()
+    process.communicate()
+    assert not had
+    assert lock.is_locked
+    lock.destroy()
+    process, had = start_jvm(path)
+    process.communicate("\n")
+    assert had, "given up, a JVM has it"

@@ -1,0 +1,108 @@
+"""The pool of threads: order, names, sizes that change."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import CancelledError
+
+import pytest
+
+from seglog.manager.pool import WorkerPool
+
+
+def test_jobs_run_and_give_what_they_give() -> None:
+    pool = WorkerPool(3, "work")
+    futures = [pool.submit(lambda n=n: n * n) for n in range(50)]  # type: ignore[misc]
+    assert [future.result(30) for future in futures] == [n * n for n in range(50)]
+
+    def fail() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        pool.submit(fail).result(30)
+    pool.shutdown()
+    with pytest.raises(RuntimeError):
+        pool.submit(fail)
+
+
+def test_names_and_numbers_are_kafkas() -> None:
+    pool = WorkerPool(2, "log-recovery-/data/k1")
+    barrier = threading.Barrier(2)
+
+    def who() -> tuple[str, int]:
+        barrier.wait(30)
+        return threading.current_thread().name, WorkerPool.thread_number()
+
+    found = {future.result(30) for future in [pool.submit(who), pool.submit(who)]}
+    pool.shutdown()
+    assert found == {("log-recovery-/data/k1-0", 0), ("log-recovery-/data/k1-1", 1)}
+    assert WorkerPool.thread_number() == -1
+
+
+def busy(pool: WorkerPool, count: int) -> int:
+    """How many of `count` jobs run at the same time."""
+    running = most = 0
+    lock = threading.Lock()
+
+    def job() -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.01)
+        with lock:
+            running -= 1
+
+    for future in [pool.submit(job) for _ in range(count)]:
+        future.result(30)
+    return most
+
+
+def test_the_size_changes_while_it_works() -> None:
+    pool = WorkerPool(1, "work")
+    assert busy(pool, 4) == 1
+    pool.resize(4)
+    assert busy(pool, 12) == 4
+    pool.resize(2)
+    assert busy(pool, 8) == 2
+    pool.shutdown()
+
+
+def test_more_threads_take_jobs_that_wait_already() -> None:
+    pool = WorkerPool(1, "work")
+    started = threading.Semaphore(0)
+    release = threading.Event()
+
+    def job() -> None:
+        started.release()
+        release.wait(30)
+
+    futures = [pool.submit(job) for _ in range(3)]
+    assert started.acquire(timeout=30)
+    assert not started.acquire(timeout=0.05)
+    pool.resize(3)
+    assert started.acquire(timeout=30) and started.acquire(timeout=30)
+    release.set()
+    for future in futures:
+        future.result(30)
+    pool.shutdown()
+
+
+def test_shutdown_waits_for_all_or_cancels_what_waits() -> None:
+    done: list[int] = []
+    pool = WorkerPool(1, "work")
+    for n in range(5):
+        pool.submit(lambda n=n: (time.sleep(0.005), done.append(n)))  # type: ignore[misc]
+    pool.shutdown()
+    assert done == [0, 1, 2, 3, 4]
+
+    pool, begun, release = WorkerPool(1, "work"), threading.Event(), threading.Event()
+    first = pool.submit(lambda: begun.set() or release.wait(30))
+    second = pool.submit(lambda: None)
+    assert begun.wait(30)
+    threading.Timer(0.02, release.set).start()
+    pool.shutdown(cancel=True)
+    assert first.result(0)
+    with pytest.raises(CancelledError):
+        second.result(0)

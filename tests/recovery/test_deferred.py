@@ -1,0 +1,218 @@
+"""Deferred checks (KIP-263) with threads: what is counted is exact, whatever the timing."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from seglog.recovery.deferred import CHUNK_SEGMENTS, DeferredChecks
+
+
+class Disk:
+    """Segments that may be damaged, and a count of everything that was done with them."""
+
+    def __init__(self, count: int, damaged: Sequence[int] = (), pause: float = 0.0) -> None:
+        self.damaged, self.pause = set(damaged), pause
+        self.checked: Counter[int] = Counter()
+        self.recovered: list[int] = []
+        self.unchecked_at_recovery: list[int] = []
+        self.used_while_recovering = 0
+        self.recovering = False
+        self.lock = threading.Lock()
+        checked = np.zeros(count, np.bool_)
+        checked[-1] = True  # the active segment
+        self.checks = DeferredChecks(np.arange(count, dtype=np.int64) * 10, checked, self.check,
+                                     self.recover)
+
+    def check(self, start: int, stop: int) -> list[int]:
+        with self.lock:
+            self.checked.update(range(start, stop))
+        time.sleep(self.pause)
+        return [row for row in range(start, stop) if row in self.damaged]
+
+    def recover(self, rows: Sequence[int]) -> None:
+        with self.lock:
+            self.recovering = True
+            self.unchecked_at_recovery += [row for row in range(max(rows))
+                                           if not self.checked[row]]
+            self.recovered += rows
+        time.sleep(self.pause * 5)
+        with self.lock:
+            self.damaged.difference_update(rows)
+            self.recovering = False
+
+    def use(self, row: int) -> None:
+        self.checks.ensure_offset(row * 10)
+        with self.lock:
+            assert row not in self.damaged, f"segment {row} was used before its recovery"
+
+
+def run(threads: Sequence[Callable[[], None]]) -> None:
+    """All at the same moment; the first exception of any is raised."""
+    barrier = threading.Barrier(len(threads))
+    errors: list[BaseException] = []
+
+    def work(job: Callable[[], None]) -> None:
+        barrier.wait()
+        try:
+            job()
+        except BaseException as error:
+            errors.append(error)
+
+    running = [threading.Thread(target=work, args=(job,), daemon=True) for job in threads]
+    for one in running:
+        one.start()
+    for one in running:
+        one.join(60)
+        assert not one.is_alive(), "a thread waits for ever"
+    if errors:
+        raise errors[0]
+
+
+def test_a_segment_is_checked_once_however_many_threads_arrive() -> None:
+    disk = Disk(50, pause=0.002)
+    run([lambda: disk.use(7)] * 24)
+    assert disk.checked == {7: 1}
+    assert disk.checks.remaining == 48
+
+
+def test_only_what_is_touched_is_checked() -> None:
+    disk = Disk(50)
+    disk.checks.ensure_offset(123)  # inside of segment 12
+    assert disk.checked == {12: 1}
+    disk.use(49)
+    assert disk.checked == {12: 1}, "the active segment was checked at load"
+
+
+def test_background_threads_and_first_touch_share_the_work() -> None:
+    count = CHUNK_SEGMENTS * 4 + 17
+    disk = Disk(count)
+    rng = random.Random(5)
+
+    def reader(rows: list[int]) -> Callable[[], None]:
+        return lambda: [disk.use(row) for row in rows] and None
+
+    run([*[disk.checks.ensure_all] * 4,
+         *(reader([rng.randrange(count) for _ in range(300)]) for _ in range(12))])
+    assert disk.checks.remaining == 0
+    assert disk.checked == dict.fromkeys(range(count - 1), 1)
+
+
+def test_damage_makes_everything_before_it_checked_first() -> None:
+    disk = Disk(40, damaged=[30])
+    disk.use(30)
+    assert disk.checked == dict.fromkeys(range(31), 1), "and nothing behind it"
+    assert disk.recovered == [30]
+    assert disk.unchecked_at_recovery == []
+
+
+def test_earlier_damage_is_found_and_recovered_in_order() -> None:
+    disk = Disk(40, damaged=[30, 4, 17, 35])
+    disk.use(30)
+    assert disk.recovered == [4, 17, 30]
+    disk.use(35)
+    assert disk.recovered == [4, 17, 30, 35]
+
+
+def test_nobody_uses_the_log_while_it_is_repaired() -> None:
+    disk = Disk(64, damaged=[40], pause=0.002)
+    inside = threading.Event()
+    recover = disk.recover
+
+    def slow(rows: Sequence[int]) -> None:
+        inside.set()
+        recover(rows)
+
+    disk.checks._recover = slow
+    seen: list[bool] = []
+
+    def other(row: int) -> Callable[[], None]:
+        def use() -> None:
+            inside.wait(30)
+            disk.use(row)
+            seen.append(disk.recovering)
+        return use
+
+    run([lambda: disk.use(40), *(other(row) for row in (0, 5, 40, 41, 63, 63))])
+    assert seen == [False] * 6
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_mixture_checks_once_and_recovers_once(seed: int) -> None:
+    rng = random.Random(seed)
+    count = rng.choice([2, 9, 300, CHUNK_SEGMENTS * 2 + 5])
+    damaged = [row for row in range(count - 1) if rng.random() < rng.choice([0.0, 0.02, 0.3])]
+    disk = Disk(count, damaged, pause=0.0003)
+
+    def reader(rows: list[int]) -> Callable[[], None]:
+        return lambda: [disk.use(row) for row in rows] and None
+
+    jobs: list[Callable[[], None]] = [
+        reader([rng.randrange(count) for _ in range(40)]) for _ in range(10)]
+    run([*jobs, disk.checks.ensure_all, disk.checks.ensure_all])
+    assert disk.checked == dict.fromkeys(range(count - 1), 1)
+    assert sorted(disk.recovered) == damaged
+    assert disk.unchecked_at_recovery == []
+    assert disk.checks.remaining == 0
+
+
+def test_a_check_that_fails_fails_for_everybody() -> None:
+    disk = Disk(20)
+
+    def fail(start: int, stop: int) -> list[int]:
+        raise OSError(5, "Input/output error")
+
+    disk.checks._check = fail
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output error"):
+            disk.use(3)
+    with pytest.raises(OSError, match="Input/output error"):
+        disk.use(4)
+
+
+def test_a_recovery_that_fails_leaves_nobody_waiting() -> None:
+    disk = Disk(20, damaged=[9], pause=0.002)
+
+    def fail(rows: Sequence[int]) -> None:
+        raise ValueError("no luck")
+
+    disk.checks._recover = fail
+    failed: list[int] = []
+
+    def use(row: int) -> Callable[[], None]:
+        def job() -> None:
+            try:
+                disk.use(row)
+            except ValueError:
+                failed.append(row)
+        return job
+
+    run([use(9)] * 8)
+    assert failed == [9] * 8
+
+
+def test_a_recovery_may_read_the_log_that_it_repairs() -> None:
+    disk = Disk(20, damaged=[9])
+    recover = disk.recover
+
+    def reading(rows: Sequence[int]) -> None:
+        disk.checks.ensure_offset(30)
+        recover(rows)
+
+    disk.checks._recover = reading
+    disk.use(9)
+    assert disk.recovered == [9]
+
+
+def test_stop_leaves_the_rest_alone() -> None:
+    disk = Disk(20)
+    disk.use(3)
+    disk.checks.stop()
+    disk.checks.ensure_all()
+    assert disk.checked == {3: 1}
