@@ -14,9 +14,9 @@ __all__ = [
     "CorruptRecordError", "CorruptSnapshotError", "DecompressionError", "DuplicateLogDirError",
     "DuplicatePartitionError", "InconsistentLogDirError", "InvalidOffsetError",
     "InvalidRecordError", "InvalidTopicPartitionError", "InvalidTxnStateError",
-    "KafkaStorageError", "LogDirLockedError", "LogDirNotFoundError", "LogManagerStateError",
-    "MalformedCheckpointError", "OffsetOutOfRangeError", "ReadOnlyError", "SeglogError",
-    "UnknownTopicOrPartitionError", "UnsupportedCompressionTypeError",
+    "KafkaStorageError", "LogDirLockedError", "LogDirNotFoundError", "LogLoadError",
+    "LogManagerStateError", "MalformedCheckpointError", "OffsetOutOfRangeError",
+    "ReadOnlyError", "SeglogError", "UnknownTopicOrPartitionError", "UnsupportedCompressionTypeError",
 ]
 
 
@@ -138,6 +138,17 @@ class KafkaStorageError(SeglogError, OSError):
     position: int | None = None
     expected: Any = None
     found: Any = None
+
+
+class LogLoadError(CorruptDataError):
+    """A log that Kafka's loader gives up, and seglog's with it: a broker would stop here.
+
+    `kafka_name` is the exception that Kafka throws, and the message is Kafka's.
+    """
+
+    def __init__(self, message: str, *, kafka_name: str = "KafkaException", **where: Any) -> None:
+        super().__init__(message, **where)
+        self.kafka_name = kafka_name  # type: ignore[misc]
 
 
 class ReadOnlyError(SeglogError):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import Any
 
-from seglog.errors import MalformedCheckpointError
+from seglog.errors import (
+    CorruptDataError, KafkaStorageError, LogLoadError, MalformedCheckpointError, SeglogError,
+)
 from seglog.recovery.findings import Finding, finding
 
-__all__ = ["FileVanished", "LoaderFailure", "checkpoint_failure"]
+__all__ = ["FileVanished", "LoaderFailure", "checkpoint_failure", "producer_failure"]
 
 # What Kafka's checkpoint reader throws besides IOException, by the code of our error.
 _UNCHECKED = {
@@ -26,6 +30,19 @@ class LoaderFailure(Exception):
         super().__init__(message)
         self.kafka_error, self.message, self.where = kafka_error, message, where
 
+    def to_error(self, path: str) -> SeglogError:
+        """The public error of a load of the partition directory `path`."""
+        where = {name: self.where.get(name) for name in ("position", "expected", "found")}
+        file = os.path.join(path, self.where.get("file") or "")
+        if self.kafka_error not in ("IOException", "KafkaStorageException"):
+            return LogLoadError(self.message, kafka_name=self.kafka_error, file=file,
+                                code="log_unloadable", **where)
+        error = KafkaStorageError(errno.EIO, self.message, file)
+        error.kafka_name = self.kafka_error  # type: ignore[misc]
+        error.file = file
+        error.position, error.expected, error.found = where.values()
+        return error
+
     def to_finding(self, directory: str, code: str = "log-unloadable") -> Finding:
         """The finding that says so."""
         return finding(code, message=self.message, directory=directory,
@@ -38,6 +55,21 @@ class FileVanished(Exception):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.name = name
+
+
+# What Kafka throws at a bad marker, where that is not the error's own exception.
+_OF_PRODUCERS = {
+    "control_type": "IllegalArgumentException",
+    "control_marker_null": "NullPointerException",
+    "control_marker_short": "BufferUnderflowException",
+    "txn_not_started": "IllegalArgumentException",
+}
+
+
+def producer_failure(error: CorruptDataError, file: str) -> LoaderFailure:
+    """What Kafka throws at a batch that contradicts its producer's state, or at a bad marker."""
+    return LoaderFailure(_OF_PRODUCERS.get(error.code, error.kafka_name), str(error), file=file,
+                         position=error.position, expected=error.expected, found=error.found)
 
 
 def checkpoint_failure(error: MalformedCheckpointError, what: str, path: str,

@@ -1,167 +1,260 @@
-"""Passes one to three of Kafka's loader, without touching anything: temporaries and swaps.
+"""Passes one to three of Kafka's loader: temporary files and interrupted swaps (reference 7.1-7.3).
 
-The outcome is the set of segments that pass four would open, and under which names their files
-are now (reference 7.1 to 7.3).
+The outcome are the files that pass four works on.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from seglog._native.scan import HAS_LOG, HAS_SNAPSHOT, FileClass, PartitionListing
+from seglog._native.scan import FileClass, PartitionListing
+from seglog.config import LogConfig
+from seglog.recovery.disk import Disk
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.findings import Finding, finding
-from seglog.recovery.tail import log_next_offset
-from seglog.storage.paths import FileKind, FileState, file_name, parse_file_name
-from seglog.storage.swaps import FLAGS, Swaps, find_swaps, java_class
+from seglog.recovery.segment_files import SegmentFiles
+from seglog.storage.paths import (
+    FileKind, FileState, file_name, offset_from_file_name, parse_file_name, snapshot_name,
+)
+from seglog.storage.swaps import FLAGS, find_swaps, java_class
 
-__all__ = ["LogFiles", "tidy"]
+__all__ = ["LogFiles", "list_snapshots", "number_failure", "tidy"]
 
 Report = Callable[[Finding], None]
+_logger = logging.getLogger("seglog.LogLoader")
 
-
-@dataclass(slots=True)
-class LogFiles:
-    """The files of a partition as pass four finds them. `renamed`: those that were .swap files;
-    `created`: segments whose log file Kafka creates, because `5.log` made it look for it."""
-
-    path: str
-    base_offsets: npt.NDArray[np.int64]
-    flags: npt.NDArray[np.uint8]
-    snapshots: npt.NDArray[np.int64]
-    orphans: list[tuple[int, int]]
-    renamed: dict[tuple[int, FileKind], str] = field(default_factory=dict)
-    created: set[int] = field(default_factory=set)
-
-    def name_of(self, base_offset: int, kind: FileKind) -> str:
-        """The file's name on disk now."""
-        return self.renamed.get((base_offset, kind)) or file_name(base_offset, kind)
-
-    def path_of(self, base_offset: int, kind: FileKind) -> str:
-        """Where it is on disk now."""
-        return os.path.join(self.path, self.name_of(base_offset, kind))
-
-    def has(self, base_offset: int, flag: int) -> bool:
-        """Whether the segment has the file of this flag."""
-        row = int(np.searchsorted(self.base_offsets, base_offset))
-        return (row < len(self.base_offsets) and int(self.base_offsets[row]) == base_offset
-                and bool(self.flags[row] & flag))
-
-
-def tidy(listing: PartitionListing, report: Report) -> LogFiles:
-    """What passes one to three leave; LoaderFailure where they or the listing of snapshots die."""
-    files = LogFiles(listing.path, listing.base_offsets, listing.flags, listing.snapshots,
-                     list(zip(listing.orphans.tolist(), listing.orphan_flags.tolist(),
-                              strict=True)))
-    others = [(name, java_class(name, kind)) for name, kind in listing.others]
-    directory = os.path.basename(listing.path)
-    for name, kind in others:
-        _report_other(listing.path, directory, name, kind, report)
-        if kind is FileClass.NOT_A_NUMBER:
-            # A later number does not help: nothing of the directory is loaded.
-            prefix = name.partition(".")[0]
-            raise LoaderFailure("NumberFormatException", f'For input string: "{prefix}"', file=name)
-    _swap(files, find_swaps(others), directory, report)
-    _open_other_numbers(files, others)
-    return files
-
-
-_REPORTED = {
+_INDEX_KINDS: Final = (FileKind.INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
+_NOT_FILES: Final = {FileClass.DIRECTORY: "a directory", FileClass.LINK: "a symbolic link",
+                     FileClass.SPECIAL: "a fifo, socket or device"}
+_REPORTED: Final = {
     FileClass.DELETED: "temporary-deleted", FileClass.CLEANED: "temporary-cleaned",
     FileClass.OTHER_NUMBER: "name-not-canonical", FileClass.NOT_A_NUMBER: "name-not-a-number",
     FileClass.FOREIGN: "file-foreign",
 }
-_NOT_FILES = {FileClass.DIRECTORY: "a directory", FileClass.LINK: "a symbolic link",
-              FileClass.SPECIAL: "a fifo, socket or device"}
 
 
-def _report_other(path: str, directory: str, name: str, kind: FileClass, report: Report) -> None:
-    code = _REPORTED.get(kind)
-    if code is not None:
-        report(finding(code, directory=directory, file=name, bytes=_size(path, name)))
-    elif kind in _NOT_FILES:
+@dataclass(slots=True)
+class LogFiles:
+    """What pass four finds. `base_offsets` are the logs of the listing that are still there;
+    `opened` log files that it does not know as they are now (swapped into place, or under a name
+    such as `5.log`), by name; `orphans` names of index files without a log; `unreadable` names of
+    logs and indexes that have no number."""
+
+    base_offsets: npt.NDArray[np.int64]
+    opened: dict[str, int] = field(default_factory=dict)
+    orphans: dict[str, int] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
+    snapshots: dict[int, str] = field(default_factory=dict)
+
+
+def number_failure(name: str) -> LoaderFailure:
+    """What Kafka throws at a name such as `foo.log`."""
+    return LoaderFailure("NumberFormatException", f'For input string: "{name.partition(".")[0]}"',
+                         file=name)
+
+
+def list_snapshots(listing: PartitionListing) -> dict[int, str]:
+    """The producer snapshots, by offset. LoaderFailure for a name without a number."""
+    found = {offset: snapshot_name(offset) for offset in listing.snapshots.tolist()}
+    for name, listed in listing.others:
+        kind = java_class(name, listed)
         parsed = parse_file_name(name)
-        kafkas = parsed.kind is not FileKind.OTHER or parsed.state is not FileState.LIVE
-        report(finding("file-kind" if kafkas else "file-foreign", directory=directory, file=name,
-                       expected="a regular file", found=_NOT_FILES[kind]))
+        if parsed.kind is not FileKind.SNAPSHOT or parsed.state is not FileState.LIVE:
+            continue
+        if kind is FileClass.NOT_A_NUMBER:
+            raise number_failure(name)
+        if kind is FileClass.OTHER_NUMBER and parsed.offset is not None:
+            found[parsed.offset] = name
+    return found
 
 
-def _size(path: str, name: str) -> int | None:
-    try:
-        return os.lstat(os.path.join(path, name)).st_size
-    except OSError:
-        return None
+def tidy(listing: PartitionListing, disk: Disk, config: LogConfig, report: Report) -> LogFiles:
+    """Removes and renames what is on its way. LoaderFailure where Kafka gives up."""
+    return _Tidying(listing, disk, config, report).run()
 
 
-def _swap(files: LogFiles, swaps: Swaps, directory: str, report: Report) -> None:
-    for name in swaps.incomplete:
-        report(finding("swap-incomplete", directory=directory, file=name,
-                       bytes=_size(files.path, name)))
-    for name in swaps.complete.values():
-        report(finding("swap-complete", directory=directory, file=name,
-                       bytes=_size(files.path, name)))
+class _Tidying:
+    def __init__(self, listing: PartitionListing, disk: Disk, config: LogConfig,
+                 report: Report) -> None:
+        self.listing, self.disk, self.config = listing, disk, config
+        self._report_finding = report
+        self.directory = os.path.basename(listing.path)
+        self.others = {name: java_class(name, kind) for name, kind in listing.others}
+        self.files = LogFiles(listing.base_offsets, snapshots=list_snapshots(listing))
+        self.files.orphans = {
+            file_name(offset, kind): offset
+            for offset, flags in zip(listing.orphans.tolist(), listing.orphan_flags.tolist(),
+                                     strict=True)
+            for kind in _INDEX_KINDS if flags & FLAGS[kind]}
 
-    def next_offset(base_offset: int, log: str, index: str | None) -> int:
-        return log_next_offset(os.path.join(files.path, log), base_offset,
-                               None if index is None else os.path.join(files.path, index))
+    def run(self) -> LogFiles:
+        """All three passes, and what the remaining names mean to the fourth."""
+        for name, kind in self.others.items():
+            self._report_other(name, kind)
+        swaps = self._remove_temporaries()
+        self._complete_swaps(swaps)
+        for name, kind in self.others.items():
+            self._classify(name, kind)
+        return self.files
 
-    covered = swaps.covered(next_offset)
-    if covered is not None:
-        _remove_range(files, *covered, directory, report)
-    files.renamed = swaps.complete
-    for offset, kind in swaps.complete:
-        if kind in FLAGS:
-            _add(files, offset, FLAGS[kind])
-        elif kind is FileKind.SNAPSHOT:
-            files.snapshots = np.union1d(files.snapshots, [offset])
+    def _report(self, code: str, name: str) -> None:
+        self._report_finding(finding(code, directory=self.directory, file=name,
+                                     bytes=self.disk.size(name)))
 
+    def _report_other(self, name: str, kind: FileClass) -> None:
+        if kind in _REPORTED:
+            self._report(_REPORTED[kind], name)
+        elif kind in _NOT_FILES:
+            parsed = parse_file_name(name)
+            kafkas = parsed.kind is not FileKind.OTHER or parsed.state is not FileState.LIVE
+            self._report_finding(finding(
+                "file-kind" if kafkas else "file-foreign", directory=self.directory, file=name,
+                expected="a regular file", found=_NOT_FILES[kind]))
 
-def _remove_range(files: LogFiles, start: int, end: int, directory: str, report: Report) -> None:
-    """Kafka deletes every numbered file in [start, end), snapshots as well."""
-    inside = (files.base_offsets >= start) & (files.base_offsets < end)
-    for base, flags in zip(files.base_offsets[inside].tolist(), files.flags[inside].tolist(),
-                           strict=True):
-        for kind, flag in FLAGS.items():
-            if flags & flag:
-                name = file_name(base, kind)
-                report(finding("swap-replaced", directory=directory, file=name,
-                               bytes=_size(files.path, name)))
-    gone = (files.snapshots >= start) & (files.snapshots < end)
-    for offset in files.snapshots[gone].tolist():
-        name = file_name(offset, FileKind.SNAPSHOT)
-        report(finding("swap-replaced", directory=directory, file=name,
-                       bytes=_size(files.path, name)))
-    files.base_offsets, files.flags = files.base_offsets[~inside], files.flags[~inside]
-    files.snapshots = files.snapshots[~gone]
-    files.orphans = [orphan for orphan in files.orphans if not start <= orphan[0] < end]
+    def _path(self, name: str) -> str:
+        return os.path.join(os.path.abspath(self.disk.path), name)
 
+    # ---- pass one -----------------------------------------------------------------------------
 
-def _add(files: LogFiles, offset: int, flag: int) -> None:
-    """One more file; a log takes the indexes that were orphans before, an index may become one."""
-    row = int(np.searchsorted(files.base_offsets, offset))
-    if row < len(files.base_offsets) and files.base_offsets[row] == offset:
-        files.flags = files.flags.copy()
-        files.flags[row] |= flag
-        return
-    known = sum(flags for base, flags in files.orphans if base == offset) | flag
-    files.orphans = [orphan for orphan in files.orphans if orphan[0] != offset]
-    if known & HAS_LOG:
-        files.base_offsets = np.insert(files.base_offsets, row, offset)
-        files.flags = np.insert(files.flags, row, known & ~HAS_SNAPSHOT)
-    else:
-        files.orphans.append((offset, known))
+    def _remove_temporaries(self) -> list[str]:
+        """The `.swap` files that count."""
+        for name, kind in self.others.items():
+            state = parse_file_name(name).state
+            if kind is FileClass.NOT_A_NUMBER and state in (FileState.CLEANED, FileState.SWAP):
+                raise number_failure(name)
+        incomplete = find_swaps(self.others.items()).incomplete
+        for name in incomplete:
+            self._report("swap-incomplete", name)
+        for kind, names in (
+                (FileClass.DELETED, [one for one, its in self.others.items()
+                                     if its is FileClass.DELETED]),
+                (FileClass.SWAP, incomplete),
+                (FileClass.CLEANED, [one for one, its in self.others.items()
+                                     if its is FileClass.CLEANED])):
+            for name in names:
+                _logger.debug("Deleting %s %s", _DELETED[kind], self._path(name))
+                self.disk.delete(name)
+                del self.others[name]
+        return [name for name, kind in self.others.items() if kind is FileClass.SWAP]
 
+    # ---- passes two and three -----------------------------------------------------------------
 
-def _open_other_numbers(files: LogFiles, others: list[tuple[str, FileClass]]) -> None:
-    for name, kind in others:
+    def _complete_swaps(self, names: list[str]) -> None:
+        bounds = []
+        for name in names:
+            self._report("swap-complete", name)
+            parsed = parse_file_name(name)
+            if parsed.kind is FileKind.LOG and parsed.offset is not None and parsed.offset >= 0:
+                bounds.append((parsed.offset, self._swap_end(parsed.offset, names)))
+        if bounds:
+            self._remove_range(min(base for base, _ in bounds), max(end for _, end in bounds))
+        for name in names:
+            target = name.removesuffix(FileState.SWAP.value)
+            _logger.info("Recovering file %s by renaming from %s files.", name,
+                         FileState.SWAP.value)
+            self.disk.rename(name, target)
+            self.others.pop(name, None)
+            self._renamed(target)
+
+    def _swap_end(self, base: int, names: list[str]) -> int:
+        """The next offset of a swapped segment. What opening it creates is swapped with it."""
+        segment = SegmentFiles(self.disk, base, self.config, FileState.SWAP)
+        if self.disk.size(segment.log_name) is None:
+            self.disk.create(segment.log_name)
+        _logger.info("Found log file %s from interrupted swap operation, which is recoverable from "
+                     "%s files by renaming.", segment.log_path, FileState.SWAP.value)
+        end = segment.read_next_offset()
+        for name in (segment.log_name, segment.offset_index.name):
+            if name not in self.others:
+                self.others[name] = FileClass.SWAP
+                names.append(name)
+        return end
+
+    def _remove_range(self, start: int, end: int) -> None:
+        """Kafka deletes every numbered file in [start, end), snapshots as well."""
+        files = self.files
+        inside = (files.base_offsets >= start) & (files.base_offsets < end)
+        flags = self.listing.flags[inside].tolist()
+        for base, has in zip(files.base_offsets[inside].tolist(), flags, strict=True):
+            for kind, flag in FLAGS.items():
+                if has & flag:
+                    self._remove(file_name(base, kind))
+        files.base_offsets = files.base_offsets[~inside]
+        for name in [one for one, offset in files.orphans.items() if start <= offset < end]:
+            self._remove(name)
+            del files.orphans[name]
+        for offset in [one for one in files.snapshots if start <= one < end]:
+            self._remove(files.snapshots.pop(offset))
+        for name in list(self.others):
+            if self.others[name] not in _NOT_FILES and self._in_range(name, start, end):
+                self._remove(name)
+                del self.others[name]
+
+    def _in_range(self, name: str, start: int, end: int) -> bool:
+        try:
+            return (not name.endswith(FileState.SWAP.value)
+                    and start <= offset_from_file_name(name) < end)
+        except ValueError:
+            return False
+
+    def _remove(self, name: str) -> None:
+        if self.disk.size(name) is None:
+            return
+        self._report("swap-replaced", name)
+        _logger.info("Deleting segment files %s that is compacted but has not been deleted yet.",
+                     name)
+        self.disk.delete(name)
+
+    def _renamed(self, name: str) -> None:
+        """A file that came into place: of a segment that is looked at anew, or a snapshot."""
         parsed = parse_file_name(name)
-        if (kind is FileClass.OTHER_NUMBER and parsed.kind is FileKind.LOG
-                and parsed.offset is not None and parsed.offset >= 0
-                and not files.has(parsed.offset, HAS_LOG)):
-            _add(files, parsed.offset, HAS_LOG)
-            files.created.add(parsed.offset)
+        offset = parsed.offset
+        if offset is None or parsed.state is not FileState.LIVE:
+            return
+        if parsed.kind is FileKind.SNAPSHOT:
+            self.files.snapshots[offset] = name
+        elif not parsed.canonical or parsed.kind not in FLAGS:
+            self.others[name] = FileClass.OTHER_NUMBER
+        elif parsed.kind is FileKind.LOG:
+            self._look_anew(offset)
+        elif not self._has_log(offset):
+            self.files.orphans[name] = offset
+        else:
+            self._look_anew(offset)
+
+    def _has_log(self, offset: int) -> bool:
+        return self.disk.size(file_name(offset, FileKind.LOG)) is not None
+
+    def _look_anew(self, offset: int) -> None:
+        files = self.files
+        files.base_offsets = files.base_offsets[files.base_offsets != offset]
+        files.opened[file_name(offset, FileKind.LOG)] = offset
+        for kind in _INDEX_KINDS:
+            files.orphans.pop(file_name(offset, kind), None)
+
+    # ---- for pass four ------------------------------------------------------------------------
+
+    def _classify(self, name: str, kind: FileClass) -> None:
+        parsed = parse_file_name(name)
+        if parsed.state is not FileState.LIVE or parsed.kind not in FLAGS:
+            return
+        if kind is FileClass.NOT_A_NUMBER:
+            self.files.unreadable.append(name)
+        elif kind is FileClass.OTHER_NUMBER and parsed.offset is not None and parsed.offset >= 0:
+            if parsed.kind is FileKind.LOG:
+                if not self._has_log(parsed.offset):
+                    self.files.opened[name] = parsed.offset
+            elif not self._has_log(parsed.offset):
+                self.files.orphans[name] = parsed.offset
+
+
+_DELETED: Final = {FileClass.DELETED: "stray temporary file", FileClass.SWAP: "invalid swap file",
+                   FileClass.CLEANED: "stray .clean file"}
+

@@ -22,8 +22,8 @@ from seglog._native.scan import HAS_INDEX, HAS_TIME_INDEX, PartitionListing, Seg
 from seglog.config import LoadConfig, LogConfig
 from seglog.errors import KafkaStorageError
 from seglog.recovery.callbacks import LoadListener, NullListener
-from seglog.recovery.dry_run import LoadInputs
 from seglog.recovery.findings import Finding, finding
+from seglog.recovery.log_loader import LoadInputs
 from seglog.recovery.partition import PartitionState, judge_partition
 from seglog.recovery.plan import (
     LoadLevel, PartitionPlan, check_chunk, chunks_of, join_chunks, list_directory,
@@ -31,6 +31,7 @@ from seglog.recovery.plan import (
 from seglog.recovery.report import FindingList, LoadReport
 from seglog.recovery.root import PartitionDirectory, RootDirectory, read_root
 from seglog.recovery.verify import SegmentCheck, verify_segment
+from seglog.storage.paths import DirectoryKind
 
 _T = TypeVar("_T")
 _ChunkTask = Callable[[], tuple[PartitionListing, SegmentChecks | None]]
@@ -168,7 +169,8 @@ class _Load:
             key, root.clean_shutdown,
             root.log_start_offsets.get(key, 0) if known else 0,
             root.recovery_points.get(key, 0) if known else 0,
-            self.options.log))
+            self.options.log, is_deleted=partition.kind is DirectoryKind.DELETED,
+            producer_id_expiration_ms=self.options.load.producer_id_expiration_ms))
 
     # ---- phase one ----------------------------------------------------------------------------
 

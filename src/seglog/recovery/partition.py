@@ -5,20 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from seglog._native.scan import HAS_INDEX, HAS_LOG, HAS_TIME_INDEX, FileClass
-from seglog._native.status import Status
 from seglog.errors import KafkaStorageError, MalformedCheckpointError
 from seglog.model import TopicPartition
-from seglog.recovery.dry_run import DryRun, LoadInputs, LoadOutcome
 from seglog.recovery.failures import FileVanished, LoaderFailure, checkpoint_failure
-from seglog.recovery.files import LogFiles, tidy
-from seglog.recovery.findings import Finding, Severity, finding, status_code
+from seglog.recovery.files import tidy
+from seglog.recovery.findings import Finding, finding
+from seglog.recovery.log_loader import LoadInputs, LoadOutcome, LogLoader
+from seglog.recovery.paper import PaperDisk
 from seglog.recovery.plan import LoadLevel, PartitionPlan
 from seglog.recovery.report import FindingList, PartitionReport
+from seglog.recovery.segment_map import SegmentMap
+from seglog.recovery.snapshots import Snapshots
+from seglog.recovery.steps import PassFour
 from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
 from seglog.storage.meta import read_partition_metadata
 from seglog.storage.paths import (
@@ -26,13 +27,6 @@ from seglog.storage.paths import (
 )
 
 __all__ = ["PartitionState", "judge_partition"]
-
-_KINDS = {
-    FileClass.LOG: FileKind.LOG, FileClass.INDEX: FileKind.INDEX,
-    FileClass.TIME_INDEX: FileKind.TIME_INDEX, FileClass.TXN_INDEX: FileKind.TXN_INDEX,
-}
-_PADDING = (Status.INDEX_PADDED, Status.INDEX_UNWRITTEN)
-
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
@@ -74,8 +68,7 @@ class _Judge:
             self.report(found)
         try:
             epochs = self._read_epochs()
-            files = tidy(self.plan.listing, self.report)
-            outcome = self._load(files)
+            outcome = self._load(epochs.copy() if epochs is not None else LeaderEpochs())
             if outcome is not None and epochs is not None:
                 self._check_epochs(epochs, outcome)
             self._read_topic_id()
@@ -106,18 +99,16 @@ class _Judge:
 
     # ---- segments -----------------------------------------------------------------------------
 
-    def _load(self, files: LogFiles) -> LoadOutcome | None:
-        to_recover = self._check_segments(files)
-        for offset, flags in files.orphans:
-            for kind, flag in ((FileKind.INDEX, 2), (FileKind.TIME_INDEX, 4),
-                               (FileKind.TXN_INDEX, 8)):
-                if flags & flag:
-                    self.report(finding("orphan-index", directory=self.plan.directory,
-                                        file=file_name(offset, kind)))
-        if self.state.kind is DirectoryKind.DELETED:
-            return None  # Kafka opens its segments and recovers nothing
-        run = DryRun(files, self.state.inputs, to_recover, self.report)
-        unflushed = run.unflushed()
+    def _load(self, epochs: LeaderEpochs) -> LoadOutcome | None:
+        inputs, disk = self.state.inputs, PaperDisk(self.plan.path)
+        files = tidy(self.plan.listing, disk, inputs.config, self.report)
+        pass_four = PassFour(self.plan, files, inputs.clean_shutdown)
+        pass_four.report(self.report)
+        segments = SegmentMap(disk, inputs.config, pass_four.segments())
+        snapshots = Snapshots(disk, files.snapshots, self.report)
+        loader = LogLoader(disk, inputs, segments, snapshots, epochs, self.report)
+        steps = pass_four.steps()
+        unflushed = loader.unflushed()
         if unflushed:
             self.unflushed_segments = len(unflushed)
             self.unflushed_bytes = self._bytes_from(unflushed[0])
@@ -126,92 +117,14 @@ class _Judge:
                 found=len(unflushed), bytes=self.unflushed_bytes,
                 file=file_name(unflushed[0], FileKind.LOG)))
         if self.level is LoadLevel.VERIFY:
-            run.snapshots.verify()
-            return run.run()
-        if unflushed or (run.bases and run.bases[-1] in to_recover):
-            return None  # only a scan can tell
-        return run.finish()
+            snapshots.verify()
+            return loader.run(steps)
+        return None if unflushed else loader.run_shallow(steps)
 
     def _bytes_from(self, base: int) -> int:
         table = self.plan.segments
         row = int(np.searchsorted(table.base_offsets, base))
         return int(np.maximum(table.log_size[row:], 0).sum())
-
-    def _check_segments(self, files: LogFiles) -> set[int]:
-        """Reports the problems of phase one; the segments that pass four recovers."""
-        plan = self.plan
-        last = int(files.base_offsets[-1]) if len(files.base_offsets) else -1
-        present = set(files.base_offsets.tolist()) if len(plan.problems) else set()
-        to_recover: set[int] = set()
-        failure: LoaderFailure | None = None
-        for problem in plan.problems:
-            base = int(plan.segments.base_offsets[problem["row"]])
-            kind = _KINDS[FileClass(int(problem["file"]))]
-            if base not in present or (kind is FileKind.INDEX and files.has(base, HAS_INDEX)
-                                       and problem["status"] == Status.FILE_MISSING):
-                continue  # a completed swap replaces the segment, or brings the index back
-            failure = failure or self._failure_of(base, kind, problem)
-            if self._recovers(base, kind, problem):
-                to_recover.add(base)
-            self.report(self._finding_of(base, kind, problem, last))
-        self._report_missing_time_indexes(files)
-        for base in sorted(files.created | {base for base, _ in files.renamed}):
-            if base in present or files.has(base, HAS_LOG):
-                if not files.has(base, HAS_INDEX):
-                    to_recover.add(base)
-        if failure is not None:
-            raise failure
-        return to_recover
-
-    def _failure_of(self, base: int, kind: FileKind, problem: np.void) -> LoaderFailure | None:
-        """The exception that this problem is to Kafka; segments come in order, so the first."""
-        status, path = int(problem["status"]), f"{self.plan.path}/{file_name(base, kind)}"
-        if status == Status.TXN_VERSION and problem["found"] >= 256:
-            version = int(problem["found"]) >> 8  # Kafka reads one byte of the two
-            return LoaderFailure(
-                "KafkaException", f"Unexpected aborted transaction version {version} in "
-                f"transaction index {path}, current version is 0", file=file_name(base, kind),
-                position=int(problem["position"]))
-        if status == Status.FILE_TOO_LARGE:
-            return LoaderFailure(
-                "KafkaException", f"The size of segment {path} ({problem['found']}) is larger "
-                "than the maximum allowed segment size of 2147483647", file=file_name(base, kind))
-        return None
-
-    def _recovers(self, base: int, kind: FileKind, problem: np.void) -> bool:
-        status = int(problem["status"])
-        if kind is FileKind.INDEX:
-            return status == Status.FILE_MISSING
-        # Of the transaction index Kafka compares with the base offset, not with the entry before.
-        return status == Status.TXN_OFFSET and int(problem["found"]) < base
-
-    def _finding_of(self, base: int, kind: FileKind, problem: np.void, last: int) -> Finding:
-        status = int(problem["status"])
-        code, severity, action = status_code(status), None, None
-        if status == Status.FILE_MISSING and kind is FileKind.INDEX:
-            code = "index-missing"
-        elif base == last and status in _PADDING:
-            # The active segment of a running or killed broker: how its indexes always are.
-            severity = Severity.INFO
-            action = "recovers the segment" if not self.state.inputs.clean_shutdown else None
-        elif status == Status.TXN_OFFSET and not self._recovers(base, kind, problem):
-            action = "none"
-        elif status == Status.TXN_VERSION and self._failure_of(base, kind, problem) is None:
-            severity, action = Severity.WARNING, "reads it as version 0"
-        numbers: dict[str, Any] = {}
-        if problem["sys_errno"]:
-            numbers = {"found": os.strerror(int(problem["sys_errno"]))}
-        elif status not in (Status.FILE_MISSING, Status.FILE_KIND):
-            numbers = {"expected": int(problem["expected"]), "found": int(problem["found"])}
-        return finding(code, directory=self.plan.directory, file=file_name(base, kind),
-                       position=int(problem["position"]), severity=severity, action=action,
-                       **numbers)
-
-    def _report_missing_time_indexes(self, files: LogFiles) -> None:
-        missing = (files.flags & HAS_TIME_INDEX) == 0
-        for base in files.base_offsets[missing].tolist():
-            self.report(finding("time-index-missing", directory=self.plan.directory,
-                                file=file_name(base, FileKind.TIME_INDEX)))
 
     # ---- text files ---------------------------------------------------------------------------
 

@@ -1,108 +1,145 @@
-"""The producer snapshots of a partition while a dry run writes and deletes them on paper."""
+"""The producer snapshots of a partition while it is loaded."""
 
 from __future__ import annotations
 
+import bisect
 import errno
+import logging
 import os
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from seglog.errors import CorruptDataError, KafkaStorageError
+from seglog.errors import CorruptSnapshotError, KafkaStorageError
 from seglog.model import ProducerStateEntry
-from seglog.recovery.failures import LoaderFailure
+from seglog.recovery.disk import Disk
 from seglog.recovery.findings import Finding, finding
-from seglog.storage.paths import snapshot_name
-from seglog.storage.producers import ProducerState, read_snapshot
+from seglog.storage.javamap import hash_order
+from seglog.storage.paths import FileState, snapshot_name
+from seglog.storage.producers import (
+    SNAPSHOT_BYTES_MAX, ProducerState, decode_snapshot, encode_snapshot,
+)
 
 __all__ = ["Snapshots"]
 
 Report = Callable[[Finding], None]
+_logger = logging.getLogger("seglog.ProducerStateManager")
 
 
 class Snapshots:
-    """Offsets with a snapshot, and what is in those that were taken on the way.
+    """Offsets with a snapshot, and their files. `names` are those of files that were found, by
+    offset; `5.snapshot` is one of them to Kafka."""
 
-    Of these only the open transactions are kept: nothing else in them can stop a loader, and a
-    recovery takes as many as there are segments.
-    """
-
-    def __init__(self, path: str, offsets: list[int], report: Report) -> None:
-        self.path, self.report = path, report
+    def __init__(self, disk: Disk, names: dict[int, str], report: Report) -> None:
+        self.disk, self.report, self.names = disk, report, dict(names)
         # Ascending: a recovery of n segments asks n times for the newest below its base.
-        self.offsets = sorted(set(offsets))
-        self._taken: dict[int, list[ProducerStateEntry]] = {}
+        self.offsets = sorted(names)
+        self._known = set(names)  # those that were there when the log was opened
+        self._taken: set[int] = set()
         self._reported: set[int] = set()
-        self._last = -1
 
     def verify(self) -> None:
         """Reads all of them, also those that Kafka would delete unread."""
         for offset in self.offsets:
             self._read(offset)
 
-    def take(self, offset: int, producers: ProducerState) -> None:
-        """Kafka writes one only above the last; it costs nothing to know more of them."""
-        if offset > self._last:
-            self._taken[offset] = [
-                ProducerStateEntry(one.producer_id, current_txn_first_offset=one.first_offset)
-                for one in producers.open_transactions]
-            at = bisect_left(self.offsets, offset)
-            if self.offsets[at:at + 1] != [offset]:
-                self.offsets.insert(at, offset)
-            self._last = offset
+    def write(self, offset: int, state: ProducerState) -> None:
+        """Writes the snapshot of `state`, as durable as Kafka makes it."""
+        entries = {entry.producer_id: entry for entry in state.entries}
+        data = encode_snapshot(entries[key] for key in hash_order(state.producer_ids))
+        name = snapshot_name(offset)
+        self.disk.replace(name, data)
+        _logger.info("Wrote producer snapshot at offset %s with %s producer ids.", offset,
+                     len(entries))
+        if offset not in self.names:
+            bisect.insort(self.offsets, offset)
+        self.names[offset] = name
+        self._taken.add(offset)
 
-    def clear(self) -> None:
-        """All are deleted."""
-        self.offsets.clear()
+    def _delete(self, offset: int) -> None:
+        name = self._forget(offset)
+        if self.disk.delete(name):
+            _logger.info("Deleted producer state snapshot %s", self._path(name))
+        else:
+            _logger.info("Failed to delete producer state snapshot %s because it does not exist.",
+                         self._path(name))
 
-    def remove(self, offsets: Iterable[int]) -> None:
-        """Those of removed segments."""
-        gone = set(offsets)
-        self.offsets = [offset for offset in self.offsets if offset not in gone]
+    def _forget(self, offset: int) -> str:
+        del self.offsets[bisect.bisect_left(self.offsets, offset)]
+        return self.names.pop(offset)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(os.path.abspath(self.disk.path), name)
+
+    def delete_outside(self, start: int, end: int) -> None:
+        """All above `end` or not above `start`."""
+        for offset in (self.offsets[bisect.bisect_right(self.offsets, end):]
+                       + self.offsets[:bisect.bisect_right(self.offsets, start)]):
+            if offset in self.names:
+                self._delete(offset)
+
+    def delete_known(self) -> None:
+        """All that were there when the log was opened."""
+        for offset in [one for one in self.offsets if one in self._known]:
+            self._delete(offset)
+
+    def delete_of_segments(self, bases: Iterable[int]) -> None:
+        """Those of removed segments: renamed, and removed with them."""
+        for base in bases:
+            if base not in self._known:
+                continue
+            self._known.discard(base)
+            name = self._forget(base) if base in self.names else None
+            if name is None or not self.disk.rename(name, name + FileState.DELETED.value):
+                _logger.info("Failed to rename producer state snapshot %s with deletion suffix "
+                             "because it was already deleted", self._path(snapshot_name(base)))
+                continue
+            self.disk.delete(name + FileState.DELETED.value)
 
     def remove_stray(self, bases: Iterable[int]) -> None:
-        """Kafka keeps those at a segment's base, and the largest one if it is above all bases."""
+        """Keeps those at a segment's base, and the largest one if it is above all bases."""
         kept = set(bases)
-        others = set(self.offsets) - kept
-        largest = max(others, default=None)
-        if largest is not None and largest > max(kept, default=-1):
-            others.discard(largest)
-        for offset in sorted(others):
+        others = [offset for offset in self.offsets if offset not in kept]
+        if others and others[-1] > max(kept, default=-1):
+            others.pop()
+        for offset in others:
             if offset not in self._taken:
                 self._report("snapshot-stray", offset)
-        self.remove(others)
+            self._delete(offset)
 
-    def load(self, start: int, end: int) -> tuple[int, list[ProducerStateEntry]]:
-        """truncateAndReload: drops those above `end` or not above `start`, and gives the newest
-        that reads well as (offset, entries); (start, none) without one."""
-        del self.offsets[bisect_right(self.offsets, end):]
-        del self.offsets[:bisect_right(self.offsets, start)]
-        self._last = start
+    def latest(self, default: int) -> int:
+        """The largest offset with a snapshot."""
+        return self.offsets[-1] if self.offsets else default
+
+    def newest(self, start: int) -> tuple[int, list[ProducerStateEntry]]:
+        """(offset, entries) of the newest that reads well, (start, none) without one; those that
+        do not are deleted."""
         while self.offsets:
             offset = self.offsets[-1]
             entries = self._read(offset)
             if entries is not None:
-                self._last = offset
                 return offset, entries
-            self.offsets.pop()
+            self._delete(offset)
         return start, []
 
     def _read(self, offset: int) -> list[ProducerStateEntry] | None:
-        if offset in self._taken:
-            return self._taken[offset]
+        name = self.names[offset]
         try:
-            return read_snapshot(os.path.join(self.path, snapshot_name(offset)))
-        except CorruptDataError as error:
+            size = self.disk.size(name)
+            if size is None:
+                return None
+            if size > SNAPSHOT_BYTES_MAX:
+                raise KafkaStorageError(errno.EFBIG, os.strerror(errno.EFBIG), self._path(name))
+            _logger.info("Loading producer state from snapshot file '%s'", self._path(name))
+            return decode_snapshot(self.disk.read(name, 0, size), file=self._path(name))
+        except CorruptSnapshotError as error:
             if offset not in self._reported:
+                _logger.warning("Failed to load producer snapshot from '%s': %s",
+                                self._path(name), error)
                 self._report("snapshot-corrupt", offset, message=str(error),
                              position=error.position, expected=error.expected, found=error.found)
                 self._reported.add(offset)
             return None
-        except KafkaStorageError as error:
-            if error.errno == errno.ENOENT:
-                return None
-            raise LoaderFailure("IOException", str(error), file=snapshot_name(offset)) from None
 
     def _report(self, code: str, offset: int, **where: Any) -> None:
-        self.report(finding(code, directory=os.path.basename(self.path), offset=offset,
-                            file=snapshot_name(offset), **where))
+        self.report(finding(code, directory=os.path.basename(self.disk.path), offset=offset,
+                            file=self.names[offset], **where))

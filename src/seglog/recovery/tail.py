@@ -8,8 +8,10 @@ gives its own answers, and those are the ones to predict.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from seglog._native.batch import scan_file
 from seglog._native.index import OffsetIndexView
@@ -17,7 +19,8 @@ from seglog._native.status import Status
 from seglog.errors import SeglogError
 from seglog.recovery.failures import FileVanished, LoaderFailure
 
-__all__ = ["LOG_OVERHEAD", "framing_failure", "log_next_offset", "next_offset_from", "open_log"]
+__all__ = ["LOG_OVERHEAD", "find_offset", "framing_failure", "header_batches", "log_next_offset",
+           "next_offset_from", "open_log", "read_failure"]
 
 # Bytes that Kafka needs before it looks for a batch: offset, length, epoch or CRC, magic.
 LOG_OVERHEAD = 17
@@ -41,6 +44,58 @@ def framing_failure(path: str, position: int, length: int) -> LoaderFailure:
         "CorruptRecordException",
         f"Found record size {length} smaller than minimum record overhead (14) in file {path}.",
         file=os.path.basename(path), position=position, expected=14, found=length)
+
+
+def read_failure(path: str, position: int) -> LoaderFailure:
+    """A read that the file system refused. It says nothing about the bytes."""
+    return LoaderFailure("IOException", f"{path}: cannot be read",
+                         file=os.path.basename(path), position=position)
+
+
+def header_batches(fd: int, path: str, start: int, end: int) -> Iterator[npt.NDArray[np.void]]:
+    """The batches of [start, end) as a header scan meets them, chunk by chunk, without CRCs.
+
+    LoaderFailure at a length that no batch has (CorruptRecordException).
+    """
+    # A damaged index points anywhere. Kafka begins at 0 for less, and finds nothing behind the end.
+    position = min(max(start, 0), end)
+    while True:
+        scan = scan_file(fd, position, end, check_crcs=False, max_batches=_BATCHES_PER_CHUNK)
+        if scan.batch_count:
+            yield scan.batches
+        position = scan.position
+        if scan.status == Status.FULL:
+            continue
+        if scan.status == Status.BATCH_SIZE and scan.next_position is not None:
+            position = scan.next_position  # a header scan does not look at the size
+            continue
+        if scan.status == Status.IO:
+            raise read_failure(path, position)
+        if end - position > LOG_OVERHEAD and scan.status in (Status.BATCH_LENGTH,
+                                                             Status.ZERO_TAIL):
+            raise framing_failure(path, position,
+                                  scan.found if scan.status == Status.BATCH_LENGTH else 0)
+        return
+
+
+def find_offset(fd: int, path: str, start: int, end: int, offset: int) -> int | None:
+    """Position of the batch that holds `offset`, or of the first above it, looking from the byte
+    `start` on; None when all end before it (Kafka: searchForOffsetFromPosition)."""
+    last_offset, last_position = -1, -1
+    for batches in header_batches(fd, path, start, end):
+        reached = np.flatnonzero(batches["base_offset"] >= offset)
+        if len(reached):
+            row = int(reached[0])
+            if row:
+                last_offset = int(batches["last_offset"][row - 1])
+                last_position = int(batches["position"][row - 1])
+            if (int(batches["base_offset"][row]) != offset and last_position >= 0
+                    and last_offset >= offset):
+                return last_position
+            return int(batches["position"][row])
+        last_offset = int(batches["last_offset"][-1])
+        last_position = int(batches["position"][-1])
+    return last_position if last_position >= 0 and last_offset >= offset else None
 
 
 def log_next_offset(path: str, base_offset: int, index_path: str | None) -> int:
@@ -75,27 +130,9 @@ def next_offset_from(fd: int, path: str, position: int, end: int, base_offset: i
     """Follows headers in [position, end). The last batch tells the end, but only if a batch is
     found that holds or follows `target`; else the segment counts as empty."""
     found, last_offset = False, None
-    # A damaged index points anywhere. Kafka begins at 0 for less, and finds nothing behind the end.
-    position = min(max(position, 0), end)
-    while True:
-        scan = scan_file(fd, position, end, check_crcs=False, max_batches=_BATCHES_PER_CHUNK)
-        if scan.batch_count:
-            found = found or bool(np.any(scan.batches["base_offset"] >= target))
-            last_offset = scan.last_offset
-        position = scan.position
-        if scan.status == Status.FULL:
-            continue
-        if scan.status == Status.BATCH_SIZE and scan.next_position is not None:
-            position = scan.next_position  # a header scan does not look at the size
-            continue
-        if end - position > LOG_OVERHEAD and scan.status in (Status.BATCH_LENGTH,
-                                                             Status.ZERO_TAIL):
-            raise framing_failure(path, position,
-                                  scan.found if scan.status == Status.BATCH_LENGTH else 0)
-        if scan.status == Status.IO:
-            raise LoaderFailure("IOException", f"{path}: cannot be read",
-                                file=os.path.basename(path), position=position)
-        break
+    for batches in header_batches(fd, path, position, end):
+        found = found or bool(np.any(batches["base_offset"] >= target))
+        last_offset = int(batches["last_offset"][-1])
     if last_offset is None or not (found or last_offset >= target):
         return base_offset
     return last_offset + 1

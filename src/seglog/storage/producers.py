@@ -177,6 +177,11 @@ class ProducerState:
         self._ongoing[first_offset] = producer_id
 
     @property
+    def producer_ids(self) -> list[int]:
+        """Of all producers, in the order in which they came."""
+        return list(self._producers)
+
+    @property
     def entries(self) -> list[ProducerStateEntry]:
         """The state of every producer, by producer id."""
         return [ProducerStateEntry(producer_id, producer.epoch, producer.coordinator_epoch,

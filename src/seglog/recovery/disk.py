@@ -1,0 +1,267 @@
+"""Every change that a loader makes to a partition directory, as a method: the real one here, one
+on paper in `seglog.recovery.paper`.
+
+The loader decides, a disk does. Both are asked the same questions in the same order, so what a dry
+run says and what a real run does agree by construction. Names are file names inside the partition
+directory. Every failure of the file system is a KafkaStorageError with its number and the path: it
+never counts as bad data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from seglog.errors import KafkaStorageError
+from seglog.model import EpochEntry
+from seglog.recovery.recover import Extent
+from seglog.storage.epochs import write_leader_epochs
+from seglog.storage.paths import LEADER_EPOCH_CHECKPOINT, FileState
+
+__all__ = ["Disk", "RealDisk"]
+
+_COPY_BYTES = 1 << 20
+# Both Kafka and seglog remove a file of this ending at the next load, whatever its name.
+_TEMPORARY = ".new" + FileState.DELETED.value
+
+
+class Disk(Protocol):
+    """What a loader may do to a partition directory. Sizes and positions are bytes."""
+
+    path: str
+
+    def size(self, name: str) -> int | None:
+        """Of a regular file; None where there is none."""
+
+    def extent(self, name: str) -> Extent:
+        """Where the bytes of a log file are."""
+
+    def read(self, name: str, position: int, size: int) -> bytes:
+        """Up to `size` bytes, fewer at the end of the file."""
+
+    def create(self, name: str, size: int = 0) -> None:
+        """A new file of zeros; an existing one keeps its bytes and gets the size."""
+
+    def resize(self, name: str, size: int) -> None:
+        """Cuts a file, or grows it by zeros."""
+
+    def write(self, name: str, position: int, data: bytes) -> None:
+        """Overwrites bytes in place; creates the file where it is missing."""
+
+    def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
+        """Gives a file new content, so that a crash leaves the old or the new."""
+
+    def copy(self, source: str, start: int, end: int, name: str) -> None:
+        """Makes a new file from bytes [start, end) of another."""
+
+    def rename(self, name: str, new_name: str) -> bool:
+        """Whether the file was there; replaces what has the new name."""
+
+    def delete(self, name: str) -> bool:
+        """Whether the file was there."""
+
+    def keep(self, name: str, start: int = 0) -> None:
+        """Puts bytes from `start` on aside, before they are cut or the file is removed."""
+
+    def write_epochs(self, epochs: Iterable[EpochEntry]) -> None:
+        """Replaces the leader epoch checkpoint."""
+
+    def sync(self, name: str) -> None:
+        """Waits until a file is on the medium."""
+
+    def sync_directory(self) -> None:
+        """Waits until names are on the medium."""
+
+    def copy_times(self, source: str, name: str) -> None:
+        """Gives a file the modification time of another."""
+
+
+@contextlib.contextmanager
+def _storage_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, KafkaStorageError):
+            raise
+        raise KafkaStorageError(error.errno or errno.EIO, error.strerror or str(error),
+                                path) from error
+
+
+class RealDisk:
+    """The directory itself. With `quarantine`, an existing or new directory, bytes of logs that
+    are cut or removed are copied there first, as `PARTITION_FILE@POSITION`."""
+
+    def __init__(self, path: str, *, quarantine: str | None = None) -> None:
+        self.path, self.quarantine = os.fspath(path), quarantine
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    @contextlib.contextmanager
+    def _open(self, name: str, flags: int) -> Iterator[int]:
+        path = self._path(name)
+        with _storage_errors(path):
+            fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+            try:
+                yield fd
+            finally:
+                os.close(fd)
+
+    def size(self, name: str) -> int | None:
+        """See Disk."""
+        path = self._path(name)
+        with _storage_errors(path):
+            try:
+                found = os.lstat(path)
+            except FileNotFoundError:
+                return None
+            return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+    def extent(self, name: str) -> Extent:
+        """See Disk."""
+        return Extent(self._path(name), 0, self.size(name) or 0)
+
+    def read(self, name: str, position: int, size: int) -> bytes:
+        """See Disk."""
+        with self._open(name, os.O_RDONLY) as fd:
+            return _read(fd, position, size)
+
+    def create(self, name: str, size: int = 0) -> None:
+        """See Disk."""
+        with self._open(name, os.O_RDWR | os.O_CREAT) as fd:
+            os.ftruncate(fd, size)
+
+    def resize(self, name: str, size: int) -> None:
+        """See Disk."""
+        with self._open(name, os.O_RDWR) as fd:
+            os.ftruncate(fd, size)
+
+    def write(self, name: str, position: int, data: bytes) -> None:
+        """See Disk."""
+        with self._open(name, os.O_RDWR | os.O_CREAT) as fd:
+            _write(fd, position, data)
+
+    def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
+        """See Disk."""
+        temporary = name + _TEMPORARY
+        try:
+            with self._open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as fd:
+                _write(fd, 0, data)
+                if sync:
+                    os.fsync(fd)
+            self.rename(temporary, name)
+        except KafkaStorageError:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path(temporary))
+            raise
+        if sync:
+            self.sync_directory()
+
+    def copy(self, source: str, start: int, end: int, name: str) -> None:
+        """See Disk."""
+        with self._open(source, os.O_RDONLY) as from_fd, \
+                self._open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as to_fd:
+            _copy(from_fd, start, end, to_fd)
+
+    def rename(self, name: str, new_name: str) -> bool:
+        """See Disk."""
+        with _storage_errors(self._path(name)):
+            try:
+                os.replace(self._path(name), self._path(new_name))
+            except FileNotFoundError:
+                return False
+            return True
+
+    def delete(self, name: str) -> bool:
+        """See Disk."""
+        with _storage_errors(self._path(name)):
+            try:
+                os.unlink(self._path(name))
+            except FileNotFoundError:
+                return False
+            return True
+
+    def keep(self, name: str, start: int = 0) -> None:
+        """See Disk."""
+        end = self.size(name)
+        if self.quarantine is None or end is None or start >= end:
+            return
+        with _storage_errors(self.quarantine):
+            os.makedirs(self.quarantine, exist_ok=True)
+            target = _unused(self.quarantine, f"{os.path.basename(self.path)}_{name}@{start}")
+            with self._open(name, os.O_RDONLY) as from_fd:
+                to_fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+                try:
+                    _copy(from_fd, start, end, to_fd)
+                    os.fsync(to_fd)
+                finally:
+                    os.close(to_fd)
+            _sync_directory(self.quarantine)
+
+    def write_epochs(self, epochs: Iterable[EpochEntry]) -> None:
+        """See Disk."""
+        write_leader_epochs(self._path(LEADER_EPOCH_CHECKPOINT), epochs)
+
+    def sync(self, name: str) -> None:
+        """See Disk."""
+        with self._open(name, os.O_RDONLY) as fd:
+            os.fsync(fd)
+
+    def sync_directory(self) -> None:
+        """See Disk."""
+        _sync_directory(self.path)
+
+    def copy_times(self, source: str, name: str) -> None:
+        """See Disk."""
+        with _storage_errors(self._path(source)):
+            mtime = os.lstat(self._path(source)).st_mtime_ns // 1_000_000 * 1_000_000
+            os.utime(self._path(name), ns=(mtime, mtime), follow_symlinks=False)
+
+
+def _sync_directory(path: str) -> None:
+    with _storage_errors(path):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _read(fd: int, position: int, size: int) -> bytes:
+    parts = []
+    while size > 0:
+        part = os.pread(fd, min(size, _COPY_BYTES), position)
+        if not part:
+            break
+        parts.append(part)
+        position, size = position + len(part), size - len(part)
+    return b"".join(parts)
+
+
+def _write(fd: int, position: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(fd, view, position)
+        position, view = position + written, view[written:]
+
+
+def _copy(from_fd: int, start: int, end: int, to_fd: int) -> None:
+    position = start
+    while position < end:
+        part = os.pread(from_fd, min(end - position, _COPY_BYTES), position)
+        if not part:
+            raise OSError(errno.EIO, "the file ends before it should")
+        _write(to_fd, position - start, part)
+        position += len(part)
+
+
+def _unused(directory: str, name: str) -> str:
+    """A name that nothing has yet: a second recovery never overwrites what a first one kept."""
+    path, number = os.path.join(directory, name), 1
+    while os.path.lexists(path):
+        path, number = os.path.join(directory, f"{name}.{number}"), number + 1
+    return path

@@ -1,0 +1,269 @@
+"""The index files of a segment as a loader changes them (Kafka: AbstractIndex and what extends it).
+
+Opened at the first question, as Kafka's lazy indexes are, and that shows on the disk: a missing
+file is created at its full size then. All entries that the length of an existing file has room for
+count, zeros of a crash as well (reference 4.1); the searches are Kafka's, on well-formed entries
+and on any others.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from seglog.model import AbortedTxn, TimestampOffset
+from seglog.recovery.disk import Disk
+from seglog.recovery.failures import LoaderFailure
+
+__all__ = ["OFFSET_ENTRY", "TIME_ENTRY", "TXN_ENTRY", "OffsetIndexFile", "TimeIndexFile",
+           "TxnIndexFile", "check_txn_index"]
+
+OFFSET_ENTRY: Final = struct.Struct(">ii")      # relative offset, position
+TIME_ENTRY: Final = struct.Struct(">qi")        # timestamp in ms, relative offset
+TXN_ENTRY: Final = struct.Struct(">hqqqq")      # version, producer id, first, last, last stable
+
+_WARM_BYTES = 8192
+_CHUNK_ENTRIES = 4096
+_INT64 = 1 << 64
+
+
+def _wrap(offset: int) -> int:
+    """Java's long: hostile entries overflow there, and so they do here."""
+    offset &= _INT64 - 1
+    return offset - _INT64 if offset >> 63 else offset
+
+
+class _IndexFile:
+    """What both indexes share. `entries` and `length` (bytes of the file) are known once open."""
+
+    entry: struct.Struct
+
+    def __init__(self, disk: Disk, name: str, base_offset: int, max_size: int) -> None:
+        self.disk, self.name, self.base_offset, self.max_size = disk, name, base_offset, max_size
+        self.is_open = False
+        self.entries = self.length = 0
+
+    def open(self) -> None:
+        """Maps the file; a missing one is created at `segment.index.bytes`."""
+        if self.is_open:
+            return
+        size = self.disk.size(self.name)
+        if size is None:
+            self.disk.create(self.name)
+            if self.max_size < self.entry.size:
+                raise LoaderFailure("IllegalArgumentException",
+                                    f"Invalid max index size: {self.max_size}", file=self.name)
+            self.length = self.max_size // self.entry.size * self.entry.size
+            self.disk.create(self.name, self.length)
+        else:
+            self.length, self.entries = size, size // self.entry.size
+        self.is_open = True
+
+    @property
+    def max_entries(self) -> int:
+        """How many the file has room for."""
+        return self.length // self.entry.size
+
+    def resize(self, size: int) -> None:
+        """Sets the length of the file, rounded down to whole entries."""
+        self.open()
+        rounded = size // self.entry.size * self.entry.size
+        if rounded == self.length:
+            return
+        self.disk.resize(self.name, rounded)
+        self.length = rounded
+        used = self.entries * self.entry.size
+        if used > rounded:
+            raise LoaderFailure("IllegalArgumentException",
+                                f"newPosition > limit: ({used} > {rounded})", file=self.name,
+                                expected=rounded, found=used)
+
+    def trim(self) -> None:
+        """To the entries in use."""
+        self.resize(self.entries * self.entry.size)
+
+    def reset(self) -> None:
+        """No entry, and room for all; what the file held before stays in it."""
+        self.open()
+        self.entries = 0
+        self.resize(self.max_size)
+
+    def fill(self, data: bytes) -> None:
+        """Writes the first entries of an index that was reset."""
+        if data:
+            self.disk.write(self.name, 0, data)
+        self.entries = len(data) // self.entry.size
+
+    def replace(self, data: bytes, *, sync: bool) -> None:
+        """What resetting, filling and trimming give, in one step that a crash cannot halve."""
+        self.disk.replace(self.name, data, sync=sync)
+        self.is_open, self.length = True, len(data)
+        self.entries = len(data) // self.entry.size
+
+    def _read(self, number: int) -> tuple[int, int]:
+        size = self.entry.size
+        data = self.disk.read(self.name, number * size, size)
+        if len(data) < size:
+            raise LoaderFailure("IndexOutOfBoundsException", "null", file=self.name)
+        first, second = self.entry.unpack(data)
+        return first, second
+
+    def _key(self, number: int) -> int:
+        raise NotImplementedError
+
+    def _value(self, number: int) -> int:
+        raise NotImplementedError
+
+    def _slot(self, target: int, by_value: bool = False) -> int:
+        """Of the last entry not above `target`; -1 for none (Kafka: largestLowerBoundSlotFor)."""
+        if not self.entries:
+            return -1
+        column = self._value if by_value else self._key
+        warm = max(0, self.entries - 1 - _WARM_BYTES // self.entry.size)
+        if column(warm) < target:
+            low, high = warm, self.entries - 1
+        elif column(0) > target:
+            return -1
+        else:
+            low, high = 0, warm
+        while low < high:
+            middle = (low + high + 1) // 2
+            found = column(middle)
+            if found == target:
+                return middle
+            if found > target:
+                high = middle - 1
+            else:
+                low = middle
+        return low
+
+
+class OffsetIndexFile(_IndexFile):
+    """`.index`: (relative offset of the last record of a batch, position of the batch)."""
+
+    entry = OFFSET_ENTRY
+
+    def _key(self, number: int) -> int:
+        return _wrap(self.base_offset + self._read(number)[0])
+
+    def _value(self, number: int) -> int:
+        return self._read(number)[1]
+
+    @property
+    def last_offset(self) -> int:
+        """Of the last entry; the base offset of an empty index."""
+        self.open()
+        return self._key(self.entries - 1) if self.entries else self.base_offset
+
+    def lookup(self, offset: int) -> tuple[int, int]:
+        """(offset, position) of the last entry at or below `offset`, else (base offset, 0)."""
+        self.open()
+        slot = self._slot(offset)
+        return (self.base_offset, 0) if slot < 0 else (self._key(slot), self._value(slot))
+
+    def truncate_to(self, offset: int) -> None:
+        """Keeps the entries below `offset`."""
+        self.open()
+        slot = self._slot(offset)
+        self.entries = slot if slot >= 0 and self._key(slot) == offset else slot + 1
+
+
+class TimeIndexFile(_IndexFile):
+    """`.timeindex`: (largest timestamp so far in ms, relative offset of the batch's last record)."""
+
+    entry = TIME_ENTRY
+
+    def _key(self, number: int) -> int:
+        return self._read(number)[0]
+
+    def _value(self, number: int) -> int:
+        return _wrap(self.base_offset + self._read(number)[1])
+
+    @property
+    def last_entry(self) -> TimestampOffset:
+        """(-1, base offset) of an empty index."""
+        self.open()
+        if not self.entries:
+            return TimestampOffset(-1, self.base_offset)
+        return TimestampOffset(self._key(self.entries - 1), self._value(self.entries - 1))
+
+    def truncate_to(self, offset: int) -> None:
+        """Keeps the entries with an offset below `offset`."""
+        self.open()
+        slot = self._slot(offset, by_value=True)
+        self.entries = slot if slot >= 0 and self._value(slot) == offset else slot + 1
+
+    def append_last(self, found: TimestampOffset) -> None:
+        """The final entry of a segment (maybeAppend without the full check). LoaderFailure."""
+        last = self.last_entry
+        if self.entries and found.offset < last.offset:
+            raise LoaderFailure(
+                "InvalidOffsetException", f"Attempt to append an offset ({found.offset}) to slot "
+                f"{self.entries} no larger than the last offset appended ({last.offset}) to "
+                f"{self.disk.path}/{self.name}", file=self.name)
+        if self.entries and found.timestamp < last.timestamp:
+            raise LoaderFailure(
+                "IllegalStateException", f"Attempt to append a timestamp ({found.timestamp}) to "
+                f"slot {self.entries} no larger than the last timestamp appended "
+                f"({last.timestamp}) to {self.disk.path}/{self.name}", file=self.name)
+        if found.timestamp <= last.timestamp:
+            return
+        position = self.entries * self.entry.size
+        if position + self.entry.size > self.length:
+            raise LoaderFailure("BufferOverflowException", "null", file=self.name)
+        self.disk.write(self.name, position,
+                        self.entry.pack(found.timestamp, found.offset - self.base_offset))
+        self.entries += 1
+
+
+class TxnIndexFile:
+    """`.txnindex`: aborted transactions. Opened with its segment, where it exists."""
+
+    def __init__(self, disk: Disk, name: str) -> None:
+        self.disk, self.name = disk, name
+
+    @property
+    def entries(self) -> int:
+        """Whole entries."""
+        return (self.disk.size(self.name) or 0) // TXN_ENTRY.size
+
+    def read(self) -> Iterator[tuple[int, tuple[int, int, int, int, int]]]:
+        """(position, entry) of each."""
+        size = TXN_ENTRY.size
+        for start in range(0, self.entries * size, _CHUNK_ENTRIES * size):
+            data = self.disk.read(self.name, start, _CHUNK_ENTRIES * size)
+            for number in range(len(data) // size):
+                yield start + number * size, TXN_ENTRY.unpack_from(data, number * size)
+
+    def truncate_to(self, offset: int) -> None:
+        """Cuts at the first transaction that ended at or above `offset`."""
+        for position, entry in self.read():
+            if entry[3] >= offset:
+                self.disk.resize(self.name, position)
+                return
+
+    def replace(self, data: bytes, *, sync: bool) -> None:
+        """Gives it these entries. An existing file stays, if only as an empty one."""
+        if data or self.disk.size(self.name):
+            self.disk.replace(self.name, data, sync=sync)
+
+
+def check_txn_index(index: TxnIndexFile, base_offset: int) -> str | None:
+    """Why Kafka rebuilds the transaction index, None for a sound one (TransactionIndex.sanityCheck).
+
+    LoaderFailure for a version that it does not know, of which it looks at one byte of two.
+    """
+    path = f"{os.path.abspath(index.disk.path)}/{index.name}"
+    for position, (version, *fields) in index.read():
+        if version >> 8 > 0:
+            raise LoaderFailure(
+                "KafkaException", f"Unexpected aborted transaction version {version >> 8} in "
+                f"transaction index {path}, current version is 0", file=index.name,
+                position=position)
+        found = AbortedTxn(*fields)
+        if found.last_offset < base_offset:
+            return (f"Last offset of aborted transaction {found} in index {path} is less than "
+                    f"start offset {base_offset}")
+    return None

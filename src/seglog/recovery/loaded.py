@@ -1,0 +1,200 @@
+"""A log that was loaded to be written to: what a log manager holds of each partition."""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from typing import Any
+
+import numpy as np
+
+from seglog.errors import KafkaStorageError, SeglogError
+from seglog.model import TopicPartition
+from seglog.recovery.disk import Disk
+from seglog.recovery.failures import LoaderFailure
+from seglog.recovery.index_files import OFFSET_ENTRY, TIME_ENTRY
+from seglog.recovery.log_loader import LoadOutcome, LogLoader
+from seglog.recovery.producers import LoadingProducers
+from seglog.recovery.segment_map import OFFSET_INDEX_OPEN, TIME_INDEX_OPEN, SegmentMap
+from seglog.storage.epochs import LeaderEpochs
+from seglog.storage.paths import FileKind, file_name
+from seglog.storage.producers import ProducerState
+
+__all__ = ["LoadedLog", "error_state"]
+
+_logger = logging.getLogger("seglog.UnifiedLog")
+
+
+def error_state(error: SeglogError) -> dict[str, Any]:
+    """What Kafka's answers say instead of a state, of a log that is not loaded."""
+    message = error.strerror if isinstance(error, KafkaStorageError) else str(error)
+    return {"error": error.kafka_name, "message": message}
+
+
+class LoadedLog:
+    """One partition after its load (Kafka: UnifiedLog, as far as loading and closing go).
+
+    `segments` are columns; offsets are those that Kafka arrives at. The high watermark is the log
+    start offset until somebody sets it. For one thread at a time; the lock, if any, is the caller's.
+    """
+
+    def __init__(self, disk: Disk, loader: LogLoader, outcome: LoadOutcome,
+                 topic_id: uuid.UUID | None) -> None:
+        self._disk, self._loader = disk, loader
+        self.path = os.path.abspath(disk.path)
+        self.topic_partition: TopicPartition = loader.inputs.topic_partition
+        self.topic_id = topic_id
+        self.segments: SegmentMap = loader.segments
+        self.leader_epochs: LeaderEpochs = loader.epochs
+        self._producers: LoadingProducers = loader.producers
+        local_start = max(outcome.log_start_offset, int(self.segments.base_offsets[0]))
+        self.local_log_start_offset = local_start
+        self.log_start_offset = (outcome.log_start_offset if loader.inputs.is_remote
+                                 else local_start)
+        self.recovery_point = max(outcome.recovery_point, local_start)
+        self.log_end_offset = outcome.log_end_offset
+        self.high_watermark = outcome.log_start_offset
+        self.is_closed = False
+
+    def __repr__(self) -> str:
+        return (f"LoadedLog({self.path!r}, log_start_offset={self.log_start_offset}, "
+                f"log_end_offset={self.log_end_offset}, segments={len(self.segments)})")
+
+    @property
+    def producers(self) -> ProducerState:
+        """The producers' state up to the end of the log."""
+        return self._producers.state
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of the earliest open transaction, at most the high watermark."""
+        unstable = self.producers.first_unstable_offset
+        if unstable is None:
+            return self.high_watermark
+        return min(max(unstable, self.log_start_offset), self.high_watermark)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return self.segments.size
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Sets the high watermark within the log; the one that was set."""
+        self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
+        self.producers.on_high_watermark_updated(self.high_watermark)
+        return self.high_watermark
+
+    # ---- writing ------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Everything from the recovery point on onto the medium, the active segment's indexes
+        too, which are created where they are missing; the recovery point is then the log's end.
+
+        Raises KafkaStorageError.
+        """
+        if self.log_end_offset + 1 <= self.recovery_point:
+            return
+        rows = self.segments.rows(self.recovery_point, self.log_end_offset + 1)
+        for base in self.segments.bases(rows):
+            segment = self.segments.get(base)
+            segment.flush()
+            self.segments.release(segment)
+        if rows and int(self.segments.base_offsets[rows.stop - 1]) >= self.recovery_point:
+            self._disk.sync_directory()
+        self.recovery_point = max(self.recovery_point, self.log_end_offset)
+
+    def close(self) -> None:
+        """What Kafka does to the files of a log that it closes; a second call does nothing.
+
+        A producer snapshot at the end of the log, on the medium, if the state moved; of every index
+        that was opened, the part in use; the log without what was preallocated. Segments that
+        nothing has touched are not touched here. Raises the first KafkaStorageError when all
+        segments have been tried.
+        """
+        if self.is_closed:
+            return
+        self.is_closed = True
+        _logger.debug("Closing log %s", self.path)
+        self._producers.take_snapshot()
+        first: KafkaStorageError | None = None
+        active = int(self.segments.base_offsets[-1])
+        for base in {segment.base_offset for segment in self.segments.held} | {active}:
+            try:
+                segment = self.segments.get(base)
+                segment.close()
+                self.segments.release(segment)
+            except KafkaStorageError as error:
+                first = first or error
+        try:
+            self._trim_opened()
+        except KafkaStorageError as error:
+            first = first or error
+        if first is not None:
+            raise first
+
+    def _trim_opened(self) -> None:
+        segments = self.segments
+        for bit, sizes, width, kind in (
+                (OFFSET_INDEX_OPEN, segments.index_size, OFFSET_ENTRY.size, FileKind.INDEX),
+                (TIME_INDEX_OPEN, segments.time_index_size, TIME_ENTRY.size,
+                 FileKind.TIME_INDEX)):
+            for row in np.flatnonzero((segments.opened & bit != 0) & (sizes % width != 0)):
+                whole = int(sizes[row]) // width * width
+                self._disk.resize(file_name(int(segments.base_offsets[row]), kind), whole)
+                sizes[row] = whole
+
+    # ---- deferred checks ----------------------------------------------------------------------
+
+    def recover_segments(self, base_offsets: list[int]) -> None:
+        """Recovers segments whose deferred check failed, as pass four of a load does, in
+        ascending order. Raises KafkaStorageError, and LogLoadError where Kafka gives up."""
+        for base in sorted(base_offsets):
+            self._loader.recover_segment(base, index_last=True)
+        self._loader.write_epochs()
+
+    # ---- reporting ----------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """The state under the keys of Kafka's answers (tests/kafka/Oracle.java).
+
+        It opens every index, as that program does: missing ones are created then, and a close
+        trims what is opened. Where a segment cannot be read to its end, `error` (Kafka's exception)
+        and `message` alone.
+        """
+        try:
+            segments = [self._segment_state(base) for base in self.segments.base_offsets.tolist()]
+        except LoaderFailure as failure:
+            return {"error": failure.kafka_error, "message": failure.message}
+        return {
+            "log_start_offset": self.log_start_offset, "recovery_point": self.recovery_point,
+            "log_end_offset": self.log_end_offset, "last_stable_offset": self.last_stable_offset,
+            "producer_state_end_offset": self.producers.map_end_offset,
+            "segments": segments,
+            "producers": [{
+                "producer_id": one.producer_id, "epoch": one.producer_epoch,
+                "coordinator_epoch": one.coordinator_epoch,
+                "first_data_offset": one.batches[0].first_offset if one.batches else -1,
+                "last_data_offset": one.last_data_offset, "last_seq": one.last_sequence,
+                "last_timestamp": one.last_timestamp, "batches": len(one.batches),
+                "current_txn_first_offset": one.current_txn_first_offset,
+            } for one in self.producers.entries],
+            "leader_epochs": [[one.epoch, one.start_offset] for one in self.leader_epochs],
+        }
+
+    def _segment_state(self, base: int) -> dict[str, Any]:
+        segment = self.segments.get(base)
+        try:
+            last = segment.time_index.last_entry
+            segment.offset_index.open()
+            return {
+                "base_offset": base, "size": segment.size,
+                "offset_index_entries": segment.offset_index.entries,
+                "time_index_entries": segment.time_index.entries,
+                "time_index_last": [last.timestamp, last.offset],
+                "aborted_txns": segment.txn_index.entries,
+                "max_timestamp": segment.max_timestamp().timestamp,
+                "next_offset": segment.read_next_offset(),
+            }
+        finally:
+            self.segments.release(segment)

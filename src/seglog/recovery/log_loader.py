@@ -1,0 +1,496 @@
+"""Kafka's LogLoader: from the files of a partition to a log that can be written to.
+
+Follows reference 7.4 to 7.8. It changes the directory through a Disk alone, so that the dry run and
+the real one are this same code. Every step that changes something is a finding too; a step that
+Kafka does not survive is a LoaderFailure.
+
+Where Kafka's order of steps would lose or forget something when the process is killed between
+two of them, the order here is another one with the same end: later segments go before the bad batch
+that condemned them is cut, each file is replaced in one step, and what made a segment need
+recovery is repaired last.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from seglog._native.batch import scan_file
+from seglog.config import LogConfig
+from seglog.model import TopicPartition
+from seglog.recovery.disk import Disk
+from seglog.recovery.failures import LoaderFailure
+from seglog.recovery.files import number_failure
+from seglog.recovery.findings import Finding, Severity, finding
+from seglog.recovery.index_files import check_txn_index
+from seglog.recovery.producers import LoadingProducers, fold_producers
+from seglog.recovery.rebuild import SegmentRebuild, count_behind, rebuild_segment
+from seglog.recovery.segment_files import SegmentFiles
+from seglog.recovery.segment_map import SegmentMap
+from seglog.recovery.snapshots import Snapshots
+from seglog.recovery.split import split_segment
+from seglog.recovery.tail import header_batches, open_log
+from seglog.storage.epochs import LeaderEpochs
+from seglog.storage.paths import FileKind, FileState, file_name
+
+__all__ = ["LoadInputs", "LoadOutcome", "LogLoader", "Step"]
+
+_OFFSET_MAX = 2**63 - 1
+_LOG_BYTES_MAX = 2**31 - 1
+
+Report = Callable[[Finding], None]
+_logger = logging.getLogger("seglog.LogLoader")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadInputs:
+    """What the data directory says about a log, and the settings that decide its recovery.
+
+    `is_deleted`: a `-delete` directory, which is opened and not recovered.
+    `producer_id_expiration_ms`: None keeps idle producers for ever.
+    """
+
+    topic_partition: TopicPartition
+    clean_shutdown: bool
+    log_start_offset: int
+    recovery_point: int
+    config: LogConfig
+    is_deleted: bool = False
+    is_remote: bool = False
+    producer_id_expiration_ms: int | None = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOutcome:
+    """Where Kafka's loader arrives."""
+
+    log_start_offset: int
+    recovery_point: int
+    log_end_offset: int
+    segments: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A file that pass four has something to do with: a log to look at (with its base offset), an
+    index without a log, or (None) a name that has no number."""
+
+    name: str
+    base_offset: int | None
+    is_orphan: bool = False
+
+
+class LogLoader:
+    """One log, for one thread. `remaining` hears before each segment of a recovery how many are
+    left."""
+
+    def __init__(self, disk: Disk, inputs: LoadInputs, segments: SegmentMap, snapshots: Snapshots,
+                 epochs: LeaderEpochs, report: Report,
+                 remaining: Callable[[int], None] | None = None) -> None:
+        self.disk, self.inputs, self.segments = disk, inputs, segments
+        self.snapshots, self.epochs, self.report = snapshots, epochs, report
+        self.remaining = remaining or (lambda count: None)
+        self.producers = self._new_producers()
+        self.directory = os.path.basename(disk.path)
+        self.prefix = (f"[LogLoader partition={inputs.topic_partition}, "
+                       f"dir={os.path.dirname(os.path.abspath(disk.path))}] ")
+        self._epochs_changed = False
+
+    def _new_producers(self) -> LoadingProducers:
+        return LoadingProducers(self.inputs.topic_partition, self.snapshots,
+                                self.inputs.producer_id_expiration_ms)
+
+    def _log(self, level: int, message: str, *values: object) -> None:
+        _logger.log(level, "%s" + message, self.prefix, *values)
+
+    # ---- the steps ----------------------------------------------------------------------------
+
+    def run(self, steps: list[Step]) -> LoadOutcome:
+        """Pass four, recoverLog, and what follows it."""
+        try:
+            for step in sorted(steps, key=lambda one: one.name.encode("utf-16-be",
+                                                                      "surrogatepass")):
+                self.take_step(step)
+            if not self.inputs.is_deleted and not self.inputs.clean_shutdown:
+                while not self._recover_log():
+                    pass
+            return self.finish()
+        finally:
+            self.write_epochs()
+
+    def run_shallow(self, steps: list[Step]) -> LoadOutcome | None:
+        """Where a load arrives that has nothing to recover at its end, without reading a segment;
+        None where only a scan can tell."""
+        last = int(self.segments.base_offsets[-1]) if len(self.segments) else -1
+        for step in steps:
+            base = step.base_offset
+            if base is None or step.is_orphan:
+                self.take_step(step)
+            elif (self._is_index_missing(self._opened(base))
+                  or check_txn_index(self.segments.get(base).txn_index, base) is not None):
+                if base >= last:
+                    return None
+            else:
+                self.take_step(step)
+        return self.finish()
+
+    def write_epochs(self) -> None:
+        """Writes the leader epochs where they changed.
+
+        At the end alone: a load that was killed begins again with those it began with.
+        """
+        if self._epochs_changed:
+            self._epochs_changed = False
+            self.disk.write_epochs(self.epochs)
+
+    def unflushed(self) -> list[int]:
+        """The segments that recoverLog recovers."""
+        inputs = self.inputs
+        if inputs.clean_shutdown or inputs.is_deleted or inputs.recovery_point == _OFFSET_MAX:
+            return []
+        return self.segments.bases(self.segments.rows(inputs.recovery_point, _OFFSET_MAX))
+
+    # ---- pass four ----------------------------------------------------------------------------
+
+    def take_step(self, step: Step) -> None:
+        """What pass four does at one file."""
+        if step.base_offset is None:
+            raise number_failure(step.name)
+        if not step.is_orphan:
+            self._open_segment(step.base_offset)
+        elif self.disk.size(file_name(step.base_offset, FileKind.LOG)) is None:
+            self._log(logging.WARNING, "Found an orphaned index file %s, with no corresponding log "
+                      "file.", self._path(step.name))
+            self.disk.delete(step.name)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(os.path.abspath(self.disk.path), name)
+
+    def _open_segment(self, base: int) -> None:
+        segment = self._opened(base)
+        if self._is_index_missing(segment):
+            if self.inputs.clean_shutdown or base < self.inputs.recovery_point:
+                self._log(logging.ERROR, "Could not find offset index file corresponding to log "
+                          "file %s, recovering segment and rebuilding index files...",
+                          segment.log_path)
+            self.recover_segment(base, index_last=True)
+            return
+        if self.disk.size(segment.time_index.name) is None:
+            self.disk.create(segment.time_index.name)
+            segment.time_index.open()
+        problem = check_txn_index(segment.txn_index, base)
+        if problem is not None:
+            self._log(logging.WARNING, "Found a corrupted index file corresponding to log file %s "
+                      "due to %s, recovering segment and rebuilding index files...",
+                      segment.log_path, problem)
+            self.recover_segment(base, index_last=False)
+            return
+        self.segments.release(segment)
+
+    def _opened(self, base: int) -> SegmentFiles:
+        """The segment, its log created where it is missing. LoaderFailure for a log too large."""
+        if base not in self.segments:
+            if self.disk.size(file_name(base, FileKind.LOG)) is None:
+                self.disk.create(file_name(base, FileKind.LOG))
+            self.segments.add(SegmentFiles(self.disk, base, self.inputs.config))
+        segment = self.segments.get(base)
+        if segment.size > _LOG_BYTES_MAX:
+            raise LoaderFailure(
+                "KafkaException", f"The size of segment {segment.log_path} ({segment.size}) is "
+                f"larger than the maximum allowed segment size of {_LOG_BYTES_MAX}",
+                file=segment.log_name)
+        return segment
+
+    def _is_index_missing(self, segment: SegmentFiles) -> bool:
+        return self.disk.size(segment.offset_index.name) is None
+
+    def recover_segment(self, base: int, *, index_last: bool) -> None:
+        """Recovers a segment whose indexes are not sound. What follows it stays as it is."""
+        try:
+            segment, rebuild, producers = self._scan(base, limit=base)
+        except _Overflow:
+            self._split(base)
+            return
+        except _Backwards as backwards:
+            raise backwards.failure from None
+        self._take(segment, rebuild, producers, index_last)
+
+    # ---- recoverLog ---------------------------------------------------------------------------
+
+    def _recover_log(self) -> bool:
+        """False where a split makes it begin anew."""
+        unflushed = self.unflushed()
+        if unflushed:
+            self.remaining(len(unflushed))
+        for number, base in enumerate(unflushed):
+            self._log(logging.INFO, "Recovering unflushed segment %s. %s recovered for %s.", base,
+                      number // len(unflushed), self.inputs.topic_partition)
+            try:
+                segment, rebuild, producers = self._scan(base)
+            except _Overflow:
+                self._split(base)
+                return False
+            except _Backwards as backwards:
+                cut = self._empty(base, backwards.rebuild, unflushed[number + 1:])
+            else:
+                cut = rebuild.cut_bytes
+                if cut > 0:
+                    self._remove_segments(unflushed[number + 1:])
+                self._take(segment, rebuild, producers, index_last=False)
+            if cut > 0:
+                self._log(logging.WARNING, "Corruption found in segment %s, truncating to offset "
+                          "%s", base, self.segments.get(base).read_next_offset())
+                self.remaining(0)
+                return True
+            self.remaining(len(unflushed) - number - 1)
+        return True
+
+    def _scan(self, base: int, limit: int = _OFFSET_MAX
+              ) -> tuple[SegmentFiles, SegmentRebuild, LoadingProducers]:
+        """recoverSegment up to where it changes the segment: the producers before it, its scan."""
+        producers, config = self._new_producers(), self.inputs.config
+        self._rebuild_producers(producers, self.inputs.log_start_offset, base, limit=limit)
+        segment, latest = self.segments.get(base), self.epochs.latest
+        rebuild = rebuild_segment(
+            base, segment.extent, directory=os.path.dirname(segment.log_path),
+            index_interval=config.index_interval_bytes, index_bytes=config.segment_index_bytes,
+            producers=producers.state, epochs=self.epochs)
+        self._epochs_changed = self._epochs_changed or self.epochs.latest != latest
+        if rebuild.failure is None:
+            return segment, rebuild, producers
+        segment.take_failed(rebuild)
+        if rebuild.overflow:
+            self._log(logging.INFO, "Caught segment overflow error: %s. Split segment and retry.",
+                      rebuild.failure)
+            raise _Overflow
+        if rebuild.backwards:
+            raise _Backwards(rebuild, rebuild.failure)
+        raise rebuild.failure
+
+    def _take(self, segment: SegmentFiles, rebuild: SegmentRebuild, producers: LoadingProducers,
+              index_last: bool) -> None:
+        self._report_cut(segment, rebuild)
+        # A flush reaches what is behind the recovery point; the rest must be durable now.
+        sync = (self.inputs.clean_shutdown or segment.base_offset < self.inputs.recovery_point)
+        segment.take(rebuild, sync=sync, index_last=index_last)
+        self.segments.release(segment)
+        producers.take_snapshot()
+
+    def _report_cut(self, segment: SegmentFiles, rebuild: SegmentRebuild) -> None:
+        if rebuild.cut_bytes <= 0:
+            return
+        valid_end = rebuild.extent.start + rebuild.valid_bytes
+        records, last_offset = count_behind(rebuild.extent, valid_end)
+        known = rebuild.next_offset
+        cause = rebuild.status.code.replace("_", " ")
+        _logger.warning("%sFound invalid messages in log segment %s at byte offset %s.",
+                        self.prefix, segment.log_path, rebuild.valid_bytes)
+        self.report(finding(
+            "log-truncated", directory=self.directory, position=rebuild.valid_bytes,
+            file=segment.log_name, expected=rebuild.expected, found=rebuild.found,
+            bytes=rebuild.cut_bytes, records=records, offset=known,
+            severity=None if records else Severity.WARNING,
+            message=f"recovery cuts {rebuild.cut_bytes} bytes at byte {rebuild.valid_bytes} "
+                    f"({cause}) with {records} records, offsets {known} to "
+                    f"{max(last_offset, known - 1)}"))
+        self.disk.keep(segment.log_name, rebuild.valid_bytes)
+
+    def _empty(self, base: int, rebuild: SegmentRebuild, later: list[int]) -> int:
+        """Offsets that go backwards where an index entry was due: truncates the segment to its
+        base. Bytes that go."""
+        self._log(logging.WARNING, "Found invalid offset during recovery. Deleting the corrupt "
+                  "segment and creating an empty one with starting offset %s", base)
+        segment = self.segments.get(base)
+        position, size = segment.translate(base), segment.size
+        if position is not None and position < size:
+            self.report(finding(
+                "segment-emptied", directory=self.directory, position=position, offset=base,
+                file=segment.log_name, bytes=size - position, records=rebuild.record_count))
+            self._remove_segments(later)
+            self.disk.keep(segment.log_name, position)
+        segment.truncate_indexes(base)
+        segment.truncate_log(position)
+        self.segments.release(segment)
+        return size - segment.size
+
+    def _remove_segments(self, bases: list[int]) -> None:
+        """Renames segments to .deleted and removes them, with the snapshots at their bases."""
+        if not bases:
+            return
+        rows = [self.segments.row(base) for base in bases]
+        self._log(logging.INFO, "Deleting segments as part of log recovery: %s", bases)
+        self.report(finding(
+            "segments-removed", directory=self.directory, offset=bases[0], found=len(bases),
+            file=file_name(bases[0], FileKind.LOG), bytes=int(self.segments.log_size[rows].sum()),
+            message=f"{len(bases)} segments behind the cut, from offset {bases[0]} on"))
+        self._delete_segments(bases)
+
+    def _delete_segments(self, bases: list[int]) -> None:
+        segments = [self.segments.get(base) for base in bases]
+        for segment in segments:
+            self.disk.keep(segment.log_name)
+            segment.rename(FileState.LIVE, FileState.DELETED)
+        self.snapshots.delete_of_segments(bases)
+        self.segments.remove(bases)
+        for segment in segments:
+            for name in segment.names(FileState.DELETED):
+                if self.disk.delete(name):
+                    _logger.info("Deleted %s.", self._path(name))
+
+    def _split(self, base: int) -> None:
+        segment = self.segments.get(base)
+        size = segment.size
+        made = split_segment(self.disk, self.inputs.config, segment)
+        self.report(finding("offset-overflow", directory=self.directory, offset=base, bytes=size,
+                            file=segment.log_name, found=len(made)))
+        self.segments.remove([base])
+        for one in made:
+            self.segments.add(one)
+        if base not in self.segments:
+            self.snapshots.delete_of_segments([base])
+
+    # ---- what follows -------------------------------------------------------------------------
+
+    def finish(self) -> LoadOutcome:
+        """From the end offset of the last segment to the producer state."""
+        inputs, start = self.inputs, self.inputs.log_start_offset
+        recovery_point, end = (0, 0) if inputs.is_deleted else self._end_offsets()
+        if inputs.is_deleted and not len(self.segments):
+            self._new_segment(0)
+        last = self.segments.get(int(self.segments.base_offsets[-1]))
+        if not inputs.is_deleted:
+            last.resize_indexes()
+        self._epochs_changed |= self.epochs.truncate_from_end(end)
+        first = start if inputs.is_remote else max(start, int(self.segments.base_offsets[0]))
+        self._epochs_changed |= self.epochs.truncate_from_start(start)
+        self.segments.release(last)
+        self.snapshots.remove_stray(self.segments.base_offsets.tolist())
+        if inputs.clean_shutdown and not self.snapshots.offsets:
+            self._report_no_snapshot()
+        self._rebuild_producers(self.producers, first, end, clean=inputs.clean_shutdown)
+        return LoadOutcome(first, recovery_point, end, len(self.segments))
+
+    def _end_offsets(self) -> tuple[int, int]:
+        """(recovery point, log end offset); makes a segment where there is none."""
+        inputs, start = self.inputs, self.inputs.log_start_offset
+        end: int | None = None
+        if len(self.segments):
+            last = self.segments.get(int(self.segments.base_offsets[-1]))
+            end = last.read_next_offset()
+            self.segments.release(last)
+            if end < start:
+                self._delete_all(start, end)
+                end = None
+        if not len(self.segments):
+            self._new_segment(start)
+        if end is not None and inputs.clean_shutdown:
+            return end, end
+        end = start if end is None else end
+        return min(inputs.recovery_point, end), end
+
+    def _delete_all(self, start: int, end: int) -> None:
+        bases: list[int] = self.segments.base_offsets.tolist()
+        self._log(logging.WARNING, "Deleting all segments because logEndOffset (%s) is smaller "
+                  "than logStartOffset %s. This could happen if segment files were deleted from "
+                  "the file system.", end, start)
+        self.report(finding(
+            "log-end-below-start", directory=self.directory, expected=start, found=end,
+            offset=bases[0], bytes=self.segments.size))
+        self.epochs.clear()
+        self._epochs_changed = True
+        self.write_epochs()
+        self.producers.truncate_fully(start)
+        self._delete_segments(bases)
+
+    def _new_segment(self, base: int) -> None:
+        config = self.inputs.config
+        name = file_name(base, FileKind.LOG)
+        self.disk.create(name, config.segment_size if config.preallocate else 0)
+        self.segments.add(SegmentFiles(self.disk, base, config, size=0))
+
+    # ---- producer state -----------------------------------------------------------------------
+
+    def _rebuild_producers(self, producers: LoadingProducers, start: int, end: int, *,
+                           clean: bool = False, limit: int = _OFFSET_MAX) -> None:
+        """rebuildProducerState over the segments below `limit`."""
+        segments = self.segments
+        visible = segments.rows(0, limit) if limit != _OFFSET_MAX else range(len(segments))
+        marks = [*segments.bases(visible)[-2:], end]
+        self._log(logging.INFO, "Loading producer state till offset %s", end)
+        if clean and not self.snapshots.offsets:
+            for mark in marks:
+                producers.state.map_end_offset = mark
+                producers.take_snapshot()
+            return
+        self._log(logging.INFO, "Reloading from producer snapshot and rebuilding producer state "
+                  "from offset %s", end)
+        was_empty = producers.is_empty and producers.state.map_end_offset >= end
+        producers.truncate_and_reload(start, end)
+        if end > producers.state.map_end_offset and not was_empty:
+            rows = segments.rows(producers.state.map_end_offset, end)
+            floor = min(segments.floor_row(end), len(visible) - 1)
+            for row in range(rows.start, min(rows.stop, len(visible))):
+                base = int(segments.base_offsets[row])
+                first = max(base, producers.state.map_end_offset, start)
+                producers.state.map_end_offset = first
+                if base in marks:
+                    producers.take_snapshot()
+                self._replay(segments.get(base), first, end if row == floor else None, producers)
+        producers.state.map_end_offset = end
+        producers.take_snapshot()
+
+    def _replay(self, segment: SegmentFiles, start: int, end: int | None,
+                producers: LoadingProducers) -> None:
+        """Headers of one segment, without CRCs, as Kafka trusts them here."""
+        stop = segment.size
+        if end is not None:
+            found = segment.translate(end)
+            stop = segment.size if found is None else found
+        position = segment.translate(start)
+        self.segments.release(segment)
+        if position is None:
+            return
+        if stop < position:
+            raise LoaderFailure("IllegalArgumentException", f"Invalid size: {stop - position} in "
+                                f"read from {segment.log_path}", file=segment.log_name)
+        extent, state = segment.extent, producers.state
+        fd = open_log(extent.path)
+        try:
+            for batches in header_batches(fd, segment.log_path, extent.start + position,
+                                          extent.start + stop):
+                stopped = fold_producers(state, batches, fd, segment.log_name)
+                if stopped is not None:
+                    raise stopped[1]
+        finally:
+            os.close(fd)
+            state.map_end_offset = start
+
+    def _report_no_snapshot(self) -> None:
+        """Whether the last segment begins with a producer's batches; a few headers tell."""
+        base = int(self.segments.base_offsets[-1])
+        extent = self.segments.get(base).extent
+        if extent.size == 0:
+            return
+        fd = open_log(extent.path)
+        try:
+            scan = scan_file(fd, extent.start, extent.end, check_crcs=False, max_batches=16)
+        finally:
+            os.close(fd)
+        if np.any(scan.batches["producer_id"] >= 0):
+            self.report(finding("snapshot-missing", directory=self.directory, offset=base))
+
+
+class _Overflow(Exception):
+    """LogSegmentOffsetOverflowException."""
+
+
+class _Backwards(Exception):
+    """InvalidOffsetException out of the recovery of a segment."""
+
+    def __init__(self, rebuild: SegmentRebuild, failure: LoaderFailure) -> None:
+        super().__init__(str(failure))
+        self.rebuild, self.failure = rebuild, failure

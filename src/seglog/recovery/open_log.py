@@ -1,0 +1,99 @@
+"""Loading one log for writing: the entry point of log managers and of `seglog load --recover`."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+
+from seglog._native.scan import PartitionListing
+from seglog.errors import KafkaStorageError, MalformedCheckpointError
+from seglog.recovery.callbacks import LoadListener, NullListener
+from seglog.recovery.disk import Disk, RealDisk
+from seglog.recovery.failures import FileVanished, LoaderFailure, checkpoint_failure
+from seglog.recovery.files import tidy
+from seglog.recovery.findings import Finding
+from seglog.recovery.loaded import LoadedLog
+from seglog.recovery.log_loader import LoadInputs, LogLoader
+from seglog.recovery.plan import (
+    LoadLevel, PartitionPlan, check_chunk, chunks_of, join_chunks, list_directory,
+)
+from seglog.recovery.segment_map import SegmentMap
+from seglog.recovery.snapshots import Snapshots
+from seglog.recovery.steps import PassFour, raise_unreadable
+from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
+from seglog.storage.meta import read_partition_metadata
+from seglog.storage.paths import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
+
+__all__ = ["check_listing", "load_log"]
+
+Report = Callable[[Finding], None]
+
+
+def check_listing(listing: PartitionListing) -> PartitionPlan:
+    """Phase one with Kafka's checks, in this thread."""
+    chunks = [check_chunk(listing, start, stop, LoadLevel.KAFKA)
+              for start, stop in chunks_of(listing)]
+    return join_chunks(listing, chunks)
+
+
+def load_log(path: str, inputs: LoadInputs, *, disk: Disk | None = None,
+             check: Callable[[PartitionListing], PartitionPlan] = check_listing,
+             listener: LoadListener | None = None,
+             remaining: Callable[[int], None] | None = None,
+             quarantine: str | None = None) -> LoadedLog:
+    """Loads the partition directory `path`, recovering what needs it, as Kafka does at start-up.
+
+    `check(listing)` is phase one; `listener.finding` hears of each finding as it is made, in this
+    thread; `remaining(n)` is told before each segment of a recovery how many are left, 0 at the end.
+    `quarantine` is a directory that gets the bytes of logs that are cut or removed. With a
+    PaperDisk as `disk` nothing is changed.
+
+    Raises KafkaStorageError where the file system refuses (the data directory goes offline; data
+    are never cut for that), and LogLoadError where Kafka gives up the log.
+    """
+    path = os.fspath(path)
+    try:
+        return _load(path, inputs, disk or RealDisk(path, quarantine=quarantine), check,
+                     (listener or NullListener()).finding, remaining)
+    except LoaderFailure as failure:
+        raise failure.to_error(path) from failure
+    except FileVanished as vanished:
+        raise KafkaStorageError(2, "the file vanished while it was loaded",
+                                os.path.join(path, vanished.name)) from None
+
+
+def _load(path: str, inputs: LoadInputs, disk: Disk,
+          check: Callable[[PartitionListing], PartitionPlan], report: Report,
+          remaining: Callable[[int], None] | None) -> LoadedLog:
+    epochs = _read_epochs(path, disk)
+    plan = check(list_directory(path))
+    raise_unreadable(plan)
+    files = tidy(plan.listing, disk, inputs.config, report)
+    pass_four = PassFour(plan, files, inputs.clean_shutdown)
+    pass_four.report(report)
+    loader = LogLoader(
+        disk, inputs, SegmentMap(disk, inputs.config, pass_four.segments()),
+        Snapshots(disk, files.snapshots, report), epochs, report, remaining)
+    outcome = loader.run(pass_four.steps())
+    return LoadedLog(disk, loader, outcome, _read_topic_id(path))
+
+
+def _read_epochs(path: str, disk: Disk) -> LeaderEpochs:
+    if disk.size(LEADER_EPOCH_CHECKPOINT) is None:
+        disk.create(LEADER_EPOCH_CHECKPOINT)
+        return LeaderEpochs()
+    try:
+        return read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
+    except MalformedCheckpointError as error:
+        raise checkpoint_failure(error, "checkpoint", os.path.abspath(path),
+                                 LEADER_EPOCH_CHECKPOINT) from None
+
+
+def _read_topic_id(path: str) -> uuid.UUID | None:
+    try:
+        found = read_partition_metadata(os.path.join(path, PARTITION_METADATA))
+    except MalformedCheckpointError as error:
+        raise checkpoint_failure(error, "partition metadata", os.path.abspath(path),
+                                 PARTITION_METADATA) from None
+    return None if found is None else found.topic_id

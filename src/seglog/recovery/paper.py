@@ -1,0 +1,152 @@
+"""A disk on paper: a dry run's changes, remembered and never made."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from seglog.errors import KafkaStorageError
+from seglog.model import EpochEntry
+from seglog.recovery.recover import Extent
+
+__all__ = ["PaperDisk"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Paper:
+    """A file of `size` bytes: `written` from its start on, then those of `source`, then zeros."""
+
+    source: Extent
+    written: bytes
+    size: int
+
+    def read(self, position: int, size: int) -> bytes:
+        end = min(position + size, self.size)
+        if end <= position:
+            return b""
+        parts = [self.written[position:end]]
+        position += len(parts[0])
+        if position < min(end, self.source.size):
+            parts.append(_read(self.source, position, min(end, self.source.size)))
+            position = min(end, self.source.size)
+        return b"".join((*parts, bytes(end - position)))
+
+    def resized(self, size: int) -> _Paper:
+        source = Extent(self.source.path, self.source.start,
+                        self.source.start + min(self.source.size, size))
+        return _Paper(source, self.written[:size], size)
+
+
+_NOTHING = Extent("", 0, 0)
+
+
+def _read(extent: Extent, start: int, end: int) -> bytes:
+    try:
+        fd = os.open(extent.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return os.pread(fd, end - start, extent.start + start).ljust(end - start, b"\0")
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise KafkaStorageError(error.errno or errno.EIO, error.strerror, extent.path) from error
+
+
+class PaperDisk:
+    """See `seglog.recovery.disk.Disk`. Opens files for reading alone."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.fspath(path)
+        self._changed: dict[str, _Paper | None] = {}
+
+    def _file(self, name: str) -> _Paper | None:
+        if name in self._changed:
+            return self._changed[name]
+        path = os.path.join(self.path, name)
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise KafkaStorageError(error.errno or errno.EIO, error.strerror, path) from error
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        return _Paper(Extent(path, 0, found.st_size), b"", found.st_size)
+
+    def _existing(self, name: str) -> _Paper:
+        found = self._file(name)
+        if found is None:
+            raise KafkaStorageError(errno.ENOENT, os.strerror(errno.ENOENT),
+                                    os.path.join(self.path, name))
+        return found
+
+    def size(self, name: str) -> int | None:
+        """See Disk."""
+        found = self._file(name)
+        return None if found is None else found.size
+
+    def extent(self, name: str) -> Extent:
+        """See Disk. Of a log, which only real bytes are ever in."""
+        found = self._file(name)
+        return _NOTHING if found is None or not found.size else found.source
+
+    def read(self, name: str, position: int, size: int) -> bytes:
+        """See Disk."""
+        return self._existing(name).read(position, size)
+
+    def create(self, name: str, size: int = 0) -> None:
+        """See Disk."""
+        self._changed[name] = (self._file(name) or _Paper(_NOTHING, b"", 0)).resized(size)
+
+    def resize(self, name: str, size: int) -> None:
+        """See Disk."""
+        self._changed[name] = self._existing(name).resized(size)
+
+    def write(self, name: str, position: int, data: bytes) -> None:
+        """See Disk."""
+        found = self._file(name) or _Paper(_NOTHING, b"", 0)
+        size = max(found.size, position + len(data))
+        before = found.read(0, position) if position > len(found.written) else found.written
+        written = before[:position].ljust(position, b"\0") + data + before[position + len(data):]
+        self._changed[name] = replace(found, written=written, size=size)
+
+    def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
+        """See Disk."""
+        self._changed[name] = _Paper(_NOTHING, data, len(data))
+
+    def copy(self, source: str, start: int, end: int, name: str) -> None:
+        """See Disk."""
+        found = self._existing(source).source
+        self._changed[name] = _Paper(Extent(found.path, found.start + start, found.start + end),
+                                     b"", end - start)
+
+    def rename(self, name: str, new_name: str) -> bool:
+        """See Disk."""
+        found = self._file(name)
+        if found is None:
+            return False
+        self._changed[name], self._changed[new_name] = None, found
+        return True
+
+    def delete(self, name: str) -> bool:
+        """See Disk."""
+        found = self._file(name)
+        self._changed[name] = None
+        return found is not None
+
+    def keep(self, name: str, start: int = 0) -> None:
+        """See Disk: nothing is cut, so nothing is kept."""
+
+    def write_epochs(self, epochs: Iterable[EpochEntry]) -> None:
+        """See Disk: nobody reads them again."""
+
+    def sync(self, name: str) -> None:
+        """See Disk."""
+
+    def sync_directory(self) -> None:
+        """See Disk."""
+
+    def copy_times(self, source: str, name: str) -> None:
+        """See Disk."""

@@ -1,0 +1,210 @@
+"""One segment while its log is loaded: what Kafka's LogSegment does to its four files."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Final
+
+from seglog.config import LogConfig
+from seglog.model import TimestampOffset
+from seglog.recovery.disk import Disk
+from seglog.recovery.failures import LoaderFailure
+from seglog.recovery.index_files import OffsetIndexFile, TimeIndexFile, TxnIndexFile
+from seglog.recovery.recover import Extent
+from seglog.recovery.rebuild import SegmentRebuild
+from seglog.recovery.tail import find_offset, header_batches, next_offset_from, open_log
+from seglog.storage.paths import FileKind, FileState, file_name
+from seglog.storage.transactions import encode_entries
+
+__all__ = ["SEGMENT_FILES", "SegmentFiles"]
+
+_logger = logging.getLogger("seglog.LogSegment")
+
+#: In the order in which Kafka renames and deletes them.
+SEGMENT_FILES: Final = (FileKind.LOG, FileKind.INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
+
+
+class SegmentFiles:
+    """The files of the segment at `base_offset`, indexes opened at first use.
+
+    `size` are the bytes of the log that count; a preallocated file is longer. `max_seen` is the
+    largest timestamp so far, None until it is asked for.
+    """
+
+    def __init__(self, disk: Disk, base_offset: int, config: LogConfig,
+                 state: FileState = FileState.LIVE, size: int | None = None) -> None:
+        self.disk, self.base_offset, self.config = disk, base_offset, config
+        name = {kind: file_name(base_offset, kind, state) for kind in SEGMENT_FILES}
+        self.log_name = name[FileKind.LOG]
+        self.size = (disk.size(self.log_name) or 0) if size is None else size
+        self.offset_index = OffsetIndexFile(disk, name[FileKind.INDEX], base_offset,
+                                            config.segment_index_bytes)
+        self.time_index = TimeIndexFile(disk, name[FileKind.TIME_INDEX], base_offset,
+                                        config.segment_index_bytes)
+        self.txn_index = TxnIndexFile(disk, name[FileKind.TXN_INDEX])
+        self.max_seen: TimestampOffset | None = None
+
+    @property
+    def log_path(self) -> str:
+        """The absolute path of the log file."""
+        return os.path.join(os.path.abspath(self.disk.path), self.log_name)
+
+    @property
+    def extent(self) -> Extent:
+        """Where its bytes are."""
+        whole = self.disk.extent(self.log_name)
+        return Extent(whole.path, whole.start, whole.start + min(whole.size, self.size))
+
+    def max_timestamp(self) -> TimestampOffset:
+        """The largest timestamp so far; of a segment not written to, what its time index says."""
+        if self.max_seen is None:
+            self.max_seen = self.time_index.last_entry
+        return self.max_seen
+
+    # ---- reading ------------------------------------------------------------------------------
+
+    def translate(self, offset: int) -> int | None:
+        """Byte of the log at which the batch with `offset`, or the first above it, begins."""
+        position = max(self.offset_index.lookup(offset)[1], 0)
+        extent = self.extent
+        if not extent.size:
+            return None
+        fd = open_log(extent.path)
+        try:
+            found = find_offset(fd, self.log_path, extent.start + position, extent.end, offset)
+        finally:
+            os.close(fd)
+        return None if found is None else found - extent.start
+
+    def read_next_offset(self) -> int:
+        """The offset behind the last batch; the base offset of an empty segment."""
+        target = self.offset_index.last_offset
+        position = self.offset_index.lookup(target)[1]
+        extent = self.extent
+        if not extent.size:
+            return self.base_offset
+        fd = open_log(extent.path)
+        try:
+            return next_offset_from(fd, self.log_path, extent.start + max(position, 0), extent.end,
+                                    self.base_offset, target)
+        finally:
+            os.close(fd)
+
+    def _largest_timestamp(self) -> TimestampOffset:
+        last = self.time_index.last_entry
+        position = self.offset_index.lookup(last.offset)[1]
+        extent = self.extent
+        if not extent.size:
+            return last
+        found = TimestampOffset(-1, -1)
+        fd = open_log(extent.path)
+        try:
+            for batches in header_batches(fd, self.log_path, extent.start + max(position, 0),
+                                          extent.end):
+                row = int(batches["max_timestamp"].argmax())
+                if int(batches["max_timestamp"][row]) > found.timestamp:
+                    found = TimestampOffset(int(batches["max_timestamp"][row]),
+                                            int(batches["last_offset"][row]))
+        finally:
+            os.close(fd)
+        return found if found.timestamp > last.timestamp else last
+
+    # ---- changing -----------------------------------------------------------------------------
+
+    def take(self, rebuild: SegmentRebuild, *, sync: bool, index_last: bool) -> None:
+        """Makes the files what a whole scan said they should be.
+
+        Each is replaced in one step. `index_last`: the offset index was missing, and as long as it
+        is, a load that was killed recovers the segment again.
+        """
+        if rebuild.cut_bytes > 0:
+            self.disk.resize(self.log_name, rebuild.valid_bytes)
+            self.size = rebuild.valid_bytes
+        if index_last:
+            self._replace_txn_index(rebuild, sync)
+        else:
+            self.offset_index.replace(bytes(rebuild.offset_entries), sync=sync)
+        self.time_index.replace(bytes(rebuild.time_entries), sync=sync)
+        if index_last:
+            self.offset_index.replace(bytes(rebuild.offset_entries), sync=sync)
+        else:
+            self._replace_txn_index(rebuild, sync)
+        self.max_seen = rebuild.max_seen
+
+    def take_failed(self, rebuild: SegmentRebuild) -> None:
+        """Leaves the files as Kafka does when it gives up in the middle of a recovery."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.offset_index.fill(bytes(rebuild.offset_entries))
+        self.time_index.fill(bytes(rebuild.time_entries))
+        self._replace_txn_index(rebuild, sync=False)
+        self.max_seen = rebuild.max_seen
+
+    def _replace_txn_index(self, rebuild: SegmentRebuild, sync: bool) -> None:
+        self.txn_index.replace(encode_entries(rebuild.aborted), sync=sync)
+
+    def truncate_indexes(self, offset: int) -> None:
+        """The part of truncateTo that concerns the indexes: cut, and made writable again."""
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        self.resize_indexes()
+
+    def truncate_log(self, position: int | None) -> None:
+        """The rest of it: cuts the log at a byte (None: nowhere)."""
+        if position is not None and position < self.size:
+            self.disk.resize(self.log_name, position)
+            self.size = position
+        if self.max_timestamp().timestamp >= 0:
+            self.max_seen = self._largest_timestamp()
+
+    def resize_indexes(self) -> None:
+        """Room for `segment.index.bytes`, as the active segment needs it."""
+        self.offset_index.resize(self.config.segment_index_bytes)
+        self.time_index.resize(self.config.segment_index_bytes)
+
+    def become_inactive(self) -> None:
+        """The final time index entry, and files of the length that they use."""
+        self.time_index.append_last(self.max_timestamp())
+        self.offset_index.trim()
+        self.time_index.trim()
+        self.trim_log()
+
+    def trim_log(self) -> None:
+        """The log file without what was preallocated."""
+        if (self.disk.size(self.log_name) or 0) > self.size:
+            self.disk.resize(self.log_name, self.size)
+
+    def close(self) -> None:
+        """What closing a segment does to its files."""
+        if self.max_seen is not None:
+            try:
+                self.time_index.append_last(self.max_seen)
+            except LoaderFailure as failure:
+                _logger.warning("maybeAppend: %s", failure)
+        for index in (self.offset_index, self.time_index):
+            if index.is_open:
+                index.trim()
+        self.trim_log()
+        if self.disk.size(self.log_name) is not None:
+            self.disk.sync(self.log_name)
+
+    def flush(self) -> None:
+        """Waits until all its files are on the medium; indexes are opened for it."""
+        self.offset_index.open()
+        self.time_index.open()
+        self.disk.sync(self.log_name)
+        self.disk.sync(self.offset_index.name)
+        self.disk.sync(self.time_index.name)
+        if self.disk.size(self.txn_index.name) is not None:
+            self.disk.sync(self.txn_index.name)
+
+    def names(self, state: FileState) -> list[str]:
+        """Of its four files with this suffix, in Kafka's order."""
+        return [file_name(self.base_offset, kind, state) for kind in SEGMENT_FILES]
+
+    def rename(self, old: FileState, new: FileState) -> None:
+        """Changes the suffix of all its files that exist, in Kafka's order."""
+        for name, new_name in zip(self.names(old), self.names(new), strict=True):
+            self.disk.rename(name, new_name)

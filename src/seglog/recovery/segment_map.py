@@ -1,0 +1,150 @@
+"""The segments of a loaded log as columns: a million of them are not a million objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from seglog.config import LogConfig
+from seglog.recovery.disk import Disk
+from seglog.recovery.plan import SegmentTable
+from seglog.recovery.segment_files import SegmentFiles
+
+__all__ = ["OFFSET_INDEX_OPEN", "TIME_INDEX_OPEN", "SegmentMap"]
+
+#: Bits of `opened`: Kafka opens an index at its first use, and trims at a close what is open.
+OFFSET_INDEX_OPEN: Final = 1
+TIME_INDEX_OPEN: Final = 2
+
+_COLUMNS = ("base_offsets", "log_size", "index_size", "time_index_size", "opened")
+
+
+class SegmentMap:
+    """Base offsets, ascending, and what is known of each segment's files (sizes in bytes, -1 for
+    none), 33 bytes a segment. Objects exist only of segments that somebody works on."""
+
+    def __init__(self, disk: Disk, config: LogConfig, table: SegmentTable | None = None) -> None:
+        self.disk, self.config = disk, config
+        count = 0 if table is None else len(table)
+        self.base_offsets: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        self.log_size = self.index_size = self.time_index_size = self.base_offsets
+        self.opened: npt.NDArray[np.uint8] = np.zeros(count, np.uint8)
+        if table is not None:
+            self.base_offsets = table.base_offsets.copy()
+            self.log_size = table.log_size.copy()
+            self.index_size = table.index_size.copy()
+            self.time_index_size = table.time_index_size.copy()
+        self._held: dict[int, SegmentFiles] = {}
+
+    def __len__(self) -> int:
+        return len(self.base_offsets)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the columns take."""
+        return sum(getattr(self, name).nbytes for name in _COLUMNS)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all logs."""
+        return int(np.maximum(self.log_size, 0).sum())
+
+    def row(self, base_offset: int) -> int:
+        """Of the segment with this base offset. KeyError."""
+        row = int(np.searchsorted(self.base_offsets, base_offset))
+        if row == len(self) or int(self.base_offsets[row]) != base_offset:
+            raise KeyError(base_offset)
+        return row
+
+    def __contains__(self, base_offset: int) -> bool:
+        row = int(np.searchsorted(self.base_offsets, base_offset))
+        return row < len(self) and int(self.base_offsets[row]) == base_offset
+
+    def floor_row(self, offset: int) -> int:
+        """Of the last segment that begins at or below `offset`; -1 without one."""
+        return int(np.searchsorted(self.base_offsets, offset, side="right")) - 1
+
+    def rows(self, start: int, end: int) -> range:
+        """Kafka's values(start, end): from the segment that holds `start`, or the first, to the
+        last one below `end`."""
+        if start >= end:
+            return range(0)
+        return range(max(self.floor_row(start), 0),
+                     int(np.searchsorted(self.base_offsets, end, side="left")))
+
+    def bases(self, rows: range) -> list[int]:
+        """Base offsets of some rows."""
+        found: list[int] = self.base_offsets[rows.start:rows.stop].tolist()
+        return found
+
+    # ---- segments as objects ------------------------------------------------------------------
+
+    def get(self, base_offset: int) -> SegmentFiles:
+        """The segment to work with; `release` it then."""
+        held = self._held.get(base_offset)
+        if held is None:
+            row = self.row(base_offset)
+            size = int(self.log_size[row])
+            held = SegmentFiles(self.disk, base_offset, self.config,
+                                size=size if size >= 0 else None)
+            for index, bit in ((held.offset_index, OFFSET_INDEX_OPEN),
+                               (held.time_index, TIME_INDEX_OPEN)):
+                if self.opened[row] & bit:
+                    index.open()
+            self._held[base_offset] = held
+        return held
+
+    def release(self, segment: SegmentFiles) -> None:
+        """Notes what has become of its files, and forgets the object where that is all of it."""
+        row = self.row(segment.base_offset)
+        self.log_size[row] = segment.size
+        whole = True
+        for index, sizes, bit in ((segment.offset_index, self.index_size, OFFSET_INDEX_OPEN),
+                                  (segment.time_index, self.time_index_size, TIME_INDEX_OPEN)):
+            if index.is_open:
+                sizes[row] = index.length
+                self.opened[row] |= bit
+                whole = whole and index.entries == index.length // index.entry.size
+        # A maximum that is known and not in the time index is written at the close.
+        if segment.max_seen is not None and whole:
+            whole = segment.max_seen == segment.time_index.last_entry
+        if whole:
+            self._held.pop(segment.base_offset, None)
+
+    @property
+    def held(self) -> list[SegmentFiles]:
+        """Those whose state is more than the sizes of their files."""
+        return list(self._held.values())
+
+    # ---- the set of segments ------------------------------------------------------------------
+
+    def add(self, segment: SegmentFiles) -> None:
+        """Puts a new segment in, or in the place of one with the same base offset."""
+        base = segment.base_offset
+        if base not in self:
+            row = int(np.searchsorted(self.base_offsets, base))
+            self.base_offsets = np.insert(self.base_offsets, row, base)
+            self.log_size = np.insert(self.log_size, row, segment.size)
+            self.index_size = np.insert(self.index_size, row, -1)
+            self.time_index_size = np.insert(self.time_index_size, row, -1)
+            self.opened = np.insert(self.opened, row, 0)
+        row = self.row(base)
+        self.log_size[row], self.opened[row] = segment.size, 0
+        for index, sizes in ((segment.offset_index, self.index_size),
+                             (segment.time_index, self.time_index_size)):
+            size = self.disk.size(index.name)
+            sizes[row] = -1 if size is None else size
+        self._held[base] = segment
+        self.release(segment)
+
+    def remove(self, bases: Iterable[int]) -> None:
+        """Takes segments out; their files are the caller's."""
+        gone = list(bases)
+        keep = ~np.isin(self.base_offsets, np.array(gone, np.int64))
+        for name in _COLUMNS:
+            setattr(self, name, getattr(self, name)[keep])
+        for base in gone:
+            self._held.pop(base, None)

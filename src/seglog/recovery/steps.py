@@ -1,0 +1,116 @@
+"""What the checks of phase one mean: findings, and the files that pass four stops at."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from seglog._native.scan import HAS_TIME_INDEX, FileClass
+from seglog._native.status import Status
+from seglog.errors import KafkaStorageError
+from seglog.recovery.files import LogFiles
+from seglog.recovery.findings import Finding, Severity, finding, status_code
+from seglog.recovery.log_loader import Step
+from seglog.recovery.plan import PartitionPlan, SegmentTable
+from seglog.storage.paths import FileKind, file_name
+
+__all__ = ["PassFour", "raise_unreadable"]
+
+Report = Callable[[Finding], None]
+
+_KINDS = {
+    FileClass.LOG: FileKind.LOG, FileClass.INDEX: FileKind.INDEX,
+    FileClass.TIME_INDEX: FileKind.TIME_INDEX, FileClass.TXN_INDEX: FileKind.TXN_INDEX,
+}
+_PADDING = (Status.INDEX_PADDED, Status.INDEX_UNWRITTEN)
+_TXN_STATUSES = (Status.TXN_OFFSET, Status.TXN_VERSION)
+
+
+def raise_unreadable(plan: PartitionPlan) -> None:
+    """KafkaStorageError where a file could not be looked at: it says nothing about its bytes."""
+    for problem in plan.problems[plan.problems["sys_errno"] != 0]:
+        base = int(plan.segments.base_offsets[problem["row"]])
+        name = file_name(base, _KINDS[FileClass(int(problem["file"]))])
+        number = int(problem["sys_errno"])
+        raise KafkaStorageError(number, os.strerror(number), os.path.join(plan.path, name))
+    for name, kind in plan.listing.others:
+        if kind is FileClass.LINK and name.endswith(tuple(one.value for one in _KINDS.values())):
+            raise KafkaStorageError(errno.ELOOP, "a symbolic link where a file of a segment is "
+                                    "expected", os.path.join(plan.path, name))
+
+
+class PassFour:
+    """The plan of phase one against the files that passes one to three left."""
+
+    def __init__(self, plan: PartitionPlan, files: LogFiles, clean_shutdown: bool) -> None:
+        self.plan, self.files, self.clean_shutdown = plan, files, clean_shutdown
+        self._kept = (np.isin(plan.segments.base_offsets, files.base_offsets)
+                      if len(files.base_offsets) != len(plan.segments)
+                      else np.ones(len(plan.segments), np.bool_))
+
+    def segments(self) -> SegmentTable:
+        """Of the logs that were there and still are."""
+        if self._kept.all():
+            return self.plan.segments
+        return SegmentTable(*(getattr(self.plan.segments, name)[self._kept]
+                              for name in SegmentTable.__slots__))
+
+    def steps(self) -> list[Step]:
+        """The files that are looked at one by one; all other segments are sound as they are."""
+        table, problems = self.plan.segments, self.plan.problems
+        suspect = (table.flags & HAS_TIME_INDEX) == 0
+        status, kind = problems["status"], problems["file"]
+        stops = ((kind == FileClass.INDEX) & (status == Status.FILE_MISSING)
+                 | (kind == FileClass.TXN_INDEX) & np.isin(status, _TXN_STATUSES)
+                 | (kind == FileClass.LOG) & (status == Status.FILE_TOO_LARGE))
+        suspect[problems["row"][stops]] = True
+        bases = table.base_offsets[suspect & self._kept].tolist()
+        return [*(Step(file_name(base, FileKind.LOG), base) for base in bases),
+                *(Step(name, base) for name, base in self.files.opened.items()),
+                *(Step(name, base, is_orphan=True) for name, base in self.files.orphans.items()),
+                *(Step(name, None) for name in self.files.unreadable)]
+
+    # ---- findings -----------------------------------------------------------------------------
+
+    def report(self, report: Report) -> None:
+        """Tells what the checks said, and which indexes are missing or too many."""
+        table, bases = self.plan.segments, self.files.base_offsets
+        last = max((int(bases[-1]) if len(bases) else -1, *self.files.opened.values()))
+        for problem in self.plan.problems:
+            if self._kept[problem["row"]]:
+                report(self._finding_of(problem, last))
+        missing = (table.flags & HAS_TIME_INDEX) == 0
+        for base in table.base_offsets[missing & self._kept].tolist():
+            report(finding("time-index-missing", directory=self.plan.directory,
+                           file=file_name(base, FileKind.TIME_INDEX)))
+        for name in self.files.orphans:
+            report(finding("orphan-index", directory=self.plan.directory, file=name))
+
+    def _finding_of(self, problem: np.void, last: int) -> Finding:
+        base = int(self.plan.segments.base_offsets[problem["row"]])
+        kind = _KINDS[FileClass(int(problem["file"]))]
+        status = int(problem["status"])
+        code, severity, action = status_code(status), None, None
+        if status == Status.FILE_MISSING and kind is FileKind.INDEX:
+            code = "index-missing"
+        elif base == last and status in _PADDING:
+            # The active segment of a running or killed broker: how its indexes always are.
+            severity = Severity.INFO
+            action = "recovers the segment" if not self.clean_shutdown else None
+        elif status == Status.TXN_OFFSET and int(problem["found"]) >= base:
+            # Kafka compares with the base offset, not with the entry before.
+            action = "none"
+        elif status == Status.TXN_VERSION and problem["found"] < 256:
+            severity, action = Severity.WARNING, "reads it as version 0"
+        numbers: dict[str, Any] = {}
+        if problem["sys_errno"]:
+            numbers = {"found": os.strerror(int(problem["sys_errno"]))}
+        elif status not in (Status.FILE_MISSING, Status.FILE_KIND):
+            numbers = {"expected": int(problem["expected"]), "found": int(problem["found"])}
+        return finding(code, directory=self.plan.directory, file=file_name(base, kind),
+                       position=int(problem["position"]), severity=severity, action=action,
+                       **numbers)

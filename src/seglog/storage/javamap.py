@@ -1,0 +1,56 @@
+"""The order in which a Java HashMap with Long keys lists them.
+
+Kafka writes a producer snapshot in the order of such a map, so the bytes of the file depend on it.
+The map's buckets are a power of two, at least 16 and more than 4/3 of the keys; a key's bucket are
+the low bits of its hash, and within a bucket keys keep the order in which they came. A bucket of
+more than eight keys doubles a map of fewer than 64 buckets. (Above that Java turns it into a tree
+and may move one key of it to the front, which is not followed here: it takes nine keys in one
+bucket of a map that is at most three quarters full.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import numpy as np
+
+__all__ = ["hash_order"]
+
+_BUCKETS_MIN: Final = 16
+_TREE_BUCKETS_MIN: Final = 64
+_BUCKET_KEYS_MAX: Final = 8
+
+
+def _buckets(count: int) -> int:
+    buckets = _BUCKETS_MIN
+    while count > buckets * 3 // 4:
+        buckets *= 2
+    return buckets
+
+
+def _grown_by_collisions(hashes: list[int]) -> int:
+    """Buckets after these insertions, where long buckets double a small map."""
+    buckets = _BUCKETS_MIN
+    for count, value in enumerate(hashes):
+        if buckets >= _TREE_BUCKETS_MIN:
+            break
+        held = sum(1 for other in hashes[:count] if (other ^ value) & (buckets - 1) == 0)
+        if held >= _BUCKET_KEYS_MAX:
+            buckets *= 2
+        if count + 1 > buckets * 3 // 4:
+            buckets *= 2
+    return max(buckets, _buckets(len(hashes)))
+
+
+def hash_order(keys: Collection[int]) -> list[int]:
+    """`keys` (int64, in the order of their insertion, each once) as the map lists them."""
+    array = np.fromiter(keys, np.int64, len(keys))
+    folded = (array ^ (array >> 32)).astype(np.uint32)  # Long.hashCode
+    hashes = folded ^ (folded >> np.uint32(16))         # HashMap.hash
+    buckets = _buckets(len(array))
+    if buckets <= _TREE_BUCKETS_MIN:
+        buckets = _grown_by_collisions(hashes.tolist())
+    order = np.argsort(hashes & np.uint32(buckets - 1), kind="stable")
+    ordered: list[int] = array[order].tolist()
+    return ordered
