@@ -16,7 +16,8 @@ __all__ = [
     "InvalidRecordError", "InvalidTopicPartitionError", "InvalidTxnStateError",
     "KafkaStorageError", "LogDirLockedError", "LogDirNotFoundError", "LogLoadError",
     "LogManagerStateError", "MalformedCheckpointError", "OffsetOutOfRangeError",
-    "ReadOnlyError", "SeglogError", "UnknownTopicOrPartitionError", "UnsupportedCompressionTypeError",
+    "ReadOnlyError", "SeglogError", "UnknownTopicOrPartitionError",
+    "UnsupportedCompressionTypeError",
 ]
 
 
