@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 import time
 from pathlib import Path
 
 from tests.differential.cases import plan
 from tests.differential.judge import Judge, Loader
+from tests.differential.ours import load
 from tests.differential.predict import predict
 from tests.support import golden
 
-LOADERS: dict[str, tuple[Loader, bool]] = {"predict": (predict, True)}
+LOADERS: dict[str, tuple[Loader, bool]] = {"load": (load, False), "predict": (predict, True)}
 
 
 def main() -> int:
@@ -27,6 +29,7 @@ def main() -> int:
                         help="only make the first case in DIR, and print what was done")
     parser.add_argument("--show", action="store_true", help="print both answers")
     args = parser.parse_args()
+    logging.getLogger("seglog").setLevel(logging.CRITICAL)
     loader, partial = LOADERS[args.loader]
     started, count, wrong, failed = time.monotonic(), 0, 0, 0
     with Judge(golden.unpack(), loader, partial=partial) as judge:
