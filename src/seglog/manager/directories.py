@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from seglog.errors import (
     DuplicateLogDirError, KafkaStorageError, LogDirLockedError, MalformedCheckpointError,
@@ -48,9 +48,8 @@ class LogDirectory:
         self.loading_completed = False
         #: Whether one of them failed.
         self.loading_failed = False
-        #: Offsets on file of logs that are not loaded; they stay in the files.
-        self.unloaded_recovery_points: dict[TopicPartition, int] = {}
-        self.unloaded_log_start_offsets: dict[TopicPartition, int] = {}
+        # Offsets on file of logs that are not loaded, by checkpoint: they stay in the files.
+        self._on_file: dict[str, dict[TopicPartition, int]] = {}
         self._channel = channel
         self._file_lock = FileLock(os.path.join(path, LOCK_FILE))
         self._checkpoint_locks = {
@@ -104,11 +103,15 @@ class LogDirectory:
                 raise KafkaStorageError(error.errno, message, path) from error
 
     def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replaces a checkpoint atomically and durably. KafkaStorageError."""
+        """Replaces a checkpoint atomically and durably. KafkaStorageError.
+
+        A log that was not loaded, or failed to, keeps its line. (Kafka drops it. The next recovery
+        of the log would begin at its first segment, and records that were deleted would be back.)
+        """
         path = os.path.join(self.path, name)
         with self._checkpoint_locks[name]:
             try:
-                write_offset_checkpoint(path, offsets)
+                write_offset_checkpoint(path, {**self._on_file.get(name, {}), **offsets})
             except OSError as error:
                 message = f"Error while writing to checkpoint file {path}"
                 self._channel.maybe_add_offline_log_dir(self.path, message, error)
@@ -122,6 +125,20 @@ class LogDirectory:
             _log.warning("Error occurred while reading %s file of directory %s, resetting %s",
                          name, self.path, consequence, exc_info=error)
             return {}
+
+    def keep_on_file(self, offsets: Mapping[str, Mapping[TopicPartition, int]],
+                     keys: Container[TopicPartition]) -> None:
+        """These partitions are about to be loaded; until then their offsets stay in the files."""
+        for name, found in offsets.items():
+            with self._checkpoint_locks[name]:
+                self._on_file[name] = {key: offset for key, offset in found.items()
+                                       if key in keys}
+
+    def forget_on_file(self, key: TopicPartition) -> None:
+        """From here on the loaded log says what goes into the checkpoints."""
+        for name, found in self._on_file.items():
+            with self._checkpoint_locks[name]:
+                found.pop(key, None)
 
     # ---- the clean shutdown marker
 

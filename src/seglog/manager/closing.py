@@ -1,0 +1,84 @@
+"""What a manager does at its end: flush, close, checkpoints, markers (reference 8.9)."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import partial
+
+from seglog.errors import KafkaStorageError
+from seglog.manager.checkpoints import write_log_start_offsets, write_recovery_points
+from seglog.manager.directories import LogDirectory
+from seglog.manager.failures import LogDirFailureChannel
+from seglog.manager.pool import WorkerPool
+from seglog.manager.table import LogTable
+from seglog.recovery.loaded import LoadedLog
+
+__all__ = ["close_logs"]
+
+_log = logging.getLogger(__name__)
+
+
+def close_logs(directories: Sequence[LogDirectory], table: LogTable,
+               channel: LogDirFailureChannel, threads: int, broker_epoch: int) -> None:
+    """Flushes and closes all current and future logs, and marks the directories that went well.
+
+    A directory with a log that does not close gets neither checkpoints nor a marker: its next
+    start is one after a crash.
+    """
+    pools: list[WorkerPool] = []
+    try:
+        jobs: list[tuple[LogDirectory, list[Future[None]]]] = []
+        for directory in directories:
+            _log.debug("Flushing and closing logs at %s", directory.path)
+            pool = WorkerPool(threads, f"log-closing-{directory.path}", numbered=False)
+            pools.append(pool)
+            jobs.append((directory, [
+                pool.submit(partial(_close, log, directory, channel))
+                for log in table.served_in(directory.path)]))
+        for directory, futures in jobs:
+            if _wait_for_all(futures):
+                _finish(directory, table, broker_epoch)
+    finally:
+        for pool in pools:
+            pool.shutdown()
+
+
+def _close(log: LoadedLog, directory: LogDirectory, channel: LogDirFailureChannel) -> None:
+    key = log.topic_partition
+    with channel.guard(directory.path, f"Error while flushing log for {key} in dir "
+                                       f"{directory.path} with offset {log.log_end_offset}"):
+        log.flush()
+    # The text is Kafka's, though nothing is renamed here.
+    with channel.guard(directory.path, f"Error while renaming dir for {key} in dir "
+                                       f"{directory.path}"):
+        log.close()
+
+
+def _wait_for_all(futures: Sequence[Future[None]]) -> bool:
+    """Whether all of them went well; waits for the others in any case."""
+    success = True
+    for future in futures:
+        try:
+            future.result()
+        except Exception as error:
+            _log.warning("There was an error in one of the threads during LogManager shutdown: %s",
+                         error, exc_info=error)
+            success = False
+    return success
+
+
+def _finish(directory: LogDirectory, table: LogTable, broker_epoch: int) -> None:
+    """The order is what a later start relies on: files, then checkpoints, then the marker."""
+    with contextlib.suppress(KafkaStorageError):  # it is logged, and in the failure channel
+        logs = table.served_in(directory.path)
+        _log.debug("Updating recovery points at %s", directory.path)
+        write_recovery_points(directory, logs)
+        _log.debug("Updating log start offsets at %s", directory.path)
+        write_log_start_offsets(directory, logs)
+        if directory.may_be_marked_clean:
+            _log.debug("Writing clean shutdown marker at %s", directory.path)
+            with contextlib.suppress(OSError):
+                directory.write_clean_shutdown_marker(broker_epoch)

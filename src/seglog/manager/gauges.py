@@ -1,0 +1,54 @@
+"""The gauges of a log manager under Kafka's names (group kafka.log, type LogManager)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+from seglog.metrics import MetricsRegistry
+
+__all__ = ["Countdown", "Gauges"]
+
+
+class Gauges:
+    """What one owner registered; `remove` takes all of it out again, once."""
+
+    def __init__(self, registry: MetricsRegistry) -> None:
+        self._group = registry.group("kafka.log", "LogManager")
+        self._registered: list[tuple[str, Mapping[str, str | int]]] = []
+
+    def add(self, name: str, tags: Mapping[str, str | int],
+            value: Callable[[], int | None]) -> None:
+        """Registers a gauge."""
+        self._group.gauge(name, value, tags)
+        self._registered.append((name, tags))
+
+    def remove(self) -> None:
+        """Removes all that was added."""
+        registered, self._registered = self._registered, []
+        for name, tags in registered:
+            self._group.remove(name, tags)
+
+
+class Countdown:
+    """Numbers by key that threads set and lower while a gauge reads them."""
+
+    def __init__(self) -> None:
+        self._values: dict[object, int] = {}
+        self._lock = threading.Lock()
+
+    def set(self, key: object, value: int) -> None:
+        """Puts a number."""
+        with self._lock:
+            self._values[key] = value
+
+    def lower(self, key: object, by: int = 1) -> int:
+        """Lowers a number, and gives it."""
+        with self._lock:
+            self._values[key] = value = self._values.get(key, 0) - by
+            return value
+
+    def get(self, key: object) -> int | None:
+        """The number, None before it was put."""
+        with self._lock:
+            return self._values.get(key)

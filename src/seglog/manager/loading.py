@@ -1,0 +1,299 @@
+"""What a manager does at start: the logs of all directories, by a pool of threads for each.
+
+Follows reference 8.2 and 8.3 (Kafka: LogManager.loadLogs, loadLog), messages too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+
+from seglog._native.scan import PartitionListing
+from seglog.config import LogConfig
+from seglog.errors import LogManagerStateError
+from seglog.manager.directories import LogDirectory
+from seglog.manager.failures import LogDirFailureChannel
+from seglog.manager.gauges import Countdown, Gauges
+from seglog.manager.phase_one import SegmentLoading
+from seglog.manager.pool import WorkerPool
+from seglog.manager.table import LogTable
+from seglog.metrics import MetricsRegistry
+from seglog.model import TopicPartition
+from seglog.recovery.callbacks import LoadListener
+from seglog.recovery.loaded import LoadedLog
+from seglog.recovery.log_loader import LoadInputs
+from seglog.recovery.open_log import load_log
+from seglog.recovery.plan import LoadLevel, PartitionPlan
+from seglog.storage.paths import (
+    HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,
+    DirectoryKind, DirectoryName,
+)
+
+__all__ = ["LoadSettings", "LogLoading"]
+
+_log = logging.getLogger(__name__)
+
+_SERVED = (DirectoryKind.LIVE, DirectoryKind.FUTURE)
+# The checkpoints that are read, and what becomes of the offsets where one cannot be.
+_RESETS = {
+    RECOVERY_POINT_CHECKPOINT: "the recovery checkpoint to 0",
+    LOG_START_OFFSET_CHECKPOINT: "to the base offset of the first segment",
+    HIGH_WATERMARK_CHECKPOINT: "the high watermarks to the log start offsets",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSettings:
+    """How logs are loaded."""
+
+    recovery_threads: int
+    segment_threads: int
+    level: LoadLevel
+    producer_id_expiration_ms: int
+    config_of: Callable[[str], LogConfig]  # of a topic
+    is_stray: Callable[[LoadedLog], bool]
+    listener: LoadListener
+
+
+@dataclass(slots=True)
+class _Job:
+    """One log directory to load."""
+
+    path: str
+    name: DirectoryName
+    inputs: LoadInputs
+    high_watermark: int | None  # None where the checkpoint has none
+
+
+@dataclass(slots=True)
+class _DirectoryLoad:
+    """One data directory on its way."""
+
+    directory: LogDirectory
+    pool: WorkerPool
+    segments: SegmentLoading
+    jobs: list[_Job] = field(default_factory=list)
+    remaining: int = 0
+    futures: list[Future[None]] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class LogLoading:
+    """One start. Made and run by one thread; `resize_*` may come from any other."""
+
+    def __init__(self, directories: Sequence[LogDirectory], log_dirs: Sequence[str],
+                 table: LogTable, channel: LogDirFailureChannel, registry: MetricsRegistry,
+                 settings: LoadSettings) -> None:
+        self._directories, self._log_dirs = directories, log_dirs
+        self._table, self._channel, self._settings = table, channel, settings
+        self._gauges = Gauges(registry)
+        self._recovering = Countdown()  # by (directory, thread number of its recovery pool)
+        self._loading = Countdown()     # the same
+        self._loads: list[_DirectoryLoad] = []
+        self._failed: dict[str, OSError] = {}
+        self._unclean: list[str] = []
+        self._cancelled = False
+        self._lock = threading.Lock()
+
+    # ---- the whole
+
+    def run(self) -> None:
+        """Loads everything.
+
+        A directory that the file system fails is in the channel afterwards. Everything else that
+        goes wrong with a log is raised, when no thread of this load runs any more.
+        LogManagerStateError after `cancel`.
+        """
+        _log.info("Loading logs from log dirs %s", ", ".join(d.path for d in self._directories))
+        started = time.perf_counter()
+        done = False
+        try:
+            self._register_gauges()
+            for directory in self._directories:
+                self._submit(directory)
+            for load in self._loads:
+                for future in load.futures:
+                    future.result()
+            for path, error in self._failed.items():
+                self._channel.maybe_add_offline_log_dir(
+                    path, f"Error while loading log dir {path}", error)
+            done = True
+        except Exception as error:
+            if self._cancelled:
+                raise LogManagerStateError("the log manager was shut down while it loaded") from None
+            _log.error("There was an error in one of the threads during logs loading: %s", error)
+            raise
+        finally:
+            self._gauges.remove()
+            for load in self._loads:
+                load.pool.shutdown(cancel=not done)
+                load.segments.close()
+        unclean = f" (unclean log dirs = {', '.join(self._unclean)})" if self._unclean else ""
+        _log.info("Loaded %d logs in %dms%s", sum(len(load.jobs) for load in self._loads),
+                  _ms_since(started), unclean)
+
+    def cancel(self) -> None:
+        """Loads no further log, and returns when none is being loaded any more."""
+        self._cancelled = True
+        with self._lock:
+            loads = list(self._loads)
+        for load in loads:
+            load.pool.shutdown(cancel=True)
+
+    def resize_recovery(self, threads: int) -> None:
+        """Changes the size of the recovery pools while they work."""
+        for load in list(self._loads):
+            load.pool.resize(threads)
+
+    def resize_segment_loading(self, threads: int) -> None:
+        """Changes the size of the segment loading pools while they work."""
+        for load in list(self._loads):
+            load.segments.resize(threads)
+
+    def _register_gauges(self) -> None:
+        """Of every configured directory and thread, the failed ones too."""
+        for path in self._log_dirs:
+            self._gauges.add("remainingLogsToRecover", {"dir": path},
+                             partial(self._remaining_logs, path))
+            for number in range(self._settings.recovery_threads):
+                tags = {"dir": path, "threadNum": number}
+                self._gauges.add("remainingSegmentsToRecover", tags,
+                                 partial(self._recovering.get, (path, number)))
+                if self._settings.segment_threads > 1:
+                    self._gauges.add("RemainingSegmentsToLoad", tags,
+                                     partial(self._loading.get, (path, number)))
+
+    def _remaining_logs(self, path: str) -> int:
+        return sum(load.remaining for load in list(self._loads) if load.directory.path == path)
+
+    # ---- one directory
+
+    def _submit(self, directory: LogDirectory) -> None:
+        load = _DirectoryLoad(
+            directory,
+            WorkerPool(self._settings.recovery_threads, f"log-recovery-{directory.path}"),
+            SegmentLoading(directory.path, self._settings.segment_threads, self._settings.level))
+        with self._lock:
+            if self._cancelled:
+                raise LogManagerStateError("shut down")
+            self._loads.append(load)
+        try:
+            clean = directory.take_clean_shutdown_marker()
+            offsets = {name: directory.read_or_reset(name, reset) for name, reset in _RESETS.items()}
+            found = directory.partition_directories()
+        except OSError as error:
+            self._fail(directory, error)
+            return
+        directory.keep_on_file(offsets, {name.topic_partition for _, name in found
+                                         if name.kind in _SERVED})
+        load.jobs = [self._job(path, name, clean, offsets) for path, name in found]
+        load.remaining = len(load.jobs)
+        self._announce(load, clean)
+        self._settings.listener.load_started(len(load.jobs), self._settings.segment_threads)
+        directory.loading_completed = not load.jobs
+        load.futures = [load.pool.submit(partial(self._run_job, load, job)) for job in load.jobs]
+
+    def _job(self, path: str, name: DirectoryName, clean: bool,
+             offsets: Mapping[str, Mapping[TopicPartition, int]]) -> _Job:
+        key = name.topic_partition
+        return _Job(path, name, LoadInputs(
+            key, clean, offsets[LOG_START_OFFSET_CHECKPOINT].get(key, 0),
+            offsets[RECOVERY_POINT_CHECKPOINT].get(key, 0), self._settings.config_of(key.topic),
+            is_deleted=name.kind is DirectoryKind.DELETED,
+            producer_id_expiration_ms=self._settings.producer_id_expiration_ms,
+        ), offsets[HIGH_WATERMARK_CHECKPOINT].get(key))
+
+    def _announce(self, load: _DirectoryLoad, clean: bool) -> None:
+        path, count = load.directory.path, len(load.jobs)
+        if not count:
+            _log.info("No logs found to be loaded in %s", path)
+        elif clean:
+            _log.info("Skipping recovery of %d logs from %s since clean shutdown file was found",
+                      count, path)
+        else:
+            _log.info("Recovering %d logs from %s since no clean shutdown file was found", count,
+                      path)
+            self._unclean.append(path)
+
+    def _fail(self, directory: LogDirectory, error: OSError) -> None:
+        with self._lock:
+            self._failed.setdefault(directory.path, error)
+        _log.error("Error while loading log dir %s", directory.path, exc_info=error)
+
+    # ---- one log
+
+    def _run_job(self, load: _DirectoryLoad, job: _Job) -> None:
+        started = time.perf_counter()
+        log: LoadedLog | None = None
+        try:
+            log = self._load_log(load, job)
+        except OSError as error:
+            self._fail(load.directory, error)
+        finally:
+            with load.lock:
+                load.remaining -= 1
+                done = len(load.jobs) - load.remaining
+                load.directory.loading_completed = not load.remaining
+                load.directory.loading_failed |= log is None
+            counts = f"({done}/{len(load.jobs)} completed in {load.directory.path})"
+            if log is None:
+                _log.info("Error while loading logs in %s in %dms %s", job.path,
+                          _ms_since(started), counts)
+            else:
+                _log.info("Completed load of %s with %d segments, local-log-start-offset %d and "
+                          "log-end-offset %d in %dms %s", log, len(log.segments),
+                          log.log_start_offset, log.log_end_offset, _ms_since(started), counts)
+
+    def _load_log(self, load: _DirectoryLoad, job: _Job) -> LoadedLog:
+        key = (load.directory.path, WorkerPool.thread_number())
+        name = os.path.basename(job.path)
+        listener = self._settings.listener
+
+        def progress(count: int, thread: int) -> None:
+            self._loading.lower(key, count)
+            listener.segments_loaded(name, count, thread)
+
+        def check(listing: PartitionListing) -> PartitionPlan:
+            self._loading.set(key, len(listing.base_offsets))
+            listener.segments_listed(name, len(listing.base_offsets))
+            return load.segments.check(listing, progress)
+
+        listener.partition_started(name)
+        log = load_log(job.path, job.inputs, check=check, listener=listener,
+                       remaining=partial(self._recovering.set, key))
+        self._file(load.directory, job, log)
+        return log
+
+    def _file(self, directory: LogDirectory, job: _Job, log: LoadedLog) -> None:
+        kind = job.name.kind
+        if kind is DirectoryKind.STRAY:
+            _log.warning("Loaded stray log: %s", job.path)
+        elif kind is not DirectoryKind.DELETED and self._settings.is_stray(log):
+            kind = DirectoryKind.STRAY
+            log.rename_to_stray()
+            _log.warning("Log in %s marked stray and renamed to %s", job.path, log.path)
+        if kind is DirectoryKind.LIVE:
+            self._set_high_watermark(log, job.high_watermark)
+        self._table.add(log, kind)
+        if job.name.kind in _SERVED:
+            directory.forget_on_file(log.topic_partition)
+
+    @staticmethod
+    def _set_high_watermark(log: LoadedLog, checkpointed: int | None) -> None:
+        key = log.topic_partition
+        if checkpointed is None:
+            _log.info("No checkpointed highwatermark is found for partition %s", key)
+        else:
+            log.update_high_watermark(checkpointed)
+        _log.info("Log loaded for partition %s with initial high watermark %d", key,
+                  log.high_watermark)
+
+
+def _ms_since(started: float) -> int:
+    return int((time.perf_counter() - started) * 1000)

@@ -1,0 +1,467 @@
+"""LogManager: every log of every data directory, from start to shutdown."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from seglog.config import BrokerConfig, LoadConfig, LogConfig
+from seglog.errors import (
+    AllLogDirsFailedError, ConfigError, KafkaStorageError, LogDirNotFoundError,
+    LogManagerStateError,
+)
+from seglog.manager.checkpoints import (
+    write_high_watermarks, write_log_start_offsets, write_recovery_points,
+)
+from seglog.manager.closing import close_logs
+from seglog.manager.directories import (
+    LogDirectory, create_and_validate_log_dirs, lock_log_dirs,
+)
+from seglog.manager.failures import LogDirFailure, LogDirFailureChannel
+from seglog.manager.gauges import Gauges
+from seglog.manager.identity import Identities, read_identities
+from seglog.manager.loading import LoadSettings, LogLoading
+from seglog.manager.startup_callbacks import StartupCallbackFailure, StartupCallbacks
+from seglog.manager.table import LogTable, dir_of
+from seglog.metrics import MetricsRegistry
+from seglog.model import TopicPartition
+from seglog.recovery.callbacks import LoadListener, NullListener
+from seglog.recovery.loaded import LoadedLog
+from seglog.recovery.plan import LoadLevel
+from seglog.storage.meta import MetaProperties
+
+__all__ = ["LogManager"]
+
+_log = logging.getLogger(__name__)
+_Path = str | os.PathLike[str]
+
+
+def _never(_: LoadedLog) -> bool:
+    return False
+
+
+class LogManager:
+    """The logs of one or more data directories, opened for writing (Kafka: LogManager).
+
+        with seglog.LogManager(["/data/k1", "/data/k2"]) as manager:
+            log = manager.get_log(seglog.TopicPartition("orders", 0))
+
+    The constructor creates missing directories, compares their `meta.properties` and takes their
+    locks; `startup` loads; `shutdown` flushes, closes, and leaves the clean shutdown marker, so
+    that a broker starts with nothing to recover. A `with` block does the last two.
+
+    A directory that fails (an I/O error, a full disk, a permission) goes offline with its logs,
+    and `on_log_dir_failure` is told by a thread of its own; the others work on. Without a
+    directory left everything raises AllLogDirsFailedError. Safe from any thread.
+    """
+
+    def __init__(self, log_dirs: _Path | Sequence[_Path] | None = None, *,
+                 config: LoadConfig | BrokerConfig | None = None,
+                 log_config: LogConfig | None = None,
+                 topic_configs: Mapping[str, LogConfig] | None = None,
+                 cluster_id: str | None = None, node_id: int | None = None,
+                 is_stray: Callable[[LoadedLog], bool] = _never,
+                 listener: LoadListener | None = None,
+                 on_log_dir_failure: Callable[[LogDirFailure], object] | None = None,
+                 metrics: MetricsRegistry | None = None) -> None:
+        """`log_dirs` are those of `config` (a BrokerConfig: `server.properties`) if not given.
+
+        `log_config` are the settings of topics that `topic_configs` does not name. `is_stray`
+        says of a loaded log whether it belongs to nobody here; its directory is renamed then.
+        `cluster_id` and `node_id` are compared with each `meta.properties`.
+
+        Raises LogDirLockedError (and nothing is changed in that directory),
+        InconsistentLogDirError, MalformedCheckpointError (`meta.properties` of a newer format),
+        DuplicateLogDirError, AllLogDirsFailedError, ConfigError.
+        """
+        self.config = config if config is not None else LoadConfig()
+        #: Absolute paths, as configured.
+        self.log_dirs = _absolute(log_dirs, self.config)
+        self.metrics = metrics if metrics is not None else MetricsRegistry()
+        self._log_config = log_config or (
+            self.config.log_config() if isinstance(self.config, BrokerConfig) else LogConfig())
+        self._topic_configs = dict(topic_configs or {})
+        self._is_stray, self._listener = is_stray, listener or NullListener()
+        self._on_failure = on_log_dir_failure
+        self._recovery_threads = self.config.num_recovery_threads_per_data_dir
+        self._segment_threads = self.config.num_segment_loading_threads_per_data_dir
+        self._table = LogTable()
+        self._callbacks = StartupCallbacks()
+        self._channel = LogDirFailureChannel()
+        self._gauges = Gauges(self.metrics)
+        self._loading: LogLoading | None = None
+        self._handler: threading.Thread | None = None
+        self._state = "new"  # then starting, running, closed
+        self._lock = threading.RLock()
+        self._identities = read_identities(self.log_dirs, cluster_id, node_id)
+        self._live = self._open_directories(self._identities)
+        self._register_gauges()
+
+    def _open_directories(self, identities: Identities) -> dict[str, LogDirectory]:
+        live = create_and_validate_log_dirs(self.log_dirs, identities.unreadable, self._channel)
+        if not live:
+            self._all_failed("Shutdown broker because none of the specified log dirs from "
+                             f"{', '.join(self.log_dirs)} can be created or validated")
+        ids = identities.directory_ids
+        locked = lock_log_dirs([LogDirectory(path, ids.get(path), self._channel)
+                                for path in live], self._channel)
+        usable: dict[str, LogDirectory] = {}
+        for directory in locked:
+            try:
+                directory.create_checkpoints()
+            except OSError as error:
+                self._channel.maybe_add_offline_log_dir(
+                    directory.path, f"Error while creating checkpoints in {directory.path}", error)
+                directory.unlock()
+                continue
+            usable[directory.path] = directory
+        if not usable:
+            self._all_failed(f"Shutdown broker because all log dirs in "
+                             f"{', '.join(self.log_dirs)} have failed")
+        return usable
+
+    def _all_failed(self, message: str) -> None:
+        _log.critical("%s", message)
+        failure = self._channel.take_next_offline_log_dir(block=False)
+        cause = failure.error if failure else None
+        raise AllLogDirsFailedError(getattr(cause, "errno", None) or errno.EIO,
+                                    message) from cause
+
+    def _register_gauges(self) -> None:
+        self._gauges.add("OfflineLogDirectoryCount", {}, lambda: len(self.offline_log_dirs))
+        for path in self.log_dirs:
+            self._gauges.add("LogDirectoryOffline", {"logDirectory": path},
+                             partial(self._is_offline, path))
+
+    def _is_offline(self, path: str) -> int:
+        return 0 if path in self._live else 1
+
+    # ---- start and end --------------------------------------------------------------------------
+
+    def startup(self) -> None:
+        """Loads all logs, then runs the startup callbacks.
+
+        Raises what makes a broker refuse to start: DuplicatePartitionError,
+        InvalidTopicPartitionError for a foreign subdirectory, a log that the loader gives up, with
+        Kafka's exception name. AllLogDirsFailedError. `shutdown` is still to be called then.
+        """
+        with self._lock:
+            self._require("new")
+            self._state = "starting"
+            loading = self._loading = LogLoading(
+                list(self._live.values()), self.log_dirs, self._table, self._channel,
+                self.metrics, self._load_settings())
+        try:
+            loading.run()
+        finally:
+            self._loading = None
+        while (failure := self._channel.take_next_offline_log_dir(block=False)) is not None:
+            self._handle_log_dir_failure(failure)
+        with self._lock:
+            self._require_a_directory()
+            self._require("starting")
+            self._handler = threading.Thread(target=self._handle_failures,
+                                             name="LogDirFailureHandler", daemon=True)
+            self._handler.start()
+            self._state = "running"
+        self._callbacks.fire()
+
+    def _load_settings(self) -> LoadSettings:
+        return LoadSettings(
+            self._recovery_threads, self._segment_threads,
+            LoadLevel(self.config.sanity_check_level), self.config.producer_id_expiration_ms,
+            lambda topic: self._topic_configs.get(topic, self._log_config), self._is_stray,
+            self._listener)
+
+    def shutdown(self, broker_epoch: int = -1) -> None:
+        """Flushes and closes all logs, writes the checkpoints, and marks each directory whose logs
+        all went well; gives up the locks. A second call does nothing.
+
+        A log that cannot be closed is logged; its directory stays without marker.
+        """
+        with self._lock:
+            if self._state == "closed":
+                return
+            self._state = "closed"
+            loading = self._loading
+        _log.info("Shutting down.")
+        self._gauges.remove()
+        if loading is not None:
+            loading.cancel()
+        self._channel.close()
+        if self._handler is not None and self._handler is not threading.current_thread():
+            self._handler.join()
+        directories = self._live_directories()
+        try:
+            close_logs(directories, self._table, self._channel, self._recovery_threads,
+                       broker_epoch)
+        finally:
+            for directory in directories:
+                directory.unlock()
+        _log.info("Shutdown complete.")
+
+    def __enter__(self) -> Self:
+        if self._state == "new":
+            try:
+                self.startup()
+            except BaseException:
+                self.shutdown()
+                raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.shutdown()
+
+    def register_startup_callback(self, callback: Callable[[], object]) -> None:
+        """`callback()` runs once, when all logs are loaded and the manager works (Kafka:
+        BrokerReadyCallback), after those registered before it; at once if that is the case
+        already. One that raises is logged, is in `startup_callback_failures`, and stops no other.
+        """
+        self._callbacks.register(callback)
+
+    @property
+    def startup_callback_failures(self) -> tuple[StartupCallbackFailure, ...]:
+        """The callbacks that raised, and what."""
+        return self._callbacks.failures
+
+    @property
+    def is_running(self) -> bool:
+        """Whether all logs are loaded and the manager is not shut down."""
+        return self._state == "running"
+
+    def resize_recovery_thread_pool(self, new_size: int) -> None:
+        """Changes `num.recovery.threads.per.data.dir`, for a load that is running too."""
+        _at_least_one("num.recovery.threads.per.data.dir", new_size)
+        _log.info("Resizing recovery thread pool size for each data dir from %d to %d",
+                  self._recovery_threads, new_size)
+        with self._lock:
+            self._recovery_threads = new_size
+            if self._loading is not None:
+                self._loading.resize_recovery(new_size)
+
+    def resize_segment_loading_thread_pool(self, new_size: int) -> None:
+        """Changes `num.segment.loading.threads.per.data.dir`, for a load that is running with
+        more than one thread too."""
+        _at_least_one("num.segment.loading.threads.per.data.dir", new_size)
+        _log.info("Resizing segment loading thread pool size for each data dir from %d to %d",
+                  self._segment_threads, new_size)
+        with self._lock:
+            self._segment_threads = new_size
+            if self._loading is not None:
+                self._loading.resize_segment_loading(new_size)
+
+    # ---- logs -----------------------------------------------------------------------------------
+
+    def get_log(self, topic_partition: TopicPartition,
+                is_future: bool = False) -> LoadedLog | None:
+        """The current log of a partition, or the copy that a move builds; None without one.
+
+        AllLogDirsFailedError.
+        """
+        self._require_a_directory()
+        return self._table.get(topic_partition, is_future)
+
+    @property
+    def all_logs(self) -> list[LoadedLog]:
+        """Current and future logs."""
+        return self._table.served()
+
+    @property
+    def current_logs(self) -> dict[TopicPartition, LoadedLog]:
+        """The logs in place, by partition."""
+        with self._table.lock:
+            return dict(self._table.current)
+
+    @property
+    def future_logs(self) -> dict[TopicPartition, LoadedLog]:
+        """The copies that moves between directories build."""
+        with self._table.lock:
+            return dict(self._table.future)
+
+    @property
+    def stray_logs(self) -> dict[TopicPartition, LoadedLog]:
+        """Logs that belong to nobody here: not served, not closed, not deleted."""
+        with self._table.lock:
+            return dict(self._table.stray)
+
+    @property
+    def logs_to_be_deleted(self) -> list[LoadedLog]:
+        """Logs in `-delete` directories."""
+        with self._table.lock:
+            return [one.log for one in self._table.to_be_deleted]
+
+    def logs_in_dir(self, log_dir: _Path) -> list[LoadedLog]:
+        """Current and future logs of one directory. LogDirNotFoundError."""
+        return self._table.served_in(self._configured(log_dir))
+
+    # ---- directories ----------------------------------------------------------------------------
+
+    @property
+    def live_log_dirs(self) -> list[str]:
+        """The directories that work."""
+        return [directory.path for directory in self._live_directories()]
+
+    @property
+    def offline_log_dirs(self) -> list[str]:
+        """Those that do not."""
+        live = set(self.live_log_dirs)
+        return [path for path in self.log_dirs if path not in live]
+
+    def is_log_dir_online(self, log_dir: _Path) -> bool:
+        """Whether a configured directory works. LogDirNotFoundError for any other."""
+        return self._configured(log_dir) in self._live
+
+    @property
+    def directory_ids(self) -> dict[str, uuid.UUID]:
+        """`directory.id` of the live directories that have one."""
+        return {one.path: one.directory_id for one in self._live_directories()
+                if one.directory_id is not None}
+
+    @property
+    def meta_properties(self) -> dict[str, MetaProperties]:
+        """`meta.properties` of the directories that have one, as it was at the beginning."""
+        return dict(self._identities.properties)
+
+    def read_broker_epoch_from_clean_shutdown_files(self) -> int | None:
+        """The broker epoch that the clean shutdown markers agree on, None otherwise.
+
+        To be asked before `startup`, which removes them.
+        """
+        if self.offline_log_dirs:
+            return None
+        epoch = -1
+        for directory in self._live_directories():
+            found = directory.read_broker_epoch()
+            if found is None:
+                _log.info("Unable to read the broker epoch in %s.", directory.path)
+                return None
+            if epoch != -1 and found != epoch:
+                _log.info("Found different broker epochs in %s. Other=%d vs current=%d.",
+                          directory.path, epoch, found)
+                return None
+            epoch = found
+        return epoch
+
+    def _live_directories(self) -> list[LogDirectory]:
+        with self._lock:
+            return list(self._live.values())
+
+    def _configured(self, log_dir: _Path) -> str:
+        path = os.path.abspath(os.fspath(log_dir))
+        if path not in self.log_dirs:
+            raise LogDirNotFoundError(f"Log dir {path} is not found in the config.")
+        return path
+
+    # ---- checkpoints ----------------------------------------------------------------------------
+
+    def checkpoint_log_recovery_offsets(self) -> None:
+        """Writes `recovery-point-offset-checkpoint` of all live directories.
+
+        A directory that cannot be written goes offline; the others are written.
+        """
+        self._checkpoint("recovery offsets", write_recovery_points)
+
+    def checkpoint_log_start_offsets(self) -> None:
+        """Writes `log-start-offset-checkpoint` of all live directories."""
+        self._checkpoint("log start offsets", write_log_start_offsets)
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Writes `replication-offset-checkpoint` of all live directories."""
+        self._checkpoint("high watermarks", write_high_watermarks)
+
+    def _checkpoint(self, what: str,
+                    write: Callable[[LogDirectory, Iterable[LoadedLog]], None]) -> None:
+        self._require_a_directory()
+        for directory in self._live_directories():
+            try:
+                write(directory, self._table.served_in(directory.path))
+            except KafkaStorageError as error:
+                _log.error("Disk error while writing %s checkpoint in directory %s: %s", what,
+                           directory.path, error)
+
+    def flush_logs(self) -> None:
+        """Flushes every log, its active segment too; recovery points move to the ends."""
+        self._require_a_directory()
+        for log in self.all_logs:
+            path = dir_of(log)
+            try:
+                with self._channel.guard(path, "Error while flushing log for "
+                                               f"{log.topic_partition} in dir {path} with offset "
+                                               f"{log.log_end_offset}"):
+                    log.flush()
+            except KafkaStorageError as error:
+                _log.error("Error flushing topic %s: %s", log.topic_partition.topic, error)
+
+    # ---- failures -------------------------------------------------------------------------------
+
+    def handle_log_dir_failure(self, log_dir: _Path, error: BaseException | None = None) -> None:
+        """Takes a configured directory offline, as an I/O error does. LogDirNotFoundError."""
+        path = self._configured(log_dir)
+        self._channel.maybe_add_offline_log_dir(path, f"Stopping serving logs in dir {path}",
+                                                error)
+
+    def _handle_failures(self) -> None:
+        while (failure := self._channel.take_next_offline_log_dir()) is not None:
+            self._handle_log_dir_failure(failure)
+
+    def _handle_log_dir_failure(self, failure: LogDirFailure) -> None:
+        path = failure.log_dir
+        _log.warning("Stopping serving logs in dir %s", path)
+        with self._lock:
+            directory = self._live.pop(path, None)
+            current, future = self._table.remove_dir(path)
+        for log in [*current, *future]:
+            log.close_handlers()
+        told = LogDirFailure(path, failure.message, failure.error,
+                             tuple(log.topic_partition for log in current),
+                             tuple(log.topic_partition for log in future))
+        _log.warning("Logs for partitions %s are offline and logs for future partitions %s are "
+                     "offline due to failure on log directory %s",
+                     ",".join(map(str, told.partitions)),
+                     ",".join(map(str, told.future_partitions)), path)
+        if directory is not None:
+            directory.unlock()
+        if not self._live:
+            _log.critical("Shutdown broker because all log dirs in %s have failed",
+                          ", ".join(self.log_dirs))
+        if self._on_failure is not None:
+            try:
+                self._on_failure(told)
+            except Exception as error:
+                _log.error("The listener for failed log dirs failed", exc_info=error)
+
+    def _require_a_directory(self) -> None:
+        if not self._live:
+            raise AllLogDirsFailedError(
+                errno.EIO, "Shutdown broker because all log dirs in "
+                f"{', '.join(self.log_dirs)} have failed")
+
+    def _require(self, state: str) -> None:
+        if self._state != state:
+            raise LogManagerStateError(f"the log manager is {self._state}, not {state}")
+
+
+def _absolute(log_dirs: _Path | Sequence[_Path] | None,
+              config: LoadConfig | BrokerConfig) -> list[str]:
+    if log_dirs is None:
+        if not isinstance(config, BrokerConfig):
+            raise ConfigError("At least one log directory must be defined via log.dirs or log.dir.")
+        log_dirs = config.data_dirs
+    given = [log_dirs] if isinstance(log_dirs, str | os.PathLike) else list(log_dirs)
+    if not given:
+        raise ConfigError("At least one log directory must be defined via log.dirs or log.dir.")
+    return [os.path.abspath(os.fspath(path)) for path in given]
+
+
+def _at_least_one(name: str, value: int) -> None:
+    if value < 1:
+        raise ConfigError(
+            f"Invalid value {value} for configuration {name}: Value must be at least 1")

@@ -1,0 +1,72 @@
+"""Phase one of a load inside of a partition, in parallel where that is asked for (KIP-1346)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
+
+from seglog._native.scan import PartitionListing, SegmentChecks
+from seglog.manager.pool import WorkerPool
+from seglog.recovery.plan import (
+    LoadLevel, PartitionPlan, check_chunk, chunks_of, join_chunks,
+)
+
+__all__ = ["SegmentLoading"]
+
+Progress = Callable[[int, int], None]  # segments, number of the thread that checked them
+
+
+class SegmentLoading:
+    """Opens and checks the segments of the partitions of one data directory.
+
+    With one thread there is no executor: whoever asks does the work. With more, a pool that all
+    partitions of the directory share takes chunks of a partition, and whoever asks waits. Either
+    way the outcome is the same, problems in order of offset. Safe from any thread.
+    """
+
+    def __init__(self, log_dir: str, threads: int, level: LoadLevel) -> None:
+        self._name, self._level = f"segment-loading-{log_dir}", level
+        self._threads = threads
+        self._pool = WorkerPool(threads, self._name) if threads > 1 else None
+
+    def resize(self, threads: int) -> None:
+        """Changes the number of threads; a load that began without executor stays so."""
+        self._threads = threads
+        if self._pool is not None:
+            self._pool.resize(threads)
+
+    def check(self, listing: PartitionListing, progress: Progress) -> PartitionPlan:
+        """Phase one for a partition. KafkaStorageError when its directory does not open."""
+        chunks: list[SegmentChecks] = []
+        for checks, thread in self._run(listing):
+            chunks.append(checks)
+            progress(len(checks.status), thread)
+        if not chunks:
+            chunks.append(check_chunk(listing, 0, 0, self._level))
+        return join_chunks(listing, chunks)
+
+    def _run(self, listing: PartitionListing) -> Iterator[tuple[SegmentChecks, int]]:
+        pool = self._pool
+        if pool is None:
+            for start, stop in chunks_of(listing):
+                yield check_chunk(listing, start, stop, self._level), 0
+            return
+        waiting: list[Future[tuple[SegmentChecks, int]]] = [
+            pool.submit(partial(self._chunk, listing, start, stop))
+            for start, stop in chunks_of(listing)]
+        try:
+            for future in waiting:
+                yield future.result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    def _chunk(self, listing: PartitionListing, start: int,
+               stop: int) -> tuple[SegmentChecks, int]:
+        return check_chunk(listing, start, stop, self._level), WorkerPool.thread_number()
+
+    def close(self) -> None:
+        """Ends the threads."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel=True)
