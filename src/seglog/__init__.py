@@ -22,6 +22,7 @@ from seglog.model import EpochEntry, OpenTransaction, TimestampOffset, TopicPart
 
 if TYPE_CHECKING:
     from seglog.datadir import DataDir, open_data_dir
+    from seglog.manager.manager import LogManager
     from seglog.recovery.callbacks import LoadListener
     from seglog.recovery.findings import Finding
     from seglog.recovery.report import LoadReport
@@ -41,6 +42,7 @@ _LAZY = {
     "LoadListener": "seglog.recovery.callbacks",
     "LoadReport": "seglog.recovery.report",
     "LogGap": "seglog.storage.ranges",
+    "LogManager": "seglog.manager.manager",
     "LogRange": "seglog.storage.ranges",
     "PartitionLog": "seglog.storage.log",
     "RecordBatchStream": "seglog.storage.stream",
@@ -49,9 +51,9 @@ _LAZY = {
 
 __all__ = [
     "BatchHeader", "CorruptDataError", "DataDir", "EpochEntry", "FetchData",
-    "Finding", "KafkaStorageError", "LoadListener", "LoadReport", "LogGap", "LogRange",
-    "OffsetOutOfRangeError", "OpenTransaction", "PartitionLog", "RecordBatchStream", "SeglogError",
-    "TimestampOffset", "TopicPartition", "__version__", "open_data_dir",
+    "Finding", "KafkaStorageError", "LoadListener", "LoadReport", "LogGap", "LogManager",
+    "LogRange", "OffsetOutOfRangeError", "OpenTransaction", "PartitionLog", "RecordBatchStream",
+    "SeglogError", "TimestampOffset", "TopicPartition", "__version__", "open_data_dir",
 ]
 
 

@@ -25,7 +25,7 @@ from seglog.storage.paths import (
 )
 from seglog.storage.textfile import sync_directory, write_file
 
-__all__ = ["LogDirectory", "create_and_validate_log_dirs", "lock_log_dirs"]
+__all__ = ["LogDirectory", "create_and_validate_log_dirs", "lock_log_dirs", "refuse_duplicates"]
 
 _log = logging.getLogger(__name__)
 
@@ -189,29 +189,29 @@ class LogDirectory:
                 if name.topic_partition.topic != CLUSTER_METADATA_TOPIC]
 
 
+def refuse_duplicates(log_dirs: Sequence[str]) -> None:
+    """DuplicateLogDirError when two entries are one directory, links and all."""
+    real = [os.path.realpath(path) for path in log_dirs if "\0" not in path]
+    if len(set(real)) < len(real):
+        raise DuplicateLogDirError(f"Duplicate log directory found: {', '.join(log_dirs)}")
+
+
 def create_and_validate_log_dirs(log_dirs: Sequence[str], offline: Mapping[str, BaseException],
                                  channel: LogDirFailureChannel) -> list[str]:
-    """The directories that can be used; missing ones are created. The others are in the channel.
-
-    Raises DuplicateLogDirError when two entries are the same directory.
-    """
+    """The directories that can be used; missing ones are created. The others are in the channel."""
     live: list[str] = []
-    seen: set[str] = set()
     for path in log_dirs:
         try:
-            if path in offline:
-                raise KafkaStorageError(getattr(offline[path], "errno", errno.EIO),
-                                        f"Failed to load {path} during broker startup", path)
+            cause = offline.get(path)
+            if cause is not None:
+                raise KafkaStorageError(
+                    getattr(cause, "errno", None) or errno.EIO,
+                    f"Failed to load {path} during broker startup: {cause}", path) from cause
             _create_and_validate(path)
-            real = os.path.realpath(path)
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
             channel.maybe_add_offline_log_dir(
                 path, f"Failed to create or validate data directory {path}", error)
             continue
-        if real in seen:
-            raise DuplicateLogDirError(
-                f"Duplicate log directory found: {', '.join(log_dirs)}", path)
-        seen.add(real)
         live.append(path)
     return live
 

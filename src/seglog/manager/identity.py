@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from seglog.errors import InconsistentLogDirError, KafkaStorageError
+from seglog.errors import (
+    InconsistentLogDirError, KafkaStorageError, MalformedCheckpointError, SeglogError,
+)
 from seglog.storage.meta import MetaProperties, format_uuid, read_meta_properties
 from seglog.storage.paths import META_PROPERTIES
 
 __all__ = ["Identities", "read_identities"]
+
+_log = logging.getLogger(__name__)
 
 # Ids below this one mean something else than a directory (Kafka: DirectoryId.reserved).
 _RESERVED_IDS = 100
@@ -23,7 +28,7 @@ class Identities:
     """meta.properties of every directory that has one, and the directories that cannot be read."""
 
     properties: Mapping[str, MetaProperties]
-    unreadable: Mapping[str, KafkaStorageError]
+    unreadable: Mapping[str, SeglogError]
 
     @property
     def directory_ids(self) -> dict[str, uuid.UUID]:
@@ -36,23 +41,23 @@ def read_identities(log_dirs: Sequence[str], cluster_id: str | None = None,
                     node_id: int | None = None) -> Identities:
     """Reads and compares meta.properties of all directories; changes nothing.
 
-    A directory without the file, or not there yet, is new. Raises MalformedCheckpointError for
-    content that is none or of a version that is not known here, and InconsistentLogDirError where
-    directories contradict each other or what the caller expects.
+    A directory without the file, or not there yet, is new. One whose file cannot be read, is
+    damaged, or is of a version that is not known here is unreadable: it is not to be used. Raises
+    InconsistentLogDirError where directories contradict each other or what the caller expects.
     """
     found: dict[str, MetaProperties] = {}
-    unreadable: dict[str, KafkaStorageError] = {}
+    unreadable: dict[str, SeglogError] = {}
     for path in log_dirs:
+        name = os.path.join(path, META_PROPERTIES)
         try:
-            properties = read_meta_properties(os.path.join(path, META_PROPERTIES))
-        except KafkaStorageError as error:
-            # A parent that is no directory: nothing that this file could say.
-            if error.errno != errno.ENOTDIR:
+            properties = read_meta_properties(name)
+        except (KafkaStorageError, MalformedCheckpointError) as error:
+            # A path that is a file has no such file, and is refused for what it is.
+            if getattr(error, "errno", None) != errno.ENOTDIR:
+                _log.error("Error while reading meta.properties file %s", name, exc_info=error)
                 unreadable[path] = error
             continue
-        except ValueError as error:
-            if "\0" not in path:
-                raise
+        except ValueError as error:  # a NUL byte in the path
             unreadable[path] = KafkaStorageError(errno.EINVAL, str(error), path)
             continue
         if properties is not None:

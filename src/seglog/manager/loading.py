@@ -9,6 +9,7 @@ import logging
 import os
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -30,9 +31,10 @@ from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.log_loader import LoadInputs
 from seglog.recovery.open_log import load_log
 from seglog.recovery.plan import LoadLevel, PartitionPlan
+from seglog.storage.meta import format_uuid
 from seglog.storage.paths import (
     HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,
-    DirectoryKind, DirectoryName,
+    DirectoryKind, DirectoryName, stray_dir_name,
 )
 
 __all__ = ["LoadSettings", "LogLoading"]
@@ -162,7 +164,7 @@ class LogLoading:
             self._gauges.add("remainingLogsToRecover", {"dir": path},
                              partial(self._remaining_logs, path))
             for number in range(self._settings.recovery_threads):
-                tags = {"dir": path, "threadNum": number}
+                tags: dict[str, str | int] = {"dir": path, "threadNum": number}
                 self._gauges.add("remainingSegmentsToRecover", tags,
                                  partial(self._recovering.get, (path, number)))
                 if self._settings.segment_threads > 1:
@@ -247,8 +249,9 @@ class LogLoading:
                           _ms_since(started), counts)
             else:
                 _log.info("Completed load of %s with %d segments, local-log-start-offset %d and "
-                          "log-end-offset %d in %dms %s", log, len(log.segments),
-                          log.log_start_offset, log.log_end_offset, _ms_since(started), counts)
+                          "log-end-offset %d in %dms %s", _described(log), len(log.segments),
+                          log.local_log_start_offset, log.log_end_offset, _ms_since(started),
+                          counts)
 
     def _load_log(self, load: _DirectoryLoad, job: _Job) -> LoadedLog:
         key = (load.directory.path, WorkerPool.thread_number())
@@ -276,7 +279,7 @@ class LogLoading:
             _log.warning("Loaded stray log: %s", job.path)
         elif kind is not DirectoryKind.DELETED and self._settings.is_stray(log):
             kind = DirectoryKind.STRAY
-            log.rename_to_stray()
+            log.rename_dir(stray_dir_name(log.topic_partition, uuid.uuid4().hex))
             _log.warning("Log in %s marked stray and renamed to %s", job.path, log.path)
         if kind is DirectoryKind.LIVE:
             self._set_high_watermark(log, job.high_watermark)
@@ -293,6 +296,15 @@ class LogLoading:
             log.update_high_watermark(checkpointed)
         _log.info("Log loaded for partition %s with initial high watermark %d", key,
                   log.high_watermark)
+
+
+def _described(log: LoadedLog) -> str:
+    """A log in Kafka's words (UnifiedLog.toString)."""
+    key = log.topic_partition
+    topic_id = "" if log.topic_id is None else f", topicId={format_uuid(log.topic_id)}"
+    return (f"Log(dir={log.path}{topic_id}, topic={key.topic}, partition={key.partition}, "
+            f"highWatermark={log.high_watermark}, lastStableOffset={log.last_stable_offset}, "
+            f"logStartOffset={log.log_start_offset}, logEndOffset={log.log_end_offset})")
 
 
 def _ms_since(started: float) -> int:

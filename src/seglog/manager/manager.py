@@ -22,7 +22,7 @@ from seglog.manager.checkpoints import (
 )
 from seglog.manager.closing import close_logs
 from seglog.manager.directories import (
-    LogDirectory, create_and_validate_log_dirs, lock_log_dirs,
+    LogDirectory, create_and_validate_log_dirs, lock_log_dirs, refuse_duplicates,
 )
 from seglog.manager.failures import LogDirFailure, LogDirFailureChannel
 from seglog.manager.gauges import Gauges
@@ -77,9 +77,10 @@ class LogManager:
         says of a loaded log whether it belongs to nobody here; its directory is renamed then.
         `cluster_id` and `node_id` are compared with each `meta.properties`.
 
-        Raises LogDirLockedError (and nothing is changed in that directory),
-        InconsistentLogDirError, MalformedCheckpointError (`meta.properties` of a newer format),
-        DuplicateLogDirError, AllLogDirsFailedError, ConfigError.
+        A directory that cannot be used (not readable, `meta.properties` damaged or of a newer
+        format) is offline from the beginning. Raises LogDirLockedError (nothing is changed in that
+        directory), InconsistentLogDirError, DuplicateLogDirError, AllLogDirsFailedError,
+        ConfigError.
         """
         self.config = config if config is not None else LoadConfig()
         #: Absolute paths, as configured.
@@ -100,6 +101,7 @@ class LogManager:
         self._handler: threading.Thread | None = None
         self._state = "new"  # then starting, running, closed
         self._lock = threading.RLock()
+        refuse_duplicates(self.log_dirs)
         self._identities = read_identities(self.log_dirs, cluster_id, node_id)
         self._live = self._open_directories(self._identities)
         self._register_gauges()
@@ -131,8 +133,9 @@ class LogManager:
         _log.critical("%s", message)
         failure = self._channel.take_next_offline_log_dir(block=False)
         cause = failure.error if failure else None
+        why = f": {getattr(cause, 'strerror', None) or cause}" if cause else ""
         raise AllLogDirsFailedError(getattr(cause, "errno", None) or errno.EIO,
-                                    message) from cause
+                                    message + why) from cause
 
     def _register_gauges(self) -> None:
         self._gauges.add("OfflineLogDirectoryCount", {}, lambda: len(self.offline_log_dirs))

@@ -20,6 +20,7 @@ from seglog.recovery.segment_map import OFFSET_INDEX_OPEN, TIME_INDEX_OPEN, Segm
 from seglog.storage.epochs import LeaderEpochs
 from seglog.storage.paths import FileKind, file_name
 from seglog.storage.producers import ProducerState
+from seglog.storage.textfile import sync_directory
 
 __all__ = ["LoadedLog", "error_state"]
 
@@ -132,6 +133,26 @@ class LoadedLog:
             first = first or error
         if first is not None:
             raise first
+
+    def close_handlers(self) -> None:
+        """Gives the log up as it is, without writing anything: its directory has failed."""
+        self.is_closed = True
+
+    def rename_dir(self, name: str) -> None:
+        """Gives the log's directory another name in its data directory, durably.
+
+        Raises KafkaStorageError.
+        """
+        parent = os.path.dirname(self.path)
+        target = os.path.join(parent, name)
+        try:
+            os.rename(self.path, target)
+            sync_directory(parent)
+        except OSError as error:
+            raise KafkaStorageError(error.errno, f"Error while renaming dir for "
+                                    f"{self.topic_partition} in log dir {parent}: "
+                                    f"{error.strerror}", self.path) from error
+        self.path = self._disk.path = target
 
     def _trim_opened(self) -> None:
         segments = self.segments

@@ -1,0 +1,271 @@
+"""Directories that fail: they go offline with their logs, the others work on, and it is told."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog.errors import AllLogDirsFailedError, KafkaStorageError
+from seglog.manager.failures import LogDirFailure, LogDirFailureChannel
+from seglog.model import TopicPartition
+from seglog.recovery.loaded import LoadedLog
+from tests.manager.support import break_load, entries, input_output_error, make_dir, snapshot
+
+MARKER = ".kafka_cleanshutdown"
+RECOVERY = "recovery-point-offset-checkpoint"
+A0, B0 = TopicPartition("a", 0), TopicPartition("b", 0)
+
+
+class Told:
+    """A listener for failures."""
+
+    def __init__(self) -> None:
+        self.failures: list[LogDirFailure] = []
+        self.called = threading.Event()
+
+    def __call__(self, failure: LogDirFailure) -> None:
+        self.failures.append(failure)
+        self.called.set()
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> list[Path]:
+    return [make_dir(tmp_path / "k1", ["a-0", "a-1"]), make_dir(tmp_path / "k2", ["b-0"])]
+
+
+def test_a_directory_that_cannot_be_read_while_loading(
+        roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    break_load(monkeypatch, "a-1", input_output_error)
+    told = Told()
+    with seglog.LogManager(roots, on_log_dir_failure=told) as manager:
+        assert manager.live_log_dirs == [str(roots[1])]
+        assert manager.offline_log_dirs == [str(roots[0])]
+        assert not manager.is_log_dir_online(roots[0])
+        assert sorted(manager.current_logs) == [B0]
+        assert not (roots[0] / ".lock").exists()
+        gauges = manager.metrics.snapshot()
+        assert gauges["kafka.log:type=LogManager,name=OfflineLogDirectoryCount"]["Value"] == 1
+        assert [gauges["kafka.log:type=LogManager,name=LogDirectoryOffline,"
+                       f'logDirectory="{root}"']["Value"] for root in roots] == [1, 0]
+    assert not (roots[0] / MARKER).exists() and (roots[1] / MARKER).exists()
+    failure, = told.failures
+    assert failure.log_dir == str(roots[0]) and failure.partitions == (A0,)
+    assert failure.message == f"Error while loading log dir {roots[0]}"
+    assert isinstance(failure.error, OSError) and failure.error.errno == errno.EIO
+
+
+def test_a_directory_that_fails_at_run_time(roots: list[Path],
+                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told()
+    with seglog.LogManager(roots, on_log_dir_failure=told) as manager:
+        flush = LoadedLog.flush
+
+        def broken(log: LoadedLog) -> None:
+            if log.topic_partition == A0:
+                raise KafkaStorageError(errno.ENOSPC, os.strerror(errno.ENOSPC), log.path)
+            flush(log)
+
+        monkeypatch.setattr(LoadedLog, "flush", broken)
+        manager.flush_logs()
+        assert told.called.wait(30)
+        assert manager.live_log_dirs == [str(roots[1])]
+        assert manager.get_log(A0) is None and manager.get_log(B0) is not None
+        manager.checkpoint_log_recovery_offsets()
+    failure, = told.failures
+    assert sorted(failure.partitions) == [A0, TopicPartition("a", 1)]
+    assert failure.message.startswith(f"Error while flushing log for a-0 in dir {roots[0]} with "
+                                      "offset ")
+
+
+def test_the_last_directory(roots: list[Path]) -> None:
+    told = Told()
+    with seglog.LogManager(roots[:1], on_log_dir_failure=told) as manager:
+        manager.handle_log_dir_failure(roots[0])
+        assert told.called.wait(30)
+        assert manager.live_log_dirs == []
+        for ask in (lambda: manager.get_log(A0), manager.flush_logs,
+                    manager.checkpoint_log_start_offsets):
+            with pytest.raises(AllLogDirsFailedError, match="all log dirs in .* have failed"):
+                ask()
+    assert not (roots[0] / MARKER).exists()
+
+
+def test_the_last_directory_while_loading(roots: list[Path],
+                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    break_load(monkeypatch, "a-0", input_output_error)
+    with pytest.raises(AllLogDirsFailedError):
+        seglog.LogManager(roots[:1]).__enter__()
+    assert not (roots[0] / MARKER).exists() and not (roots[0] / ".lock").exists()
+
+
+def test_a_listener_that_fails_keeps_nobody_from_working(roots: list[Path]) -> None:
+    called = threading.Event()
+
+    def fail(_: LogDirFailure) -> None:
+        called.set()
+        raise ValueError("no luck")
+
+    with seglog.LogManager(roots, on_log_dir_failure=fail) as manager:
+        manager.handle_log_dir_failure(roots[0])
+        assert called.wait(30)
+        manager.handle_log_dir_failure(roots[0])
+        manager.checkpoint_log_recovery_offsets()
+        assert manager.live_log_dirs == [str(roots[1])]
+
+
+def test_a_path_that_is_a_file_or_has_a_nul(tmp_path: Path) -> None:
+    root = make_dir(tmp_path / "k1", ["a-0"])
+    (tmp_path / "file").write_text("x")
+    odd = [str(tmp_path / "file"), str(tmp_path / "file" / "below"), str(tmp_path / "nul\0byte")]
+    with seglog.LogManager([*odd, root]) as manager:
+        assert manager.offline_log_dirs == odd and manager.live_log_dirs == [str(root)]
+    with pytest.raises(AllLogDirsFailedError, match="none of the specified log dirs from"):
+        seglog.LogManager(odd)
+
+
+@pytest.mark.parametrize("content", [
+    b"0\n2\na 0 5\n", b"1\n0\n", b"x", b"0\n1\na 0 5 6\n", b"0\n1\n\xff 0 5\n"])
+def test_a_checkpoint_cut_in_half(roots: list[Path], content: bytes) -> None:
+    """As to Kafka: everything is recovered from the first segment on, then the directory goes."""
+    (roots[0] / RECOVERY).write_bytes(content)
+    told = Told()
+    with seglog.LogManager(roots, on_log_dir_failure=told) as manager:
+        assert manager.live_log_dirs == [str(roots[1])]
+    failure, = told.failures
+    assert failure.message == f"Error while reading checkpoint file {roots[0] / RECOVERY}"
+    assert (roots[0] / RECOVERY).read_bytes() == content
+    assert not (roots[0] / MARKER).exists()
+
+
+def test_a_checkpoint_with_a_number_that_is_none_only_resets(roots: list[Path]) -> None:
+    (roots[0] / RECOVERY).write_bytes(b"0\n1\na 0 five\n")
+    with seglog.LogManager(roots) as manager:
+        assert len(manager.live_log_dirs) == 2
+        ends = {log.topic_partition: log.log_end_offset for log in manager.logs_in_dir(roots[0])}
+    assert entries(roots[0] / RECOVERY) == ends
+
+
+def test_each_failure_enters_once_and_guards_refuse() -> None:
+    channel = LogDirFailureChannel()
+    channel.maybe_add_offline_log_dir("/k", "first", OSError(5, "x"))
+    channel.maybe_add_offline_log_dir("/k", "second")
+    first = channel.take_next_offline_log_dir(block=False)
+    assert first is not None and first.message == "first"
+    assert channel.take_next_offline_log_dir(block=False) is None
+    with pytest.raises(KafkaStorageError, match="The log dir /k is already offline due to a "
+                                                "previous IO exception."):
+        with channel.guard("/k", "message"):
+            raise AssertionError("the body does not run")
+    with pytest.raises(KafkaStorageError, match="Error while testing"):
+        with channel.guard("/other", "Error while testing"):
+            raise OSError(errno.EROFS, "Read-only file system")
+    assert channel.has_offline_log_dir("/other")
+
+
+# ---- what only the file system itself can do ----------------------------------------------------
+
+AS_NOBODY = """
+import os, sys
+import seglog
+seglog.LogManager  # is imported now: later the interpreter may be out of reach
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+try:
+    with seglog.LogManager(sys.argv[1:]) as manager:
+        print("offline", *manager.offline_log_dirs)
+        print("logs", *sorted(map(str, manager.current_logs)))
+except seglog.SeglogError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def open_all(path: Path) -> None:
+    """For everybody, as another user has to get through."""
+    for parent in [path, *path.parents]:
+        if parent.stat().st_uid == os.geteuid():
+            parent.chmod(parent.stat().st_mode | 0o555)
+    for child in path.rglob("*"):
+        child.chmod(0o777 if child.is_dir() else 0o666)
+    path.chmod(0o777)
+
+
+def as_nobody(*roots: Path) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", AS_NOBODY, *map(str, roots)],
+                          capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(("name", "mode"), [
+    ("", 0o000),                       # the directory cannot be listed
+    ("", 0o555),                       # no write permission: no lock
+    ("meta.properties", 0o000),
+    ("a-0", 0o000),                    # a partition cannot be listed
+    ("a-1/leader-epoch-checkpoint", 0o000),
+])
+def test_no_permission(roots: list[Path], name: str, mode: int) -> None:
+    for root in roots:
+        open_all(root)
+    target = roots[0] / name
+    target.chmod(mode)
+    try:
+        assert as_nobody(*roots) == [f"offline {roots[0]}", "logs b-0"]
+        assert (roots[1] / MARKER).exists()
+        assert not (roots[0] / ".lock").exists()
+        said, = as_nobody(roots[0])
+        assert said.startswith("AllLogDirsFailedError ")
+    finally:
+        target.chmod(0o777)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Makes a file system of so many bytes."""
+    mounted: list[Path] = []
+
+    def mount(size: int) -> Path:
+        path = tmp_path / f"tiny-{len(mounted)}"
+        path.mkdir()
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)],
+                              capture_output=True, check=False)
+        if done.returncode:
+            pytest.skip(f"no tmpfs can be mounted here: {done.stderr.decode().strip()}")
+        mounted.append(path)
+        return path
+
+    yield mount
+    for path in mounted:
+        subprocess.run(["umount", str(path)], check=True)
+
+
+def test_a_full_disk(tmp_path: Path, tiny: Callable[[int], Path]) -> None:
+    """Nothing can be written any more: the directory goes, and starts again when there is room."""
+    good = make_dir(tmp_path / "good", ["b-0"])
+    disk = tiny(2 << 20)
+    root = make_dir(disk / "k", ["a-0", "a-1"], clean=False)
+    for path in root.rglob("*.index"):
+        path.unlink()  # so that a start has to write
+    before = {name: content for name, content in snapshot(root).items() if name.endswith(".log")}
+    filler = disk / "filler"
+    descriptor = os.open(filler, os.O_WRONLY | os.O_CREAT)
+    with pytest.raises(OSError, match="No space left"):
+        while True:
+            os.write(descriptor, bytes(4096))
+    os.close(descriptor)
+    told = Told()
+    with seglog.LogManager([root, good], on_log_dir_failure=told) as manager:
+        assert manager.live_log_dirs == [str(good)]
+    assert [failure.log_dir for failure in told.failures] == [str(root)]
+    assert {name: content for name, content in snapshot(root).items()
+            if name.endswith(".log")} == before, "a full disk is no reason to cut a log"
+    filler.unlink()
+    with seglog.LogManager([root, good]) as manager:
+        assert manager.offline_log_dirs == [] and len(manager.all_logs) == 3
+    assert (root / MARKER).exists()
