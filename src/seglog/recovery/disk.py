@@ -76,6 +76,9 @@ class Disk(Protocol):
     def sync_directory(self) -> None:
         """Waits until names are on the medium."""
 
+    def modified_ms(self, name: str) -> int:
+        """When the file was changed, 0 where it is missing."""
+
     def copy_times(self, source: str, name: str) -> None:
         """Gives a file the modification time of another."""
 
@@ -215,10 +218,18 @@ class RealDisk:
         """See Disk."""
         _sync_directory(self.path)
 
+    def modified_ms(self, name: str) -> int:
+        """See Disk."""
+        with _storage_errors(self._path(name)):
+            try:
+                return os.lstat(self._path(name)).st_mtime_ns // 1_000_000
+            except FileNotFoundError:
+                return 0
+
     def copy_times(self, source: str, name: str) -> None:
         """See Disk."""
         with _storage_errors(self._path(source)):
-            mtime = os.lstat(self._path(source)).st_mtime_ns // 1_000_000 * 1_000_000
+            mtime = self.modified_ms(source) * 1_000_000
             os.utime(self._path(name), ns=(mtime, mtime), follow_symlinks=False)
 
 

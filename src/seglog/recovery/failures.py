@@ -7,11 +7,11 @@ import os
 from typing import Any
 
 from seglog.errors import (
-    CorruptDataError, KafkaStorageError, LogLoadError, MalformedCheckpointError, SeglogError,
+    KafkaStorageError, LogLoadError, MalformedCheckpointError, SeglogError,
 )
 from seglog.recovery.findings import Finding, finding
 
-__all__ = ["FileVanished", "LoaderFailure", "checkpoint_failure", "producer_failure"]
+__all__ = ["FileVanished", "LoaderFailure", "checkpoint_failure"]
 
 # What Kafka's checkpoint reader throws besides IOException, by the code of our error.
 _UNCHECKED = {
@@ -55,21 +55,6 @@ class FileVanished(Exception):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.name = name
-
-
-# What Kafka throws at a bad marker, where that is not the error's own exception.
-_OF_PRODUCERS = {
-    "control_type": "IllegalArgumentException",
-    "control_marker_null": "NullPointerException",
-    "control_marker_short": "BufferUnderflowException",
-    "txn_not_started": "IllegalArgumentException",
-}
-
-
-def producer_failure(error: CorruptDataError, file: str) -> LoaderFailure:
-    """What Kafka throws at a batch that contradicts its producer's state, or at a bad marker."""
-    return LoaderFailure(_OF_PRODUCERS.get(error.code, error.kafka_name), str(error), file=file,
-                         position=error.position, expected=error.expected, found=error.found)
 
 
 def checkpoint_failure(error: MalformedCheckpointError, what: str, path: str,

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from seglog.model import AbortedTxn, TimestampOffset
 from seglog.recovery.disk import Disk
 from seglog.recovery.failures import LoaderFailure
+from seglog.storage.transactions import encode_entries
 
 __all__ = ["OFFSET_ENTRY", "TIME_ENTRY", "TXN_ENTRY", "OffsetIndexFile", "TimeIndexFile",
            "TxnIndexFile", "check_txn_index"]
@@ -244,10 +245,10 @@ class TxnIndexFile:
                 self.disk.resize(self.name, position)
                 return
 
-    def replace(self, data: bytes, *, sync: bool) -> None:
+    def replace(self, entries: Sequence[AbortedTxn], *, sync: bool) -> None:
         """Gives it these entries. An existing file stays, if only as an empty one."""
-        if data or self.disk.size(self.name):
-            self.disk.replace(self.name, data, sync=sync)
+        if entries or self.disk.size(self.name):
+            self.disk.replace(self.name, encode_entries(entries), sync=sync)
 
 
 def check_txn_index(index: TxnIndexFile, base_offset: int) -> str | None:

@@ -105,6 +105,18 @@ class LoadedLog:
             self._disk.sync_directory()
         self.recovery_point = max(self.recovery_point, self.log_end_offset)
 
+    def delete_removed(self) -> None:
+        """Deletes the `.deleted` files of segments that the load took out.
+
+        Kafka does so after `file.delete.delay.ms`, and a load removes what is left of them. Raises
+        KafkaStorageError.
+        """
+        while self._loader.removed:
+            name = self._loader.removed[-1]
+            if self._disk.delete(name):
+                _logger.info("Deleted %s.", os.path.join(self.path, name))
+            self._loader.removed.pop()
+
     def close(self) -> None:
         """What Kafka does to the files of a log that it closes; a second call does nothing.
 

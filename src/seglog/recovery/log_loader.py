@@ -27,13 +27,16 @@ from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.files import number_failure
 from seglog.recovery.findings import Finding, Severity, finding
 from seglog.recovery.index_files import check_txn_index
-from seglog.recovery.producers import LoadingProducers, fold_producers
-from seglog.recovery.rebuild import SegmentRebuild, count_behind, rebuild_segment
+from seglog.recovery.producers import LoadingProducers, rebuild_producers
+from seglog.recovery.recover import (
+    RecoveryFailure, SegmentRecovery, count_behind, recover_extent,
+)
+from seglog.recovery.scans import SegmentScans
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.segment_map import SegmentMap
 from seglog.recovery.snapshots import Snapshots
 from seglog.recovery.split import split_segment
-from seglog.recovery.tail import header_batches, open_log
+from seglog.recovery.tail import open_log
 from seglog.storage.epochs import LeaderEpochs
 from seglog.storage.paths import FileKind, FileState, file_name
 
@@ -86,11 +89,13 @@ class Step:
 
 class LogLoader:
     """One log, for one thread. `remaining` hears before each segment of a recovery how many are
-    left."""
+    left; `scans` may scan ahead of it."""
 
     def __init__(self, disk: Disk, inputs: LoadInputs, segments: SegmentMap, snapshots: Snapshots,
                  epochs: LeaderEpochs, report: Report,
-                 remaining: Callable[[int], None] | None = None) -> None:
+                 remaining: Callable[[int], None] | None = None,
+                 scans: SegmentScans | None = None) -> None:
+        self.scans = scans
         self.disk, self.inputs, self.segments = disk, inputs, segments
         self.snapshots, self.epochs, self.report = snapshots, epochs, report
         self.remaining = remaining or (lambda count: None)
@@ -99,6 +104,7 @@ class LogLoader:
         self.prefix = (f"[LogLoader partition={inputs.topic_partition}, "
                        f"dir={os.path.dirname(os.path.abspath(disk.path))}] ")
         self._epochs_changed = False
+        self.removed: list[str] = []  # files of removed segments, under their .deleted names
 
     def _new_producers(self) -> LoadingProducers:
         return LoadingProducers(self.inputs.topic_partition, self.snapshots,
@@ -211,13 +217,14 @@ class LogLoader:
     def recover_segment(self, base: int, *, index_last: bool) -> None:
         """Recovers a segment whose indexes are not sound. What follows it stays as it is."""
         try:
-            segment, rebuild, producers = self._scan(base, limit=base)
+            segment, recovery, producers = self._scan(base, limit=base)
         except _Overflow:
-            self._split(base)
+            self._split(base, is_open=False)
             return
         except _Backwards as backwards:
-            raise backwards.failure from None
-        self._take(segment, rebuild, producers, index_last)
+            raise LoaderFailure("InvalidOffsetException", backwards.recovery.message,
+                                file=file_name(base, FileKind.LOG)) from None
+        self._take(segment, recovery, producers, index_last)
 
     # ---- recoverLog ---------------------------------------------------------------------------
 
@@ -226,21 +233,23 @@ class LogLoader:
         unflushed = self.unflushed()
         if unflushed:
             self.remaining(len(unflushed))
+        if self.scans is not None:
+            self.scans.expect([self.segments.get(base).extent for base in unflushed])
         for number, base in enumerate(unflushed):
             self._log(logging.INFO, "Recovering unflushed segment %s. %s recovered for %s.", base,
                       number // len(unflushed), self.inputs.topic_partition)
             try:
-                segment, rebuild, producers = self._scan(base)
+                segment, recovery, producers = self._scan(base)
             except _Overflow:
-                self._split(base)
+                self._split(base, is_open=True)
                 return False
             except _Backwards as backwards:
-                cut = self._empty(base, backwards.rebuild, unflushed[number + 1:])
+                cut = self._empty(backwards.recovery, unflushed[number + 1:])
             else:
-                cut = rebuild.cut_bytes
+                cut = recovery.cut_bytes
                 if cut > 0:
                     self._remove_segments(unflushed[number + 1:])
-                self._take(segment, rebuild, producers, index_last=False)
+                self._take(segment, recovery, producers, index_last=False)
             if cut > 0:
                 self._log(logging.WARNING, "Corruption found in segment %s, truncating to offset "
                           "%s", base, self.segments.get(base).read_next_offset())
@@ -250,58 +259,67 @@ class LogLoader:
         return True
 
     def _scan(self, base: int, limit: int = _OFFSET_MAX
-              ) -> tuple[SegmentFiles, SegmentRebuild, LoadingProducers]:
+              ) -> tuple[SegmentFiles, SegmentRecovery, LoadingProducers]:
         """recoverSegment up to where it changes the segment: the producers before it, its scan."""
-        producers, config = self._new_producers(), self.inputs.config
-        self._rebuild_producers(producers, self.inputs.log_start_offset, base, limit=limit)
+        producers = self._new_producers()
+        rebuild_producers(producers, self.segments, self.inputs.log_start_offset, base,
+                          limit=limit)
         segment, latest = self.segments.get(base), self.epochs.latest
-        rebuild = rebuild_segment(
-            base, segment.extent, directory=os.path.dirname(segment.log_path),
-            index_interval=config.index_interval_bytes, index_bytes=config.segment_index_bytes,
-            producers=producers.state, epochs=self.epochs)
-        self._epochs_changed = self._epochs_changed or self.epochs.latest != latest
-        if rebuild.failure is None:
-            return segment, rebuild, producers
-        segment.take_failed(rebuild)
-        if rebuild.overflow:
+        try:
+            recovery = recover_extent(
+                base, segment.extent, self.inputs.config, producers.state, scans=self.scans,
+                latest_epoch=-1 if latest is None else latest.epoch)
+        except RecoveryFailure as failure:
+            # What a read failed at is not what is in the file: everything stays as it is.
+            if failure.kafka_error != "IOException":
+                self._assign(failure.recovery)
+                segment.take_failed(failure.recovery)
+            raise
+        self._assign(recovery)
+        if recovery.overflow:
+            segment.take_failed(recovery)
             self._log(logging.INFO, "Caught segment overflow error: %s. Split segment and retry.",
-                      rebuild.failure)
+                      recovery.message)
             raise _Overflow
-        if rebuild.backwards:
-            raise _Backwards(rebuild, rebuild.failure)
-        raise rebuild.failure
+        if recovery.backwards:
+            segment.take_failed(recovery)
+            raise _Backwards(recovery)
+        return segment, recovery, producers
 
-    def _take(self, segment: SegmentFiles, rebuild: SegmentRebuild, producers: LoadingProducers,
+    def _assign(self, recovery: SegmentRecovery) -> None:
+        for entry in recovery.epochs:
+            self._epochs_changed |= self.epochs.assign(entry.epoch, entry.start_offset)
+
+    def _take(self, segment: SegmentFiles, recovery: SegmentRecovery, producers: LoadingProducers,
               index_last: bool) -> None:
-        self._report_cut(segment, rebuild)
+        self._report_cut(segment, recovery)
         # A flush reaches what is behind the recovery point; the rest must be durable now.
         sync = (self.inputs.clean_shutdown or segment.base_offset < self.inputs.recovery_point)
-        segment.take(rebuild, sync=sync, index_last=index_last)
+        segment.take(recovery, sync=sync, index_last=index_last)
         self.segments.release(segment)
         producers.take_snapshot()
 
-    def _report_cut(self, segment: SegmentFiles, rebuild: SegmentRebuild) -> None:
-        if rebuild.cut_bytes <= 0:
+    def _report_cut(self, segment: SegmentFiles, recovery: SegmentRecovery) -> None:
+        if recovery.cut_bytes <= 0:
             return
-        valid_end = rebuild.extent.start + rebuild.valid_bytes
-        records, last_offset = count_behind(rebuild.extent, valid_end)
-        known = rebuild.next_offset
-        cause = rebuild.status.code.replace("_", " ")
-        _logger.warning("%sFound invalid messages in log segment %s at byte offset %s.",
-                        self.prefix, segment.log_path, rebuild.valid_bytes)
+        position = recovery.valid_end - recovery.extent.start
+        records, last_offset = count_behind(recovery.extent, recovery.valid_end)
+        known = recovery.next_offset
+        cause = recovery.status.code.replace("_", " ")
+        self._log(logging.WARNING, "Found invalid messages in log segment %s at byte offset %s.",
+                  segment.log_path, position)
         self.report(finding(
-            "log-truncated", directory=self.directory, position=rebuild.valid_bytes,
-            file=segment.log_name, expected=rebuild.expected, found=rebuild.found,
-            bytes=rebuild.cut_bytes, records=records, offset=known,
-            severity=None if records else Severity.WARNING,
-            message=f"recovery cuts {rebuild.cut_bytes} bytes at byte {rebuild.valid_bytes} "
-                    f"({cause}) with {records} records, offsets {known} to "
-                    f"{max(last_offset, known - 1)}"))
-        self.disk.keep(segment.log_name, rebuild.valid_bytes)
+            "log-truncated", directory=self.directory, position=position, file=segment.log_name,
+            expected=recovery.expected, found=recovery.found, bytes=recovery.cut_bytes,
+            records=records, offset=known, severity=None if records else Severity.WARNING,
+            message=f"recovery cuts {recovery.cut_bytes} bytes at byte {position} ({cause}) with "
+                    f"{records} records, offsets {known} to {max(last_offset, known - 1)}"))
+        self.disk.keep(segment.log_name, position)
 
-    def _empty(self, base: int, rebuild: SegmentRebuild, later: list[int]) -> int:
+    def _empty(self, recovery: SegmentRecovery, later: list[int]) -> int:
         """Offsets that go backwards where an index entry was due: truncates the segment to its
         base. Bytes that go."""
+        base = recovery.base_offset
         self._log(logging.WARNING, "Found invalid offset during recovery. Deleting the corrupt "
                   "segment and creating an empty one with starting offset %s", base)
         segment = self.segments.get(base)
@@ -309,7 +327,8 @@ class LogLoader:
         if position is not None and position < size:
             self.report(finding(
                 "segment-emptied", directory=self.directory, position=position, offset=base,
-                file=segment.log_name, bytes=size - position, records=rebuild.record_count))
+                file=segment.log_name, bytes=size - position,
+                records=count_behind(recovery.extent, recovery.extent.start + position)[0]))
             self._remove_segments(later)
             self.disk.keep(segment.log_name, position)
         segment.truncate_indexes(base)
@@ -318,7 +337,7 @@ class LogLoader:
         return size - segment.size
 
     def _remove_segments(self, bases: list[int]) -> None:
-        """Renames segments to .deleted and removes them, with the snapshots at their bases."""
+        """Takes segments out, with the snapshots at their bases; the files become .deleted."""
         if not bases:
             return
         rows = [self.segments.row(base) for base in bases]
@@ -333,25 +352,35 @@ class LogLoader:
         segments = [self.segments.get(base) for base in bases]
         for segment in segments:
             self.disk.keep(segment.log_name)
-            segment.rename(FileState.LIVE, FileState.DELETED)
-        self.snapshots.delete_of_segments(bases)
+            self._retire(segment)
+        self.removed += self.snapshots.retire(bases)
         self.segments.remove(bases)
-        for segment in segments:
-            for name in segment.names(FileState.DELETED):
-                if self.disk.delete(name):
-                    _logger.info("Deleted %s.", self._path(name))
 
-    def _split(self, base: int) -> None:
+    def _retire(self, segment: SegmentFiles) -> None:
+        """Renames the files of a segment; they are deleted later, by us or by the next load."""
+        segment.rename(FileState.LIVE, FileState.DELETED)
+        self._note_removed(segment)
+
+    def _note_removed(self, segment: SegmentFiles) -> None:
+        self.removed += [name for name in segment.names(FileState.DELETED)
+                         if self.disk.size(name) is not None]
+
+    def _split(self, base: int, *, is_open: bool) -> None:
+        """`is_open`: pass four is through with the segment."""
         segment = self.segments.get(base)
         size = segment.size
-        made = split_segment(self.disk, self.inputs.config, segment)
+        made = split_segment(self.disk, self.inputs.config, segment, retire=is_open)
         self.report(finding("offset-overflow", directory=self.directory, offset=base, bytes=size,
                             file=segment.log_name, found=len(made)))
         self.segments.remove([base])
         for one in made:
             self.segments.add(one)
-        if base not in self.segments:
-            self.snapshots.delete_of_segments([base])
+        if is_open:
+            self._note_removed(segment)
+            if base not in self.segments:
+                self.removed += self.snapshots.retire([base])
+        elif base not in self.segments:
+            self.segments.add(SegmentFiles(self.disk, base, self.inputs.config))
 
     # ---- what follows -------------------------------------------------------------------------
 
@@ -371,7 +400,7 @@ class LogLoader:
         self.snapshots.remove_stray(self.segments.base_offsets.tolist())
         if inputs.clean_shutdown and not self.snapshots.offsets:
             self._report_no_snapshot()
-        self._rebuild_producers(self.producers, first, end, clean=inputs.clean_shutdown)
+        rebuild_producers(self.producers, self.segments, first, end, clean=inputs.clean_shutdown)
         return LoadOutcome(first, recovery_point, end, len(self.segments))
 
     def _end_offsets(self) -> tuple[int, int]:
@@ -412,63 +441,6 @@ class LogLoader:
         self.disk.create(name, config.segment_size if config.preallocate else 0)
         self.segments.add(SegmentFiles(self.disk, base, config, size=0))
 
-    # ---- producer state -----------------------------------------------------------------------
-
-    def _rebuild_producers(self, producers: LoadingProducers, start: int, end: int, *,
-                           clean: bool = False, limit: int = _OFFSET_MAX) -> None:
-        """rebuildProducerState over the segments below `limit`."""
-        segments = self.segments
-        visible = segments.rows(0, limit) if limit != _OFFSET_MAX else range(len(segments))
-        marks = [*segments.bases(visible)[-2:], end]
-        self._log(logging.INFO, "Loading producer state till offset %s", end)
-        if clean and not self.snapshots.offsets:
-            for mark in marks:
-                producers.state.map_end_offset = mark
-                producers.take_snapshot()
-            return
-        self._log(logging.INFO, "Reloading from producer snapshot and rebuilding producer state "
-                  "from offset %s", end)
-        was_empty = producers.is_empty and producers.state.map_end_offset >= end
-        producers.truncate_and_reload(start, end)
-        if end > producers.state.map_end_offset and not was_empty:
-            rows = segments.rows(producers.state.map_end_offset, end)
-            floor = min(segments.floor_row(end), len(visible) - 1)
-            for row in range(rows.start, min(rows.stop, len(visible))):
-                base = int(segments.base_offsets[row])
-                first = max(base, producers.state.map_end_offset, start)
-                producers.state.map_end_offset = first
-                if base in marks:
-                    producers.take_snapshot()
-                self._replay(segments.get(base), first, end if row == floor else None, producers)
-        producers.state.map_end_offset = end
-        producers.take_snapshot()
-
-    def _replay(self, segment: SegmentFiles, start: int, end: int | None,
-                producers: LoadingProducers) -> None:
-        """Headers of one segment, without CRCs, as Kafka trusts them here."""
-        stop = segment.size
-        if end is not None:
-            found = segment.translate(end)
-            stop = segment.size if found is None else found
-        position = segment.translate(start)
-        self.segments.release(segment)
-        if position is None:
-            return
-        if stop < position:
-            raise LoaderFailure("IllegalArgumentException", f"Invalid size: {stop - position} in "
-                                f"read from {segment.log_path}", file=segment.log_name)
-        extent, state = segment.extent, producers.state
-        fd = open_log(extent.path)
-        try:
-            for batches in header_batches(fd, segment.log_path, extent.start + position,
-                                          extent.start + stop):
-                stopped = fold_producers(state, batches, fd, segment.log_name)
-                if stopped is not None:
-                    raise stopped[1]
-        finally:
-            os.close(fd)
-            state.map_end_offset = start
-
     def _report_no_snapshot(self) -> None:
         """Whether the last segment begins with a producer's batches; a few headers tell."""
         base = int(self.segments.base_offsets[-1])
@@ -491,6 +463,6 @@ class _Overflow(Exception):
 class _Backwards(Exception):
     """InvalidOffsetException out of the recovery of a segment."""
 
-    def __init__(self, rebuild: SegmentRebuild, failure: LoaderFailure) -> None:
-        super().__init__(str(failure))
-        self.rebuild, self.failure = rebuild, failure
+    def __init__(self, recovery: SegmentRecovery) -> None:
+        super().__init__(recovery.message)
+        self.recovery = recovery

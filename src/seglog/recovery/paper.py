@@ -148,5 +148,12 @@ class PaperDisk:
     def sync_directory(self) -> None:
         """See Disk."""
 
+    def modified_ms(self, name: str) -> int:
+        """See Disk. What is written on paper has no time."""
+        try:
+            return os.lstat(os.path.join(self.path, name)).st_mtime_ns // 1_000_000
+        except OSError:
+            return 0
+
     def copy_times(self, source: str, name: str) -> None:
         """See Disk."""

@@ -2,81 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
+from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
-from seglog._native.batch import ATTRIBUTE_CONTROL
-from seglog.errors import CorruptDataError, KafkaStorageError
-from seglog.model import AbortedTxn, ProducerStateEntry, TopicPartition
-from seglog.recovery.failures import LoaderFailure, producer_failure
+from seglog.model import ProducerStateEntry, TopicPartition
+from seglog.recovery.failures import LoaderFailure
+from seglog.recovery.segment_files import SegmentFiles
+from seglog.recovery.segment_map import SegmentMap
 from seglog.recovery.snapshots import Snapshots
+from seglog.recovery.tail import header_batches, open_log
+from seglog.recovery.transactions import apply_batches
 from seglog.storage.producers import ProducerState
 
-__all__ = ["LoadingProducers", "fold_producers"]
+__all__ = ["LoadingProducers", "rebuild_producers"]
 
-_MAGIC_V2 = 2
-
-
-def fold_producers(producers: ProducerState, batches: npt.NDArray[np.void], fd: int, file: str,
-                   aborted: list[AbortedTxn] | None = None) -> tuple[int, LoaderFailure] | None:
-    """Applies the next batches of a log file; `aborted` gets the transactions that end so, where
-    they go into a transaction index.
-
-    (row, why) of the batch that Kafka stops at, None where it takes all of them. What it does to
-    a segment before that batch has been done.
-    """
-
-    def read(position: int, size: int) -> bytes:
-        try:
-            return os.pread(fd, size, position)
-        except OSError as error:
-            raise KafkaStorageError(error.errno, error.strerror, file) from error
-
-    current = batches["magic"] >= _MAGIC_V2
-    if not np.any(current):
-        return None
-    rows = np.flatnonzero(current)
-    marked = rows[((batches["attributes"][rows] & ATTRIBUTE_CONTROL) != 0)
-                  & (batches["producer_id"][rows] >= 0)]
-    start = 0
-    for stop in [*np.searchsorted(rows, marked).tolist(), len(rows)]:
-        # Between two markers all at once, a marker alone: what came before it is then applied.
-        for part in (rows[start:stop], rows[stop:stop + 1]):
-            if not len(part):
-                continue
-            try:
-                ended = producers.apply(batches[part], read, file=file)
-            except CorruptDataError as error:
-                row = _row_of(batches, part, error)
-                before = rows[rows < row]
-                if len(before):
-                    producers.map_end_offset = int(batches["last_offset"][before[-1]]) + 1
-                return row, producer_failure(error, file)
-            if aborted is not None and ended:
-                if aborted and ended[0].last_offset <= aborted[-1].last_offset:
-                    return int(part[0]), _order_failure(file, ended[0], aborted[-1])
-                aborted += ended
-        start = stop + 1
-    return None
-
-
-def _order_failure(file: str, ended: AbortedTxn, last: AbortedTxn) -> LoaderFailure:
-    return LoaderFailure(
-        "IllegalArgumentException", "The last offset of appended transactions must increase "
-        f"sequentially, but {ended.last_offset} is not greater than current last offset "
-        f"{last.last_offset} of index {file.removesuffix('.log')}.txnindex", file=file)
-
-
-def _row_of(batches: npt.NDArray[np.void], part: npt.NDArray[np.intp],
-            error: CorruptDataError) -> int:
-    """The row of the batch that an error is about, by its position."""
-    if error.position is None:
-        return int(part[-1])
-    at = int(np.searchsorted(batches["position"][part], error.position, side="right")) - 1
-    return int(part[max(at, 0)])
+_OFFSET_MAX: Final = 2**63 - 1
+_logger = logging.getLogger("seglog.UnifiedLog")
 
 
 class LoadingProducers:
@@ -125,3 +68,63 @@ class LoadingProducers:
         self.state = ProducerState(self.topic_partition, offset)
         self.last_snapshot = 0
         self.snapshots.delete_known()
+
+
+def rebuild_producers(producers: LoadingProducers, segments: SegmentMap, start: int, end: int, *,
+                      clean: bool = False, limit: int = _OFFSET_MAX) -> None:
+    """Brings the state to `end` (Kafka: rebuildProducerState), over the segments below `limit`.
+
+    From the newest snapshot that reads well, then by the headers of batches, without CRCs. After a
+    clean shutdown a log without snapshots gets empty ones and is not read. LoaderFailure where Kafka
+    gives up.
+    """
+    count = len(segments) if limit == _OFFSET_MAX else len(segments.rows(0, limit))
+    marks = [*segments.bases(range(max(count - 2, 0), count)), end]
+    prefix = f"[LogLoader partition={producers.topic_partition}, dir={segments.parent}] "
+    _logger.info("%sLoading producer state till offset %s", prefix, end)
+    if clean and not producers.snapshots.offsets:
+        for mark in marks:
+            producers.state.map_end_offset = mark
+            producers.take_snapshot()
+        return
+    _logger.info("%sReloading from producer snapshot and rebuilding producer state from offset %s",
+                 prefix, end)
+    was_empty = producers.is_empty and producers.state.map_end_offset >= end
+    producers.truncate_and_reload(start, end)
+    if end > producers.state.map_end_offset and not was_empty:
+        rows = segments.rows(producers.state.map_end_offset, end)
+        floor = min(segments.floor_row(end), count - 1)
+        for row in range(rows.start, min(rows.stop, count)):
+            base = int(segments.base_offsets[row])
+            first = max(base, producers.state.map_end_offset, start)
+            producers.state.map_end_offset = first
+            if base in marks:
+                producers.take_snapshot()
+            segment = segments.get(base)
+            _replay(segment, first, end if row == floor else None, producers.state)
+            segments.release(segment)
+    producers.state.map_end_offset = end
+    producers.take_snapshot()
+
+
+def _replay(segment: SegmentFiles, start: int, end: int | None, state: ProducerState) -> None:
+    """One segment from the batch of offset `start` on, up to that of `end`."""
+    stop = segment.size
+    if end is not None:
+        found = segment.translate(end)
+        stop = segment.size if found is None else found
+    position = segment.translate(start)
+    if position is None:
+        return
+    if stop < position:
+        raise LoaderFailure("IllegalArgumentException", f"Invalid size: {stop - position} in read "
+                            f"from {segment.log_path}", file=segment.log_name)
+    extent = segment.extent
+    fd = open_log(extent.path)
+    try:
+        for batches in header_batches(fd, segment.log_path, extent.start + position,
+                                      extent.start + stop):
+            apply_batches(state, batches, fd, segment.log_name)
+    finally:
+        os.close(fd)
+        state.map_end_offset = start

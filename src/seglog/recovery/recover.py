@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from seglog._native.batch import BatchScan
+from seglog._native.batch import BatchScan, scan_file
 from seglog._native.rebuild import IndexRebuild
 from seglog._native.status import Status
 from seglog.config import LogConfig
@@ -26,7 +26,10 @@ from seglog.recovery.transactions import fold_batches
 from seglog.storage.paths import FileKind, file_name
 from seglog.storage.producers import ProducerState
 
-__all__ = ["Extent", "RecoveryFailure", "SegmentRecovery", "count_records", "recover_extent"]
+__all__ = ["Extent", "RecoveryFailure", "SegmentRecovery", "count_behind", "count_records",
+           "index_failure", "recover_extent"]
+
+_BATCHES_PER_CHUNK = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,29 +192,11 @@ class _Recovery:
     def _refused(self, *, finishing: bool = False) -> SegmentRecovery:
         """The index or the segment does not take a batch: Kafka's three ways to say so."""
         rebuild, status = self.rebuild, Status(self.rebuild.status)
-        is_time = rebuild.failed_is_time_index
-        if status == Status.BATCH_OFFSET_RANGE:
-            return self._result(status, self.base_offset, rebuild.found, overflow=True,
-                                message=f"Detected offset overflow at offset {rebuild.found}")
-        if status == Status.INDEX_OFFSET_ORDER:
-            path = os.path.join(os.path.dirname(self.extent.path), file_name(
-                self.base_offset, FileKind.TIME_INDEX if is_time else FileKind.INDEX))
-            what = (f"an offset ({rebuild.found}) to slot {rebuild.time_entries}" if is_time else
-                    f"an offset {rebuild.found} to position {rebuild.offset_entries}")
-            return self._result(
-                status, rebuild.expected, rebuild.found, backwards=True,
-                message=f"Attempt to append {what} no larger than the last offset appended "
-                        f"({rebuild.expected}) to {path}")
-        if finishing:
-            failure = self._failure("BufferOverflowException", "null", rebuild.position)
-        elif is_time:
-            failure = self._failure(
-                "IllegalArgumentException", "Attempt to append to a full time index (size = "
-                f"{rebuild.time_entries}).", rebuild.position)
-        else:
-            failure = self._failure(
-                "IllegalArgumentException", "Attempt to append to a full index (size = "
-                f"{rebuild.offset_entries}).", rebuild.position)
+        failure = index_failure(rebuild, self.base_offset, self.extent.path, finishing=finishing)
+        if failure.kafka_error in ("LogSegmentOffsetOverflowException", "InvalidOffsetException"):
+            return self._result(status, rebuild.expected, rebuild.found, message=failure.message,
+                                overflow=status == Status.BATCH_OFFSET_RANGE,
+                                backwards=status == Status.INDEX_OFFSET_ORDER)
         raise RecoveryFailure(failure, self._result(status, rebuild.expected, rebuild.found))
 
     def _result(self, status: Status, expected: int, found: int, *, overflow: bool = False,
@@ -227,6 +212,48 @@ class _Recovery:
             invalid_record)
 
 
+def index_failure(rebuild: IndexRebuild, base_offset: int, log_path: str, *,
+                  finishing: bool = False) -> LoaderFailure:
+    """What Kafka throws at a batch that the segment or one of its indexes does not take."""
+    where = {"file": os.path.basename(log_path), "position": rebuild.position,
+             "expected": rebuild.expected, "found": rebuild.found}
+    status, is_time = Status(rebuild.status), rebuild.failed_is_time_index
+    if status == Status.BATCH_OFFSET_RANGE:
+        return LoaderFailure("LogSegmentOffsetOverflowException",
+                             f"Detected offset overflow at offset {rebuild.found}", **where)
+    if status == Status.INDEX_OFFSET_ORDER:
+        path = os.path.join(os.path.dirname(os.path.abspath(log_path)), file_name(
+            base_offset, FileKind.TIME_INDEX if is_time else FileKind.INDEX))
+        what = (f"an offset ({rebuild.found}) to slot {rebuild.time_entries}" if is_time else
+                f"an offset {rebuild.found} to position {rebuild.offset_entries}")
+        return LoaderFailure(
+            "InvalidOffsetException", f"Attempt to append {what} no larger than the last offset "
+            f"appended ({rebuild.expected}) to {path}", **where)
+    if finishing:
+        return LoaderFailure("BufferOverflowException", "null", **where)
+    full = (f"time index (size = {rebuild.time_entries})" if is_time
+            else f"index (size = {rebuild.offset_entries})")
+    return LoaderFailure("IllegalArgumentException", f"Attempt to append to a full {full}.",
+                         **where)
+
+
 def count_records(batches: npt.NDArray[np.void]) -> int:
     """Records of the batches that say how many they hold; an old wrapper counts as one."""
     return int(np.maximum(batches["record_count"], 1).sum()) if len(batches) else 0
+
+
+def count_behind(extent: Extent, position: int) -> tuple[int, int]:
+    """(records, last offset) of what still looks like batches from a cut on; -1 for no offset."""
+    records, last_offset = 0, -1
+    fd = open_log(extent.path)
+    try:
+        going: int | None = position
+        while going is not None:
+            scan = scan_file(fd, going, extent.end, check_crcs=False,
+                             max_batches=_BATCHES_PER_CHUNK)
+            records += count_records(scan.batches)
+            last_offset = max(last_offset, scan.last_offset)
+            going = scan.position if scan.status == Status.FULL else scan.next_position
+    finally:
+        os.close(fd)
+    return records, last_offset

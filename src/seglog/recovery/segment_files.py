@@ -11,11 +11,9 @@ from seglog.model import TimestampOffset
 from seglog.recovery.disk import Disk
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.index_files import OffsetIndexFile, TimeIndexFile, TxnIndexFile
-from seglog.recovery.recover import Extent
-from seglog.recovery.rebuild import SegmentRebuild
+from seglog.recovery.recover import Extent, SegmentRecovery
 from seglog.recovery.tail import find_offset, header_batches, next_offset_from, open_log
 from seglog.storage.paths import FileKind, FileState, file_name
-from seglog.storage.transactions import encode_entries
 
 __all__ = ["SEGMENT_FILES", "SegmentFiles"]
 
@@ -49,6 +47,13 @@ class SegmentFiles:
     def log_path(self) -> str:
         """The absolute path of the log file."""
         return os.path.join(os.path.abspath(self.disk.path), self.log_name)
+
+    def describe(self) -> str:
+        """As Kafka prints a segment."""
+        largest = -1 if self.max_seen is None else self.max_seen.timestamp
+        return (f"LogSegment(baseOffset={self.base_offset}, size={self.size}, "
+                f"lastModifiedTime={self.disk.modified_ms(self.log_name)}, "
+                f"largestRecordTimestamp={largest})")
 
     @property
     def extent(self) -> Extent:
@@ -112,37 +117,38 @@ class SegmentFiles:
 
     # ---- changing -----------------------------------------------------------------------------
 
-    def take(self, rebuild: SegmentRebuild, *, sync: bool, index_last: bool) -> None:
-        """Makes the files what a whole scan said they should be.
+    def take(self, recovery: SegmentRecovery, *, sync: bool, index_last: bool) -> None:
+        """Makes the files what a recovery says they should be.
 
         Each is replaced in one step. `index_last`: the offset index was missing, and as long as it
         is, a load that was killed recovers the segment again.
         """
-        if rebuild.cut_bytes > 0:
-            self.disk.resize(self.log_name, rebuild.valid_bytes)
-            self.size = rebuild.valid_bytes
+        if recovery.cut_bytes > 0:
+            self.size = recovery.valid_end - recovery.extent.start
+            self.disk.resize(self.log_name, self.size)
         if index_last:
-            self._replace_txn_index(rebuild, sync)
+            self.txn_index.replace(recovery.aborted, sync=sync)
         else:
-            self.offset_index.replace(bytes(rebuild.offset_entries), sync=sync)
-        self.time_index.replace(bytes(rebuild.time_entries), sync=sync)
+            self.offset_index.replace(recovery.offset_index, sync=sync)
+        self.time_index.replace(recovery.time_index, sync=sync)
         if index_last:
-            self.offset_index.replace(bytes(rebuild.offset_entries), sync=sync)
+            self.offset_index.replace(recovery.offset_index, sync=sync)
         else:
-            self._replace_txn_index(rebuild, sync)
-        self.max_seen = rebuild.max_seen
+            self.txn_index.replace(recovery.aborted, sync=sync)
+        self._saw(recovery)
 
-    def take_failed(self, rebuild: SegmentRebuild) -> None:
+    def take_failed(self, recovery: SegmentRecovery) -> None:
         """Leaves the files as Kafka does when it gives up in the middle of a recovery."""
         self.offset_index.reset()
         self.time_index.reset()
-        self.offset_index.fill(bytes(rebuild.offset_entries))
-        self.time_index.fill(bytes(rebuild.time_entries))
-        self._replace_txn_index(rebuild, sync=False)
-        self.max_seen = rebuild.max_seen
+        self.offset_index.fill(recovery.offset_index)
+        self.time_index.fill(recovery.time_index)
+        self.txn_index.replace(recovery.aborted, sync=False)
+        self._saw(recovery)
 
-    def _replace_txn_index(self, rebuild: SegmentRebuild, sync: bool) -> None:
-        self.txn_index.replace(encode_entries(rebuild.aborted), sync=sync)
+    def _saw(self, recovery: SegmentRecovery) -> None:
+        self.max_seen = None if recovery.max_timestamp < 0 else TimestampOffset(
+            recovery.max_timestamp, recovery.offset_of_max_timestamp)
 
     def truncate_indexes(self, offset: int) -> None:
         """The part of truncateTo that concerns the indexes: cut, and made writable again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Final
 
@@ -28,6 +29,7 @@ class SegmentMap:
 
     def __init__(self, disk: Disk, config: LogConfig, table: SegmentTable | None = None) -> None:
         self.disk, self.config = disk, config
+        self.parent = os.path.dirname(os.path.abspath(disk.path))
         count = 0 if table is None else len(table)
         self.base_offsets: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self.log_size = self.index_size = self.time_index_size = self.base_offsets

@@ -82,18 +82,20 @@ class Snapshots:
         for offset in [one for one in self.offsets if one in self._known]:
             self._delete(offset)
 
-    def delete_of_segments(self, bases: Iterable[int]) -> None:
-        """Those of removed segments: renamed, and removed with them."""
+    def retire(self, bases: Iterable[int]) -> list[str]:
+        """Those of removed segments are renamed, to be deleted with them; the new names."""
+        renamed = []
         for base in bases:
             if base not in self._known:
                 continue
             self._known.discard(base)
             name = self._forget(base) if base in self.names else None
-            if name is None or not self.disk.rename(name, name + FileState.DELETED.value):
+            if name is not None and self.disk.rename(name, name + FileState.DELETED.value):
+                renamed.append(name + FileState.DELETED.value)
+            else:
                 _logger.info("Failed to rename producer state snapshot %s with deletion suffix "
                              "because it was already deleted", self._path(snapshot_name(base)))
-                continue
-            self.disk.delete(name + FileState.DELETED.value)
+        return renamed
 
     def remove_stray(self, bases: Iterable[int]) -> None:
         """Keeps those at a segment's base, and the largest one if it is above all bases."""

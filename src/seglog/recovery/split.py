@@ -4,47 +4,56 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from seglog._native.rebuild import IndexRebuild
+from seglog._native.status import Status
 from seglog.config import LogConfig
 from seglog.recovery.disk import Disk
 from seglog.recovery.failures import LoaderFailure
-from seglog.recovery.rebuild import IndexRule
-from seglog.recovery.recover import Extent
+from seglog.recovery.recover import index_failure
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.tail import header_batches, open_log
+from seglog.recovery.wrappers import first_offset
 from seglog.storage.paths import FileState
 
 __all__ = ["split_segment"]
 
 _RELATIVE_OFFSET_MAX = 2**31 - 1
+_MAGIC_MAX = 2
 _logger = logging.getLogger("seglog.LocalLog")
 
 
 @dataclass(slots=True)
 class _Piece:
-    """Bytes [start, end) of the old log, the segment from `rule.base` on."""
+    """Bytes [start, end) of the old log: the new segment at `base_offset`."""
 
+    base_offset: int
     start: int
     end: int
-    rule: IndexRule
+    indexes: IndexRebuild
 
 
-def split_segment(disk: Disk, config: LogConfig, segment: SegmentFiles) -> list[SegmentFiles]:
+def split_segment(disk: Disk, config: LogConfig, segment: SegmentFiles, *,
+                  retire: bool) -> list[SegmentFiles]:
     """Replaces the segment by the ones returned, in ascending order; crash-safe at every step.
 
-    LoaderFailure where Kafka cannot split: no overflow at its end, bytes behind the last batch.
+    `retire`: the old files become `.deleted`. Without it they stay where no new file takes their
+    name: so it is in pass four, where Kafka does not know the segment yet.
+
+    LoaderFailure where Kafka cannot split: no overflow at its end, bytes behind the last batch,
+    batches that do not fit a segment of their own.
     """
-    if segment.read_next_offset() - 1 - segment.base_offset <= _RELATIVE_OFFSET_MAX:
+    last_offset = segment.read_next_offset() - 1
+    if not last_offset - segment.base_offset > _RELATIVE_OFFSET_MAX:
         raise LoaderFailure(
             "IllegalArgumentException", "Split operation is only permitted for segments with "
             f"overflow, and the problem path is {segment.log_path}", file=segment.log_name)
-    _logger.info("Splitting overflowed segment %s", segment.base_offset)
-    pieces = _pieces(segment, config)
+    _logger.info("Splitting overflowed segment %s", segment.describe())
+    pieces = _Splitting(segment, config).run()
     made: list[SegmentFiles] = []
     try:
         for piece in pieces:
@@ -53,71 +62,99 @@ def split_segment(disk: Disk, config: LogConfig, segment: SegmentFiles) -> list[
         for one in made:
             _delete(disk, one, FileState.CLEANED)
         raise
-    _logger.info("Replacing overflowed segment %s with split segments %s", segment.base_offset,
+    _logger.info("Replacing overflowed segment %s with split segments %s", segment.describe(),
                  [one.base_offset for one in made])
     for one in reversed(made):
         one.rename(FileState.CLEANED, FileState.SWAP)
-    segment.rename(FileState.LIVE, FileState.DELETED)
+    if retire:
+        segment.rename(FileState.LIVE, FileState.DELETED)
     for one in made:
         one.rename(FileState.SWAP, FileState.LIVE)
     disk.sync_directory()
-    _delete(disk, segment, FileState.DELETED)
     return [SegmentFiles(disk, one.base_offset, config) for one in made]
 
 
-def _pieces(segment: SegmentFiles, config: LogConfig) -> list[_Piece]:
-    extent, pieces = segment.extent, list[_Piece]()
-    directory = os.path.dirname(segment.log_path)
-    for batches in _headers(extent, segment.log_path):
+class _Splitting:
+    """Where the new segments begin and end, and what their indexes hold."""
+
+    def __init__(self, segment: SegmentFiles, config: LogConfig) -> None:
+        self.segment, self.config, self.extent = segment, config, segment.extent
+        self.pieces: list[_Piece] = []
+        self.is_full = True  # the last piece takes no more
+
+    def run(self) -> list[_Piece]:
+        """All pieces. LoaderFailure."""
+        extent = self.extent
+        fd = open_log(extent.path)
+        try:
+            for batches in header_batches(fd, self.segment.log_path, extent.start, extent.end):
+                self._take(fd, batches)
+        finally:
+            os.close(fd)
+        end = self.pieces[-1].end if self.pieces else extent.start
+        if end < extent.end:
+            # Kafka's copy loop runs to the end of the file and asks for a batch that is not there.
+            raise LoaderFailure("NoSuchElementException", "null", file=self.segment.log_name,
+                                position=end, expected=extent.end)
+        for piece in self.pieces:
+            self._finish(piece)
+        return self.pieces
+
+    def _take(self, fd: int, batches: npt.NDArray[np.void]) -> None:
+        strange = np.flatnonzero((batches["magic"] < 0) | (batches["magic"] > _MAGIC_MAX))
+        readable = int(strange[0]) if len(strange) else len(batches)
         row = 0
         while row < len(batches):
-            if not pieces or pieces[-1].rule.overflow:
-                start = int(batches["position"][row])
-                pieces.append(_Piece(start, start, IndexRule(
-                    int(batches["base_offset"][row]), start, config.index_interval_bytes,
-                    config.segment_index_bytes, directory)))
-            piece = pieces[-1]
-            taken = piece.rule.feed(batches[row:])
-            if piece.rule.failure is not None and not piece.rule.overflow:
-                raise piece.rule.failure
+            if self.is_full:
+                self._begin(first_offset(fd, batches[row], self.segment.log_path), batches[row])
+            piece = self.pieces[-1]
+            taken = piece.indexes.feed(batches[row:readable]) if row < readable else 0
             if taken:
                 row += taken
                 piece.end = int(batches["position"][row - 1]) + int(batches["size"][row - 1])
-            elif piece.end == piece.start:
+            status = Status(piece.indexes.status)
+            if status not in (Status.OK, Status.BATCH_OFFSET_RANGE):
+                raise index_failure(piece.indexes, piece.base_offset, self.segment.log_path)
+            self.is_full = status == Status.BATCH_OFFSET_RANGE
+            if self.is_full and piece.end == piece.start:
                 raise LoaderFailure(
-                    "IllegalStateException", f"Failed to append records from position "
-                    f"{piece.start - extent.start} in segment {segment.base_offset}",
-                    file=segment.log_name, position=piece.start)
-    if not pieces or pieces[-1].end < extent.end:
-        # Kafka's copy loop runs to the end of the file and asks for a batch that is not there.
-        raise LoaderFailure("NoSuchElementException", "null", file=segment.log_name,
-                            position=pieces[-1].end if pieces else extent.start,
-                            expected=extent.end)
-    for piece in pieces:
-        if piece.rule.overflow:
-            piece.rule.failure = None
-        piece.rule.finish()
-        if piece.rule.failure is not None:
-            raise piece.rule.failure
-    return pieces
+                    "IllegalStateException", "Failed to append records from position "
+                    f"{piece.start - self.extent.start} in {self.segment.describe()}",
+                    file=self.segment.log_name, position=piece.start)
+            if not self.is_full and row == readable < len(batches):
+                self._meet_strange(piece, batches[row])
 
+    def _begin(self, base_offset: int, batch: np.void) -> None:
+        start = int(batch["position"])
+        self.is_full = False
+        self.pieces.append(_Piece(base_offset, start, start, IndexRebuild(
+            base_offset, start, interval_bytes=self.config.index_interval_bytes,
+            index_bytes=self.config.segment_index_bytes)))
 
-def _headers(extent: Extent, path: str) -> Iterator[npt.NDArray[np.void]]:
-    fd = open_log(extent.path)
-    try:
-        yield from header_batches(fd, path, extent.start, extent.end)
-    finally:
-        os.close(fd)
+    def _meet_strange(self, piece: _Piece, batch: np.void) -> None:
+        """A magic that nobody writes is copied only as the first batch that does not fit."""
+        distance = int(batch["last_offset"]) - piece.base_offset
+        if 0 <= distance <= _RELATIVE_OFFSET_MAX:
+            raise LoaderFailure("CorruptRecordException",
+                                f"Invalid magic found in record: {batch['magic']}",
+                                file=self.segment.log_name, position=int(batch["position"]))
+        self.is_full = True
+
+    def _finish(self, piece: _Piece) -> None:
+        """The final entry of the time index."""
+        if not piece.indexes.finish():
+            raise index_failure(piece.indexes, piece.base_offset, self.segment.log_path,
+                                finishing=True)
 
 
 def _write(disk: Disk, config: LogConfig, segment: SegmentFiles, piece: _Piece) -> SegmentFiles:
     """One new segment, as `.cleaned` files that are on the medium."""
     start = segment.extent.start
-    new = SegmentFiles(disk, piece.rule.base, config, FileState.CLEANED, piece.end - piece.start)
+    new = SegmentFiles(disk, piece.base_offset, config, FileState.CLEANED, piece.end - piece.start)
     _delete(disk, new, FileState.CLEANED)
     disk.copy(segment.log_name, piece.start - start, piece.end - start, new.log_name)
-    new.offset_index.replace(bytes(piece.rule.offset_entries), sync=True)
-    new.time_index.replace(bytes(piece.rule.time_entries), sync=True)
+    new.offset_index.replace(piece.indexes.offset_index, sync=True)
+    new.time_index.replace(piece.indexes.time_index, sync=True)
     disk.sync(new.log_name)
     for name in (new.log_name, new.offset_index.name, new.time_index.name):
         disk.copy_times(segment.log_name, name)
