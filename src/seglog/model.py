@@ -45,7 +45,7 @@ class EpochEntry:
     start_offset: int
 
     def __str__(self) -> str:
-        return f"EpochEntry(epoch={self.epoch}, startOffset={self.start_offset})"
+        return f"EpochEntry[epoch={self.epoch}, startOffset={self.start_offset}]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from seglog._native.index import OffsetIndexView
 from seglog._native.status import Status
 from seglog.errors import SeglogError
 from seglog.recovery.failures import FileVanished, LoaderFailure
+from seglog.recovery.legacy import base_offsets
 
 __all__ = ["LOG_OVERHEAD", "find_offset", "framing_failure", "header_batches", "log_next_offset",
            "next_offset_from", "open_log", "read_failure"]
@@ -25,6 +26,7 @@ __all__ = ["LOG_OVERHEAD", "find_offset", "framing_failure", "header_batches", "
 # Bytes that Kafka needs before it looks for a batch: offset, length, epoch or CRC, magic.
 LOG_OVERHEAD = 17
 _BATCHES_PER_CHUNK = 65536
+_MAGIC_V2 = 2
 
 
 def open_log(path: str) -> int:
@@ -78,19 +80,28 @@ def header_batches(fd: int, path: str, start: int, end: int) -> Iterator[npt.NDA
         return
 
 
+def _reaching(fd: int, path: str, batches: npt.NDArray[np.void], offset: int
+              ) -> tuple[int, int] | None:
+    """(row, base offset) of the first batch that begins at `offset` or above it."""
+    if np.any(batches["magic"] < _MAGIC_V2):
+        return next(((row, base) for row, base in enumerate(base_offsets(fd, path, batches))
+                     if base >= offset), None)
+    rows = np.flatnonzero(batches["base_offset"] >= offset)
+    return (int(rows[0]), int(batches["base_offset"][rows[0]])) if len(rows) else None
+
+
 def find_offset(fd: int, path: str, start: int, end: int, offset: int) -> int | None:
     """Position of the batch that holds `offset`, or of the first above it, looking from the byte
     `start` on; None when all end before it (Kafka: searchForOffsetFromPosition)."""
     last_offset, last_position = -1, -1
     for batches in header_batches(fd, path, start, end):
-        reached = np.flatnonzero(batches["base_offset"] >= offset)
-        if len(reached):
-            row = int(reached[0])
+        reached = _reaching(fd, path, batches, offset)
+        if reached is not None:
+            row, base = reached
             if row:
                 last_offset = int(batches["last_offset"][row - 1])
                 last_position = int(batches["position"][row - 1])
-            if (int(batches["base_offset"][row]) != offset and last_position >= 0
-                    and last_offset >= offset):
+            if base != offset and last_position >= 0 and last_offset >= offset:
                 return last_position
             return int(batches["position"][row])
         last_offset = int(batches["last_offset"][-1])
@@ -131,7 +142,7 @@ def next_offset_from(fd: int, path: str, position: int, end: int, base_offset: i
     found that holds or follows `target`; else the segment counts as empty."""
     found, last_offset = False, None
     for batches in header_batches(fd, path, position, end):
-        found = found or bool(np.any(batches["base_offset"] >= target))
+        found = found or _reaching(fd, path, batches, target) is not None
         last_offset = int(batches["last_offset"][-1])
     if last_offset is None or not (found or last_offset >= target):
         return base_offset

@@ -7,7 +7,6 @@ All problems of content are MalformedCheckpointError with Kafka's text and a `co
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import os
 import re
@@ -29,8 +28,7 @@ __all__ = [
 META_BYTES_MAX: Final = 1 << 20
 _Path = str | os.PathLike[str]
 
-# Java's base64 wants no line breaks, other alphabets, or padding in odd places.
-_BASE64_URL = re.compile(r"[A-Za-z0-9_-]*={0,2}")
+_BASE64_URL = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
 def _malformed(path: _Path, code: str, message: str, position: int | None = None,
@@ -44,18 +42,34 @@ def parse_uuid(text: str) -> uuid.UUID:
     if len(text) > 24:
         raise ValueError(f"Input string with prefix `{text[:24]}` is too long to be decoded as a "
                          "base64 UUID")
-    digits = text.rstrip("=")
-    if not _BASE64_URL.fullmatch(text) or len(digits) % 4 == 1 or (
-            digits != text and len(text) % 4):
-        raise ValueError(f"Illegal base64 text `{text}`")
-    try:
-        value = base64.urlsafe_b64decode(digits + "=" * (-len(digits) % 4))
-    except binascii.Error as error:
-        raise ValueError(f"Illegal base64 text `{text}`: {error}") from None
+    value = _decode_base64(text)
     if len(value) != 16:
         raise ValueError(f"Input string `{text}` decoded as {len(value)} bytes, which is not "
                          "equal to the expected 16 bytes of a base64-encoded UUID")
     return uuid.UUID(bytes=value)
+
+
+def _decode_base64(text: str) -> bytes:
+    """Base64 for URLs, padded or not. ValueError with the text of Java's decoder."""
+    raw = text.encode("latin-1", "replace")
+    if len(raw) == 1:
+        raise ValueError("Input byte[] should at least have 2 bytes for base64 bytes")
+    value = digits = at = 0
+    while at < len(raw):
+        digit, at = _BASE64_URL.find(raw[at]), at + 1
+        if raw[at - 1] == ord("="):
+            if digits % 4 == 0 or (digits % 4 == 2 and raw[at:at + 1] != b"="):
+                raise ValueError("Input byte array has wrong 4-byte ending unit")
+            at += digits % 4 == 2
+            break
+        if digit < 0:
+            raise ValueError(f"Illegal base64 character {raw[at - 1] - 256 * (raw[at - 1] >> 7):x}")
+        value, digits = value << 6 | digit, digits + 1
+    if digits % 4 == 1:
+        raise ValueError("Last unit does not have enough valid bits")
+    if at < len(raw):
+        raise ValueError(f"Input byte array has incorrect ending byte at {at}")
+    return (value >> digits * 6 % 8).to_bytes(digits * 6 // 8, "big")
 
 
 def format_uuid(value: uuid.UUID) -> str:
@@ -150,12 +164,16 @@ def read_partition_metadata(path: _Path) -> PartitionMetadata | None:
     except UnicodeDecodeError as error:
         _malformed(path, "checkpoint_encoding", f"{name}: byte {error.start} is not UTF-8",
                    error.start)
-    # Kafka reads a second line that is not there and fails on the null.
-    if len(lines) < 2 or (len(lines) == 2 and not lines[1]):
-        _malformed(path, "partition_metadata_short", f"{name}: two lines are required",
-                   found=content.count(b"\n"))
+    if not lines[-1]:
+        lines.pop()
 
-    def value(line: str) -> str:
+    def value(number: int) -> str:
+        if number >= len(lines):
+            # Kafka reads a line that is not there, and this is Java's word for that.
+            _malformed(path, "partition_metadata_short", 'Cannot invoke '
+                       '"java.lang.CharSequence.length()" because "this.text" is null',
+                       found=len(lines))
+        line = lines[number]
         parts = re.split(r":[ \t\n\x0b\f\r]+", line)
         if len(parts) != 2 or not parts[1]:
             _malformed(path, "partition_metadata_line",
@@ -163,7 +181,9 @@ def read_partition_metadata(path: _Path) -> PartitionMetadata | None:
         return parts[1]
 
     try:
-        version = parse_int32(value(lines[0]))
+        version = parse_int32(value(0))
+    except MalformedCheckpointError:
+        raise
     except ValueError:
         _malformed(path, "partition_metadata_line",
                    f"Malformed line in partition metadata file [{name}]: {lines[0]}",
@@ -173,7 +193,7 @@ def read_partition_metadata(path: _Path) -> PartitionMetadata | None:
                    f"Unrecognized version of partition metadata file ({name}): {version}",
                    found=version)
     try:
-        topic_id = parse_uuid(value(lines[1]))
+        topic_id = parse_uuid(value(1))
     except MalformedCheckpointError:
         raise
     except ValueError as error:
