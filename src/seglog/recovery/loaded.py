@@ -57,6 +57,7 @@ class LoadedLog:
         self.log_end_offset = outcome.log_end_offset
         self.high_watermark = outcome.log_start_offset
         self.is_closed = False
+        self._first_unstable = self._find_first_unstable()
 
     def __repr__(self) -> str:
         return (f"LoadedLog({self.path!r}, log_start_offset={self.log_start_offset}, "
@@ -69,11 +70,29 @@ class LoadedLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """The first offset of the earliest open transaction, at most the high watermark."""
+        """Below it no transaction is open, at most the high watermark."""
+        if self._first_unstable is None:
+            return self.high_watermark
+        return min(self._first_unstable, self.high_watermark)
+
+    def _find_first_unstable(self) -> int | None:
+        """The base offset of the batch in which the earliest transaction is open, or the log
+        begins if that is later. Kafka looks for that batch, and gives up a log where it cannot."""
         unstable = self.producers.first_unstable_offset
         if unstable is None:
-            return self.high_watermark
-        return min(max(unstable, self.log_start_offset), self.high_watermark)
+            return None
+        offset = max(unstable, self.log_start_offset)
+        bases = self.segments.base_offsets
+        row = int(np.searchsorted(bases, offset, side="right")) - 1
+        if row < 0 or offset >= self.log_end_offset:
+            return offset
+        for base in bases[row:].tolist():
+            segment = self.segments.get(base)
+            found = segment.find(offset)
+            self.segments.release(segment)
+            if found is not None:
+                return found[0]
+        return self.log_end_offset
 
     @property
     def size(self) -> int:
@@ -84,6 +103,7 @@ class LoadedLog:
         """Sets the high watermark within the log; the one that was set."""
         self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
         self.producers.on_high_watermark_updated(self.high_watermark)
+        self._first_unstable = self._find_first_unstable()
         return self.high_watermark
 
     # ---- writing ------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from seglog.recovery.segment_map import SegmentMap
 from seglog.recovery.snapshots import Snapshots
 from seglog.recovery.tail import header_batches, open_log
 from seglog.recovery.transactions import apply_batches
-from seglog.storage.producers import ProducerState
+from seglog.storage.producers import ProducerState, is_expired
 
 __all__ = ["LoadingProducers", "rebuild_producers"]
 
@@ -61,7 +61,7 @@ class LoadingProducers:
 
     def _is_expired(self, entry: ProducerStateEntry, now: int) -> bool:
         return (self.expiration_ms is not None and entry.current_txn_first_offset is None
-                and now - entry.last_timestamp >= self.expiration_ms)
+                and is_expired(entry.last_timestamp, now, self.expiration_ms))
 
     def truncate_fully(self, offset: int) -> None:
         """Forgets everything and starts at `offset` (Kafka: truncateFullyAndStartAt)."""

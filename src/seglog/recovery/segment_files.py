@@ -69,8 +69,8 @@ class SegmentFiles:
 
     # ---- reading ------------------------------------------------------------------------------
 
-    def translate(self, offset: int) -> int | None:
-        """Byte of the log at which the batch with `offset`, or the first above it, begins."""
+    def find(self, offset: int) -> tuple[int, int] | None:
+        """(base offset, byte of the log) of the batch with `offset`, or the first above it."""
         position = max(self.offset_index.lookup(offset)[1], 0)
         extent = self.extent
         if not extent.size:
@@ -80,7 +80,12 @@ class SegmentFiles:
             found = find_offset(fd, self.log_path, extent.start + position, extent.end, offset)
         finally:
             os.close(fd)
-        return None if found is None else found - extent.start
+        return None if found is None else (found[0], found[1] - extent.start)
+
+    def translate(self, offset: int) -> int | None:
+        """Byte of the log at which the batch with `offset`, or the first above it, begins."""
+        found = self.find(offset)
+        return None if found is None else found[1]
 
     def read_next_offset(self) -> int:
         """The offset behind the last batch; the base offset of an empty segment."""

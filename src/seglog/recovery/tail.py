@@ -18,7 +18,7 @@ from seglog._native.index import OffsetIndexView
 from seglog._native.status import Status
 from seglog.errors import SeglogError
 from seglog.recovery.failures import FileVanished, LoaderFailure
-from seglog.recovery.legacy import base_offsets
+from seglog.recovery.wrappers import base_offsets, first_offset
 
 __all__ = ["LOG_OVERHEAD", "find_offset", "framing_failure", "header_batches", "log_next_offset",
            "next_offset_from", "open_log", "read_failure"]
@@ -90,23 +90,25 @@ def _reaching(fd: int, path: str, batches: npt.NDArray[np.void], offset: int
     return (int(rows[0]), int(batches["base_offset"][rows[0]])) if len(rows) else None
 
 
-def find_offset(fd: int, path: str, start: int, end: int, offset: int) -> int | None:
-    """Position of the batch that holds `offset`, or of the first above it, looking from the byte
-    `start` on; None when all end before it (Kafka: searchForOffsetFromPosition)."""
-    last_offset, last_position = -1, -1
+def find_offset(fd: int, path: str, start: int, end: int, offset: int
+                ) -> tuple[int, int] | None:
+    """(base offset, position) of the batch that holds `offset`, or of the first above it, looking
+    from the byte `start` on; None when all end before it (Kafka: searchForOffsetFromPosition)."""
+    before: npt.NDArray[np.void] | None = None  # the last batch so far
     for batches in header_batches(fd, path, start, end):
         reached = _reaching(fd, path, batches, offset)
-        if reached is not None:
-            row, base = reached
-            if row:
-                last_offset = int(batches["last_offset"][row - 1])
-                last_position = int(batches["position"][row - 1])
-            if base != offset and last_position >= 0 and last_offset >= offset:
-                return last_position
-            return int(batches["position"][row])
-        last_offset = int(batches["last_offset"][-1])
-        last_position = int(batches["position"][-1])
-    return last_position if last_position >= 0 and last_offset >= offset else None
+        if reached is None:
+            before = batches[-1:]
+            continue
+        row, base = reached
+        if row:
+            before = batches[row - 1:row]
+        if base == offset or before is None or before["last_offset"][0] < offset:
+            return base, int(batches["position"][row])
+        break
+    if before is None or before["last_offset"][0] < offset:
+        return None
+    return first_offset(fd, before[0], path), int(before["position"][0])
 
 
 def log_next_offset(path: str, base_offset: int, index_path: str | None) -> int:

@@ -1,41 +1,133 @@
-"""The first offset of a batch as Kafka's file iteration tells it."""
+"""The first offset of a batch as Kafka's file iteration tells it.
+
+The header of a compressed wrapper tells its last offset alone. Kafka decompresses it wherever it
+asks for the first one: when a segment is split, and when it looks for an offset. What it throws
+there ends the load, whatever the CRC says.
+"""
 
 from __future__ import annotations
 
 import os
+import struct
+from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
-from seglog._native.batch import ATTRIBUTE_CODEC
-from seglog._native.records import RecordDecoder
 from seglog.errors import CorruptDataError
 from seglog.recovery.failures import LoaderFailure
 from seglog.storage.codecs import decompress
 
-__all__ = ["first_offset"]
+__all__ = ["base_offsets", "first_offset"]
 
+_ENTRY = struct.Struct(">qi")  # offset, size of what follows
+_RECORD_BYTES_MIN = 14
+_MAGIC_POSITION, _ATTRIBUTES_POSITION = 4, 5
+_CODEC_MASK = 0x07
+_ZSTD = 4
 _MAGIC_V2 = 2
-_CODEC_MAX = 4
 
 
 def first_offset(fd: int, batch: np.void, path: str) -> int:
-    """Base offset of a row of BATCH_DTYPE of the log `path`, open as `fd`.
-
-    A compressed wrapper of magic 0 or 1 says the offset of its last message alone, and has to be
-    decompressed. LoaderFailure where Kafka cannot.
-    """
-    codec = int(batch["attributes"]) & ATTRIBUTE_CODEC
-    if batch["magic"] >= _MAGIC_V2 or not codec:
+    """Base offset of a row of BATCH_DTYPE of the log `path`, open as `fd`. LoaderFailure where
+    Kafka cannot tell."""
+    if batch["magic"] >= _MAGIC_V2:
         return int(batch["base_offset"])
-    position, file = int(batch["position"]), os.path.basename(path)
-    if codec > _CODEC_MAX:
-        raise LoaderFailure("IllegalArgumentException", f"Unknown compression type id: {codec}",
-                            file=file, position=position)
-    decoder = RecordDecoder(fd, position, position + int(batch["size"]), columns=("offset",),
-                            check_crcs=False, decompress=decompress, file=path)
+    position = int(batch["position"])
     try:
-        columns = decoder.next()
+        return _first_offset(os.pread(fd, int(batch["size"]), position))
+    except LoaderFailure as failure:
+        failure.where.update(file=os.path.basename(path), position=position)
+        raise
+
+
+def base_offsets(fd: int, path: str, batches: npt.NDArray[np.void]) -> Iterator[int]:
+    """`first_offset` of each batch, found out when it is asked for."""
+    return (first_offset(fd, batch, path) for batch in batches)
+
+
+def _codec(record: bytes) -> int:
+    codec = record[_ATTRIBUTES_POSITION] & _CODEC_MASK
+    if codec > _ZSTD:
+        raise LoaderFailure("IllegalArgumentException", f"Unknown compression type id: {codec}")
+    return codec
+
+
+def _invalid(message: str) -> LoaderFailure:
+    return LoaderFailure("InvalidRecordException", message)
+
+
+def _first_offset(data: bytes) -> int:
+    """Of one whole entry, a message or a wrapper."""
+    stored: int = _ENTRY.unpack_from(data)[0]
+    record = data[_ENTRY.size:]
+    codec = _codec(record)
+    if codec == 0:
+        return stored
+    magic = struct.unpack_from(">b", record, _MAGIC_POSITION)[0]
+    if magic not in (0, 1):
+        raise _invalid(f"Invalid wrapper magic found in legacy deep record iterator {magic}")
+    if codec == _ZSTD:
+        raise _invalid("Invalid wrapper compressionType found in legacy deep record iterator "
+                       f"{magic}")
+    value = _value(record, magic)
+    if value is None:
+        raise _invalid(f"Found invalid compressed record set with null value (magic = {magic})")
+    inner = _inner(codec, magic, value)
+    if not inner:
+        raise _invalid("Found invalid compressed record set with no inner records")
+    first, first_record = inner[0]
+    if magic == 1:
+        first += _absolute_base(stored, inner[-1][0])
+    if _codec(first_record):
+        raise _invalid("Inner messages must not be compressed")
+    return (first + (1 << 63)) % (1 << 64) - (1 << 63)  # Java's long
+
+
+def _absolute_base(stored: int, last: int) -> int:
+    if stored == 0:
+        return 0  # what some versions of librdkafka produced
+    if stored < last:
+        raise _invalid("Found invalid wrapper offset in compressed v1 message set, wrapper offset "
+                       f"'{stored}' is less than the last inner message offset '{last}' and it is "
+                       "not zero.")
+    return stored - last
+
+
+def _value(record: bytes, magic: int) -> bytes | None:
+    """The value of a message, bounds checked as Java's buffers do."""
+    def number(at: int) -> int:
+        if not 0 <= at <= len(record) - 4:
+            raise LoaderFailure("IndexOutOfBoundsException", "null")
+        found: int = struct.unpack_from(">i", record, at)[0]
+        return found
+
+    key_at = 14 if magic else 6
+    value_at = key_at + 4 + max(number(key_at), 0)
+    size = number(value_at)
+    if size < 0:
+        return None
+    start = value_at + 4
+    if size > len(record) - start:
+        raise LoaderFailure("IllegalArgumentException",
+                            f"newLimit > capacity: ({size} > {len(record) - start})")
+    return record[start:start + size]
+
+
+def _inner(codec: int, magic: int, payload: bytes) -> list[tuple[int, bytes]]:
+    """(offset, record) of every whole message in a wrapper."""
+    try:
+        plain = decompress(codec, magic, payload)
     except CorruptDataError as error:
-        raise LoaderFailure(error.kafka_name, str(error), file=file, position=position,
-                            expected=error.expected, found=error.found) from None
-    return int(batch["base_offset"]) if columns is None else columns.first_offset
+        raise LoaderFailure("KafkaException", str(error)) from None
+    found, position = [], 0
+    while position + _ENTRY.size <= len(plain):
+        offset, size = _ENTRY.unpack_from(plain, position)
+        if size < _RECORD_BYTES_MIN:
+            raise LoaderFailure("CorruptRecordException", "Record size is less than the minimum "
+                                f"record overhead ({_RECORD_BYTES_MIN})")
+        position += _ENTRY.size + size
+        if position > len(plain):
+            break
+        found.append((offset, bytes(plain[position - size:position])))
+    return found

@@ -29,7 +29,7 @@ from seglog.storage.textfile import read_small_file
 
 __all__ = [
     "BATCHES_MAX", "SNAPSHOT_BYTES_MAX", "ProducerState", "decode_snapshot", "encode_snapshot",
-    "read_snapshot",
+    "is_expired", "read_snapshot",
 ]
 
 #: How many batches of a producer are remembered, for the recognition of duplicates.
@@ -44,7 +44,7 @@ _COUNT_POSITION = 6
 # first offset of the open transaction
 _ENTRY = struct.Struct(">qhiqiqiq")
 
-_SEQUENCE_MASK = 0x7FFFFFFF
+_SEQUENCE_MAX = 0x7FFFFFFF
 
 
 def _corrupt(file: str | None, code: str, message: str, position: int, expected: object,
@@ -121,6 +121,23 @@ def read_snapshot(path: str | os.PathLike[str]) -> list[ProducerStateEntry]:
     if data is None:
         raise status_error(Status.FILE_MISSING, file=path)
     return decode_snapshot(data, file=os.fspath(path))
+
+
+def _add_sequence(sequence: int, increment: int) -> int:
+    """A sequence after the largest is 0; of what no producer sends, what Java's ints make of it."""
+    if sequence > _java_int(_SEQUENCE_MAX - increment):
+        return _java_int(increment - _java_int(_SEQUENCE_MAX - sequence) - 1)
+    return _java_int(sequence + increment)
+
+
+def _java_int(number: int) -> int:
+    return (number + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def is_expired(last_timestamp: int, now_ms: int, expiration_ms: int) -> bool:
+    """Whether a producer was idle for `producer.id.expiration.ms`, by Java's arithmetic: one from
+    before the beginning of time never was."""
+    return (now_ms - last_timestamp + (1 << 63)) % (1 << 64) - (1 << 63) >= expiration_ms
 
 
 class _Producer:
@@ -215,7 +232,7 @@ class ProducerState:
         self._producers = {
             producer_id: producer for producer_id, producer in self._producers.items()
             if producer.txn_first_offset is not None
-            or now_ms - producer.last_timestamp < expiration_ms}
+            or not is_expired(producer.last_timestamp, now_ms, expiration_ms)}
 
     def apply(self, batches: npt.NDArray[np.void], read: Callable[[int, int], bytes], *,
               file: str | None = None, aborted: list[AbortedTxn] | None = None
@@ -265,7 +282,7 @@ class ProducerState:
                 code="txn_state")
         producer.take_epoch(epoch)
         delta = last_offset - base_offset
-        last_sequence = -1 if base_sequence < 0 else base_sequence + delta & _SEQUENCE_MASK
+        last_sequence = -1 if base_sequence == -1 else _add_sequence(base_sequence, delta)
         producer.batches.append((last_sequence, last_offset, delta, max_timestamp))
         producer.last_timestamp = max_timestamp
         if is_transactional and producer.txn_first_offset is None:
