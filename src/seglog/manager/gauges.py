@@ -31,7 +31,7 @@ class Gauges:
 
 
 class Countdown:
-    """Numbers by key that threads set and lower while a gauge reads them."""
+    """Numbers by key that threads set while gauges read them."""
 
     def __init__(self) -> None:
         self._values: dict[object, int] = {}
@@ -41,12 +41,6 @@ class Countdown:
         """Puts a number."""
         with self._lock:
             self._values[key] = value
-
-    def lower(self, key: object, by: int = 1) -> int:
-        """Lowers a number, and gives it."""
-        with self._lock:
-            self._values[key] = value = self._values.get(key, 0) - by
-            return value
 
     def get(self, key: object) -> int | None:
         """The number, None before it was put."""

@@ -23,6 +23,7 @@ from seglog.manager.failures import LogDirFailureChannel
 from seglog.manager.gauges import Countdown, Gauges
 from seglog.manager.phase_one import SegmentLoading
 from seglog.manager.pool import WorkerPool
+from seglog.manager.progress import LogProgress
 from seglog.manager.table import LogTable
 from seglog.metrics import MetricsRegistry
 from seglog.model import TopicPartition
@@ -31,6 +32,7 @@ from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.log_loader import LoadInputs
 from seglog.recovery.open_log import load_log
 from seglog.recovery.plan import LoadLevel, PartitionPlan
+from seglog.recovery.report import LoadReport, PartitionReport
 from seglog.storage.meta import format_uuid
 from seglog.storage.paths import (
     HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,
@@ -83,6 +85,8 @@ class _DirectoryLoad:
     jobs: list[_Job] = field(default_factory=list)
     remaining: int = 0
     futures: list[Future[None]] = field(default_factory=list)
+    reports: dict[str, PartitionReport] = field(default_factory=dict)
+    thread_segments: dict[int, int] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -101,6 +105,8 @@ class LogLoading:
         self._failed: dict[str, OSError] = {}
         self._unclean: list[str] = []
         self._cancelled = False
+        #: By data directory, of those that are through.
+        self.reports: dict[str, LoadReport] = {}
         self._lock = threading.Lock()
 
     # ---- the whole
@@ -122,13 +128,14 @@ class LogLoading:
             for load in self._loads:
                 for future in load.futures:
                     future.result()
+                self._report(load, started)
             for path, error in self._failed.items():
                 self._channel.maybe_add_offline_log_dir(
                     path, f"Error while loading log dir {path}", error)
             done = True
         except Exception as error:
             if self._cancelled:
-                raise LogManagerStateError("the log manager was shut down while it loaded") from None
+                raise LogManagerStateError("the manager was shut down while it loaded") from None
             _log.error("There was an error in one of the threads during logs loading: %s", error)
             raise
         finally:
@@ -174,6 +181,16 @@ class LogLoading:
     def _remaining_logs(self, path: str) -> int:
         return sum(load.remaining for load in list(self._loads) if load.directory.path == path)
 
+    def _report(self, load: _DirectoryLoad, started: float) -> None:
+        threads = range(max(load.thread_segments, default=0) + 1)
+        report = LoadReport(
+            load.directory.path, self._settings.level.value, load.directory.had_clean_shutdown,
+            self._settings.segment_threads, time.perf_counter() - started,
+            tuple(load.thread_segments.get(number, 0) for number in threads), (),
+            tuple(load.reports[job.path] for job in load.jobs))
+        self.reports[load.directory.path] = report
+        self._settings.listener.done(report)
+
     # ---- one directory
 
     def _submit(self, directory: LogDirectory) -> None:
@@ -187,7 +204,7 @@ class LogLoading:
             self._loads.append(load)
         try:
             clean = directory.take_clean_shutdown_marker()
-            offsets = {name: directory.read_or_reset(name, reset) for name, reset in _RESETS.items()}
+            offsets = {name: directory.read_or_reset(name, what) for name, what in _RESETS.items()}
             found = directory.partition_directories()
         except OSError as error:
             self._fail(directory, error)
@@ -232,44 +249,53 @@ class LogLoading:
 
     def _run_job(self, load: _DirectoryLoad, job: _Job) -> None:
         started = time.perf_counter()
-        log: LoadedLog | None = None
-        try:
-            log = self._load_log(load, job)
-        except OSError as error:
-            self._fail(load.directory, error)
-        finally:
-            with load.lock:
-                load.remaining -= 1
-                done = len(load.jobs) - load.remaining
-                load.directory.loading_completed = not load.remaining
-                load.directory.loading_failed |= log is None
-            counts = f"({done}/{len(load.jobs)} completed in {load.directory.path})"
-            if log is None:
-                _log.info("Error while loading logs in %s in %dms %s", job.path,
-                          _ms_since(started), counts)
-            else:
-                _log.info("Completed load of %s with %d segments, local-log-start-offset %d and "
-                          "log-end-offset %d in %dms %s", _described(log), len(log.segments),
-                          log.local_log_start_offset, log.log_end_offset, _ms_since(started),
-                          counts)
-
-    def _load_log(self, load: _DirectoryLoad, job: _Job) -> LoadedLog:
         key = (load.directory.path, WorkerPool.thread_number())
-        name = os.path.basename(job.path)
-        listener = self._settings.listener
+        progress = LogProgress(os.path.basename(job.path), self._settings.listener,
+                               partial(self._loading.set, key), partial(self._recovering.set, key))
+        log: LoadedLog | None = None
+        failure: BaseException | None = None
+        try:
+            log = self._load_log(load, job, progress)
+        except OSError as error:
+            failure = error
+            self._fail(load.directory, error)
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            self._finish_job(load, job, progress, log, failure, _ms_since(started))
 
-        def progress(count: int, thread: int) -> None:
-            self._loading.lower(key, count)
-            listener.segments_loaded(name, count, thread)
+    def _finish_job(self, load: _DirectoryLoad, job: _Job, progress: LogProgress,
+                    log: LoadedLog | None, failure: BaseException | None, ms: int) -> None:
+        path = load.directory.path
+        with load.lock:
+            load.remaining -= 1
+            done = len(load.jobs) - load.remaining
+            load.directory.loading_completed = not load.remaining
+            load.directory.loading_failed |= log is None
+        counts = f"({done}/{len(load.jobs)} completed in {path})"
+        if log is None:
+            _log.info("Error while loading logs in %s in %dms %s", job.path, ms, counts)
+        else:
+            _log.info("Completed load of %s with %d segments, local-log-start-offset %d and "
+                      "log-end-offset %d in %dms %s", _described(log), len(log.segments),
+                      log.local_log_start_offset, log.log_end_offset, ms, counts)
+        report = progress.report(job.name.topic_partition, job.inputs.recovery_point, log, failure)
+        with load.lock:
+            load.reports[job.path] = report
+            for thread, count in progress.thread_segments.items():
+                load.thread_segments[thread] = load.thread_segments.get(thread, 0) + count
 
+    def _load_log(self, load: _DirectoryLoad, job: _Job, progress: LogProgress) -> LoadedLog:
         def check(listing: PartitionListing) -> PartitionPlan:
-            self._loading.set(key, len(listing.base_offsets))
-            listener.segments_listed(name, len(listing.base_offsets))
-            return load.segments.check(listing, progress)
+            progress.listed(listing)
+            plan = load.segments.check(listing, progress.checked)
+            progress.planned(plan)
+            return plan
 
-        listener.partition_started(name)
-        log = load_log(job.path, job.inputs, check=check, listener=listener,
-                       remaining=partial(self._recovering.set, key))
+        progress.started()
+        log = load_log(job.path, job.inputs, check=check, listener=progress,
+                       remaining=progress.remaining)
         self._file(load.directory, job, log)
         return log
 

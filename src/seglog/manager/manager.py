@@ -35,6 +35,7 @@ from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener, NullListener
 from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.plan import LoadLevel
+from seglog.recovery.report import LoadReport
 from seglog.storage.meta import MetaProperties
 
 __all__ = ["LogManager"]
@@ -98,6 +99,7 @@ class LogManager:
         self._channel = LogDirFailureChannel()
         self._gauges = Gauges(self.metrics)
         self._loading: LogLoading | None = None
+        self._load_reports: dict[str, LoadReport] = {}
         self._handler: threading.Thread | None = None
         self._state = "new"  # then starting, running, closed
         self._lock = threading.RLock()
@@ -164,6 +166,7 @@ class LogManager:
         try:
             loading.run()
         finally:
+            self._load_reports = loading.reports
             self._loading = None
         while (failure := self._channel.take_next_offline_log_dir(block=False)) is not None:
             self._handle_log_dir_failure(failure)
@@ -234,6 +237,11 @@ class LogManager:
     def startup_callback_failures(self) -> tuple[StartupCallbackFailure, ...]:
         """The callbacks that raised, and what."""
         return self._callbacks.failures
+
+    @property
+    def load_reports(self) -> dict[str, LoadReport]:
+        """What `startup` found and did, by data directory, of those that were loaded."""
+        return dict(self._load_reports)
 
     @property
     def is_running(self) -> bool:

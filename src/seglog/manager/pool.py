@@ -15,7 +15,7 @@ _local = threading.local()
 
 
 class WorkerPool:
-    """Runs jobs in order of submission by threads `<name>-<n>`, n from 0 (or all of them `<name>`).
+    """Runs jobs in order of submission by threads `<name>-<n>`, n from 0 (or all are `<name>`).
 
     A thread starts when work waits and the pool has room. After `resize` to fewer, the threads
     with the highest numbers end when they are through with what they do. Safe from any thread.

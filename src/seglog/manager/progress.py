@@ -1,0 +1,94 @@
+"""What a load tells of one log: to its listener, to the gauges, and in its report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from seglog._native.scan import PartitionListing
+from seglog.model import TopicPartition
+from seglog.recovery.callbacks import LoadListener, NullListener
+from seglog.recovery.findings import Finding
+from seglog.recovery.loaded import LoadedLog
+from seglog.recovery.plan import PartitionPlan
+from seglog.recovery.report import FindingList, PartitionReport
+
+__all__ = ["LogProgress"]
+
+
+class LogProgress(NullListener):
+    """Follows one log; for the thread that loads it.
+
+    `to_load` and `to_recover` are told how many segments are left (the gauges of that thread).
+    """
+
+    def __init__(self, directory: str, listener: LoadListener, to_load: Callable[[int], None],
+                 to_recover: Callable[[int], None]) -> None:
+        self._directory, self._listener = directory, listener
+        self._to_load, self._to_recover = to_load, to_recover
+        self._findings = FindingList()
+        self._left_to_load = 0
+        self._sizes: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        self._unflushed: npt.NDArray[np.int64] | None = None
+        self._recovered = 0
+        #: Segments that each thread of phase one checked.
+        self.thread_segments: dict[int, int] = {}
+
+    def finding(self, found: Finding) -> None:
+        """Kept for the report, and handed on."""
+        if self._findings.add(found):
+            self._listener.finding(found)
+
+    def started(self) -> None:
+        """The load begins."""
+        self._listener.partition_started(self._directory)
+
+    def listed(self, listing: PartitionListing) -> None:
+        """Phase one is about to look at these segments."""
+        self._left_to_load = len(listing.base_offsets)
+        self._to_load(self._left_to_load)
+        self._listener.segments_listed(self._directory, self._left_to_load)
+
+    def checked(self, count: int, thread: int) -> None:
+        """`count` segments are checked."""
+        self._left_to_load -= count
+        self._to_load(self._left_to_load)
+        self.thread_segments[thread] = self.thread_segments.get(thread, 0) + count
+        self._listener.segments_loaded(self._directory, count, thread)
+
+    def planned(self, plan: PartitionPlan) -> None:
+        """Phase one is through."""
+        self._sizes = np.maximum(plan.segments.log_size, 0)
+
+    def remaining(self, count: int) -> None:
+        """So many segments are left to recover."""
+        self._to_recover(count)
+        if self._unflushed is None:
+            self._unflushed = self._sizes[max(len(self._sizes) - count, 0):]
+            self._listener.recovery_started(self._directory, count, int(self._unflushed.sum()))
+            return
+        # After a cut the segments behind it are gone: nothing is left at once.
+        done = max(len(self._unflushed) - count, self._recovered)
+        size = int(self._unflushed[self._recovered:done].sum())
+        self._listener.segments_recovered(self._directory, done - self._recovered, size)
+        self._recovered = done
+
+    def report(self, key: TopicPartition, recovery_point: int, log: LoadedLog | None,
+               error: BaseException | None) -> PartitionReport:
+        """The end, well or not; the listener hears of it."""
+        unflushed = self._sizes[:0] if self._unflushed is None else self._unflushed
+        report = PartitionReport(
+            directory=self._directory, topic_partition=key,
+            segments=len(self._sizes) if log is None else len(log.segments),
+            size=int(self._sizes.sum()) if log is None else log.size,
+            log_start_offset=log.log_start_offset if log else None,
+            log_end_offset=log.log_end_offset if log else None,
+            recovery_point=recovery_point, recovery_segments=len(unflushed),
+            recovery_bytes=int(unflushed.sum()),
+            kafka_error=getattr(error, "kafka_name", type(error).__name__) if error else None,
+            kafka_message=str(error) if error else None,
+            findings=self._findings.close(self._directory))
+        self._listener.partition_loaded(report)
+        return report
