@@ -51,7 +51,8 @@ LAYERS: dict[str, set[str]] = {
 }
 # Packages outside the standard library, and the only rooms that may import them.
 OUTSIDERS: dict[str, set[str]] = {
-    "numpy": {"_native", "storage", "arrow", "recovery", "datadir", "dump", "cli", "spark"},
+    "numpy": {"_native", "storage", "arrow", "recovery", "manager", "datadir", "dump", "cli",
+              "spark"},
     "cramjam": {"storage"},
     "pyspark": {"spark", "pyspark_seglog"},
     "pyarrow": {"spark"},

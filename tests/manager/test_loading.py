@@ -1,4 +1,4 @@
-"""What is seen of a load while it runs: gauges, events, callbacks; and what may happen meanwhile."""
+"""A load while it runs: its gauges, events and callbacks, and what may happen meanwhile."""
 
 from __future__ import annotations
 
@@ -283,8 +283,8 @@ def test_messages_are_kafkas(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
             f"Recovering 1 logs from {unclean} since no clean shutdown file was found",
             f"No logs found to be loaded in {tmp_path}/new",
             rf"Completed load of Log\(dir={clean}/a-0, topicId=\S+, topic=a, partition=0, "
-            r"highWatermark=\d+, lastStableOffset=\d+, logStartOffset=\d+, logEndOffset=\d+\) with \d+ segments, "
-            r"local-log-start-offset \d+ and log-end-offset \d+ in \d+ms "
+            r"highWatermark=\d+, lastStableOffset=\d+, logStartOffset=\d+, logEndOffset=\d+\) "
+            r"with \d+ segments, local-log-start-offset \d+ and log-end-offset \d+ in \d+ms "
             rf"\(1/1 completed in {clean}\)",
             rf"Loaded 2 logs in \d+ms \(unclean log dirs = {unclean}\)",
             "Shutting down.", "Shutdown complete."):
