@@ -151,7 +151,7 @@ class _Tidying:
         for name in names:
             self._report("swap-complete", name)
             parsed = parse_file_name(name)
-            if parsed.kind is FileKind.LOG and parsed.offset is not None and parsed.offset >= 0:
+            if parsed.kind is FileKind.LOG and parsed.offset is not None:
                 bounds.append((parsed.offset, self._swap_end(parsed.offset, names)))
         if bounds:
             self._remove_range(min(base for base, _ in bounds), max(end for _, end in bounds))
@@ -247,9 +247,9 @@ class _Tidying:
             return
         if kind is FileClass.NOT_A_NUMBER:
             self.files.unreadable.append(name)
-        elif kind is FileClass.OTHER_NUMBER and parsed.offset is not None and parsed.offset >= 0:
+        elif kind is FileClass.OTHER_NUMBER and parsed.offset is not None:
             if parsed.kind is FileKind.LOG:
-                if not self._has_log(parsed.offset):
+                if parsed.offset < 0 or not self._has_log(parsed.offset):
                     self.files.opened[name] = parsed.offset
             elif not self._has_log(parsed.offset):
                 self.files.orphans[name] = parsed.offset

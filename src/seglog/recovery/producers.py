@@ -78,7 +78,7 @@ def rebuild_producers(producers: LoadingProducers, segments: SegmentMap, start: 
     clean shutdown a log without snapshots gets empty ones and is not read. LoaderFailure where Kafka
     gives up.
     """
-    count = len(segments) if limit == _OFFSET_MAX else len(segments.rows(0, limit))
+    count = len(segments) if limit == _OFFSET_MAX else segments.floor_row(limit - 1) + 1
     marks = [*segments.bases(range(max(count - 2, 0), count)), end]
     prefix = f"[LogLoader partition={producers.topic_partition}, dir={segments.parent}] "
     _logger.info("%sLoading producer state till offset %s", prefix, end)

@@ -106,10 +106,15 @@ class DirectoryName:
 
 
 def file_name(offset: int, kind: FileKind, state: FileState = FileState.LIVE) -> str:
-    """The canonical name, such as `00000000000000000042.log`. Raises ValueError below 0."""
-    if not 0 <= offset < 1 << 63:
-        raise ValueError(f"offset {offset} is outside 0 .. 2^63 - 1")
-    return f"{offset:020d}{kind.value}{state.value}"
+    """The canonical name, such as `00000000000000000042.log`.
+
+    Kafka never writes a negative number, and opens `-00000000000000000005.log` where it finds a
+    name that says -5. Raises ValueError for what is no int64.
+    """
+    if not -1 << 63 <= offset < 1 << 63:
+        raise ValueError(f"offset {offset} is outside -2^63 .. 2^63 - 1")
+    sign = "-" if offset < 0 else ""
+    return f"{sign}{abs(offset):020d}{kind.value}{state.value}"
 
 
 def log_name(base_offset: int) -> str:

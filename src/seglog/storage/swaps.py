@@ -21,6 +21,9 @@ __all__ = ["FLAGS", "Swaps", "find_swaps", "java_class"]
 FLAGS: Final = {FileKind.LOG: HAS_LOG, FileKind.INDEX: HAS_INDEX,
                 FileKind.TIME_INDEX: HAS_TIME_INDEX, FileKind.TXN_INDEX: HAS_TXN_INDEX}
 
+# Kafka's minimum of no numbers: a .swap file with this one never counts.
+_OFFSET_MAX: Final = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Swaps:
@@ -64,10 +67,11 @@ def find_swaps(others: Iterable[tuple[str, FileClass]]) -> Swaps:
             parsed = parse_file_name(name)
             if parsed.offset is not None:
                 found[kind].append((parsed.offset, parsed.kind, name))
-    first_cleaned = min((offset for offset, _, _ in found[FileClass.CLEANED]), default=None)
+    first_cleaned = min((offset for offset, _, _ in found[FileClass.CLEANED]),
+                        default=_OFFSET_MAX)
     swaps = Swaps({}, [])
     for offset, kind_of_file, name in found[FileClass.SWAP]:
-        if first_cleaned is not None and offset >= first_cleaned:
+        if offset >= first_cleaned:
             swaps.incomplete.append(name)
         else:
             swaps.complete[offset, kind_of_file] = name
