@@ -12,6 +12,14 @@
  */
 enum { WINDOW_BYTES = 1 << 20 };
 
+static void begin_at(slg_records *records, int64_t start, const slg_records_options *options) {
+    records->options = *options;
+    records->position = start;
+    records->next_offset = options->base_offset;
+    records->state = BETWEEN_ENTRIES;
+    records->done = false;
+}
+
 slg_records *slg_records_new(int fd, int64_t start, int64_t end,
                              const slg_records_options *options) {
     slg_records *records = calloc(1, sizeof *records);
@@ -19,10 +27,14 @@ slg_records *slg_records_new(int fd, int64_t start, int64_t end,
         return NULL;
     }
     slg_window_init(&records->window, fd, end, WINDOW_BYTES);
-    records->options = *options;
-    records->position = start;
-    records->next_offset = options->base_offset;
+    begin_at(records, start, options);
     return records;
+}
+
+void slg_records_restart(slg_records *records, int fd, int64_t start, int64_t end,
+                         const slg_records_options *options) {
+    slg_window_restart(&records->window, fd, end, WINDOW_BYTES);
+    begin_at(records, start, options);
 }
 
 void slg_records_free(slg_records *records) {
@@ -244,6 +256,64 @@ slg_status slg_records_next(slg_records *records, slg_columns *columns, slg_erro
         }
         pass_entry(records);
     }
+}
+
+/* ---- set after set ------------------------------------------------------------------------ */
+
+void slg_record_sets_end(slg_record_sets *sets) {
+    slg_columns *columns = sets->filling;
+    if (columns == NULL || columns->rows == 0) {
+        return;
+    }
+    columns->next = NULL;
+    if (sets->first == NULL) {
+        sets->first = columns;
+    } else {
+        sets->last->next = columns;
+    }
+    sets->last = columns;
+    sets->nbytes += slg_columns_nbytes(columns);
+    sets->filling = NULL;
+}
+
+slg_columns *slg_record_sets_pop(slg_record_sets *sets) {
+    slg_columns *columns = sets->first;
+    if (columns != NULL) {
+        sets->first = columns->next;
+        sets->nbytes -= slg_columns_nbytes(columns);
+    }
+    return columns;
+}
+
+void slg_record_sets_clear(slg_record_sets *sets) {
+    slg_columns *columns;
+    while ((columns = slg_record_sets_pop(sets)) != NULL) {
+        slg_columns_release(columns);
+    }
+    if (sets->filling != NULL) {
+        slg_columns_release(sets->filling);
+        sets->filling = NULL;
+    }
+}
+
+slg_status slg_records_fill(slg_records *records, slg_pool *pool, uint32_t wanted, int64_t nbytes,
+                            slg_record_sets *sets, slg_error *error) {
+    slg_status status;
+    do {
+        if (sets->filling == NULL) {
+            sets->filling = slg_pool_take(pool, wanted);
+        }
+        if (sets->filling == NULL) {
+            const int64_t wanted_bytes = sizeof(slg_columns);
+            return slg_fail(error, SLG_NO_MEMORY, records->position, wanted_bytes, 0);
+        }
+        status = slg_records_next(records, sets->filling, error);
+        if (status == SLG_CODEC) {
+            return status;
+        }
+        slg_record_sets_end(sets);
+    } while (status == SLG_FULL && sets->nbytes < nbytes);
+    return status;
 }
 
 /* ---- columns that the batch decides -------------------------------------------------------- */

@@ -17,6 +17,17 @@ void slg_window_free(slg_window *window) {
     window->size = window->capacity = 0;
 }
 
+void slg_window_restart(slg_window *window, int fd, int64_t end, size_t target) {
+    if (window->capacity > target) {
+        slg_window_free(window); /* one big batch must not be paid for from now on */
+    }
+    uint8_t *const data = window->data;
+    const size_t capacity = window->capacity;
+    slg_window_init(window, fd, end, target);
+    window->data = data;
+    window->capacity = capacity;
+}
+
 /* At least `least` bytes, and what there is up to `most`. */
 static slg_status read_at(const slg_window *window, uint8_t *into, size_t least, size_t most,
                           int64_t position, size_t *got, slg_error *error) {

@@ -167,6 +167,51 @@ static void test_decoder(int64_t max_rows, int64_t max_bytes, int64_t start, int
     free(data);
 }
 
+/* Several sets at a time, twice over one file with one decoder, the second time from further. */
+static void test_sets(int64_t nbytes) {
+    uint8_t *data = malloc(RECORDS * 2048);
+    CHECK(data != NULL);
+    const size_t size = put_batch(data);
+    FILE *file = tmpfile();
+    CHECK(file != NULL && fwrite(data, 1, size, file) == size && fflush(file) == 0);
+    int64_t live = 0;
+    slg_pool *pool = slg_pool_new(2, &live);
+    slg_records_options options = {
+        .flags = SLG_RECORDS_CRC, .kernel = SLG_CRC32C_PORTABLE, .start_offset = 0,
+        .end_offset = INT64_MAX, .base_offset = INT64_MIN, .max_rows = 7, .max_bytes = 1 << 20};
+    slg_records *records = slg_records_new(fileno(file), 0, (int64_t)size, &options);
+    CHECK(pool != NULL && records != NULL);
+    slg_record_sets sets = {0};
+    for (int64_t start = 0; start <= 11; start += 11) {
+        slg_status status = SLG_FULL;
+        slg_error error;
+        int64_t next = start;
+        options.start_offset = start;
+        slg_records_restart(records, fileno(file), 0, (int64_t)size, &options);
+        while (status == SLG_FULL) {
+            status = slg_records_fill(records, pool, ALL, nbytes, &sets, &error);
+            CHECK(status != SLG_FULL || sets.nbytes >= nbytes);
+            slg_columns *columns;
+            while ((columns = slg_record_sets_pop(&sets)) != NULL) {
+                check_rows(columns, next);
+                next += columns->rows;
+                slg_columns_release(columns);
+            }
+            CHECK_EQ(sets.nbytes, 0);
+        }
+        CHECK_EQ(status, SLG_END);
+        CHECK_EQ(next, RECORDS);
+        slg_records_restart(records, fileno(file), 0, (int64_t)size, &options);
+        CHECK_EQ(slg_records_fill(records, pool, ALL, 1, &sets, &error), SLG_FULL);
+        slg_record_sets_clear(&sets); /* nobody wants them */
+        CHECK_EQ(live, 0);
+    }
+    slg_records_free(records);
+    slg_pool_close(pool);
+    fclose(file);
+    free(data);
+}
+
 static void test_utf8(void) {
     uint64_t seed = 3;
     for (int round = 0; round < 20000; round++) {
@@ -198,6 +243,9 @@ int main(void) {
     test_decoder(7, 1 << 30, 13, 290);
     test_decoder(64, 500, 0, INT64_MAX);
     test_decoder(65536, 1, 250, 251);
+    test_sets(1);
+    test_sets(4000);
+    test_sets(INT64_MAX);
     test_utf8();
     return 0;
 }

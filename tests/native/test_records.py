@@ -232,6 +232,42 @@ def test_a_bad_crc_and_tails(tmp_path: Path) -> None:
     assert len(good_rows(unchecked, tmp_path, check_crcs=False)) == 1
 
 
+def test_several_sets_at_a_time(tmp_path: Path) -> None:
+    """`take` gives what `next` gives, by bytes instead of one by one, and errors behind it."""
+    good = b"".join(batch_of(RECORD * 3, 3, offset=3 * n) for n in range(40))
+    path = tmp_path / LOG_NAME
+    path.write_bytes(good + good[:-1] + b"\1")
+    with open(path, "rb") as file:
+        decoder = RecordDecoder(file.fileno(), 0, len(good), decompress=decompress, max_rows=7)
+        one = decoder.next()
+        assert one is not None
+        whole = [one, *decoder.take(1 << 30)]
+        assert [len(columns) for columns in whole] == [7] * 17 + [1]
+        assert decoder.take(1) == [] and decoder.next() is None
+        for wanted in (1, one.nbytes, one.nbytes + 1, 3 * one.nbytes):
+            decoder.restart(file.fileno(), 0, len(good), file=path)
+            found = []
+            while taken := decoder.take(wanted):
+                assert len(taken) <= -(-wanted // one.nbytes) + 1
+                found += taken
+            assert [row for columns in found for row in as_rows(columns)] == [
+                row for columns in whole for row in as_rows(columns)]
+            assert decoder.status_name == "end" and decoder.position == len(good)
+        size = path.stat().st_size
+        decoder.restart(file.fileno(), 0, size, start_offset=102, file=path)
+        assert sum(map(len, decoder.take(1 << 30))) == 18
+        for _ in range(2):
+            with pytest.raises(CorruptRecordError) as caught:
+                decoder.take(1 << 30)
+            assert caught.value.file == str(path)
+        decoder.restart(file.fileno(), 0, len(good), end_offset=5)
+        assert sum(map(len, decoder.take(1))) == 6
+        with pytest.raises(ValueError, match="position"):
+            decoder.restart(file.fileno(), 5, 4)
+        with pytest.raises(ValueError, match="max_bytes is 0"):
+            decoder.take(0)
+
+
 def test_offsets_that_go_backwards(tmp_path: Path) -> None:
     """The CRC does not cover the base offset: order is all that tells of a damaged one."""
     data = batch_of(RECORD, offset=5) + batch_of(RECORD, offset=5)

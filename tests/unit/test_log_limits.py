@@ -167,6 +167,38 @@ def test_a_stream_that_nobody_ends_lets_go(tmp_path: Path,
         time.sleep(.01)
 
 
+def test_a_stream_that_outlives_its_log_leaves_no_file_open(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that are about to open a file when the log is closed close it again."""
+    write_segments(tmp_path / "topic-0", 60)
+    running = threading.active_count()
+
+    class SlowHandle(FileHandle):
+        def __init__(self, path: str) -> None:
+            time.sleep(.01)
+            super().__init__(path)
+
+    monkeypatch.setattr("seglog.storage.segments.FileHandle", SlowHandle)
+    for threads in (2, 0):
+        log = PartitionLog.open(tmp_path / "topic-0")
+        log.log_end_offset  # noqa: B018  (opens what only the view needs)
+        log.close()
+        before = descriptors()
+        stream = log.to_arrow(threads=threads)
+        next(stream)
+        if threads:
+            del stream
+            log.close()
+        else:
+            log.close()
+            next(stream)
+            stream.close()
+        deadline = time.monotonic() + 5
+        while threading.active_count() != running or descriptors() != before:
+            assert time.monotonic() < deadline
+            time.sleep(.01)
+
+
 def test_threads_decode_ahead_in_bounded_memory(tmp_path: Path,
                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer that stops: at most threads + 1 ranges are decoded, each to its bound."""

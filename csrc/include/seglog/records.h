@@ -66,6 +66,10 @@ slg_records *slg_records_new(int fd, int64_t start, int64_t end,
                              const slg_records_options *options);
 void slg_records_free(slg_records *records);
 
+/* The same decoder for other bytes, of this file or another: what it has allocated stays. */
+void slg_records_restart(slg_records *records, int fd, int64_t start, int64_t end,
+                         const slg_records_options *options);
+
 /* First byte of the first entry that is not wholly decoded. */
 int64_t slg_records_position(const slg_records *records);
 
@@ -77,6 +81,34 @@ int64_t slg_records_position(const slg_records *records);
  *   anything else is an error at error->position; the rows before it are in `columns`
  */
 slg_status slg_records_next(slg_records *records, slg_columns *columns, slg_error *error);
+
+/*
+ * Sets of columns on their way to a caller, who owns them: the full ones, oldest first and linked
+ * by `next`, and the one that is being filled (or NULL). Zero-initialised to begin with.
+ */
+typedef struct slg_record_sets {
+    slg_columns *first;
+    slg_columns *last;
+    slg_columns *filling;
+    int64_t nbytes; /* slg_columns_nbytes of the full ones */
+} slg_record_sets;
+
+/*
+ * slg_records_next into one set after the other, taken from `pool`, until the full ones hold
+ * `nbytes`. Statuses are those of slg_records_next; at any but SLG_CODEC the rows that were decoded
+ * are among the full sets.
+ */
+slg_status slg_records_fill(slg_records *records, slg_pool *pool, uint32_t wanted, int64_t nbytes,
+                            slg_record_sets *sets, slg_error *error);
+
+/* The set being filled counts as full, if it has a row: nothing more will come. */
+void slg_record_sets_end(slg_record_sets *sets);
+
+/* The oldest full set with its reference, or NULL. */
+slg_columns *slg_record_sets_pop(slg_record_sets *sets);
+
+/* Lets go of all. */
+void slg_record_sets_clear(slg_record_sets *sets);
 
 slg_payload slg_records_payload(const slg_records *records);
 

@@ -35,6 +35,9 @@ typedef struct slg_window {
 void slg_window_init(slg_window *window, int fd, int64_t end, size_t target);
 void slg_window_free(slg_window *window);
 
+/* The same buffer, empty, over another file or another end of it. */
+void slg_window_restart(slg_window *window, int fd, int64_t end, size_t target);
+
 /*
  * Makes [position, position + size) valid, size >= 1, position + size <= end, and more behind it up
  * to the target. Whatever of it the window already holds is kept, not read again. The buffer grows

@@ -311,19 +311,9 @@ cdef extern from "seglog/rebuild.h" nogil:
 
 cdef extern from "seglog/columns.h" nogil:
     ctypedef enum slg_column:
-        SLG_COLUMN_OFFSET
-        SLG_COLUMN_TIMESTAMP
-        SLG_COLUMN_TIMESTAMP_TYPE
-        SLG_COLUMN_KEY
-        SLG_COLUMN_VALUE
-        SLG_COLUMN_HEADERS
-        SLG_COLUMN_PRODUCER_ID
-        SLG_COLUMN_PRODUCER_EPOCH
-        SLG_COLUMN_SEQUENCE
-        SLG_COLUMN_LEADER_EPOCH
-        SLG_COLUMN_IS_TRANSACTIONAL
-        SLG_COLUMN_IS_CONTROL
-        SLG_COLUMN_POSITION
+        SLG_COLUMN_TIMESTAMP_TYPE, SLG_COLUMN_KEY, SLG_COLUMN_VALUE, SLG_COLUMN_HEADERS
+        SLG_COLUMN_PRODUCER_EPOCH, SLG_COLUMN_SEQUENCE, SLG_COLUMN_LEADER_EPOCH
+        SLG_COLUMN_IS_TRANSACTIONAL, SLG_COLUMN_IS_CONTROL
         SLG_COLUMNS
 
     ctypedef struct slg_buffer:
@@ -340,22 +330,14 @@ cdef extern from "seglog/columns.h" nogil:
 
     ctypedef struct slg_columns:
         uint32_t wanted
-        int64_t rows
-        int64_t first_offset
-        int64_t last_offset
+        int64_t rows, first_offset, last_offset
         slg_buffer *fixed
-        slg_binary key
-        slg_binary value
         slg_buffer header_lists
-        slg_binary header_key
-        slg_binary header_value
-        int64_t headers
+        slg_binary key, value, header_key, header_value
 
     const char *slg_column_name(slg_column column) noexcept
     slg_pool *slg_pool_new(size_t keep, int64_t *live) noexcept
     void slg_pool_close(slg_pool *pool) noexcept
-    slg_columns *slg_pool_take(slg_pool *pool, uint32_t wanted) noexcept
-    void slg_columns_retain(slg_columns *columns) noexcept
     void slg_columns_release(slg_columns *columns) noexcept
     int64_t slg_columns_nbytes(const slg_columns *columns) noexcept
 
@@ -381,14 +363,10 @@ cdef extern from "seglog/arrow.h" nogil:
 
 cdef extern from "seglog/records.h" nogil:
     enum:
-        SLG_RECORDS_SLACK
-        SLG_RECORDS_CRC
-        SLG_RECORDS_CONTROL
+        SLG_RECORDS_SLACK, SLG_RECORDS_CRC, SLG_RECORDS_CONTROL
 
     ctypedef struct slg_aborted:
-        int64_t producer_id
-        int64_t first_offset
-        int64_t last_offset
+        pass
 
     ctypedef struct slg_records_options:
         unsigned flags
@@ -414,8 +392,18 @@ cdef extern from "seglog/records.h" nogil:
                                  const slg_records_options *options) noexcept
     void slg_records_free(slg_records *records) noexcept
     int64_t slg_records_position(const slg_records *records) noexcept
-    slg_status slg_records_next(slg_records *records, slg_columns *columns,
-                                slg_error *error) noexcept
+    void slg_records_restart(slg_records *records, int fd, int64_t start, int64_t end,
+                             const slg_records_options *options) noexcept
+
+    ctypedef struct slg_record_sets:
+        slg_columns *first
+        int64_t nbytes
+
+    slg_status slg_records_fill(slg_records *records, slg_pool *pool, uint32_t wanted,
+                                int64_t nbytes, slg_record_sets *sets, slg_error *error) noexcept
+    void slg_record_sets_end(slg_record_sets *sets) noexcept
+    slg_columns *slg_record_sets_pop(slg_record_sets *sets) noexcept
+    void slg_record_sets_clear(slg_record_sets *sets) noexcept
     slg_payload slg_records_payload(const slg_records *records) noexcept
     void slg_records_resume(slg_records *records, const uint8_t *data, size_t size) noexcept
 

@@ -40,3 +40,16 @@ class RecordDecoder:
     def __iter__(self) -> Iterator[RecordColumns]: ...
     def __next__(self) -> RecordColumns: ...
     def next(self) -> RecordColumns | None: ...
+    def take(self, max_bytes: int) -> list[RecordColumns]: ...
+    def restart(
+        self,
+        fd: int,
+        start: int,
+        end: int,
+        *,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        base_offset: int | None = None,
+        aborted: ArrayLike | None = None,
+        file: str | bytes | PathLike[str] | PathLike[bytes] | int | None = None,
+    ) -> None: ...

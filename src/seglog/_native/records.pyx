@@ -51,7 +51,8 @@ cdef class RecordDecoder:
     """Decodes bytes [start, end) of a log file into columns. One thread at a time."""
 
     cdef slg_records *_records
-    cdef slg_columns *_columns     # being filled
+    cdef slg_records_options _options
+    cdef slg_record_sets _sets
     cdef PyThread_type_lock _lock
     cdef slg_error _error
     cdef slg_status _status
@@ -75,36 +76,57 @@ cdef class RecordDecoder:
                  max_rows=MAX_ROWS_DEFAULT, max_bytes=MAX_BYTES_DEFAULT, bint check_crcs=True,
                  bint include_control=False, aborted=None, decompress,
                  max_decompressed_bytes=None, file=None, ColumnPool pool=None):
-        cdef slg_records_options options
-        cdef uintptr_t address
         if self._records != NULL:
             raise TypeError("a RecordDecoder is initialised once")
-        if start < 0 or end < start:
-            raise ValueError("a position lies before the file or after its end")
         self._projection = Projection(columns)
-        self._aborted = _sorted_aborted(() if aborted is None else aborted)
         self._decompress = decompress if max_decompressed_bytes is None else functools.partial(
             decompress, max_bytes=max_decompressed_bytes)
-        self._file = fd if file is None else file
         self._pool = ColumnPool() if pool is None else pool
-        address = self._aborted.ctypes.data
-        options.flags = ((SLG_RECORDS_CRC if check_crcs else 0)
-                         | (SLG_RECORDS_CONTROL if include_control else 0))
-        options.kernel = _kernel
-        options.start_offset = INT64_MIN if start_offset is None else start_offset
-        options.end_offset = INT64_MAX if end_offset is None else end_offset
-        options.base_offset = INT64_MIN if base_offset is None else base_offset
-        options.max_rows = _limit("max_rows", max_rows)
-        options.max_bytes = _limit("max_bytes", max_bytes)
-        options.aborted = <const slg_aborted *>address
-        options.aborted_count = <size_t>len(self._aborted)
-        self._records = slg_records_new(fd, start, end, &options)
+        self._options.flags = ((SLG_RECORDS_CRC if check_crcs else 0)
+                               | (SLG_RECORDS_CONTROL if include_control else 0))
+        self._options.kernel = _kernel
+        self._options.max_rows = _limit("max_rows", max_rows)
+        self._options.max_bytes = _limit("max_bytes", max_bytes)
+        self._aim(fd, start, end, start_offset, end_offset, base_offset, aborted, file)
+
+    def restart(self, int fd, int64_t start, int64_t end, *, start_offset=None, end_offset=None,
+                base_offset=None, aborted=None, file=None):
+        """The same decoder for other bytes; what it had decoded and nobody took is dropped."""
         if self._records == NULL:
-            raise MemoryError("no memory for a decoder")
+            raise ValueError("the decoder was never initialised")
+        self._enter()
+        try:
+            self._aim(fd, start, end, start_offset, end_offset, base_offset, aborted, file)
+        finally:
+            PyThread_release_lock(self._lock)
+
+    cdef int _aim(self, int fd, int64_t start, int64_t end, start_offset, end_offset, base_offset,
+                  aborted, file) except -1:
+        cdef uintptr_t address
+        if start < 0 or end < start:
+            raise ValueError("a position lies before the file or after its end")
+        ranges = _sorted_aborted(() if aborted is None else aborted)
+        address = ranges.ctypes.data
+        self._options.start_offset = INT64_MIN if start_offset is None else start_offset
+        self._options.end_offset = INT64_MAX if end_offset is None else end_offset
+        self._options.base_offset = INT64_MIN if base_offset is None else base_offset
+        self._options.aborted = <const slg_aborted *>address
+        self._options.aborted_count = <size_t>len(ranges)
+        if self._records == NULL:
+            self._records = slg_records_new(fd, start, end, &self._options)
+            if self._records == NULL:
+                raise MemoryError("no memory for a decoder")
+        else:
+            slg_record_sets_clear(&self._sets)
+            slg_records_restart(self._records, fd, start, end, &self._options)
+        self._aborted = ranges
+        self._file = fd if file is None else file
+        self._failure = None
+        self._status = SLG_OK
+        return 0
 
     def __dealloc__(self):
-        if self._columns != NULL:
-            slg_columns_release(self._columns)
+        slg_record_sets_clear(&self._sets)
         slg_records_free(self._records)
         if self._lock != NULL:
             PyThread_free_lock(self._lock)
@@ -134,47 +156,55 @@ cdef class RecordDecoder:
 
     def next(self):
         """The next columns, or None at the end; a bad batch raises when the rows before are out."""
-        if self._records == NULL:
-            raise ValueError("the decoder was never initialised")
+        cdef list taken = self._take(1, 1)
+        return taken[0] if taken else None
+
+    def take(self, int64_t max_bytes):
+        """Columns until they hold `max_bytes`, without the GIL in between; none at the end."""
+        if max_bytes < 1:
+            raise ValueError(f"max_bytes is {max_bytes}, not positive")
+        return self._take(max_bytes, LIMIT_MAX)
+
+    cdef int _enter(self) except -1:
         if not PyThread_acquire_lock(self._lock, NOWAIT_LOCK):
             raise RuntimeError("another thread is using this decoder")
+        return 0
+
+    cdef list _take(self, int64_t max_bytes, Py_ssize_t most):
+        cdef list taken = []
+        if self._records == NULL:
+            raise ValueError("the decoder was never initialised")
+        self._enter()
         try:
-            if self._failure is None:
-                self._fill()
-            return self._take()
+            if self._failure is None and self._sets.nbytes < max_bytes:
+                self._fill(max_bytes)
+            while self._sets.first != NULL and len(taken) < most:
+                taken.append(wrap_columns(slg_record_sets_pop(&self._sets), self._projection))
+            if not taken and self._failure is not None:
+                raise self._failure
+            return taken
         finally:
             PyThread_release_lock(self._lock)
 
-    cdef int _fill(self) except -1:
-        """Decodes until the columns are full, the bytes end, or something is wrong."""
+    cdef int _fill(self, int64_t max_bytes) except -1:
+        """Decodes until that much is there, the bytes end, or something is wrong."""
         cdef slg_status status
-        if self._columns == NULL:
-            self._columns = slg_pool_take(self._pool.pool, self._projection.wanted)
-            if self._columns == NULL:
-                raise MemoryError("no memory for columns")
         while True:
             with nogil:
-                status = slg_records_next(self._records, self._columns, &self._error)
+                status = slg_records_fill(self._records, self._pool.pool, self._projection.wanted,
+                                          max_bytes, &self._sets, &self._error)
             self._status = status
             if status != SLG_CODEC:
                 break
             try:
                 self._decompress_payload()
             except Exception as failure:
+                slg_record_sets_end(&self._sets)
                 self._failure = failure
                 return 0
         if status >= SLG_BATCH_LENGTH:
             self._failure = as_exception(status, &self._error, self._file)
         return 0
-
-    cdef object _take(self):
-        cdef slg_columns *columns = self._columns
-        if columns == NULL or columns.rows == 0:
-            if self._failure is not None:
-                raise self._failure
-            return None
-        self._columns = NULL
-        return wrap_columns(columns, self._projection)
 
     cdef int _decompress_payload(self) except -1:
         cdef slg_payload payload = slg_records_payload(self._records)

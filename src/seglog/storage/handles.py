@@ -76,7 +76,8 @@ class HandleCache:
         if files_max < 1:
             raise ValueError(f"a cache of {files_max} files cannot hold the one in use")
         self.files_max = files_max
-        self._lock = threading.Lock()
+        # Held again by the same thread when the garbage collector ends a reader in the midst of it.
+        self._lock = threading.RLock()
         self._held: OrderedDict[Hashable, _Held[Any]] = OrderedDict()
         self._owners = itertools.count()
 
@@ -99,9 +100,9 @@ class HandleCache:
     def forget(self, owner: int) -> None:
         """Closes everything of one owner; what is pinned is closed when its user is done."""
         with self._lock:
-            keys = [key for key in self._held if key[0] == owner]  # type: ignore[index]
-            dropped = [self._held.pop(key) for key in keys]
-            idle = [held for held in dropped if not held.pins]
+            keys = [key for key in list(self._held) if key[0] == owner]  # type: ignore[index]
+            dropped = [self._held.pop(key, None) for key in keys]
+            idle = [held for held in dropped if held is not None and not held.pins]
         for held in idle:
             held.value.close()
 
@@ -147,8 +148,8 @@ class HandleCache:
             excess = len(self._held) - keep
             if excess > 0:
                 for key, held in list(self._held.items()):
-                    if not held.pins:
-                        victims.append(self._held.pop(key))
+                    if not held.pins and self._held.pop(key, None) is held:
+                        victims.append(held)
                         excess -= 1
                         if excess <= 0:
                             break
@@ -158,7 +159,7 @@ class HandleCache:
     def _after_fork(self) -> None:
         # Another thread of the parent may have held the lock at the fork; descriptors are read
         # with pread alone, so the child may use the parent's.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
 
 def _files_max() -> int:

@@ -190,7 +190,8 @@ class PartitionLog:
         target = RANGE_BYTES if threads else WHOLE_SEGMENT
         return RecordBatchStream(
             view.plan(start, end, target, committed, self._report), options,
-            opened=view.segments.opened, threads=threads, on_gap=self._report,
+            opened=view.segments.opened, let_go=view.segments.let_go, threads=threads,
+            on_gap=self._report,
             damage=view.hidden_damage(end_offset) if committed else None)
 
     def read(self, start_offset: int, max_bytes: int,

@@ -35,6 +35,7 @@ class Segments(Sequence[LogSegment]):
         self.base_offsets.flags.writeable = False
         self._handles = handles
         self._owner = handles.new_owner()
+        self._is_closed = False
         self._overrides = dict(overrides or {})
 
     def __len__(self) -> int:
@@ -140,4 +141,10 @@ class Segments(Sequence[LogSegment]):
 
     def close(self) -> None:
         """Closes what is open for these segments; they still work, and open again."""
+        self._is_closed = True
         self._handles.forget(self._owner)
+
+    def let_go(self) -> None:
+        """Whoever was still reading when these segments were closed leaves no file open."""
+        if self._is_closed:
+            self._handles.forget(self._owner)

@@ -1,8 +1,8 @@
 """Streams of columns decoded from byte ranges, in order, ahead by threads when asked.
 
 Memory is bounded: a stream without threads holds one set of columns and the decoder's window; with
-`threads=N` at most N + 1 ranges are decoded and not yet taken, and none of them holds more than
-`batch_bytes` and one set of columns.
+`threads=N` at most N + 1 ranges are decoded and not yet taken, none of them holds more than
+`batch_bytes` or one set of columns, and its thread as much again that waits to be handed over.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
+from itertools import chain
 from types import TracebackType
 from typing import Self
 
@@ -31,6 +32,8 @@ __all__ = ["DecodeOptions", "RecordBatchStream", "decode_range"]
 #: Bytes of a log file that one thread decodes at a time. Larger ranges keep more columns alive than
 #: are recycled, and fresh memory costs page faults: 138 ms of CPU for 221 MB at 16 MiB, 106 at 4.
 RANGE_BYTES = 4 * 1024 * 1024
+#: Bytes of columns that a thread hands over at a time: more than a range of uncompressed records.
+HAND_OVER_BYTES = 8 * 1024 * 1024
 
 Opened = Callable[[str], AbstractContextManager[FileHandle]]
 
@@ -72,7 +75,8 @@ def decode_range(planned: LogRange, options: DecodeOptions | None = None
     range does not end at a batch, which an index that lies about its log can bring about.
     """
     ending = Ending()
-    yield from _decode(planned, options or DecodeOptions(), ColumnPool(), _open_alone, ending)
+    decoders = _Decoders(options or DecodeOptions(), 0)
+    yield from chain.from_iterable(_decode(planned, decoders, _open_alone, ending))
     if ending.is_sound or ending.position >= planned.end:
         return
     with _open_alone(planned.file) as handle:
@@ -88,14 +92,57 @@ def decode_range(planned: LogRange, options: DecodeOptions | None = None
             code=Status.INDEX_NOT_A_BATCH.code)
 
 
-def _decode(planned: LogRange, options: DecodeOptions, pool: ColumnPool, opened: Opened,
-            ending: Ending) -> Iterator[RecordColumns]:
+class _Decoders:
+    """The decoders of one stream, each used by one thread at a time, for one range after another.
+
+    With threads they hand over some MiB at once: taking the GIL back costs more than it looks.
+    """
+
+    def __init__(self, options: DecodeOptions, threads: int) -> None:
+        self._options = options
+        # Enough for what the ranges in flight hold: fresh memory costs more than decoding into it.
+        self._pool = ColumnPool(keep=3 * (threads + 1))
+        self._idle: list[RecordDecoder] = []
+        self.hand_over_bytes = max(
+            1, min(HAND_OVER_BYTES, options.batch_bytes // 2) if threads else 1)
+
+    def take(self, handle: FileHandle, planned: LogRange) -> RecordDecoder:
+        """One that has memory, if there is one."""
+        try:
+            decoder = self._idle.pop()
+        except IndexError:
+            return self._options.decoder(handle, planned, self._pool)
+        decoder.restart(
+            handle.fd, planned.start, planned.end, start_offset=planned.start_offset,
+            end_offset=planned.end_offset, base_offset=planned.base_offset,
+            aborted=planned.aborted or None, file=planned.file)
+        return decoder
+
+    def give_back(self, decoder: RecordDecoder) -> None:
+        """For the next range."""
+        self._idle.append(decoder)
+
+
+def _decode(planned: LogRange, decoders: _Decoders, opened: Opened, ending: Ending
+            ) -> Iterator[list[RecordColumns]]:
     with opened(planned.file) as handle:
-        decoder = options.decoder(handle, planned, pool)
-        while (columns := decoder.next()) is not None:
-            yield columns
-        ending.position, ending.is_sound = decoder.position, decoder.status == Status.END
-        ending.kind = decoder.status_name
+        decoder = decoders.take(handle, planned)
+        try:
+            while not ending.is_over and (taken := decoder.take(decoders.hand_over_bytes)):
+                _tell(decoder, ending)
+                yield taken
+                del taken
+            _tell(decoder, ending)
+        finally:
+            decoders.give_back(decoder)
+
+
+def _tell(decoder: RecordDecoder, ending: Ending) -> None:
+    """Fills in the ending, if this was it; an error is told by the decoder's next answer."""
+    status = Status(decoder.status)
+    if status in (Status.END, Status.TORN_TAIL, Status.ZERO_TAIL):
+        ending.is_over, ending.is_sound = True, status == Status.END
+        ending.position, ending.kind = decoder.position, decoder.status_name
 
 
 class RecordBatchStream:
@@ -109,8 +156,8 @@ class RecordBatchStream:
     """
 
     def __init__(self, ranges: Iterator[LogRange], options: DecodeOptions, *,
-                 opened: Opened | None = None, threads: int = 0,
-                 on_gap: Callable[[LogGap], None] | None = None,
+                 opened: Opened | None = None, let_go: Callable[[], None] = lambda: None,
+                 threads: int = 0, on_gap: Callable[[LogGap], None] | None = None,
                  damage: Damage | None = None) -> None:
         if threads < 0:
             raise ValueError(f"{threads} threads")
@@ -118,7 +165,7 @@ class RecordBatchStream:
         schema_capsule(options.columns)  # a wrong name is an error now, not at the first pull
         source = _Source(options, opened or _open_alone, on_gap or (lambda gap: None),
                          threads)
-        self._ahead = Prefetch(ranges, source.decode, threads, options.batch_bytes)
+        self._ahead = Prefetch(ranges, source.decode, threads, options.batch_bytes, let_go)
         self._batches = source.batches(self._ahead, damage)
 
     def __iter__(self) -> Self:
@@ -153,9 +200,8 @@ class _Source:
 
     def __init__(self, options: DecodeOptions, opened: Opened,
                  on_gap: Callable[[LogGap], None], threads: int) -> None:
-        self._options, self._opened, self._on_gap = options, opened, on_gap
-        # Enough for what the ranges in flight hold: fresh memory costs more than decoding into it.
-        self._pool = ColumnPool(keep=3 * (threads + 1))
+        self._opened, self._on_gap = opened, on_gap
+        self._decoders = _Decoders(options, threads)
 
     def batches(self, ahead: Prefetch, damage: Damage | None
                 ) -> Generator[RecordColumns]:
@@ -177,13 +223,13 @@ class _Source:
         if damage is not None:
             raise damage
 
-    def decode(self, planned: LogRange, ending: Ending) -> Iterator[RecordColumns]:
-        return _decode(planned, self._options, self._pool, self._opened, ending)
+    def decode(self, planned: LogRange, ending: Ending) -> Iterator[list[RecordColumns]]:
+        return _decode(planned, self._decoders, self._opened, ending)
 
     def _rest(self, planned: LogRange, ending: Ending) -> Iterator[RecordColumns]:
         rest = replace(planned, start=ending.position, end=planned.segment_end)
         ending = Ending()
-        yield from self.decode(rest, ending)
+        yield from chain.from_iterable(self.decode(rest, ending))
         if not ending.is_sound and ending.position < rest.end:
             self._tell(rest, ending)
 
