@@ -20,8 +20,9 @@ from seglog.recovery.disk import Disk
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.findings import Finding, finding
 from seglog.recovery.segment_files import SegmentFiles
+from seglog.recovery.snapshots import SnapshotNames
 from seglog.storage.paths import (
-    FileKind, FileState, file_name, offset_from_file_name, parse_file_name, snapshot_name,
+    FileKind, FileState, file_name, offset_from_file_name, parse_file_name,
 )
 from seglog.storage.swaps import FLAGS, find_swaps, java_class
 
@@ -51,7 +52,7 @@ class LogFiles:
     opened: dict[str, int] = field(default_factory=dict)
     orphans: dict[str, int] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
-    snapshots: dict[int, str] = field(default_factory=dict)
+    snapshots: SnapshotNames = field(default_factory=SnapshotNames)
 
 
 def number_failure(name: str) -> LoaderFailure:
@@ -60,9 +61,9 @@ def number_failure(name: str) -> LoaderFailure:
                          file=name)
 
 
-def list_snapshots(listing: PartitionListing) -> dict[int, str]:
-    """The producer snapshots, by offset. LoaderFailure for a name without a number."""
-    found = {offset: snapshot_name(offset) for offset in listing.snapshots.tolist()}
+def list_snapshots(listing: PartitionListing) -> SnapshotNames:
+    """The producer snapshots. LoaderFailure for a name without a number."""
+    found = SnapshotNames(listing.snapshots)
     for name, listed in listing.others:
         kind = java_class(name, listed)
         parsed = parse_file_name(name)
@@ -71,7 +72,7 @@ def list_snapshots(listing: PartitionListing) -> dict[int, str]:
         if kind is FileClass.NOT_A_NUMBER:
             raise number_failure(name)
         if kind is FileClass.OTHER_NUMBER and parsed.offset is not None:
-            found[parsed.offset] = name
+            found.add(parsed.offset, name)
     return found
 
 
@@ -190,8 +191,8 @@ class _Tidying:
         for name in [one for one, offset in files.orphans.items() if start <= offset < end]:
             self._remove(name)
             del files.orphans[name]
-        for offset in [one for one in files.snapshots if start <= one < end]:
-            self._remove(files.snapshots.pop(offset))
+        for offset in files.snapshots.between(start, end):
+            self._remove(files.snapshots.remove(offset))
         for name in list(self.others):
             if self.others[name] not in _NOT_FILES and self._in_range(name, start, end):
                 self._remove(name)
@@ -219,7 +220,7 @@ class _Tidying:
         if offset is None or parsed.state is not FileState.LIVE:
             return
         if parsed.kind is FileKind.SNAPSHOT:
-            self.files.snapshots[offset] = name
+            self.files.snapshots.add(offset, name)
         elif not parsed.canonical or parsed.kind not in FLAGS:
             self.others[name] = FileClass.OTHER_NUMBER
         elif parsed.kind is FileKind.LOG:

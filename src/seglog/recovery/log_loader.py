@@ -397,7 +397,7 @@ class LogLoader:
         first = start if inputs.is_remote else max(start, int(self.segments.base_offsets[0]))
         self._epochs_changed |= self.epochs.truncate_from_start(start)
         self.segments.release(last)
-        self.snapshots.remove_stray(self.segments.base_offsets.tolist())
+        self.snapshots.remove_stray(self.segments.base_offsets)
         if inputs.clean_shutdown and not self.snapshots.offsets:
             self._report_no_snapshot()
         rebuild_producers(self.producers, self.segments, first, end, clean=inputs.clean_shutdown)

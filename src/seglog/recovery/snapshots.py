@@ -6,8 +6,12 @@ import bisect
 import errno
 import logging
 import os
+from array import array
 from collections.abc import Callable, Iterable
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from seglog.errors import CorruptSnapshotError, KafkaStorageError
 from seglog.model import ProducerStateEntry
@@ -19,23 +23,72 @@ from seglog.storage.producers import (
     SNAPSHOT_BYTES_MAX, ProducerState, decode_snapshot, encode_snapshot,
 )
 
-__all__ = ["Snapshots"]
+__all__ = ["SnapshotNames", "Snapshots"]
 
 Report = Callable[[Finding], None]
 _logger = logging.getLogger("seglog.ProducerStateManager")
 
 
-class Snapshots:
-    """Offsets with a snapshot, and their files. `names` are those of files that were found, by
-    offset; `5.snapshot` is one of them to Kafka."""
+class SnapshotNames:
+    """Offsets with a snapshot, and the names of their files. A log has one for each segment, so
+    they are 8 bytes each, ascending; only a name that Kafka reads and never writes (`5.snapshot`)
+    is kept as it is."""
 
-    def __init__(self, disk: Disk, names: dict[int, str], report: Report) -> None:
-        self.disk, self.report, self.names = disk, report, dict(names)
-        # Ascending: a recovery of n segments asks n times for the newest below its base.
-        self.offsets = sorted(names)
-        self._known = set(names)  # those that were there when the log was opened
+    def __init__(self, offsets: npt.NDArray[np.int64] | None = None) -> None:
+        """`offsets` ascend."""
+        self.offsets = array("q", b"" if offsets is None else offsets.tobytes())
+        self._odd: dict[int, str] = {}
+
+    def copy(self) -> SnapshotNames:
+        """Another one with the same contents."""
+        made = SnapshotNames()
+        made.offsets, made._odd = self.offsets[:], dict(self._odd)
+        return made
+
+    def __contains__(self, offset: int) -> bool:
+        at = bisect.bisect_left(self.offsets, offset)
+        return at < len(self.offsets) and self.offsets[at] == offset
+
+    def __getitem__(self, offset: int) -> str:
+        """The name of the file, whether it is there or not."""
+        return self._odd.get(offset) or snapshot_name(offset)
+
+    def add(self, offset: int, name: str) -> None:
+        """Notes a file, in the place of another one with the same offset."""
+        if offset not in self:
+            bisect.insort(self.offsets, offset)
+        if name != snapshot_name(offset):
+            self._odd[offset] = name
+        else:
+            self._odd.pop(offset, None)
+
+    def remove(self, offset: int) -> str:
+        """Forgets one that is there; its name."""
+        name = self[offset]
+        del self.offsets[bisect.bisect_left(self.offsets, offset)]
+        self._odd.pop(offset, None)
+        return name
+
+    def between(self, start: int, end: int) -> list[int]:
+        """The offsets in [start, end)."""
+        return self.offsets[bisect.bisect_left(self.offsets, start):
+                            bisect.bisect_left(self.offsets, end)].tolist()
+
+
+class Snapshots:
+    """The snapshots of a log on disk. `names` are those of files that were found."""
+
+    def __init__(self, disk: Disk, names: SnapshotNames, report: Report) -> None:
+        self.disk, self.report, self.names = disk, report, names.copy()
+        # Those that were there when the log was opened, but for the ones that are retired.
+        self._known = names.copy()
         self._taken: set[int] = set()
         self._reported: set[int] = set()
+
+    @property
+    def offsets(self) -> array[int]:
+        """Ascending: a recovery of n segments asks n times for the newest below its base."""
+        return self.names.offsets
 
     def verify(self) -> None:
         """Reads all of them, also those that Kafka would delete unread."""
@@ -50,22 +103,16 @@ class Snapshots:
         self.disk.replace(name, data)
         _logger.info("Wrote producer snapshot at offset %s with %s producer ids.", offset,
                      len(entries))
-        if offset not in self.names:
-            bisect.insort(self.offsets, offset)
-        self.names[offset] = name
+        self.names.add(offset, name)
         self._taken.add(offset)
 
     def _delete(self, offset: int) -> None:
-        name = self._forget(offset)
+        name = self.names.remove(offset)
         if self.disk.delete(name):
             _logger.info("Deleted producer state snapshot %s", self._path(name))
         else:
             _logger.info("Failed to delete producer state snapshot %s because it does not exist.",
                          self._path(name))
-
-    def _forget(self, offset: int) -> str:
-        del self.offsets[bisect.bisect_left(self.offsets, offset)]
-        return self.names.pop(offset)
 
     def _path(self, name: str) -> str:
         return os.path.join(os.path.abspath(self.disk.path), name)
@@ -88,8 +135,8 @@ class Snapshots:
         for base in bases:
             if base not in self._known:
                 continue
-            self._known.discard(base)
-            name = self._forget(base) if base in self.names else None
+            self._known.remove(base)
+            name = self.names.remove(base) if base in self.names else None
             if name is not None and self.disk.rename(name, name + FileState.DELETED.value):
                 renamed.append(name + FileState.DELETED.value)
             else:
@@ -97,11 +144,15 @@ class Snapshots:
                              "because it was already deleted", self._path(snapshot_name(base)))
         return renamed
 
-    def remove_stray(self, bases: Iterable[int]) -> None:
-        """Keeps those at a segment's base, and the largest one if it is above all bases."""
-        kept = set(bases)
-        others = [offset for offset in self.offsets if offset not in kept]
-        if others and others[-1] > max(kept, default=-1):
+    def remove_stray(self, bases: npt.NDArray[np.int64]) -> None:
+        """Keeps those at a segment's base, and the largest one if it is above all bases, which
+        ascend."""
+        offsets = np.array(self.offsets, np.int64)
+        if len(bases):
+            rows = np.minimum(np.searchsorted(bases, offsets), len(bases) - 1)
+            offsets = offsets[bases[rows] != offsets]
+        others: list[int] = offsets.tolist()
+        if others and others[-1] > (int(bases[-1]) if len(bases) else -1):
             others.pop()
         for offset in others:
             if offset not in self._taken:
