@@ -247,9 +247,11 @@ class LogLoader:
                 cut = self._empty(backwards.recovery, unflushed[number + 1:])
             else:
                 cut = recovery.cut_bytes
-                if cut > 0:
-                    self._remove_segments(unflushed[number + 1:])
+                later = unflushed[number + 1:] if cut > 0 else []
+                self._remove_segments(later)
                 self._take(segment, recovery, producers, index_last=False)
+                # The end that this segment got may be the base of one that was removed.
+                self.removed += self.snapshots.retire(later)
             if cut > 0:
                 self._log(logging.WARNING, "Corruption found in segment %s, truncating to offset "
                           "%s", base, self.segments.get(base).read_next_offset())
@@ -330,6 +332,7 @@ class LogLoader:
                 file=segment.log_name, bytes=size - position,
                 records=count_behind(recovery.extent, recovery.extent.start + position)[0]))
             self._remove_segments(later)
+            self.removed += self.snapshots.retire(later)
             self.disk.keep(segment.log_name, position)
         segment.truncate_indexes(base)
         segment.truncate_log(position)
@@ -337,7 +340,7 @@ class LogLoader:
         return size - segment.size
 
     def _remove_segments(self, bases: list[int]) -> None:
-        """Takes segments out, with the snapshots at their bases; the files become .deleted."""
+        """Takes segments out; their files become .deleted."""
         if not bases:
             return
         rows = [self.segments.row(base) for base in bases]
@@ -353,7 +356,6 @@ class LogLoader:
         for segment in segments:
             self.disk.keep(segment.log_name)
             self._retire(segment)
-        self.removed += self.snapshots.retire(bases)
         self.segments.remove(bases)
 
     def _retire(self, segment: SegmentFiles) -> None:
@@ -432,8 +434,9 @@ class LogLoader:
         self.epochs.clear()
         self._epochs_changed = True
         self.write_epochs()
-        self.producers.truncate_fully(start)
         self._delete_segments(bases)
+        self.removed += self.snapshots.retire(bases)
+        self.producers.truncate_fully(start)
 
     def _new_segment(self, base: int) -> None:
         config = self.inputs.config
