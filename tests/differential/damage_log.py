@@ -8,9 +8,10 @@ from typing import Any
 
 from tests.differential.registry import base_of, end_of, kind
 from tests.oracle import batch as v2
+from tests.oracle import legacy
 from tests.oracle.log import Entry
 from tests.support.damage import Target, poke, splice, whole_entries
-from tests.support.damage_records import _fields
+from tests.support.damage_records import _bad_message, _fields
 
 _MASK = (1 << 64) - 1
 
@@ -292,3 +293,17 @@ def batches_of_another_log(t: Target) -> str | None:
     with open(one, "ab") as file:
         file.write(_long(base) + entry.data[8:])
     return f"{one.name} a batch of {two.name} behind it, at offset {base}"
+
+
+@kind
+def old_message_resealed(t: Target) -> str | None:
+    """A wrapper of magic 0 or 1 that is wrong inside, under a right CRC."""
+    place = t.place(lambda entry: entry.magic in (0, 1))
+    if place is None:
+        return None
+    path, entry = place
+    name, message = _bad_message(t, entry)
+    if name in ("bomb", "inner size of 2 GiB"):
+        return None
+    splice(path, entry, legacy.encode(message))
+    return f"{path.name} {name} at {entry.position}"
