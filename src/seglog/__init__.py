@@ -12,6 +12,7 @@ Errors are in `seglog.errors`, the columns and the pieces of distributed reading
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from seglog.storage.stream import RecordBatchStream
 
 __version__ = "0.1.0"
+
+# What the loader has to say (Kafka's messages) is for programs that configure logging.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 # Loaded when they are first asked for: the native modules and numpy take longer than the rest.
 _LAZY = {

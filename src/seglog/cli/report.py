@@ -21,7 +21,8 @@ from seglog.storage.discover import is_partition_directory
 from seglog.storage.paths import parse_directory_name
 
 __all__ = [
-    "add_load_options", "load_options", "load_with_progress", "print_json", "print_report",
+    "add_load_options", "finding_line", "load_options", "load_properties", "load_with_progress",
+    "print_json", "print_report",
 ]
 
 _THREADS = "num.segment.loading.threads.per.data.dir"
@@ -60,15 +61,21 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
-def load_options(args: argparse.Namespace) -> LoadOptions:
-    """From the options of `add_load_options`; ConfigError for a value that Kafka refuses."""
-    properties: dict[str, object] = {_THREADS: os.cpu_count() or 1}
+def load_properties(args: argparse.Namespace, *threads: str) -> dict[str, object]:
+    """What `--properties`, `--config` and `--threads` say; the latter about the settings that
+    `threads` names. Raises what `read_properties` raises."""
+    properties: dict[str, object] = {name: os.cpu_count() or 1 for name in threads}
     if args.properties is not None:
         properties |= read_properties(args.properties)
     properties |= dict(args.config)
     if args.threads is not None:
-        properties[_THREADS] = args.threads
-    broker = BrokerConfig.from_properties(properties)
+        properties |= dict.fromkeys(threads, args.threads)
+    return properties
+
+
+def load_options(args: argparse.Namespace) -> LoadOptions:
+    """From the options of `add_load_options`; ConfigError for a value that Kafka refuses."""
+    broker = BrokerConfig.from_properties(load_properties(args, _THREADS))
     return LoadOptions(LoadLevel(args.level), broker, broker.log_config(dict(args.config)))
 
 
@@ -163,7 +170,7 @@ def _lines(report: LoadReport, show_all: bool) -> Iterator[str]:
                     if show_all or found.severity > Severity.INFO),
                    key=lambda found: (-found.severity, found.directory or "", found.file or ""))
     for found in shown:
-        yield "  " + _finding(found)
+        yield "  " + finding_line(found)
     for one in report.partitions:
         if one.kafka_error:
             yield f"  Kafka does not load {one.directory}: {one.kafka_error}: {one.kafka_message}"
@@ -173,7 +180,8 @@ def _lines(report: LoadReport, show_all: bool) -> Iterator[str]:
            f"{counted['info']} infos{hidden}")
 
 
-def _finding(found: Finding) -> str:
+def finding_line(found: Finding) -> str:
+    """Severity, code, where, what, and what Kafka does about it."""
     where = "/".join(part for part in (found.directory, found.file) if part) or "."
     if found.position is not None:
         where += f"@{found.position}"

@@ -19,7 +19,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
                     "are what Kafka repairs at its start without losing a record); 1: something "
                     "is damaged; 2: not checked.")
     add_load_options(parser)
-    parser.set_defaults(level="verify")
+    parser.set_defaults(level="verify", recover=False, dry_run=False, quarantine=None)
 
 
 def run(args: argparse.Namespace) -> int:

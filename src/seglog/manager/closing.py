@@ -73,11 +73,12 @@ def _wait_for_all(futures: Sequence[Future[None]]) -> bool:
 def _finish(directory: LogDirectory, table: LogTable, broker_epoch: int) -> None:
     """The order is what a later start relies on: files, then checkpoints, then the marker."""
     with contextlib.suppress(KafkaStorageError):  # it is logged, and in the failure channel
-        logs = table.served_in(directory.path)
-        _log.debug("Updating recovery points at %s", directory.path)
-        write_recovery_points(directory, logs)
-        _log.debug("Updating log start offsets at %s", directory.path)
-        write_log_start_offsets(directory, logs)
+        if directory.knows_its_logs:
+            logs = table.served_in(directory.path)
+            _log.debug("Updating recovery points at %s", directory.path)
+            write_recovery_points(directory, logs)
+            _log.debug("Updating log start offsets at %s", directory.path)
+            write_log_start_offsets(directory, logs)
         if directory.may_be_marked_clean:
             _log.debug("Writing clean shutdown marker at %s", directory.path)
             with contextlib.suppress(OSError):

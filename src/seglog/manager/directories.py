@@ -8,10 +8,11 @@ import logging
 import os
 import threading
 import uuid
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from seglog.errors import (
-    DuplicateLogDirError, KafkaStorageError, LogDirLockedError, MalformedCheckpointError,
+    DuplicateLogDirError, InvalidTopicPartitionError, KafkaStorageError, LogDirLockedError,
+    MalformedCheckpointError,
 )
 from seglog.manager.failures import LogDirFailureChannel
 from seglog.manager.lock import FileLock
@@ -117,9 +118,12 @@ class LogDirectory:
                 self._channel.maybe_add_offline_log_dir(self.path, message, error)
                 raise KafkaStorageError(error.errno, message, path) from error
 
-    def read_or_reset(self, name: str, consequence: str) -> dict[TopicPartition, int]:
+    def read_or_reset(self, name: str, consequence: str,
+                      stays_online: bool = False) -> dict[TopicPartition, int]:
         """A checkpoint at start: one that cannot be read counts as empty."""
         try:
+            if stays_online:
+                return read_offset_checkpoint(os.path.join(self.path, name))
             return self.read_checkpoint(name)
         except (MalformedCheckpointError, KafkaStorageError) as error:
             _log.warning("Error occurred while reading %s file of directory %s, resetting %s",
@@ -133,6 +137,12 @@ class LogDirectory:
             with self._checkpoint_locks[name]:
                 self._on_file[name] = {key: offset for key, offset in found.items()
                                        if key in keys}
+
+    @property
+    def knows_its_logs(self) -> bool:
+        """Whether a load came as far as `keep_on_file`. Until then nobody may replace the files:
+        what they say of the logs would be gone."""
+        return bool(self._on_file)
 
     def forget_on_file(self, key: TopicPartition) -> None:
         """From here on the loaded log says what goes into the checkpoints."""
@@ -175,18 +185,29 @@ class LogDirectory:
 
     # ---- partitions
 
-    def partition_directories(self) -> list[tuple[str, DirectoryName]]:
+    def partition_directories(
+            self, on_error: Callable[[str, Exception], object] | None = None
+    ) -> list[tuple[str, DirectoryName]]:
         """(path, parsed name) of each partition directory, by name.
 
-        Raises InvalidTopicPartitionError for a subdirectory whose name is none, and OSError.
+        Raises OSError, and InvalidTopicPartitionError for a subdirectory whose name is none, unless
+        `on_error` takes it.
         """
         with os.scandir(self.path) as entries:
             names = sorted(entry.name for entry in entries if entry.is_dir())
-        parsed = [(path, parse_directory_name(path))
-                  for path in (os.path.join(self.path, name) for name in names
-                               if name != REMOTE_LOG_INDEX_CACHE)]
-        return [(path, name) for path, name in parsed
-                if name.topic_partition.topic != CLUSTER_METADATA_TOPIC]
+        found: list[tuple[str, DirectoryName]] = []
+        for path in (os.path.join(self.path, name) for name in names
+                     if name != REMOTE_LOG_INDEX_CACHE):
+            try:
+                parsed = parse_directory_name(path)
+            except InvalidTopicPartitionError as error:
+                if on_error is None:
+                    raise
+                on_error(path, error)
+                continue
+            if parsed.topic_partition.topic != CLUSTER_METADATA_TOPIC:
+                found.append((path, parsed))
+        return found
 
 
 def refuse_duplicates(log_dirs: Sequence[str]) -> None:

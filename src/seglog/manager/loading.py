@@ -63,6 +63,9 @@ class LoadSettings:
     config_of: Callable[[str], LogConfig]  # of a topic
     is_stray: Callable[[LoadedLog], bool]
     listener: LoadListener
+    load: Callable[..., LoadedLog] = load_log
+    #: Hears of a directory that does not load, and the others go on; None: the start fails.
+    on_load_error: Callable[[str, Exception], object] | None = None
 
 
 @dataclass(slots=True)
@@ -204,8 +207,10 @@ class LogLoading:
             self._loads.append(load)
         try:
             clean = directory.take_clean_shutdown_marker()
-            offsets = {name: directory.read_or_reset(name, what) for name, what in _RESETS.items()}
-            found = directory.partition_directories()
+            offsets = {name: directory.read_or_reset(name, what, self._goes_on)
+                       for name, what in _RESETS.items()}
+            found = directory.partition_directories(
+                partial(self._passed_over, directory) if self._goes_on else None)
         except OSError as error:
             self._fail(directory, error)
             return
@@ -245,6 +250,17 @@ class LogLoading:
             self._failed.setdefault(directory.path, error)
         _log.error("Error while loading log dir %s", directory.path, exc_info=error)
 
+    @property
+    def _goes_on(self) -> bool:
+        """Whether one log that does not load is no reason to stop."""
+        return self._settings.on_load_error is not None
+
+    def _passed_over(self, directory: LogDirectory, path: str, error: Exception) -> None:
+        """A log that is left as it is: its data directory is not clean afterwards."""
+        directory.had_clean_shutdown, directory.loading_failed = False, True
+        assert self._settings.on_load_error is not None
+        self._settings.on_load_error(path, error)
+
     # ---- one log
 
     def _run_job(self, load: _DirectoryLoad, job: _Job) -> None:
@@ -256,12 +272,14 @@ class LogLoading:
         failure: BaseException | None = None
         try:
             log = self._load_log(load, job, progress)
-        except OSError as error:
-            failure = error
-            self._fail(load.directory, error)
         except BaseException as error:
             failure = error
-            raise
+            if self._goes_on and isinstance(error, Exception):
+                self._passed_over(load.directory, job.path, error)
+            elif isinstance(error, OSError):
+                self._fail(load.directory, error)
+            else:
+                raise
         finally:
             self._finish_job(load, job, progress, log, failure, _ms_since(started))
 
@@ -294,8 +312,8 @@ class LogLoading:
             return plan
 
         progress.started()
-        log = load_log(job.path, job.inputs, check=check, listener=progress,
-                       remaining=progress.remaining)
+        log = self._settings.load(job.path, job.inputs, check=check, listener=progress,
+                                  remaining=progress.remaining)
         self._file(load.directory, job, log)
         return log
 

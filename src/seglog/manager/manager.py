@@ -34,6 +34,7 @@ from seglog.metrics import MetricsRegistry
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener, NullListener
 from seglog.recovery.loaded import LoadedLog
+from seglog.recovery.open_log import load_log
 from seglog.recovery.plan import LoadLevel
 from seglog.recovery.report import LoadReport
 from seglog.storage.meta import MetaProperties
@@ -71,12 +72,19 @@ class LogManager:
                  is_stray: Callable[[LoadedLog], bool] = _never,
                  listener: LoadListener | None = None,
                  on_log_dir_failure: Callable[[LogDirFailure], object] | None = None,
+                 on_load_error: Callable[[str, Exception], object] | None = None,
+                 load: Callable[..., LoadedLog] = load_log,
                  metrics: MetricsRegistry | None = None) -> None:
         """`log_dirs` are those of `config` (a BrokerConfig: `server.properties`) if not given.
 
         `log_config` are the settings of topics that `topic_configs` does not name. `is_stray`
         says of a loaded log whether it belongs to nobody here; its directory is renamed then.
         `cluster_id` and `node_id` are compared with each `meta.properties`.
+
+        Kafka stops its start at a log that it gives up, and takes a data directory offline that
+        cannot read one. With `on_load_error(path, error)` the other logs are loaded; the
+        directory gets no clean shutdown marker. `load` is what loads one log (`load_log`, or what
+        a tool puts around it).
 
         A directory that cannot be used (not readable, `meta.properties` damaged or of a newer
         format) is offline from the beginning. Raises LogDirLockedError (nothing is changed in that
@@ -92,6 +100,7 @@ class LogManager:
         self._topic_configs = dict(topic_configs or {})
         self._is_stray, self._listener = is_stray, listener or NullListener()
         self._on_failure = on_log_dir_failure
+        self._on_load_error, self._load = on_load_error, load
         self._recovery_threads = self.config.num_recovery_threads_per_data_dir
         self._segment_threads = self.config.num_segment_loading_threads_per_data_dir
         self._table = LogTable()
@@ -184,7 +193,7 @@ class LogManager:
             self._recovery_threads, self._segment_threads,
             LoadLevel(self.config.sanity_check_level), self.config.producer_id_expiration_ms,
             lambda topic: self._topic_configs.get(topic, self._log_config), self._is_stray,
-            self._listener)
+            self._listener, self._load, self._on_load_error)
 
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Flushes and closes all logs, writes the checkpoints, and marks each directory whose logs

@@ -132,6 +132,8 @@ _KINDS = (
     # Logs.
     ("segments-unflushed", _I, "segments at or above the recovery point of an unclean log",
      "scans them and cuts them at the first bad batch"),
+    ("segment-rebuilt", _I, "a segment that is scanned again, with the bytes and records that stay",
+     "rebuilds its indexes, producers and leader epochs"),
     ("torn-tail", _W, "an incomplete batch at the end of a segment",
      "is cut at a recovery; stays in the file after a clean shutdown"),
     ("zero-tail", _W, "zeros at the end of a segment",

@@ -295,6 +295,10 @@ class LogLoader:
     def _take(self, segment: SegmentFiles, recovery: SegmentRecovery, producers: LoadingProducers,
               index_last: bool) -> None:
         self._report_cut(segment, recovery)
+        self.report(finding(
+            "segment-rebuilt", directory=self.directory, file=segment.log_name,
+            offset=segment.base_offset, bytes=recovery.valid_end - recovery.extent.start,
+            records=recovery.record_count))
         # A flush reaches what is behind the recovery point; the rest must be durable now.
         sync = (self.inputs.clean_shutdown or segment.base_offset < self.inputs.recovery_point)
         segment.take(recovery, sync=sync, index_last=index_last)
@@ -343,11 +347,12 @@ class LogLoader:
         """Takes segments out; their files become .deleted."""
         if not bases:
             return
-        rows = [self.segments.row(base) for base in bases]
+        removed = [self.segments.get(base).extent for base in bases]
         self._log(logging.INFO, "Deleting segments as part of log recovery: %s", bases)
         self.report(finding(
             "segments-removed", directory=self.directory, offset=bases[0], found=len(bases),
-            file=file_name(bases[0], FileKind.LOG), bytes=int(self.segments.log_size[rows].sum()),
+            file=file_name(bases[0], FileKind.LOG), bytes=sum(one.size for one in removed),
+            records=sum(count_behind(one, one.start)[0] for one in removed),
             message=f"{len(bases)} segments behind the cut, from offset {bases[0]} on"))
         self._delete_segments(bases)
 

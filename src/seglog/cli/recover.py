@@ -1,0 +1,288 @@
+"""What `seglog load --recover` does to data directories, and `--dry-run` does on paper.
+
+Both load every partition directory by the same loader with the same inputs; one is given the
+directory itself to work on, the other a copy on paper. So their findings and states are the same.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from seglog._native.scan import PartitionListing
+from seglog.config import BrokerConfig, LogConfig
+from seglog.errors import ConfigError, InvalidTopicPartitionError, SeglogError
+from seglog.manager.manager import LogManager
+from seglog.recovery.callbacks import CompositeListener, LoadListener
+from seglog.recovery.findings import Finding, Severity, finding
+from seglog.recovery.loaded import LoadedLog, error_state
+from seglog.recovery.log_loader import LoadInputs
+from seglog.recovery.open_log import load_log
+from seglog.recovery.paper import PaperDisk
+from seglog.recovery.plan import (
+    LoadLevel, PartitionPlan, check_chunk, chunks_of, join_chunks,
+)
+from seglog.recovery.report import FindingList
+from seglog.recovery.root import PartitionDirectory, RootDirectory, read_root
+from seglog.storage.paths import CLEAN_SHUTDOWN_FILE, DirectoryKind
+
+__all__ = ["DirectoryOutcome", "RecoverySettings", "Total", "recover_directories", "rehearse"]
+
+@dataclass(frozen=True, slots=True)
+class RecoverySettings:
+    """How to recover. Bytes that are cut are kept in `quarantine`, one folder a data directory.
+
+    With `full_states` a state has everything of Kafka's answers, which costs a look at the end of
+    every segment. `producer_id_expiration_ms` is None while nobody says otherwise: whom a broker
+    forgets at its next start is its own business.
+    """
+
+    broker: BrokerConfig
+    log: LogConfig
+    producer_id_expiration_ms: int | None = None
+    quarantine: str | None = None
+    full_states: bool = False
+
+    def quarantine_of(self, root: str) -> str | None:
+        """Where the bytes of the logs of one data directory go."""
+        return None if self.quarantine is None else \
+            os.path.join(self.quarantine, os.path.basename(root))
+
+    @property
+    def level(self) -> LoadLevel:
+        """What the checks of phase one look at."""
+        return LoadLevel(self.broker.sanity_check_level)
+
+    def inputs(self, root: RootDirectory, partition: PartitionDirectory) -> LoadInputs:
+        """What the data directory says about a log."""
+        key = partition.topic_partition
+        return LoadInputs(
+            key, root.clean_shutdown, root.log_start_offsets.get(key, 0),
+            root.recovery_points.get(key, 0), self.log,
+            is_deleted=partition.kind is DirectoryKind.DELETED,
+            producer_id_expiration_ms=self.producer_id_expiration_ms)
+
+    def state(self, log: LoadedLog) -> dict[str, Any]:
+        """Under the keys of Kafka's answers (tests/kafka/Oracle.java), or some of them."""
+        if self.full_states:
+            return log.state()
+        return {
+            "log_start_offset": log.log_start_offset, "recovery_point": log.recovery_point,
+            "log_end_offset": log.log_end_offset, "last_stable_offset": log.last_stable_offset,
+            "segment_count": len(log.segments), "size": log.size,
+        }
+
+
+@dataclass(slots=True)
+class Total:
+    """What findings of one code come to, those that no list has room for too."""
+
+    count: int = 0
+    bytes: int = 0
+    records: int = 0
+    directories: set[str | None] = field(default_factory=set)
+
+
+class DirectoryOutcome(LoadListener):
+    """One data directory: the state of every partition directory, or why there is none.
+
+    It hears of findings from the threads that load.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.had_clean_shutdown = False
+        #: By partition directory; `error` and `message` alone for one that does not load.
+        self.states: dict[str, dict[str, Any]] = {}
+        #: What stopped the work on this directory altogether.
+        self.error: SeglogError | None = None
+        #: Whether a clean shutdown marker is there now (of a rehearsal: would be).
+        self.is_clean = False
+        self.seconds = 0.0
+        #: By code.
+        self.totals: dict[str, Total] = {}
+        self._findings: dict[str | None, FindingList] = {}
+        self._lock = threading.Lock()
+
+    def finding(self, found: Finding) -> None:
+        """Keeps it."""
+        with self._lock:
+            self._findings.setdefault(found.directory, FindingList()).add(found)
+            total = self.totals.setdefault(found.code, Total())
+            total.count += 1
+            total.bytes += found.bytes or 0
+            total.records += found.records or 0
+            total.directories.add(found.directory)
+            if found.code == "directory-name" and found.directory is not None:
+                self.states[found.directory] = {
+                    "error": found.kafka_error, "message": found.message.replace(self.path, "")}
+
+    def failed(self, path: str, error: Exception) -> None:
+        """A partition directory that does not load. Raises what is no error of the data."""
+        if isinstance(error, InvalidTopicPartitionError):
+            return  # a finding about the data directory already
+        if not isinstance(error, SeglogError):
+            raise error
+        state = error_state(error)
+        state["message"] = str(state["message"]).replace(self.path, "")
+        name = os.path.basename(path)
+        with self._lock:
+            self.states[name] = state
+        self.finding(finding(
+            "file-unreadable" if isinstance(error, OSError) else "log-unloadable", directory=name,
+            message=str(error), kafka_error=state["error"]))
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Of the data directory, then of each partition directory by name, in order."""
+        return [found for directory in sorted(self._findings, key=lambda name: name or "")
+                for found in self._findings[directory].close(directory)]
+
+    @property
+    def failures(self) -> dict[str, dict[str, Any]]:
+        """The states of the partition directories that do not load."""
+        return {name: state for name, state in self.states.items() if "error" in state}
+
+    @property
+    def severity(self) -> Severity:
+        """Of the worst finding."""
+        return max((one.severity for one in self.findings), default=Severity.INFO)
+
+
+# --- on paper ------------------------------------------------------------------------------------
+
+def rehearse(path: str, settings: RecoverySettings, listener: LoadListener) -> DirectoryOutcome:
+    """What `recover_directories` would do to one directory; touches nothing.
+
+    KafkaStorageError when `path` is no data directory.
+    """
+    outcome, started = DirectoryOutcome(path), time.perf_counter()
+    both = CompositeListener(outcome, listener)
+    root = read_root(path, outcome.finding)
+    outcome.had_clean_shutdown = root.clean_shutdown
+    both.load_started(len(root.partitions), 1)
+
+    def load(partition: PartitionDirectory) -> None:
+        directory = os.path.join(path, partition.name)
+        both.partition_started(partition.name)
+        try:
+            log = load_log(directory, settings.inputs(root, partition), listener=both,
+                           disk=PaperDisk(directory),
+                           check=partial(_check, both, partition.name, settings.level))
+            outcome.states[partition.name] = settings.state(log)
+        except SeglogError as error:
+            outcome.failed(directory, error)
+
+    with ThreadPoolExecutor(settings.broker.num_recovery_threads_per_data_dir,
+                            thread_name_prefix="rehearsal") as pool:
+        list(pool.map(load, root.partitions))
+    outcome.is_clean = not outcome.failures
+    outcome.seconds = time.perf_counter() - started
+    return outcome
+
+
+def _check(listener: LoadListener, name: str, level: LoadLevel,
+           listing: PartitionListing) -> PartitionPlan:
+    """Phase one in this thread, with its events."""
+    listener.segments_listed(name, len(listing.base_offsets))
+    chunks = []
+    for start, stop in chunks_of(listing) or [(0, 0)]:
+        chunks.append(check_chunk(listing, start, stop, level))
+        listener.segments_loaded(name, stop - start, 0)
+    return join_chunks(listing, chunks)
+
+
+# --- for real ------------------------------------------------------------------------------------
+
+def recover_directories(paths: Sequence[str], settings: RecoverySettings,
+                        listener: LoadListener) -> list[DirectoryOutcome]:
+    """Recovers data directories and leaves them as a broker's clean shutdown would.
+
+    All are locked before anything is changed. LogDirLockedError where somebody else works in one,
+    KafkaStorageError for what is no data directory or cannot be used as one, ConfigError for a
+    quarantine inside of one; then nothing was changed. What goes wrong later is in the outcomes.
+    """
+    for path in paths:
+        read_root(path, lambda found: None)  # raises for what is no data directory
+        if settings.quarantine is not None and os.path.commonpath(
+                [settings.quarantine, path]) == path:
+            raise ConfigError(f"{settings.quarantine} is inside of {path}: a broker would take it "
+                              "for a partition directory and stop")
+    with ExitStack() as stack:
+        recoveries = []
+        for path in paths:
+            recoveries.append(_Recovery(path, settings, listener))
+            stack.callback(recoveries[-1].manager.shutdown)
+        return [one.run() for one in recoveries]
+
+
+class _Recovery:
+    """One data directory, which is locked as long as this is at work.
+
+    Every directory has a manager of its own: copies of several brokers may be given, and a
+    directory that fails is no reason to leave the next one as it is.
+    """
+
+    def __init__(self, path: str, settings: RecoverySettings, listener: LoadListener) -> None:
+        self.path, self.settings = path, settings
+        self.outcome = DirectoryOutcome(path)
+        self.listener = listener
+        self.manager = LogManager(
+            [path], config=settings.broker, log_config=settings.log, listener=listener,
+            load=self._load, on_load_error=self.outcome.failed)
+
+    def _load(self, path: str, inputs: LoadInputs, *, listener: LoadListener,
+              **how: Any) -> LoadedLog:
+        """Loads one log. Its state is that of this moment, before anything is served, as Kafka's
+        answers are: the high watermark is still the log start offset."""
+        settings = self.settings
+        log = load_log(path, replace(
+            inputs, producer_id_expiration_ms=settings.producer_id_expiration_ms),
+            quarantine=settings.quarantine_of(self.path),
+            listener=CompositeListener(self.outcome, listener), **how)
+        self.outcome.states[os.path.basename(path)] = settings.state(log)
+        return log
+
+    def run(self) -> DirectoryOutcome:
+        """Loads, recovers, flushes, closes, and writes checkpoints and marker."""
+        outcome, started = self.outcome, time.perf_counter()
+        try:
+            root = read_root(self.path, outcome.finding)
+            outcome.had_clean_shutdown = root.clean_shutdown
+            self.manager.startup()
+            self._load_metadata_logs(root)
+            for log in (*self.manager.stray_logs.values(), *self.manager.logs_to_be_deleted):
+                self._close(log)
+        except SeglogError as error:
+            outcome.error = error
+        self.manager.shutdown()
+        outcome.is_clean = os.path.exists(os.path.join(self.path, CLEAN_SHUTDOWN_FILE))
+        outcome.seconds = time.perf_counter() - started
+        return outcome
+
+    def _load_metadata_logs(self, root: RootDirectory) -> None:
+        """The log of the metadata quorum, which a manager leaves to the Raft layer."""
+        for partition in root.partitions:
+            if partition.is_metadata:
+                path = os.path.join(self.path, partition.name)
+                try:
+                    self._close(self._load(
+                        path, self.settings.inputs(root, partition), listener=self.listener,
+                        check=partial(_check, self.listener, partition.name, self.settings.level)))
+                except SeglogError as error:
+                    self.outcome.failed(path, error)
+
+    def _close(self, log: LoadedLog) -> None:
+        """Flushes and closes what is not the manager's to close."""
+        try:
+            log.flush()
+            log.close()
+        except SeglogError as error:
+            self.outcome.failed(log.path, error)

@@ -1,0 +1,223 @@
+"""`seglog load --recover` and `--dry-run`: what they say, what they do, and that these agree."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seglog.cli.main import main
+from seglog.manager.lock import FileLock
+from seglog.storage import paths
+from seglog.storage.checkpoints import read_offset_checkpoint
+
+CONFIG = ("--config", "internal.segment.bytes=16384", "--config", "index.interval.bytes=512",
+          "--config", "segment.index.bytes=16384")
+Capture = pytest.CaptureFixture[str]
+
+
+def run(capsys: Capture, *args: str | Path) -> tuple[int, str, str]:
+    code = main(["load", *CONFIG, *(str(arg) for arg in args)])
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+def fingerprint(root: Path) -> dict[str, Any]:
+    """Of everything below a directory: kind, mode, times, content."""
+    found = {}
+    for path in sorted([root, *root.rglob("*")]):
+        status = path.lstat()
+        content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+        found[str(path.relative_to(root))] = (
+            status.st_ino, status.st_mode, status.st_mtime_ns, status.st_ctime_ns, content)
+    return found
+
+
+def answer(state: dict[str, Any]) -> dict[str, Any]:
+    """A state without what is not Kafka's."""
+    return {key: value for key, value in state.items()
+            if key != "findings" and not key.startswith("files_")}
+
+
+def sizes(directory: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in directory.iterdir() if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def copies(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
+    """All damaged directories and a killed broker's, to be changed."""
+    root = tmp_path_factory.mktemp("copies")
+    sources = [*sorted(path for path in (golden / "damaged").iterdir() if path.is_dir()),
+               golden / "real" / "unclean", golden / "real" / "clean"]
+    yield [Path(shutil.copytree(source, root / source.name, symlinks=True)) for source in sources]
+    shutil.rmtree(root)
+
+
+@pytest.fixture(scope="module")
+def truth(golden: Path) -> dict[str, dict[str, Any]]:
+    """What Kafka makes of each."""
+    found: dict[str, dict[str, Any]] = json.loads((golden / "damaged" / "loaded.json").read_text())
+    return found | json.loads((golden / "real" / "loaded.json").read_text())
+
+
+def test_a_dry_run_touches_nothing_and_says_what_a_real_run_does(
+        copies: list[Path], truth: dict[str, dict[str, Any]], capsys: Capture) -> None:
+    before = {path: fingerprint(path) for path in copies}
+    _, out, err = run(capsys, "--dry-run", "--json", *copies)
+    assert err == ""
+    assert {path: fingerprint(path) for path in copies} == before
+    predicted = json.loads(out)
+
+    code, out, err = run(capsys, "--recover", "--json", "--threads", "2", *copies)
+    assert (code, err) == (1, "")
+    # Findings too: every byte, offset and record.
+    assert json.loads(out) == predicted
+    assert {name: {partition: answer(state) for partition, state in states.items()}
+            for name, states in predicted.items()} == \
+        {name: {partition: answer(state) for partition, state in states.items()}
+         for name, states in truth.items()}
+    for path in copies:
+        states = predicted[path.name]
+        failed = {name for name, state in states.items() if "error" in state}
+        assert (path / paths.CLEAN_SHUTDOWN_FILE).exists() == (not failed), path.name
+        for name in set(states) - failed:
+            wanted = truth[path.name][name]["files_closed"]
+            assert sizes(path / name) == {file: one["size"] for file, one in wanted.items()}
+
+    # The ones that went well are as a broker's clean shutdown leaves them: nothing is found.
+    sound = [path for path in copies if (path / paths.CLEAN_SHUTDOWN_FILE).exists()]
+    assert len(sound) > 60
+    _, out, _ = run(capsys, "--recover", "--json", *sound)
+    for path in sound:
+        for name, state in json.loads(out)[path.name].items():
+            codes = {one["code"] for one in state["findings"]}
+            assert not codes & {"segment-rebuilt", "log-truncated", "segments-removed",
+                                "index-missing", "orphan-index"}, (path.name, name)
+            assert state["log_end_offset"] == predicted[path.name][name]["log_end_offset"]
+
+
+def test_checkpoints_and_marker(golden: Path, tmp_path: Path, capsys: Capture) -> None:
+    root = tmp_path / "data"
+    shutil.copytree(golden / "real" / "unclean", root)
+    starts = read_offset_checkpoint(root / paths.LOG_START_OFFSET_CHECKPOINT)
+    code, out, err = run(capsys, "--recover", "--json", root)
+    assert (code, err) == (0, "")
+    states = json.loads(out)
+    points = read_offset_checkpoint(root / paths.RECOVERY_POINT_CHECKPOINT)
+    assert {str(key): offset for key, offset in points.items()} == {
+        name: state["log_end_offset"] for name, state in states.items()
+        if not name.startswith("__cluster_metadata") and not name.endswith("-delete")}
+    assert read_offset_checkpoint(root / paths.LOG_START_OFFSET_CHECKPOINT) == starts
+    assert not (root / paths.LOCK_FILE).exists()
+    marker = json.loads((root / paths.CLEAN_SHUTDOWN_FILE).read_text())
+    assert marker == {"version": 0, "brokerEpoch": -1}
+
+
+def test_text(golden: Path, tmp_path: Path, capsys: Capture) -> None:
+    root = tmp_path / "data"
+    shutil.copytree(golden / "real" / "unclean", root)
+    log = max((root / "txn-0").glob("*.log"))
+    data = bytearray(log.read_bytes())
+    data[300] ^= 1
+    log.write_bytes(data)
+    code, out, err = run(capsys, "--dry-run", root)
+    assert (code, err) == (1, "")
+    assert "unclean shutdown, rehearsed in" in out and "would have cut" in out
+    assert "nothing was changed" in out and f"log-truncated: txn-0/{log.name}@" in out
+    assert "temporary-deleted" in out and "segment-rebuilt" in out
+    sums = [line.removeprefix("  would have ") for line in out.splitlines()
+            if line.startswith("  would have ")]
+    assert len(sums) == 2 and sums[0].endswith("in 2 partitions")
+    code, out, err = run(capsys, "--recover", root)
+    assert (code, err) == (1, "")
+    assert "clean shutdown marker written" in out and "temporary-deleted" not in out
+    assert [line.strip() for line in out.splitlines()
+            if line.startswith(("  cut", "  del"))] == sums
+    assert sums[1].startswith("deleted 11 files (15846 bytes), rebuilt ")
+    code, out, _ = run(capsys, "--recover", root)
+    assert code == 0 and "clean shutdown, loaded in" in out and "  cut nothing of any log" in out
+
+
+def test_a_failed_partition_stops_no_other(golden: Path, tmp_path: Path,
+                                           capsys: Capture) -> None:
+    root = tmp_path / "data"
+    shutil.copytree(golden / "real" / "unclean", root)
+    (root / "txn-0" / "leader-epoch-checkpoint").write_text("0\nx\n")
+    (root / "lost+found").mkdir()
+    points = read_offset_checkpoint(root / paths.RECOVERY_POINT_CHECKPOINT)
+    predicted = json.loads(run(capsys, "--dry-run", "--json", root)[1])
+    code, out, err = run(capsys, "--recover", "--json", root)
+    assert (code, err) == (1, "")
+    states = json.loads(out)
+    assert states == predicted
+    assert states["txn-0"]["error"] and "error" not in states["txn-1"]
+    assert states["lost+found"]["error"] == "KafkaException"
+    assert not (root / paths.CLEAN_SHUTDOWN_FILE).exists()
+    after = read_offset_checkpoint(root / paths.RECOVERY_POINT_CHECKPOINT)
+    for key, offset in after.items():
+        failed = str(key) == "txn-0"
+        assert offset == (points[key] if failed else states[str(key)]["log_end_offset"]), key
+    _, out, _ = run(capsys, "--recover", root)
+    assert "not loaded txn-0" in out and "no clean shutdown marker" in out
+
+
+@pytest.mark.parametrize("content", [b"0\n2\ntxn-0 0", b"0\nx\n", b"\xff\xfe", b"1\n0\n"])
+def test_a_checkpoint_cut_in_half(golden: Path, tmp_path: Path, capsys: Capture,
+                                  content: bytes) -> None:
+    root = tmp_path / "data"
+    shutil.copytree(golden / "real" / "unclean", root)
+    (root / paths.RECOVERY_POINT_CHECKPOINT).write_bytes(content)
+    code, out, err = run(capsys, "--recover", "--json", root)
+    assert (code, err) == (1, "")  # the finding is an error
+    truth = json.loads((golden / "real" / "loaded.json").read_text())["unclean"]
+    for name, state in json.loads(out).items():
+        assert state["log_end_offset"] == truth[name]["log_end_offset"]
+    assert (root / paths.CLEAN_SHUTDOWN_FILE).exists()
+    assert run(capsys, "--recover", root)[0] == 0
+
+
+def test_quarantine(golden: Path, tmp_path: Path, capsys: Capture) -> None:
+    root = tmp_path / "data"
+    shutil.copytree(golden / "real" / "unclean", root)
+    log = max((root / "plain-none-0").glob("*.log"))
+    tail = os.urandom(100)
+    with open(log, "ab") as stream:
+        position = stream.tell()
+        stream.write(tail)
+    aside = tmp_path / "aside"
+    assert run(capsys, "--dry-run", "--quarantine", aside, root)[0] == 0
+    assert not aside.exists()
+    assert run(capsys, "--recover", "--quarantine", aside, root)[0] == 0
+    kept = [path for path in aside.rglob("*plain-none-0*") if path.is_file()]
+    assert [path.read_bytes() for path in kept] == [tail]
+    assert kept[0].name == f"plain-none-0_{log.name}@{position}"
+    code, _, err = run(capsys, "--recover", "--quarantine", root / "aside", root)
+    assert code == 2 and "is inside of" in err
+
+
+def test_what_is_refused(golden: Path, tmp_path: Path, capsys: Capture) -> None:
+    """One sentence, exit code 2, and nothing is touched, also not in the directories before."""
+    roots = [tmp_path / name for name in ("first", "second")]
+    for root in roots:
+        shutil.copytree(golden / "real" / "unclean", root)
+    lock = FileLock(str(roots[1] / paths.LOCK_FILE))
+    assert lock.try_lock()
+    before = [fingerprint(root / "txn-0") for root in roots]
+    code, out, err = run(capsys, "--recover", *roots)
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1 and str(roots[1]) in err and str(os.getpid()) in err
+    assert [fingerprint(root / "txn-0") for root in roots] == before
+    lock.destroy()
+    for wrong, word in ((tmp_path / "nowhere", "nowhere"), (roots[0] / "txn-0", "partition")):
+        for mode in ("--recover", "--dry-run"):
+            code, out, err = run(capsys, mode, wrong)
+            assert (code, out) == (2, "") and word in err and len(err.splitlines()) == 1
+    assert run(capsys, "--quarantine", tmp_path / "q", roots[0])[0] == 2
+    assert run(capsys, "--recover", "--level", "verify", roots[0])[0] == 2
+    assert [fingerprint(root / "txn-0") for root in roots] == before
