@@ -174,6 +174,12 @@ class Broker:
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        """Of the process that runs."""
+        assert self._process is not None
+        return self._process.pid
+
     def _properties(self) -> Path:
         home, port, quorum = self.home, self.port, self._controller_port
         settings = {
