@@ -55,6 +55,8 @@ const char *slg_status_name(slg_status status) {
     case SLG_NO_MEMORY: return "no_memory";
     case SLG_LIMIT: return "limit";
     case SLG_INDEX_FULL: return "index_full";
+    case SLG_TXN_STATE: return "txn_state";
+    case SLG_TXN_NOT_STARTED: return "txn_not_started";
     }
     return "unknown";
 }

@@ -24,7 +24,6 @@ from seglog.model import (
     AbortedTxn, BatchMetadata, OpenTransaction, ProducerStateEntry, TopicPartition,
 )
 from seglog.storage import paths, producers, transactions
-from seglog.storage.markers import EndTransactionMarker
 from seglog.storage.producers import ProducerState
 from tests.oracle import batch as oracle
 
@@ -236,15 +235,6 @@ def test_expiry() -> None:
     assert [entry.producer_id for entry in state.entries] == [2, 3]
 
 
-def test_many_open_transactions_are_not_quadratic() -> None:
-    state = ProducerState(TP)
-    for number in range(20_000):
-        state.append_data(number, 0, 0, number, number, 1, True)
-    for number in reversed(range(20_000)):
-        state.end_transaction(number, 0, 20_000 + number, EndTransactionMarker(True, 0, 1))
-    assert state.open_transactions == []
-
-
 @given(st.lists(st.tuples(st.sampled_from("dtac"), st.integers(0, 3), st.integers(0, 2)),
                 max_size=30))
 def test_against_a_slow_model(steps: list[tuple[str, int, int]]) -> None:
@@ -332,6 +322,27 @@ def test_a_damaged_marker_is_one_typed_error(noise: bytes, at: int) -> None:
         ProducerState(TP).apply(row, lambda position, size: bytes(whole[position:position + size]))
     except CorruptDataError as error:
         assert error.code != "corrupt"
+
+
+def test_a_compacted_marker_makes_its_producer_known() -> None:
+    emptied = oracle.Batch(3, 0, [], producer_id=7, producer_epoch=1, is_transactional=True,
+                           is_control=True, max_timestamp=5)
+    state = ProducerState(TP)
+    assert fold(state, data(2, 1), emptied) == []
+    assert state.entries[1] == ProducerStateEntry(7)
+    assert state.map_end_offset == 4
+
+
+def test_a_snapshot_has_the_order_of_a_hash_table() -> None:
+    """16 buckets: ids 17 and 1 share one, in the order in which they came."""
+    state = ProducerState(TP)
+    fold(state, *(data(n, producer_id) for n, producer_id in enumerate((17, 3, 1, 2**32))))
+    assert state.producer_ids == [17, 3, 1, 2**32]
+    order = [entry.producer_id for entry in producers.decode_snapshot(state.to_snapshot())]
+    assert order == [17, 1, 2**32, 3]
+    by_id = {entry.producer_id: entry for entry in state.entries}
+    assert state.to_snapshot() == producers.encode_snapshot(by_id[one] for one in order)
+    assert ProducerState(TP).to_snapshot().hex() == "000148674bc700000000"
 
 
 def test_two_transactions_with_one_first_offset() -> None:

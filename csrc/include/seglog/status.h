@@ -90,7 +90,11 @@ typedef enum slg_status {
 
     SLG_NO_MEMORY = 160,
     SLG_LIMIT = 161, /* a cap of the caller's was reached: expected = cap, found = wanted */
-    SLG_INDEX_FULL = 162 /* an index that is rebuilt has no room: expected = entries that fit */
+    SLG_INDEX_FULL = 162, /* an index that is rebuilt has no room: expected = entries that fit */
+
+    /* Folding a log into producer state (Kafka: InvalidTxnStateException and what it is near). */
+    SLG_TXN_STATE = 176, /* a batch without the transactional bit inside a transaction */
+    SLG_TXN_NOT_STARTED = 177 /* a marker ends what nobody has open: found = first offset */
 } slg_status;
 
 /* Where and what. The caller owns it; a function writes it only when it does not return SLG_OK. */

@@ -55,6 +55,8 @@ class Status(IntEnum):
     NO_MEMORY = 160
     LIMIT = 161
     INDEX_FULL = 162
+    TXN_STATE = 176
+    TXN_NOT_STARTED = 177
     @property
     def code(self) -> str: ...
     @property

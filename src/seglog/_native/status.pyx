@@ -11,6 +11,7 @@ from seglog.errors import (
     CorruptRecordError,
     DecompressionError,
     InvalidRecordError,
+    InvalidTxnStateError,
     KafkaStorageError,
     UnsupportedCompressionTypeError,
 )
@@ -70,6 +71,8 @@ class Status(IntEnum):
     NO_MEMORY = SLG_NO_MEMORY
     LIMIT = SLG_LIMIT
     INDEX_FULL = SLG_INDEX_FULL
+    TXN_STATE = SLG_TXN_STATE
+    TXN_NOT_STARTED = SLG_TXN_NOT_STARTED
 
     @property
     def code(self):
@@ -120,13 +123,15 @@ _SENTENCES = {
     Status.TXN_SIZE: "transaction index of {found} bytes, no multiple of {expected}",
     Status.TXN_VERSION: "aborted transaction of version {found}, expected {expected}",
     Status.TXN_OFFSET: "last offset {found} of an aborted transaction, expected {expected} or more",
-    Status.INDEX_FULL: "the index is full: {expected} entries fit",
     Status.IO: "a system call failed",
     Status.FILE_MISSING: "no such file, or no longer",
     Status.FILE_KIND: "not a regular file",
     Status.FILE_TOO_LARGE: "file of {found} bytes, above the largest of {expected}",
     Status.FILE_SHRANK: "file has {found} bytes where {expected} were announced",
     Status.LIMIT: "limit of {expected} reached ({found} wanted)",
+    Status.INDEX_FULL: "the index is full: {expected} entries fit",
+    Status.TXN_STATE: "a batch that is not transactional inside a transaction of its producer",
+    Status.TXN_NOT_STARTED: "the transaction that began at offset {found} is not open",
 }
 
 # Codes whose system error is implied when C met no failing call.
@@ -150,7 +155,7 @@ def _class_of(status):
         return DecompressionError
     if status < 144:
         return CorruptIndexError
-    return CorruptDataError
+    return CorruptDataError if status < 176 else InvalidTxnStateError
 
 
 def _name_of(file):

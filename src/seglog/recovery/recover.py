@@ -148,7 +148,10 @@ class _Recovery:
         """Index entries, epochs and producers of a chunk, up to a batch that one refuses."""
         taken = batches[:self.rebuild.feed(batches)]
         fresh, stop = self._new_epochs(taken)
-        folded = fold_batches(self.producers, taken[:stop], self.fd, self.file)
+        folded = fold_batches(
+            self.producers, taken[:stop], self.fd, self.file,
+            last=self.aborted[-1] if self.aborted else None,
+            txn_index=self._path(FileKind.TXN_INDEX))
         self.aborted += folded.aborted
         if folded.failure is not None:
             self.failure = folded.failure
@@ -185,6 +188,11 @@ class _Recovery:
         return fresh.tolist(), int(impossible[0]) if len(impossible) else None
 
     # ---- the outcome --------------------------------------------------------------------------
+
+    def _path(self, kind: FileKind) -> str:
+        """Kafka's name of a file of this segment."""
+        return os.path.join(os.path.dirname(os.path.abspath(self.extent.path)),
+                            file_name(self.base_offset, kind))
 
     def _failure(self, kafka_error: str, message: str, position: int) -> LoaderFailure:
         return LoaderFailure(kafka_error, message, file=self.file, position=position)

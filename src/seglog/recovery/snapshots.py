@@ -17,11 +17,8 @@ from seglog.errors import CorruptSnapshotError, KafkaStorageError
 from seglog.model import ProducerStateEntry
 from seglog.recovery.disk import Disk
 from seglog.recovery.findings import Finding, finding
-from seglog.storage.javamap import hash_order
 from seglog.storage.paths import FileState, snapshot_name
-from seglog.storage.producers import (
-    SNAPSHOT_BYTES_MAX, ProducerState, decode_snapshot, encode_snapshot,
-)
+from seglog.storage.producers import SNAPSHOT_BYTES_MAX, ProducerState, decode_snapshot
 
 __all__ = ["SnapshotNames", "Snapshots"]
 
@@ -97,12 +94,10 @@ class Snapshots:
 
     def write(self, offset: int, state: ProducerState) -> None:
         """Writes the snapshot of `state`, as durable as Kafka makes it."""
-        entries = {entry.producer_id: entry for entry in state.entries}
-        data = encode_snapshot(entries[key] for key in hash_order(state.producer_ids))
         name = snapshot_name(offset)
-        self.disk.replace(name, data)
+        self.disk.replace(name, state.to_snapshot())
         _logger.info("Wrote producer snapshot at offset %s with %s producer ids.", offset,
-                     len(entries))
+                     len(state.producer_ids))
         self.names.add(offset, name)
         self._taken.add(offset)
 

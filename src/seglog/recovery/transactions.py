@@ -39,11 +39,13 @@ class Folded:
     failed_at: int = -1
 
 
-def fold_batches(producers: ProducerState, batches: npt.NDArray[np.void], fd: int,
-                 file: str) -> Folded:
+def fold_batches(producers: ProducerState, batches: npt.NDArray[np.void], fd: int, file: str, *,
+                 last: AbortedTxn | None = None, txn_index: str = "") -> Folded:
     """Applies the next batches of the log file `fd`; batches of magic 0 and 1 mean nothing.
 
-    Everything before a batch that Kafka throws at is applied, nothing of it and behind it.
+    Everything before a batch that Kafka throws at is applied, nothing of it and behind it. With
+    `txn_index`, the path of the transaction index that is written on the way (its last entry is
+    `last`), entries out of order are one thing to throw at.
     """
     folded = Folded()
 
@@ -54,11 +56,20 @@ def fold_batches(producers: ProducerState, batches: npt.NDArray[np.void], fd: in
             raise LoaderFailure("IOException", f"{file}: {error.strerror}", file=file,
                                 position=position) from None
 
+    def on_aborted(position: int, ended: AbortedTxn) -> None:
+        before = folded.aborted[-1] if folded.aborted else last
+        if txn_index and before is not None and ended.last_offset <= before.last_offset:
+            raise LoaderFailure(
+                "IllegalArgumentException", "The last offset of appended transactions must "
+                f"increase sequentially, but {ended.last_offset} is not greater than current last "
+                f"offset {before.last_offset} of index {txn_index}", file=file, position=position)
+        folded.aborted.append(ended)
+
     is_legacy = batches["magic"] < 2
     if np.any(is_legacy):
         batches = batches[~is_legacy]
     try:
-        producers.apply(batches, read, file=file, aborted=folded.aborted)
+        producers.apply(batches, read, file=file, fd=fd, on_aborted=on_aborted)
     except LoaderFailure as failure:
         folded.failure, folded.failed_at = failure, failure.where["position"]
     except CorruptDataError as error:
@@ -67,10 +78,6 @@ def fold_batches(producers: ProducerState, batches: npt.NDArray[np.void], fd: in
         folded.failure = LoaderFailure(
             _UNCHECKED.get(error.code, error.kafka_name), str(error), file=file,
             position=error.position, expected=error.expected, found=error.found)
-    if folded.failure is not None:
-        done = int(np.searchsorted(batches["position"], folded.failed_at))
-        if done:
-            producers.map_end_offset = int(batches["last_offset"][done - 1]) + 1
     return folded
 
 

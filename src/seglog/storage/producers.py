@@ -7,24 +7,23 @@ refused, as Kafka refuses to load such a log.
 
 from __future__ import annotations
 
-import bisect
 import os
 import struct
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from seglog._native.batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from seglog._native.crc32c import crc32c
+from seglog._native.producers import PRODUCER_BATCHES, PRODUCER_DTYPE, ProducerTable
 from seglog._native.status import Status, status_error
 from seglog.errors import CorruptSnapshotError, InvalidTxnStateError
 from seglog.model import (
     AbortedTxn, BatchMetadata, OpenTransaction, ProducerStateEntry, TopicPartition,
 )
-from seglog.storage.markers import EndTransactionMarker, read_marker
+from seglog.storage.javamap import hash_order
+from seglog.storage.markers import read_marker
 from seglog.storage.textfile import read_small_file
 
 __all__ = [
@@ -33,7 +32,7 @@ __all__ = [
 ]
 
 #: How many batches of a producer are remembered, for the recognition of duplicates.
-BATCHES_MAX: Final = 5
+BATCHES_MAX: Final = PRODUCER_BATCHES
 #: 46 bytes a producer: 11 million of them.
 SNAPSHOT_BYTES_MAX: Final = 512 << 20
 
@@ -43,8 +42,12 @@ _COUNT_POSITION = 6
 # producer id, epoch, last sequence, last offset, offset delta, last timestamp, coordinator epoch,
 # first offset of the open transaction
 _ENTRY = struct.Struct(">qhiqiqiq")
-
-_SEQUENCE_MAX = 0x7FFFFFFF
+_SCALARS = [name for name in PRODUCER_DTYPE.names or () if name != "batches"]
+_STORED = np.dtype([
+    ("producer_id", ">i8"), ("producer_epoch", ">i2"), ("last_sequence", ">i4"),
+    ("last_offset", ">i8"), ("offset_delta", ">i4"), ("last_timestamp", ">i8"),
+    ("coordinator_epoch", ">i4"), ("txn_first_offset", ">i8"),
+])
 
 
 def _corrupt(file: str | None, code: str, message: str, position: int, expected: object,
@@ -123,37 +126,10 @@ def read_snapshot(path: str | os.PathLike[str]) -> list[ProducerStateEntry]:
     return decode_snapshot(data, file=os.fspath(path))
 
 
-def _add_sequence(sequence: int, increment: int) -> int:
-    """A sequence after the largest is 0; of what no producer sends, what Java's ints make of it."""
-    if sequence > _java_int(_SEQUENCE_MAX - increment):
-        return _java_int(increment - _java_int(_SEQUENCE_MAX - sequence) - 1)
-    return _java_int(sequence + increment)
-
-
-def _java_int(number: int) -> int:
-    return (number + (1 << 31)) % (1 << 32) - (1 << 31)
-
-
 def is_expired(last_timestamp: int, now_ms: int, expiration_ms: int) -> bool:
     """Whether a producer was idle for `producer.id.expiration.ms`, by Java's arithmetic: one from
     before the beginning of time never was."""
     return (now_ms - last_timestamp + (1 << 63)) % (1 << 64) - (1 << 63) >= expiration_ms
-
-
-class _Producer:
-    """The changeable form of ProducerStateEntry."""
-
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "txn_first_offset")
-
-    def __init__(self) -> None:
-        self.epoch = self.coordinator_epoch = self.last_timestamp = -1
-        self.txn_first_offset: int | None = None
-        self.batches: deque[tuple[int, int, int, int]] = deque(maxlen=BATCHES_MAX)
-
-    def take_epoch(self, epoch: int) -> None:
-        if epoch != self.epoch:
-            self.epoch = epoch
-            self.batches.clear()
 
 
 class ProducerState:
@@ -163,160 +139,151 @@ class ProducerState:
     a leader: a completed transaction counts as unstable until the high watermark has passed it.
     """
 
-    __slots__ = ("_ongoing", "_ongoing_starts", "_producers", "_unreplicated", "map_end_offset",
-                 "topic_partition")
+    __slots__ = ("_table", "map_end_offset", "topic_partition")
 
     def __init__(self, topic_partition: TopicPartition, map_end_offset: int = 0,
                  entries: Iterable[ProducerStateEntry] = ()) -> None:
         """Starts from the `entries` of a snapshot, or from nothing."""
         self.topic_partition = topic_partition
         self.map_end_offset = map_end_offset
-        self._producers: dict[int, _Producer] = {}
-        self._ongoing: dict[int, int] = {}  # first offset -> producer id
-        self._ongoing_starts: list[int] = []  # its keys in order
-        self._unreplicated: dict[int, int] = {}  # first offset -> offset of the marker
-        for entry in entries:
-            self._load(entry)
-
-    def _load(self, entry: ProducerStateEntry) -> None:
-        producer = self._producers[entry.producer_id] = _Producer()
-        producer.epoch, producer.coordinator_epoch = entry.producer_epoch, entry.coordinator_epoch
-        producer.last_timestamp = entry.last_timestamp
-        producer.batches.extend((batch.last_sequence, batch.last_offset, batch.offset_delta,
-                                 batch.timestamp) for batch in entry.batches)
-        producer.txn_first_offset = entry.current_txn_first_offset
-        if entry.current_txn_first_offset is not None:
-            self._open(entry.producer_id, entry.current_txn_first_offset)
-
-    def _open(self, producer_id: int, first_offset: int) -> None:
-        if first_offset not in self._ongoing:
-            bisect.insort(self._ongoing_starts, first_offset)
-        self._ongoing[first_offset] = producer_id
+        self._table = ProducerTable()
+        self._table.load(_to_rows(list(entries)))
 
     @property
     def producer_ids(self) -> list[int]:
         """Of all producers, in the order in which they came."""
-        return list(self._producers)
+        ids: list[int] = self._table.to_numpy()["producer_id"].tolist()
+        return ids
 
     @property
     def entries(self) -> list[ProducerStateEntry]:
         """The state of every producer, by producer id."""
-        return [ProducerStateEntry(producer_id, producer.epoch, producer.coordinator_epoch,
-                                   producer.last_timestamp, producer.txn_first_offset,
-                                   tuple(BatchMetadata(*batch) for batch in producer.batches))
-                for producer_id, producer in sorted(self._producers.items())]
+        rows = self._table.to_numpy()
+        rows = rows[np.argsort(rows["producer_id"])]
+        return [_from_row(row, batches) for row, batches in zip(
+            rows[_SCALARS].tolist(), rows["batches"].tolist(), strict=True)]
 
     @property
     def open_transactions(self) -> list[OpenTransaction]:
         """Transactions without a marker so far, by first offset."""
-        found = [OpenTransaction(producer_id, producer.txn_first_offset)
-                 for producer_id, producer in self._producers.items()
-                 if producer.txn_first_offset is not None]
-        return sorted(found, key=lambda transaction: transaction.first_offset)
+        rows = self._table.to_numpy()
+        rows = rows[rows["in_txn"] != 0]
+        rows = rows[np.argsort(rows["txn_first_offset"], kind="stable")]
+        return [OpenTransaction(*row)
+                for row in rows[["producer_id", "txn_first_offset"]].tolist()]
 
     @property
     def first_unstable_offset(self) -> int | None:
         """First offset of the earliest transaction that is open or not yet replicated."""
-        starts = self._ongoing_starts[:1]
-        if self._unreplicated:
-            starts = [*starts, min(self._unreplicated)]
-        return min(starts, default=None)
+        return self._table.first_unstable_offset()
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
         """Forgets the completed transactions whose marker is below the high watermark."""
-        self._unreplicated = {first: last for first, last in self._unreplicated.items()
-                              if last >= high_watermark}
+        self._table.replicated(high_watermark)
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
         """Drops producers without a transaction that were idle for `producer.id.expiration.ms`."""
-        self._producers = {
-            producer_id: producer for producer_id, producer in self._producers.items()
-            if producer.txn_first_offset is not None
-            or not is_expired(producer.last_timestamp, now_ms, expiration_ms)}
+        self._table.expire(now_ms, expiration_ms)
+
+    def to_snapshot(self) -> bytes:
+        """The file of a snapshot, byte for byte as Kafka writes it: its order is a hash table's."""
+        rows = self._table.to_numpy()
+        row_of = {one: row for row, one in enumerate(rows["producer_id"].tolist())}
+        rows = rows[[row_of[one] for one in hash_order(row_of)]]
+        stored = np.zeros(len(rows), _STORED)
+        for name in ("producer_id", "producer_epoch", "last_timestamp", "coordinator_epoch"):
+            stored[name] = rows[name]
+        has_batches = rows["batch_count"] > 0
+        last = rows["batches"][np.arange(len(rows)), np.maximum(rows["batch_count"], 1) - 1]
+        for name, missing in (("last_sequence", -1), ("last_offset", -1), ("offset_delta", 0)):
+            stored[name] = np.where(has_batches, last[name], missing)
+        stored["txn_first_offset"] = np.where(rows["in_txn"] != 0, rows["txn_first_offset"], -1)
+        body = struct.pack(">i", len(rows)) + stored.tobytes()
+        return struct.pack(">hI", _VERSION, crc32c(body)) + body
 
     def apply(self, batches: npt.NDArray[np.void], read: Callable[[int, int], bytes], *,
-              file: str | None = None, aborted: list[AbortedTxn] | None = None
-              ) -> list[AbortedTxn]:
+              file: str | None = None, fd: int = -1,
+              on_aborted: Callable[[int, AbortedTxn], None] | None = None) -> list[AbortedTxn]:
         """Applies batches (`_native.batch.BATCH_DTYPE`, in the order of the log).
 
-        `read(position, size)` gives bytes of the log file; it is asked only for the control batches
-        of producers. Returns the transactions that ended with an abort, in the order of their
-        markers: the entries of the segment's transaction index; they are added to `aborted` where
-        it is given. Raises InvalidRecordError for a marker that does not parse and
-        InvalidTxnStateError; what came before is applied.
+        `read(position, size)` gives bytes of the log file. It is asked only for control batches of
+        producers, and where the file is open as `fd` only for those that are not as Kafka writes
+        them. Returns the transactions that ended with an abort, in the order of their markers: the
+        entries of the segment's transaction index. `on_aborted` hears of each with the position of
+        its marker. Raises InvalidRecordError for a marker that does not parse and
+        InvalidTxnStateError; what came before is applied, and told to `on_aborted`.
         """
-        aborted = [] if aborted is None else aborted
-        rows = batches[batches["producer_id"] > -1]
-        fields = ("base_offset", "last_offset", "max_timestamp", "producer_id", "producer_epoch",
-                  "base_sequence", "attributes", "position", "size")
-        for (base_offset, last_offset, max_timestamp, producer_id, epoch, sequence, attributes,
-             position, size) in zip(*(rows[name].tolist() for name in fields), strict=True):
-            if attributes & ATTRIBUTE_CONTROL:
-                marker = read_marker(read, position, size, file=file)
-                if marker is not None:
-                    ended = self.end_transaction(producer_id, epoch, base_offset, marker, file,
-                                                 position)
-                    if ended is not None and marker.is_abort:
-                        aborted.append(ended)
-            else:
-                self.append_data(producer_id, epoch, sequence, base_offset, last_offset,
-                                 max_timestamp, bool(attributes & ATTRIBUTE_TRANSACTIONAL), file,
-                                 position)
-            self.map_end_offset = last_offset + 1
-        if len(batches):
-            self.map_end_offset = int(batches["last_offset"][-1]) + 1
-        return aborted
+        found: list[AbortedTxn] = []
+        batches = np.ascontiguousarray(batches)
+        row, status = 0, int(Status.MORE)
 
-    def append_data(self, producer_id: int, epoch: int, base_sequence: int, base_offset: int,
-                    last_offset: int, max_timestamp: int, is_transactional: bool,
-                    file: str | None = None, position: int | None = None) -> None:
-        """One data batch. Raises InvalidTxnStateError for a plain one inside a transaction."""
-        producer = self._producers.get(producer_id)
-        if producer is None:
-            producer = self._producers[producer_id] = _Producer()
-        if producer.txn_first_offset is not None and not is_transactional:
-            raise InvalidTxnStateError(
-                f"Expected transactional write from producer {producer_id} at offset "
-                f"(offset={base_offset}, segment=[-1:-1]) in partition {self.topic_partition}",
-                file=file, position=position, expected="transactional", found="plain",
-                code="txn_state")
-        producer.take_epoch(epoch)
-        delta = last_offset - base_offset
-        last_sequence = -1 if base_sequence == -1 else _add_sequence(base_sequence, delta)
-        producer.batches.append((last_sequence, last_offset, delta, max_timestamp))
-        producer.last_timestamp = max_timestamp
-        if is_transactional and producer.txn_first_offset is None:
-            producer.txn_first_offset = base_offset
-            self._open(producer_id, base_offset)
+        def take(position: int, ended: AbortedTxn) -> None:
+            found.append(ended)
+            if on_aborted is not None:
+                on_aborted(position, ended)
 
-    def end_transaction(self, producer_id: int, epoch: int, offset: int,
-                        marker: EndTransactionMarker, file: str | None = None,
-                        position: int | None = None) -> AbortedTxn | None:
-        """One marker at `offset`; the transaction that it ended, None where none was open.
+        try:
+            while status != Status.OK:
+                row, status, aborted = self._table.apply(batches, row, fd=fd)
+                for *ended, position in aborted:
+                    take(position, AbortedTxn(*ended))
+                if status == Status.TXN_STATE:
+                    raise self._plain_inside(batches[row], file)
+                if status == Status.MORE:
+                    self._apply_control(batches[row], read, file, take)
+                    row += 1
+        finally:
+            if row:
+                self.map_end_offset = int(batches["last_offset"][row - 1]) + 1
+        return found
 
-        Its `last_stable_offset` is right for aborts and commits alike: the first offset of the
-        earliest transaction of another producer, or the offset behind the marker. Raises
-        InvalidTxnStateError (`txn_not_started`) for one that no producer has open any more.
-        """
-        producer = self._producers.get(producer_id)
-        if producer is None:
-            producer = self._producers[producer_id] = _Producer()
-        producer.take_epoch(epoch)
-        producer.coordinator_epoch = marker.coordinator_epoch
-        producer.last_timestamp = marker.timestamp
-        first_offset, producer.txn_first_offset = producer.txn_first_offset, None
-        if first_offset is None:
-            return None
-        stable = next((start for start in self._ongoing_starts
-                       if self._ongoing[start] != producer_id), offset + 1)
-        # Absent where two producers have one first offset: Kafka knows transactions by it alone.
-        if self._ongoing.pop(first_offset, None) is None:
-            completed = (f"CompletedTxn[producerId={producer_id}, firstOffset={first_offset}, "
+    def _plain_inside(self, batch: np.void, file: str | None) -> InvalidTxnStateError:
+        return InvalidTxnStateError(
+            f"Expected transactional write from producer {batch['producer_id']} at offset "
+            f"(offset={batch['base_offset']}, segment=[-1:-1]) in partition "
+            f"{self.topic_partition}", file=file, position=int(batch["position"]),
+            expected="transactional", found="plain", code="txn_state")
+
+    def _apply_control(self, batch: np.void, read: Callable[[int, int], bytes], file: str | None,
+                       take: Callable[[int, AbortedTxn], None]) -> None:
+        """A marker that C has left to the parser that knows all of Kafka's refusals."""
+        producer_id, position = int(batch["producer_id"]), int(batch["position"])
+        offset = int(batch["base_offset"])
+        marker = read_marker(read, position, int(batch["size"]), file=file)
+        if marker is None:
+            self._table.touch(producer_id)
+            return
+        try:
+            ended = self._table.end_transaction(producer_id, int(batch["producer_epoch"]), offset,
+                                                marker.coordinator_epoch, marker.timestamp)
+        except InvalidTxnStateError as error:
+            completed = (f"CompletedTxn[producerId={producer_id}, firstOffset={error.found}, "
                          f"lastOffset={offset}, isAborted={str(marker.is_abort).lower()}]")
             raise InvalidTxnStateError(
                 f"Attempted to complete transaction {completed} on partition "
                 f"{self.topic_partition} which was not started", file=file, position=position,
-                found=first_offset, code="txn_not_started")
-        del self._ongoing_starts[bisect.bisect_left(self._ongoing_starts, first_offset)]
-        self._unreplicated[first_offset] = offset
-        return AbortedTxn(producer_id, first_offset, offset, stable)
+                found=error.found, code=error.code) from None
+        if ended is not None and marker.is_abort:
+            take(position, AbortedTxn(producer_id, ended[0], offset, ended[1]))
+
+
+def _to_rows(entries: list[ProducerStateEntry]) -> npt.NDArray[np.void]:
+    """Entries as the native table takes them (PRODUCER_DTYPE)."""
+    rows = np.zeros(len(entries), PRODUCER_DTYPE)
+    for row, entry in enumerate(entries):
+        first_offset = entry.current_txn_first_offset
+        batches = [(batch.last_offset, batch.timestamp, batch.last_sequence, batch.offset_delta)
+                   for batch in entry.batches]
+        rows[row] = (entry.producer_id, entry.last_timestamp, first_offset or 0,
+                     entry.coordinator_epoch, entry.producer_epoch, first_offset is not None,
+                     len(batches), batches + [(0, 0, 0, 0)] * (BATCHES_MAX - len(batches)))
+    return rows
+
+
+def _from_row(row: tuple[int, ...],
+              batches: list[tuple[int, int, int, int]]) -> ProducerStateEntry:
+    producer_id, last_timestamp, first_offset, coordinator_epoch, epoch, in_txn, count = row
+    return ProducerStateEntry(
+        producer_id, epoch, coordinator_epoch, last_timestamp, first_offset if in_txn else None,
+        tuple(BatchMetadata(sequence, offset, delta, timestamp)
+              for offset, timestamp, sequence, delta in batches[:count]))

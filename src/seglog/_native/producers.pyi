@@ -1,0 +1,29 @@
+from typing import Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+PRODUCER_BATCHES: Final[int]
+PRODUCER_BATCH_DTYPE: Final[np.dtype[np.void]]
+PRODUCER_DTYPE: Final[np.dtype[np.void]]
+
+@final
+class ProducerTable:
+    def __len__(self) -> int: ...
+    def load(self, producers: NDArray[np.void]) -> None: ...
+    def apply(
+        self, batches: NDArray[np.void], start: int = 0, *, fd: int = -1
+    ) -> tuple[int, int, list[tuple[int, int, int, int, int]]]: ...
+    def end_transaction(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        offset: int,
+        coordinator_epoch: int,
+        timestamp: int,
+    ) -> tuple[int, int] | None: ...
+    def touch(self, producer_id: int) -> None: ...
+    def first_unstable_offset(self) -> int | None: ...
+    def replicated(self, high_watermark: int) -> None: ...
+    def expire(self, now_ms: int, idle_ms: int) -> None: ...
+    def to_numpy(self) -> NDArray[np.void]: ...
