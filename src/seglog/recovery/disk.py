@@ -161,8 +161,6 @@ class RealDisk:
             with contextlib.suppress(OSError):
                 os.unlink(self._path(temporary))
             raise
-        if sync:
-            self.sync_directory()
 
     def copy(self, source: str, start: int, end: int, name: str) -> None:
         """See Disk."""

@@ -30,6 +30,7 @@ from seglog.recovery.plan import (
 )
 from seglog.recovery.report import FindingList, LoadReport
 from seglog.recovery.root import PartitionDirectory, RootDirectory, read_root
+from seglog.recovery.scans import SegmentScans
 from seglog.recovery.verify import SegmentCheck, verify_segment
 from seglog.storage.paths import DirectoryKind
 
@@ -79,6 +80,11 @@ class _Workers:
         self._lock = threading.Lock()
         self._pool = None if threads == 1 else concurrent.futures.ThreadPoolExecutor(
             threads, thread_name_prefix="segment-loading")
+
+    @property
+    def executor(self) -> concurrent.futures.Executor | None:
+        """The pool; None for one thread."""
+        return self._pool
 
     def __enter__(self) -> _Workers:
         return self
@@ -150,9 +156,10 @@ class _Load:
         for partition in root.partitions:
             plan = plans.get(partition.name)
             if plan is not None:
-                reports.append(judge_partition(
-                    plan, self._state(root, partition), self.level,
-                    checks.get(partition.name, []), self.listener.finding))
+                with SegmentScans(self.workers.executor, self.workers.threads) as scans:
+                    reports.append(judge_partition(
+                        plan, self._state(root, partition), self.level,
+                        checks.get(partition.name, []), self.listener.finding, scans))
                 self.listener.partition_loaded(reports[-1])
         report = LoadReport(
             self.path, self.level.value, root.clean_shutdown, self.workers.threads,

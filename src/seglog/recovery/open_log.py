@@ -18,6 +18,7 @@ from seglog.recovery.log_loader import LoadInputs, LogLoader
 from seglog.recovery.plan import (
     LoadLevel, PartitionPlan, check_chunk, chunks_of, join_chunks, list_directory,
 )
+from seglog.recovery.scans import SegmentScans
 from seglog.recovery.segment_map import SegmentMap
 from seglog.recovery.snapshots import Snapshots
 from seglog.recovery.steps import PassFour, raise_unreadable
@@ -41,12 +42,12 @@ def load_log(path: str, inputs: LoadInputs, *, disk: Disk | None = None,
              check: Callable[[PartitionListing], PartitionPlan] = check_listing,
              listener: LoadListener | None = None,
              remaining: Callable[[int], None] | None = None,
-             quarantine: str | None = None) -> LoadedLog:
+             scans: SegmentScans | None = None, quarantine: str | None = None) -> LoadedLog:
     """Loads the partition directory `path`, recovering what needs it, as Kafka does at start-up.
 
     `check(listing)` is phase one; `listener.finding` hears of each finding as it is made, in this
     thread; `remaining(n)` is told before each segment of a recovery how many are left, 0 at the end.
-    `quarantine` is a directory that gets the bytes of logs that are cut or removed. With a
+    `scans` may scan ahead of a recovery, side by side. `quarantine` is a directory that gets the bytes of logs that are cut or removed. With a
     PaperDisk as `disk` nothing is changed.
 
     Raises KafkaStorageError where the file system refuses (the data directory goes offline; data
@@ -55,7 +56,7 @@ def load_log(path: str, inputs: LoadInputs, *, disk: Disk | None = None,
     path = os.fspath(path)
     try:
         return _load(path, inputs, disk or RealDisk(path, quarantine=quarantine), check,
-                     (listener or NullListener()).finding, remaining)
+                     (listener or NullListener()).finding, remaining, scans)
     except LoaderFailure as failure:
         raise failure.to_error(path) from failure
     except FileVanished as vanished:
@@ -65,7 +66,7 @@ def load_log(path: str, inputs: LoadInputs, *, disk: Disk | None = None,
 
 def _load(path: str, inputs: LoadInputs, disk: Disk,
           check: Callable[[PartitionListing], PartitionPlan], report: Report,
-          remaining: Callable[[int], None] | None) -> LoadedLog:
+          remaining: Callable[[int], None] | None, scans: SegmentScans | None) -> LoadedLog:
     epochs = _read_epochs(path, disk)
     plan = check(list_directory(path))
     raise_unreadable(plan)
@@ -74,7 +75,7 @@ def _load(path: str, inputs: LoadInputs, disk: Disk,
     pass_four.report(report)
     loader = LogLoader(
         disk, inputs, SegmentMap(disk, inputs.config, pass_four.segments()),
-        Snapshots(disk, files.snapshots, report), epochs, report, remaining)
+        Snapshots(disk, files.snapshots, report), epochs, report, remaining, scans)
     outcome = loader.run(pass_four.steps())
     return LoadedLog(disk, loader, outcome, _read_topic_id(path))
 

@@ -17,6 +17,7 @@ from seglog.recovery.log_loader import LoadInputs, LoadOutcome, LogLoader
 from seglog.recovery.paper import PaperDisk
 from seglog.recovery.plan import LoadLevel, PartitionPlan
 from seglog.recovery.report import FindingList, PartitionReport
+from seglog.recovery.scans import SegmentScans
 from seglog.recovery.segment_map import SegmentMap
 from seglog.recovery.snapshots import Snapshots
 from seglog.recovery.steps import PassFour
@@ -39,18 +40,19 @@ class PartitionState:
 
 
 def judge_partition(plan: PartitionPlan, state: PartitionState, level: LoadLevel,
-                    verified: list[Finding], listener: Callable[[Finding], None]
-                    ) -> PartitionReport:
+                    verified: list[Finding], listener: Callable[[Finding], None],
+                    scans: SegmentScans) -> PartitionReport:
     """Reports everything that is wrong, and where Kafka would arrive.
 
     `verified` are the findings of reading the segments, at level `verify`.
     """
-    return _Judge(plan, state, level, listener).run(verified)
+    return _Judge(plan, state, level, listener, scans).run(verified)
 
 
 class _Judge:
     def __init__(self, plan: PartitionPlan, state: PartitionState, level: LoadLevel,
-                 listener: Callable[[Finding], None]) -> None:
+                 listener: Callable[[Finding], None], scans: SegmentScans) -> None:
+        self.scans = scans
         self.plan, self.state, self.level, self.listener = plan, state, level, listener
         self.findings = FindingList()
         self.failure: LoaderFailure | None = None
@@ -106,7 +108,8 @@ class _Judge:
         pass_four.report(self.report)
         segments = SegmentMap(disk, inputs.config, pass_four.segments())
         snapshots = Snapshots(disk, files.snapshots, self.report)
-        loader = LogLoader(disk, inputs, segments, snapshots, epochs, self.report)
+        loader = LogLoader(disk, inputs, segments, snapshots, epochs, self.report,
+                           scans=self.scans)
         steps = pass_four.steps()
         unflushed = loader.unflushed()
         if unflushed:
