@@ -101,6 +101,12 @@ def state_of(log: LoadedLog) -> State:
     state = log.state()
     if "error" not in state:
         return state
+    for base in log.segments.base_offsets.tolist():
+        # Oracle.java goes on, which opens every index, and a close trims those that are open.
+        segment = log.segments.get(base)
+        segment.time_index.open()
+        segment.offset_index.open()
+        log.segments.release(segment)
     return {
         "log_start_offset": log.log_start_offset, "recovery_point": log.recovery_point,
         "log_end_offset": log.log_end_offset, "last_stable_offset": log.last_stable_offset,

@@ -28,7 +28,7 @@ CASES = 120
 CUTS = 3
 #: What a log is, whatever its files are called and which of them a crash made anew.
 _LOG = ("error", "message", "log_start_offset", "log_end_offset", "last_stable_offset",
-        "producer_state_end_offset", "producers", "leader_epochs")
+        "producer_state_end_offset", "leader_epochs")
 
 State = dict[str, Any]
 
@@ -58,8 +58,13 @@ def changes(root: Path, config: Mapping[str, str], cut: int | None) -> int | Non
 
 
 def logs(states: Mapping[str, State]) -> dict[str, State]:
-    """Only what the logs are: offsets, producers, epochs, and the bytes of their segments."""
+    """Only what the logs are: offsets, producers, epochs, and the bytes of their segments.
+
+    Of a producer that comes out of a snapshot only the last batch is known.
+    """
     return {name: {**{key: state.get(key) for key in _LOG},
+                   "producers": [{**one, "batches": None, "first_data_offset": None}
+                                 for one in state.get("producers", ())],
                    "logs": {file: facts["sha256"] for file, facts in state["files_closed"].items()
                             if file.endswith(".log")}}
             for name, state in states.items()}
@@ -103,9 +108,10 @@ def test_a_killed_load_starts_again(golden: Path, home: Path) -> None:
                           for line in differences(state, ours[name])]
                 undisturbed = left.parent / "undisturbed" / "data"
                 shutil.copytree(pristine, undisturbed)
-                expected = logs(load(undisturbed, config))
-                if logs(ours) != expected:
-                    wrong.append(f"{where}: {logs(ours)} after the cut, {expected} without")
+                # A second load finds indexes that the first one made before Kafka gave it up.
+                expected = [logs(load(undisturbed, config)) for _ in range(2)]
+                if logs(ours) not in expected:
+                    wrong.append(f"{where}: {logs(ours)} after the cut, {expected[0]} without")
             shutil.rmtree(work, ignore_errors=True)
     assert cuts > CASES
     assert not wrong, f"{len(wrong)} differences\n" + "\n".join(wrong)

@@ -8,12 +8,13 @@ gives its own answers, and those are the ones to predict.
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
-from seglog._native.batch import scan_file
+from seglog._native.batch import BATCH_DTYPE, scan_file
 from seglog._native.index import OffsetIndexView
 from seglog._native.status import Status
 from seglog.errors import SeglogError
@@ -27,6 +28,9 @@ __all__ = ["LOG_OVERHEAD", "find_offset", "framing_failure", "header_batches", "
 LOG_OVERHEAD = 17
 _BATCHES_PER_CHUNK = 65536
 _MAGIC_V2 = 2
+# Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base and max
+# timestamp, producer id and epoch, base sequence, record count.
+_HEADER = struct.Struct(">qiibIhiqqqhii")
 
 
 def open_log(path: str) -> int:
@@ -69,7 +73,8 @@ def header_batches(fd: int, path: str, start: int, end: int) -> Iterator[npt.NDA
         if scan.status == Status.FULL:
             continue
         if scan.status == Status.BATCH_SIZE and scan.next_position is not None:
-            position = scan.next_position  # a header scan does not look at the size
+            yield _short_batch(fd, path, position, scan.next_position - position)
+            position = scan.next_position
             continue
         if scan.status == Status.IO:
             raise read_failure(path, position)
@@ -78,6 +83,23 @@ def header_batches(fd: int, path: str, start: int, end: int) -> Iterator[npt.NDA
             raise framing_failure(path, position,
                                   scan.found if scan.status == Status.BATCH_LENGTH else 0)
         return
+
+
+def _short_batch(fd: int, path: str, position: int, size: int) -> npt.NDArray[np.void]:
+    """A batch of fewer bytes than its header. A header scan does not look at the size, and reads
+    on into what follows."""
+    raw = os.pread(fd, _HEADER.size, position)
+    if len(raw) < _HEADER.size:
+        raise LoaderFailure("KafkaException", f"Failed to load record batch at position {position} "
+                            f"from {path}", file=os.path.basename(path), position=position)
+    batch = np.zeros(1, BATCH_DTYPE)
+    (batch["base_offset"], _, batch["partition_leader_epoch"], batch["magic"], batch["crc"],
+     batch["attributes"], delta, batch["base_timestamp"], batch["max_timestamp"],
+     batch["producer_id"], batch["producer_epoch"], batch["base_sequence"],
+     batch["record_count"]) = _HEADER.unpack(raw)
+    batch["position"], batch["size"] = position, size
+    batch["last_offset"] = batch["base_offset"] + np.int64(delta)
+    return batch
 
 
 def _reaching(fd: int, path: str, batches: npt.NDArray[np.void], offset: int

@@ -1,0 +1,34 @@
+"""Kafka's loader and seglog's on the same damaged directories: nothing may differ.
+
+Any other seed: `make differential SEED=N [CASES=N]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.differential.judge import Judge
+from tests.differential.ours import load
+
+SEED = 2026
+CASES, SLICE = 1100, 110
+
+
+@pytest.fixture(scope="module")
+def judge(kafka_lib: Path, golden: Path) -> Iterator[Judge]:
+    with Judge(golden, load) as running:
+        yield running
+
+
+@pytest.mark.parametrize("first", range(0, CASES, SLICE))
+def test_both_arrive_at_the_same_log(judge: Judge, first: int) -> None:
+    verdicts = list(judge.judge(SEED, range(first, first + SLICE)))
+    wrong = [str(verdict) for verdict in verdicts if verdict.wrong]
+    # Some damages find nothing to do, and some directories are refused by both.
+    assert len(verdicts) > SLICE * .91
+    refused = sum("error" in state for verdict in verdicts for state in verdict.kafka.values())
+    assert 0 < refused < len(verdicts) / 2
+    assert not wrong, f"{len(wrong)} of {len(verdicts)} differ\n" + "\n".join(wrong)
