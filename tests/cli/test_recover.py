@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -180,6 +181,24 @@ def test_a_checkpoint_cut_in_half(golden: Path, tmp_path: Path, capsys: Capture,
         assert state["log_end_offset"] == truth[name]["log_end_offset"]
     assert (root / paths.CLEAN_SHUTDOWN_FILE).exists()
     assert run(capsys, "--recover", root)[0] == 0
+
+
+def test_two_directories_with_one_partition(golden: Path, tmp_path: Path,
+                                            capsys: Capture) -> None:
+    roots = [tmp_path / name for name in ("k1", "k2")]
+    for root in roots:
+        root.mkdir()
+        shutil.copytree(golden / "real" / "clean" / "txn-0", root / "txn-0")
+        shutil.copy(golden / "real" / "clean" / paths.META_PROPERTIES, root)
+    assert run(capsys, "--dry-run", *roots)[0] == 0  # copies of one directory
+    meta = roots[1] / paths.META_PROPERTIES
+    meta.write_text(re.sub("directory.id=.*", "directory.id=Sl08ZXU2QW6uF5hIoSzc8w",
+                           meta.read_text()))
+    for mode in ("--dry-run", "--recover"):
+        code, out, _ = run(capsys, mode, *roots)
+        assert code == 1
+        assert f"duplicate-partition: txn-0: two directories hold the same partition (expected " \
+            f"{roots[0]}/txn-0, found {roots[1]}/txn-0); Kafka: the broker stops" in out
 
 
 def test_quarantine(golden: Path, tmp_path: Path, capsys: Capture) -> None:

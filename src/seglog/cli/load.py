@@ -68,7 +68,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _recover(args: argparse.Namespace) -> int:
     # Only here: a load that reads has no use for a log manager.
-    from seglog.cli.recover import RecoverySettings, recover_directories, rehearse
+    from seglog.cli.recover import (
+        RecoverySettings, recover_directories, rehearse, report_duplicates,
+    )
     from seglog.cli.recovery_report import RecoveryBar, print_outcomes, print_states
 
     if args.verbose:
@@ -88,6 +90,7 @@ def _recover(args: argparse.Namespace) -> int:
             outcomes = [rehearse(path, settings, bar) for path in paths]
         else:
             outcomes = recover_directories(paths, settings, bar)
+    report_duplicates(outcomes)
     if args.json:
         print_states(outcomes)
     else:

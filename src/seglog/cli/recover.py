@@ -33,7 +33,8 @@ from seglog.recovery.report import FindingList
 from seglog.recovery.root import PartitionDirectory, RootDirectory, read_root
 from seglog.storage.paths import CLEAN_SHUTDOWN_FILE, DirectoryKind
 
-__all__ = ["DirectoryOutcome", "RecoverySettings", "Total", "recover_directories", "rehearse"]
+__all__ = ["DirectoryOutcome", "RecoverySettings", "Total", "recover_directories", "rehearse",
+           "report_duplicates"]
 
 @dataclass(frozen=True, slots=True)
 class RecoverySettings:
@@ -98,7 +99,8 @@ class DirectoryOutcome(LoadListener):
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.had_clean_shutdown = False
+        #: What its top level said.
+        self.root: RootDirectory | None = None
         #: By partition directory; `error` and `message` alone for one that does not load.
         self.states: dict[str, dict[str, Any]] = {}
         #: What stopped the work on this directory altogether.
@@ -140,6 +142,11 @@ class DirectoryOutcome(LoadListener):
             message=str(error), kafka_error=state["error"]))
 
     @property
+    def had_clean_shutdown(self) -> bool:
+        """Whether the clean shutdown marker was there."""
+        return self.root is not None and self.root.clean_shutdown
+
+    @property
     def findings(self) -> list[Finding]:
         """Of the data directory, then of each partition directory by name, in order."""
         return [found for directory in sorted(self._findings, key=lambda name: name or "")
@@ -156,6 +163,30 @@ class DirectoryOutcome(LoadListener):
         return max((one.severity for one in self.findings), default=Severity.INFO)
 
 
+def report_duplicates(outcomes: Sequence[DirectoryOutcome]) -> None:
+    """Tells of partitions that two directories of one broker hold: it does not start on them.
+
+    Directories that say they are the same one (copies), or nothing, are not compared.
+    """
+    holders: dict[tuple[object, ...], tuple[DirectoryOutcome, str]] = {}
+    for outcome in outcomes:
+        root = outcome.root
+        if root is None or root.meta_properties is None or root.meta_properties.cluster_id is None:
+            continue
+        owner = root.meta_properties
+        for one in root.partitions:
+            if one.kind is DirectoryKind.LIVE and not one.is_metadata:
+                key = (owner.cluster_id, owner.node_id, one.topic_partition)
+                first, name = holders.setdefault(key, (outcome, one.name))
+                assert first.root is not None and first.root.meta_properties is not None
+                if first.root.meta_properties.directory_id != owner.directory_id:
+                    outcome.finding(finding(
+                        "duplicate-partition", directory=one.name,
+                        expected=os.path.join(first.path, name),
+                        found=os.path.join(outcome.path, one.name),
+                        kafka_error="IllegalStateException"))
+
+
 # --- on paper ------------------------------------------------------------------------------------
 
 def rehearse(path: str, settings: RecoverySettings, listener: LoadListener) -> DirectoryOutcome:
@@ -166,7 +197,7 @@ def rehearse(path: str, settings: RecoverySettings, listener: LoadListener) -> D
     outcome, started = DirectoryOutcome(path), time.perf_counter()
     both = CompositeListener(outcome, listener)
     root = read_root(path, outcome.finding)
-    outcome.had_clean_shutdown = root.clean_shutdown
+    outcome.root = root
     both.load_started(len(root.partitions), 1)
 
     def load(partition: PartitionDirectory) -> None:
@@ -255,7 +286,7 @@ class _Recovery:
         outcome, started = self.outcome, time.perf_counter()
         try:
             root = read_root(self.path, outcome.finding)
-            outcome.had_clean_shutdown = root.clean_shutdown
+            outcome.root = root
             self.manager.startup()
             self._load_metadata_logs(root)
             for log in (*self.manager.stray_logs.values(), *self.manager.logs_to_be_deleted):

@@ -319,7 +319,8 @@ class LogLoader:
             expected=recovery.expected, found=recovery.found, bytes=recovery.cut_bytes,
             records=records, offset=known, severity=None if records else Severity.WARNING,
             message=f"recovery cuts {recovery.cut_bytes} bytes at byte {position} ({cause}) with "
-                    f"{records} records, offsets {known} to {max(last_offset, known - 1)}"))
+                    + (f"{records} records, offsets {known} to {max(last_offset, known)}" if records
+                       else "no record")))
         self.disk.keep(segment.log_name, position)
 
     def _empty(self, recovery: SegmentRecovery, later: list[int]) -> int:
