@@ -12,9 +12,10 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Any, Protocol
 
 from seglog._native.batch import BatchScan, find_batch, scan_file
 from seglog._native.index import OffsetIndexView
@@ -23,7 +24,7 @@ from seglog.errors import SeglogError
 from seglog.recovery.failures import FileVanished, LoaderFailure
 from seglog.recovery.tail import open_log
 
-__all__ = ["CHUNK_BYTES", "Extent", "SegmentScans", "scan_chunks"]
+__all__ = ["CHUNK_BYTES", "Extent", "ScanPool", "SegmentScans", "scan_chunks"]
 
 #: Bytes of a piece, and of a step of a scan without a pool: a few ms, which hide the cost of a
 #: task and of what Python does with a result.
@@ -32,6 +33,13 @@ CHUNK_BYTES = 32 << 20
 _BATCHES_PER_CHUNK = 131072
 #: Pieces that are being scanned or wait for the fold, for each thread of the pool.
 _AHEAD_PER_THREAD = 3
+
+
+class ScanPool(Protocol):
+    """What runs scans: an Executor, or a WorkerPool of the manager."""
+
+    def submit(self, job: Any, /) -> Future[Any]:
+        """Runs `job()` in some thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +114,12 @@ class _Piece:
 class SegmentScans:
     """The scans of one recovery, for one thread at a time; a context manager.
 
-    Without an `executor` nothing runs beside the caller. With one, up to three pieces for each of
+    Without an `executor` (a ScanPool) nothing runs beside the caller. With one, up to three pieces for each of
     its `threads` are scanned ahead, whatever the log's size. The caller may be a task of the same
     executor: it never waits for a task that has not begun.
     """
 
-    def __init__(self, executor: Executor | None = None, threads: int = 1, *,
+    def __init__(self, executor: ScanPool | None = None, threads: int = 1, *,
                  chunk_bytes: int = CHUNK_BYTES) -> None:
         self._executor, self._chunk_bytes = executor, chunk_bytes
         self._most_ahead = _AHEAD_PER_THREAD * threads

@@ -20,12 +20,14 @@ from seglog.storage.producers import ProducerState
 
 __all__ = ["Folded", "apply_batches", "fold_batches"]
 
-# What Kafka throws at a bad marker, where that is not the error's own exception.
-_UNCHECKED = {
-    "control_type": "IllegalArgumentException",
-    "control_marker_null": "NullPointerException",
-    "control_marker_short": "BufferUnderflowException",
-    "txn_not_started": "IllegalArgumentException",
+# What Kafka throws at a bad marker, where that is not the error's own exception and text.
+_UNCHECKED: dict[str, tuple[str, str | None]] = {
+    "batch_codec": ("IllegalArgumentException", None),
+    "control_type": ("IllegalArgumentException", None),
+    "control_marker_null": ("NullPointerException", 'Cannot invoke "java.nio.ByteBuffer.getShort()'
+                            '" because "value" is null'),
+    "control_marker_short": ("BufferUnderflowException", "null"),
+    "txn_not_started": ("IllegalArgumentException", None),
 }
 
 
@@ -75,9 +77,10 @@ def fold_batches(producers: ProducerState, batches: npt.NDArray[np.void], fd: in
     except CorruptDataError as error:
         assert error.position is not None
         folded.failed_at = error.position
+        kafka_error, message = _UNCHECKED.get(error.code, (error.kafka_name, None))
         folded.failure = LoaderFailure(
-            _UNCHECKED.get(error.code, error.kafka_name), str(error), file=file,
-            position=error.position, expected=error.expected, found=error.found)
+            kafka_error, message or str(error), file=file, position=error.position,
+            expected=error.expected, found=error.found)
     return folded
 
 
