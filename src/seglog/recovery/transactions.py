@@ -22,6 +22,7 @@ __all__ = ["Folded", "apply_batches", "fold_batches"]
 
 # What Kafka throws at a bad marker, where that is not the error's own exception and text.
 _UNCHECKED: dict[str, tuple[str, str | None]] = {
+    "batch_size": ("IndexOutOfBoundsException", "null"),
     "batch_codec": ("IllegalArgumentException", None),
     "control_type": ("IllegalArgumentException", None),
     "control_marker_null": ("NullPointerException", 'Cannot invoke "java.nio.ByteBuffer.getShort()'
