@@ -18,6 +18,7 @@ from typing import Protocol
 
 from seglog.errors import KafkaStorageError
 from seglog.model import EpochEntry
+from seglog.recovery.paper import PaperDisk
 from seglog.recovery.recover import Extent
 from seglog.storage.epochs import write_leader_epochs
 from seglog.storage.paths import LEADER_EPOCH_CHECKPOINT, FileState
@@ -69,6 +70,9 @@ class Disk(Protocol):
 
     def write_epochs(self, epochs: Iterable[EpochEntry]) -> None:
         """Replaces the leader epoch checkpoint."""
+
+    def rehearsal(self) -> Disk:
+        """A disk on paper that begins with what is on this one now."""
 
     def sync(self, name: str) -> None:
         """Waits until a file is on the medium."""
@@ -206,6 +210,10 @@ class RealDisk:
     def write_epochs(self, epochs: Iterable[EpochEntry]) -> None:
         """See Disk."""
         write_leader_epochs(self._path(LEADER_EPOCH_CHECKPOINT), epochs)
+
+    def rehearsal(self) -> Disk:
+        """See Disk."""
+        return PaperDisk(self.path)
 
     def sync(self, name: str) -> None:
         """See Disk."""

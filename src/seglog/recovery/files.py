@@ -126,24 +126,25 @@ class _Tidying:
 
     def _remove_temporaries(self) -> list[str]:
         """The `.swap` files that count."""
+        self._delete(FileClass.DELETED, [one for one, kind in self.others.items()
+                                         if kind is FileClass.DELETED])
         for name, kind in self.others.items():
-            state = parse_file_name(name).state
-            if kind is FileClass.NOT_A_NUMBER and state in (FileState.CLEANED, FileState.SWAP):
+            if kind is FileClass.NOT_A_NUMBER and parse_file_name(name).state in (
+                    FileState.CLEANED, FileState.SWAP):
                 raise number_failure(name)
         incomplete = find_swaps(self.others.items()).incomplete
         for name in incomplete:
             self._report("swap-incomplete", name)
-        for kind, names in (
-                (FileClass.DELETED, [one for one, its in self.others.items()
-                                     if its is FileClass.DELETED]),
-                (FileClass.SWAP, incomplete),
-                (FileClass.CLEANED, [one for one, its in self.others.items()
-                                     if its is FileClass.CLEANED])):
-            for name in names:
-                _logger.debug("Deleting %s %s", _DELETED[kind], self._path(name))
-                self.disk.delete(name)
-                del self.others[name]
+        self._delete(FileClass.SWAP, incomplete)
+        self._delete(FileClass.CLEANED, [one for one, kind in self.others.items()
+                                         if kind is FileClass.CLEANED])
         return [name for name, kind in self.others.items() if kind is FileClass.SWAP]
+
+    def _delete(self, kind: FileClass, names: list[str]) -> None:
+        for name in names:
+            _logger.debug("Deleting %s %s", _DELETED[kind], self._path(name))
+            self.disk.delete(name)
+            del self.others[name]
 
     # ---- passes two and three -----------------------------------------------------------------
 

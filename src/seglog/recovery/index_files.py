@@ -172,7 +172,7 @@ class OffsetIndexFile(_IndexFile):
 
 
 class TimeIndexFile(_IndexFile):
-    """`.timeindex`: (largest timestamp so far in ms, relative offset of the batch's last record)."""
+    """`.timeindex`: (largest timestamp so far, ms, relative offset of the batch's last record)."""
 
     entry = TIME_ENTRY
 
@@ -252,7 +252,7 @@ class TxnIndexFile:
 
 
 def check_txn_index(index: TxnIndexFile, base_offset: int) -> str | None:
-    """Why Kafka rebuilds the transaction index, None for a sound one (TransactionIndex.sanityCheck).
+    """Why Kafka rebuilds a transaction index, None for a sound one (TransactionIndex.sanityCheck).
 
     LoaderFailure for a version that it does not know, of which it looks at one byte of two.
     """

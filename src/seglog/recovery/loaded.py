@@ -37,7 +37,7 @@ class LoadedLog:
     """One partition after its load (Kafka: UnifiedLog, as far as loading and closing go).
 
     `segments` are columns; offsets are those that Kafka arrives at. The high watermark is the log
-    start offset until somebody sets it. For one thread at a time; the lock, if any, is the caller's.
+    start offset until somebody sets it. For one thread at a time: a lock is the caller's.
     """
 
     def __init__(self, disk: Disk, loader: LogLoader, outcome: LoadOutcome,
@@ -202,9 +202,15 @@ class LoadedLog:
     def recover_segments(self, base_offsets: list[int]) -> None:
         """Recovers segments whose deferred check failed, as pass four of a load does, in
         ascending order. Raises KafkaStorageError, and LogLoadError where Kafka gives up."""
-        for base in sorted(base_offsets):
-            self._loader.recover_segment(base, index_last=True)
-        self._loader.write_epochs()
+        try:
+            for base in sorted(base_offsets):
+                self._loader.recover_segment(base, index_last=True)
+            self._producers = self._loader.reload_producers(self.log_start_offset,
+                                                            self.log_end_offset)
+        except LoaderFailure as failure:
+            raise failure.to_error(self.path) from failure
+        finally:
+            self._loader.write_epochs()
 
     # ---- reporting ----------------------------------------------------------------------------
 

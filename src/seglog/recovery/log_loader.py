@@ -15,18 +15,16 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from seglog._native.batch import scan_file
-from seglog.config import LogConfig
-from seglog.model import TopicPartition
 from seglog.recovery.disk import Disk
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.files import number_failure
 from seglog.recovery.findings import Finding, Severity, finding
 from seglog.recovery.index_files import check_txn_index
+from seglog.recovery.inputs import LoadInputs, LoadOutcome, Step
 from seglog.recovery.producers import LoadingProducers, rebuild_producers
 from seglog.recovery.recover import (
     RecoveryFailure, SegmentRecovery, count_behind, recover_extent,
@@ -47,44 +45,6 @@ _LOG_BYTES_MAX = 2**31 - 1
 
 Report = Callable[[Finding], None]
 _logger = logging.getLogger("seglog.LogLoader")
-
-
-@dataclass(frozen=True, slots=True)
-class LoadInputs:
-    """What the data directory says about a log, and the settings that decide its recovery.
-
-    `is_deleted`: a `-delete` directory, which is opened and not recovered.
-    `producer_id_expiration_ms`: None keeps idle producers for ever.
-    """
-
-    topic_partition: TopicPartition
-    clean_shutdown: bool
-    log_start_offset: int
-    recovery_point: int
-    config: LogConfig
-    is_deleted: bool = False
-    is_remote: bool = False
-    producer_id_expiration_ms: int | None = 86_400_000
-
-
-@dataclass(frozen=True, slots=True)
-class LoadOutcome:
-    """Where Kafka's loader arrives."""
-
-    log_start_offset: int
-    recovery_point: int
-    log_end_offset: int
-    segments: int
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A file that pass four has something to do with: a log to look at (with its base offset), an
-    index without a log, or (None) a name that has no number."""
-
-    name: str
-    base_offset: int | None
-    is_orphan: bool = False
 
 
 class LogLoader:
@@ -218,8 +178,8 @@ class LogLoader:
         """Recovers a segment whose indexes are not sound. What follows it stays as it is."""
         try:
             segment, recovery, producers = self._scan(base, limit=base)
-        except _Overflow:
-            self._split(base, is_open=False)
+        except _Overflow as overflow:
+            self._split_unopened(overflow.recovery, index_last)
             return
         except _Backwards as backwards:
             raise LoaderFailure("InvalidOffsetException", backwards.recovery.message,
@@ -240,8 +200,8 @@ class LogLoader:
                       number // len(unflushed), self.inputs.topic_partition)
             try:
                 segment, recovery, producers = self._scan(base)
-            except _Overflow:
-                self._split(base, is_open=True)
+            except _Overflow as overflow:
+                self._split(overflow.recovery)
                 return False
             except _Backwards as backwards:
                 cut = self._empty(backwards.recovery, unflushed[number + 1:])
@@ -279,10 +239,9 @@ class LogLoader:
             raise
         self._assign(recovery)
         if recovery.overflow:
-            segment.take_failed(recovery)
             self._log(logging.INFO, "Caught segment overflow error: %s. Split segment and retry.",
                       recovery.message)
-            raise _Overflow
+            raise _Overflow(recovery)
         if recovery.backwards:
             segment.take_failed(recovery)
             raise _Backwards(recovery)
@@ -373,22 +332,45 @@ class LogLoader:
         self.removed += [name for name in segment.names(FileState.DELETED)
                          if self.disk.size(name) is not None]
 
-    def _split(self, base: int, *, is_open: bool) -> None:
-        """`is_open`: pass four is through with the segment."""
+    def _split(self, recovery: SegmentRecovery) -> None:
+        base = recovery.base_offset
         segment = self.segments.get(base)
-        size = segment.size
-        made = split_segment(self.disk, self.inputs.config, segment, retire=is_open)
-        self.report(finding("offset-overflow", directory=self.directory, offset=base, bytes=size,
-                            file=segment.log_name, found=len(made)))
-        self.segments.remove([base])
+        segment.take_failed(recovery)
+        made = split_segment(self.disk, self.inputs.config, segment, recovery, retire=True)
+        self._note_split(segment, made)
+        self._note_removed(segment)
+        if base not in self.segments:
+            self.removed += self.snapshots.retire([base])
+
+    def _split_unopened(self, recovery: SegmentRecovery, index_last: bool) -> None:
+        """In pass four Kafka does not know the segment yet: it removes no file of it.
+
+        What it does to the old files before it splits comes after that here, or a load that was
+        killed between would not be told again that there is something to split.
+        """
+        base = recovery.base_offset
+        segment = self.segments.get(base)
+        if index_last:
+            segment.txn_index.replace(recovery.aborted, sync=True)
+        try:
+            made = split_segment(self.disk, self.inputs.config, segment, recovery, retire=False)
+        except LoaderFailure:
+            segment.take_failed(recovery)
+            raise
+        self._note_split(segment, made)
+        if base in self.segments:
+            segment.txn_index.replace(recovery.aborted, sync=True)
+        else:
+            segment.take_failed(recovery)
+            self.segments.add(SegmentFiles(self.disk, base, self.inputs.config))
+
+    def _note_split(self, segment: SegmentFiles, made: list[SegmentFiles]) -> None:
+        self.report(finding(
+            "offset-overflow", directory=self.directory, offset=segment.base_offset,
+            bytes=segment.size, file=segment.log_name, found=len(made)))
+        self.segments.remove([segment.base_offset])
         for one in made:
             self.segments.add(one)
-        if is_open:
-            self._note_removed(segment)
-            if base not in self.segments:
-                self.removed += self.snapshots.retire([base])
-        elif base not in self.segments:
-            self.segments.add(SegmentFiles(self.disk, base, self.inputs.config))
 
     # ---- what follows -------------------------------------------------------------------------
 
@@ -450,6 +432,12 @@ class LogLoader:
         self.disk.create(name, config.segment_size if config.preallocate else 0)
         self.segments.add(SegmentFiles(self.disk, base, config, size=0))
 
+    def reload_producers(self, start: int, end: int) -> LoadingProducers:
+        """The producers' state anew, when a segment has been recovered after the load."""
+        self.producers = self._new_producers()
+        rebuild_producers(self.producers, self.segments, start, end)
+        return self.producers
+
     def _report_no_snapshot(self) -> None:
         """Whether the last segment begins with a producer's batches; a few headers tell."""
         base = int(self.segments.base_offsets[-1])
@@ -465,13 +453,17 @@ class LogLoader:
             self.report(finding("snapshot-missing", directory=self.directory, offset=base))
 
 
-class _Overflow(Exception):
-    """LogSegmentOffsetOverflowException."""
-
-
-class _Backwards(Exception):
-    """InvalidOffsetException out of the recovery of a segment."""
+class _Refused(Exception):
+    """The recovery of a segment that does not take one of its batches."""
 
     def __init__(self, recovery: SegmentRecovery) -> None:
         super().__init__(recovery.message)
         self.recovery = recovery
+
+
+class _Overflow(_Refused):
+    """LogSegmentOffsetOverflowException."""
+
+
+class _Backwards(_Refused):
+    """InvalidOffsetException."""

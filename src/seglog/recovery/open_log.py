@@ -46,9 +46,9 @@ def load_log(path: str, inputs: LoadInputs, *, disk: Disk | None = None,
     """Loads the partition directory `path`, recovering what needs it, as Kafka does at start-up.
 
     `check(listing)` is phase one; `listener.finding` hears of each finding as it is made, in this
-    thread; `remaining(n)` is told before each segment of a recovery how many are left, 0 at the end.
-    `scans` may scan ahead of a recovery, side by side. `quarantine` is a directory that gets the bytes of logs that are cut or removed. With a
-    PaperDisk as `disk` nothing is changed.
+    thread; `remaining(n)` is told before each segment of a recovery how many are left, and 0 at the
+    end. `scans` may scan ahead of a recovery, side by side. `quarantine` is a directory that gets
+    the bytes of logs that are cut or removed. With a PaperDisk as `disk` nothing is changed.
 
     Raises KafkaStorageError where the file system refuses (the data directory goes offline; data
     are never cut for that), and LogLoadError where Kafka gives up the log.

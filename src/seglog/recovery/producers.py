@@ -75,8 +75,8 @@ def rebuild_producers(producers: LoadingProducers, segments: SegmentMap, start: 
     """Brings the state to `end` (Kafka: rebuildProducerState), over the segments below `limit`.
 
     From the newest snapshot that reads well, then by the headers of batches, without CRCs. After a
-    clean shutdown a log without snapshots gets empty ones and is not read. LoaderFailure where Kafka
-    gives up.
+    clean shutdown a log without snapshots gets empty ones and is not read. LoaderFailure where
+    Kafka gives up.
     """
     count = len(segments) if limit == _OFFSET_MAX else segments.floor_row(limit - 1) + 1
     marks = [*segments.bases(range(max(count - 2, 0), count)), end]

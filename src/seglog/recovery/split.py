@@ -14,7 +14,7 @@ from seglog._native.status import Status
 from seglog.config import LogConfig
 from seglog.recovery.disk import Disk
 from seglog.recovery.failures import LoaderFailure
-from seglog.recovery.recover import index_failure
+from seglog.recovery.recover import SegmentRecovery, index_failure
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.tail import header_batches, open_log
 from seglog.recovery.wrappers import first_offset
@@ -37,18 +37,21 @@ class _Piece:
     indexes: IndexRebuild
 
 
-def split_segment(disk: Disk, config: LogConfig, segment: SegmentFiles, *,
-                  retire: bool) -> list[SegmentFiles]:
+def split_segment(disk: Disk, config: LogConfig, segment: SegmentFiles, recovery: SegmentRecovery,
+                  *, retire: bool) -> list[SegmentFiles]:
     """Replaces the segment by the ones returned, in ascending order; crash-safe at every step.
 
-    `retire`: the old files become `.deleted`. Without it they stay where no new file takes their
-    name: so it is in pass four, where Kafka does not know the segment yet.
+    `recovery` is that which met the overflow: Kafka reads the end of the segment by way of the
+    index that it left unfinished. `retire`: the old files become `.deleted`. Without it they stay
+    where no new file takes their name: so it is in pass four, where Kafka does not know the segment
+    yet.
 
     LoaderFailure where Kafka cannot split: no overflow at its end, bytes behind the last batch,
     batches that do not fit a segment of their own.
     """
-    last_offset = segment.read_next_offset() - 1
-    if not last_offset - segment.base_offset > _RELATIVE_OFFSET_MAX:
+    rehearsed = SegmentFiles(disk.rehearsal(), segment.base_offset, config)
+    rehearsed.take_failed(recovery)
+    if rehearsed.read_next_offset() - 1 - segment.base_offset <= _RELATIVE_OFFSET_MAX:
         raise LoaderFailure(
             "IllegalArgumentException", "Split operation is only permitted for segments with "
             f"overflow, and the problem path is {segment.log_path}", file=segment.log_name)

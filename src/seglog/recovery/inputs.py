@@ -1,0 +1,48 @@
+"""What a load of one log begins with, and where it arrives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from seglog.config import LogConfig
+from seglog.model import TopicPartition
+
+__all__ = ["LoadInputs", "LoadOutcome", "Step"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadInputs:
+    """What the data directory says about a log, and the settings that decide its recovery.
+
+    `is_deleted`: a `-delete` directory, which is opened and not recovered.
+    `producer_id_expiration_ms`: None keeps idle producers for ever.
+    """
+
+    topic_partition: TopicPartition
+    clean_shutdown: bool
+    log_start_offset: int
+    recovery_point: int
+    config: LogConfig
+    is_deleted: bool = False
+    is_remote: bool = False
+    producer_id_expiration_ms: int | None = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOutcome:
+    """Where Kafka's loader arrives."""
+
+    log_start_offset: int
+    recovery_point: int
+    log_end_offset: int
+    segments: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A file that pass four has something to do with: a log to look at (with its base offset), an
+    index without a log, or (None) a name that has no number."""
+
+    name: str
+    base_offset: int | None
+    is_orphan: bool = False
