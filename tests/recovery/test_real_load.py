@@ -1,4 +1,4 @@
-"""Real loads of the damaged directories: every state, and every file's name and bytes, is Kafka's."""
+"""Real loads of damaged directories: every state, and every file's name and bytes, is Kafka's."""
 
 from __future__ import annotations
 

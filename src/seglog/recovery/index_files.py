@@ -8,6 +8,7 @@ and on any others.
 
 from __future__ import annotations
 
+import abc
 import os
 import struct
 from collections.abc import Iterator, Sequence
@@ -36,7 +37,7 @@ def _wrap(offset: int) -> int:
     return offset - _INT64 if offset >> 63 else offset
 
 
-class _IndexFile:
+class _IndexFile(abc.ABC):
     """What both indexes share. `entries` and `length` (bytes of the file) are known once open."""
 
     entry: struct.Struct
@@ -111,11 +112,13 @@ class _IndexFile:
         first, second = self.entry.unpack(data)
         return first, second
 
+    @abc.abstractmethod
     def _key(self, number: int) -> int:
-        raise NotImplementedError
+        """What the entries are sorted by."""
 
+    @abc.abstractmethod
     def _value(self, number: int) -> int:
-        raise NotImplementedError
+        """The other of the two numbers."""
 
     def _slot(self, target: int, by_value: bool = False) -> int:
         """Of the last entry not above `target`; -1 for none (Kafka: largestLowerBoundSlotFor)."""
