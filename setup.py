@@ -44,6 +44,7 @@ C_SOURCES = [
     "crc32c_x86",
     "dump",
     "file",
+    "framing",
     "index",
     "index_file",
     "producers",

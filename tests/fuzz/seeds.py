@@ -83,9 +83,21 @@ def dump(golden: Path) -> Iterator[bytes]:
                 yield bytes((steer, 40)) + data
 
 
+def framing(golden: Path) -> Iterator[bytes]:
+    for _, data in _contents(golden, ".log"):
+        for magic in (b"\x04\x22\x4d\x18", b"\x82SNAPPY"):
+            at = data.find(magic)
+            while at >= 0:
+                yield data[at:at + 2048]
+                at = data.find(magic, at + 1)
+    yield b"\x04\x22\x4d\x18\x60\x40\x82\3\0\0\x80abc" + bytes(4)
+    yield b"\x82SNAPPY\0\0\0\0\1\0\0\0\1\0\0\0\2ab\0\0\0\1c"
+
+
 SEEDS: dict[str, Callable[[Path], Iterable[bytes]]] = {
     "batch": batch,
     "dump": dump,
+    "framing": framing,
     "index": index,
     "records": records,
     "scan": scan,

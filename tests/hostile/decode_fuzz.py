@@ -20,7 +20,7 @@ from pathlib import Path
 
 from seglog._native.records import RecordDecoder
 from seglog.errors import SeglogError
-from seglog.storage.codecs import decompress
+from seglog.storage import codecs
 from tests.oracle import batch as v2
 from tests.oracle import compression, legacy, log
 from tests.oracle.batch import Row
@@ -90,7 +90,9 @@ def seglog_rows(path: Path) -> tuple[list[Row], SeglogError | None]:
     fd = os.open(path, os.O_RDONLY)
     try:
         decoder = RecordDecoder(fd, 0, os.fstat(fd).st_size, columns=reading.ALL_COLUMNS,
-                                include_control=True, decompress=decompress, file=path)
+                                include_control=True, decompress=codecs.decompress, file=path,
+                                direct=codecs.DIRECT,
+                                max_decompressed_bytes=codecs.MAX_BYTES_DEFAULT)
         reading.collect(decoder, rows)
     except SeglogError as error:
         return rows, error

@@ -24,11 +24,13 @@ extern "C" {
 #define SLG_BE16(x) (x)
 #define SLG_BE32(x) (x)
 #define SLG_BE64(x) (x)
+#define SLG_LE32(x) __builtin_bswap32(x)
 #define SLG_LE64(x) __builtin_bswap64(x)
 #else
 #define SLG_BE16(x) __builtin_bswap16(x)
 #define SLG_BE32(x) __builtin_bswap32(x)
 #define SLG_BE64(x) __builtin_bswap64(x)
+#define SLG_LE32(x) (x)
 #define SLG_LE64(x) (x)
 #endif
 
@@ -48,6 +50,12 @@ static inline uint64_t slg_load_u64(const uint8_t *p) {
     uint64_t v;
     memcpy(&v, p, sizeof v);
     return SLG_BE64(v);
+}
+
+static inline uint32_t slg_load_le32(const uint8_t *p) {
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return SLG_LE32(v);
 }
 
 static inline uint64_t slg_load_le64(const uint8_t *p) {

@@ -241,6 +241,7 @@ cdef extern from "seglog/format.h" nogil:
         SLG_ATTRIBUTE_TRANSACTIONAL
         SLG_ATTRIBUTE_CONTROL
         SLG_ATTRIBUTE_DELETE_HORIZON
+        SLG_CODEC_SNAPPY, SLG_CODEC_LZ4, SLG_CODEC_ZSTD
 
 
 cdef extern from "seglog/batch.h" nogil:
@@ -386,6 +387,25 @@ cdef extern from "seglog/records.h" nogil:
     void slg_record_sets_clear(slg_record_sets *sets) noexcept
     slg_payload slg_records_payload(const slg_records *records) noexcept
     void slg_records_resume(slg_records *records, const uint8_t *data, size_t size) noexcept
+
+
+cdef extern from "seglog/framing.h" nogil:
+    enum:
+        SLG_LZ4_BLOCK_BYTES
+
+    ctypedef enum slg_frame:
+        SLG_FRAME_BLOCK, SLG_FRAME_END
+
+    ctypedef struct slg_block:
+        const uint8_t *data
+        size_t size
+        bint is_stored
+
+    slg_frame slg_lz4_next(const uint8_t *payload, size_t size, size_t *position,
+                           slg_block *block) noexcept
+    slg_frame slg_xerial_next(const uint8_t *payload, size_t size, size_t *position,
+                              slg_block *block) noexcept
+
 
 cdef extern from "seglog/utf8.h" nogil:
     size_t slg_utf8_bound(size_t size) noexcept

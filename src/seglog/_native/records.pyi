@@ -27,6 +27,7 @@ class RecordDecoder:
         include_control: bool = False,
         aborted: ArrayLike | None = None,
         decompress: Callable[..., memoryview],
+        direct: Sequence[Callable[..., int] | None] = (),
         max_decompressed_bytes: int | None = None,
         file: str | bytes | PathLike[str] | PathLike[bytes] | int | None = None,
         pool: ColumnPool | None = None,

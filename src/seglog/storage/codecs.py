@@ -24,7 +24,7 @@ from seglog.errors import (
 )
 
 __all__ = [
-    "CODEC_NAMES", "GZIP", "LZ4", "MAX_BYTES_DEFAULT", "NONE", "SNAPPY", "ZSTD",
+    "CODEC_NAMES", "DIRECT", "GZIP", "LZ4", "MAX_BYTES_DEFAULT", "NONE", "SNAPPY", "ZSTD",
     "Buffer", "codec_id", "compress", "decompress",
 ]
 
@@ -351,6 +351,13 @@ def _xxh32_short(data: Buffer) -> int:
 
 _DECODERS: Final[tuple[Callable[..., memoryview], ...]] = (
     memoryview, _decompress_gzip, _decompress_snappy, _decompress_lz4, _decompress_zstd)
+
+
+#: cramjam's own functions by codec, (bytes, room) -> size, for decoders that read the framing of
+#: lz4 and snappy themselves and have room. Whatever they refuse is for `decompress` to judge.
+DIRECT: Final[tuple[Callable[..., int] | None, ...]] = (
+    None, cramjam.gzip.decompress_into, cramjam.snappy.decompress_raw_into,
+    cramjam.lz4.decompress_block_into, cramjam.zstd.decompress_into)
 
 
 # --- writing --------------------------------------------------------------------------------------

@@ -60,7 +60,8 @@ class DecodeOptions:
             base_offset=planned.base_offset, max_rows=self.batch_rows,
             max_bytes=self.batch_bytes, check_crcs=self.check_crcs,
             include_control=self.include_control, aborted=planned.aborted or None,
-            decompress=codecs.decompress, file=planned.file, pool=pool)
+            decompress=codecs.decompress, direct=codecs.DIRECT,
+            max_decompressed_bytes=codecs.MAX_BYTES_DEFAULT, file=planned.file, pool=pool)
 
 
 def _open_alone(path: str) -> AbstractContextManager[FileHandle]:

@@ -1,0 +1,121 @@
+"""Codecs called directly: what they read is what `decompress` reads, and so is what they refuse."""
+
+from __future__ import annotations
+
+import random
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seglog._native.records import RecordDecoder
+from seglog.errors import SeglogError
+from seglog.storage import codecs
+from tests.oracle import batch as v2
+
+CODECS = [codecs.GZIP, codecs.SNAPPY, codecs.LZ4, codecs.ZSTD]
+MAX_BYTES = 1 << 20
+ROUNDS = 120
+
+by_name = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codecs.CODEC_NAMES[codec])
+
+
+def plain_batch(rng: random.Random, count: int, compressible: bool) -> bytes:
+    """A batch of `count` records of about 100 bytes."""
+    return v2.encode(v2.Batch(0, count - 1, [v2.Record(
+        n, n, None, b"%05d " % rng.randrange(90) * 16 if compressible else rng.randbytes(96))
+        for n in range(count)], base_timestamp=0, max_timestamp=count))
+
+
+def packed(plain: bytes, codec: int, payload: bytes) -> bytes:
+    """The batch with another payload; its CRC is not looked at here."""
+    size = struct.pack(">i", 49 + len(payload))
+    return plain[:8] + size + plain[12:21] + struct.pack(">h", codec) + plain[23:61] + payload
+
+
+def outcome(path: Path, **options: Any) -> tuple[list[dict[str, list[Any]]], object]:
+    """The rows before the error, and all that the error says."""
+    rows = []
+    with open(path, "rb") as file:
+        decoder = RecordDecoder(file.fileno(), 0, path.stat().st_size, check_crcs=False, file=path,
+                                max_decompressed_bytes=MAX_BYTES, **options)
+        try:
+            while (columns := decoder.next()) is not None:
+                rows.append(columns.to_pylists())
+        except SeglogError as error:
+            return rows, (type(error), str(error), error.__dict__)
+    return rows, (decoder.status_name, decoder.position)
+
+
+def mutated(rng: random.Random, payload: bytes) -> bytes:
+    bad = bytearray(payload)
+    for _ in range(rng.choice([1, 1, 2])):
+        at = rng.choice([rng.randrange(len(bad)), rng.randrange(min(24, len(bad)))])
+        kind = rng.randrange(5)
+        if kind == 0:
+            bad[at] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            bad[at] = rng.choice([0, 0x7f, 0x80, 0xff])
+        elif kind == 2:
+            del bad[len(bad) - rng.randrange(min(9, len(bad))):]
+        elif kind == 3:
+            bad += rng.choice([b"\0", bytes(4), bytes(payload), rng.randbytes(5)])
+        else:
+            bad[at:at + 4] = struct.pack(rng.choice("<>") + "I", rng.choice(
+                [0, 1, 1 << 31, 65536, 65537, len(bad), 1 << 31 | 4, (1 << 32) - 1]))
+        bad = bad or bytearray(b"\0")
+    return bytes(bad)
+
+
+@by_name
+@pytest.mark.parametrize("count, compressible", [
+    (3, True), (3, False), (700, True), (700, False), (2000, True)])
+def test_direct_calls_change_nothing(tmp_path: Path, codec: int, count: int,
+                                     compressible: bool) -> None:
+    rng, path = random.Random(codec * 100 + count), tmp_path / f"{0:020d}.log"
+    plain = plain_batch(rng, count, compressible)
+    payload = codecs.compress(codec, plain[61:])
+    expected = None
+    for number in range(ROUNDS if count == 3 else ROUNDS // 6):
+        path.write_bytes(packed(plain, codec, mutated(rng, payload) if number else payload))
+        slow = outcome(path, decompress=codecs.decompress)
+        expected = expected or slow
+        assert outcome(path, decompress=codecs.decompress, direct=codecs.DIRECT) == slow
+    assert expected is not None and expected[1] == ("end", path_size(plain, codec, payload))
+    assert sum(len(rows["offset"]) for rows in expected[0]) == count
+
+
+def path_size(plain: bytes, codec: int, payload: bytes) -> int:
+    return len(packed(plain, codec, payload))
+
+
+@by_name
+def test_sound_payloads_need_nothing_else(tmp_path: Path, codec: int) -> None:
+    """The happy path is one call for each block, and `decompress` never hears of it."""
+    rng, path = random.Random(5), tmp_path / f"{0:020d}.log"
+    seen = []
+
+    def decompress(*args: Any, **options: Any) -> memoryview:
+        seen.append(args)
+        return codecs.decompress(*args, **options)
+
+    for count in (3, 700):
+        plain = plain_batch(rng, count, True)
+        path.write_bytes(packed(plain, codec, codecs.compress(codec, plain[61:])))
+        rows, told = outcome(path, decompress=decompress, direct=codecs.DIRECT)
+        assert told == ("end", path.stat().st_size) and not seen
+        assert sum(len(lists["offset"]) for lists in rows) == count
+
+
+@by_name
+def test_the_cap_holds_for_direct_calls(tmp_path: Path, codec: int) -> None:
+    path = tmp_path / f"{0:020d}.log"
+    plain = plain_batch(random.Random(6), 3, True)
+    bomb = codecs.compress(codec, plain[61:] + bytes(2 * MAX_BYTES))
+    path.write_bytes(packed(plain, codec, bomb))
+    slow = outcome(path, decompress=codecs.decompress)
+    assert outcome(path, decompress=codecs.decompress, direct=codecs.DIRECT) == slow
+    assert "codec_too_large" in str(slow[1])
+    with open(path, "rb") as file, pytest.raises(ValueError, match="no limit"):
+        RecordDecoder(file.fileno(), 0, 1, decompress=codecs.decompress, direct=codecs.DIRECT)
