@@ -1,4 +1,4 @@
-/* Blocks of lz4 frames and xerial streams: each framing cut at every byte, and what is another's. */
+/* Blocks of lz4 frames and xerial streams: each cut at every byte, and what is no such framing. */
 #include "seglog/framing.h"
 
 #include "check.h"
