@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from seglog.errors import (
     CorruptDataError, InvalidTopicPartitionError, KafkaStorageError, LogLoadError,
 )
 from seglog.model import TopicPartition
-from seglog.recovery.disk import Disk, RealDisk
 from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.log_loader import LoadInputs
 from seglog.recovery.open_log import load_log
@@ -66,15 +65,15 @@ def inputs_of(root: Path, config: Mapping[str, str]) -> Iterator[tuple[Path, Loa
                                producer_id_expiration_ms=EXPIRATION_MS)
 
 
-def load(root: Path, config: Mapping[str, str],
-         disk: Callable[[str], Disk] = RealDisk) -> dict[str, State]:
-    """{partition directory: state} as Oracle.java gives it; the directories are changed."""
+def load(root: Path, config: Mapping[str, str], **options: Any) -> dict[str, State]:
+    """{partition directory: state} as Oracle.java gives it; the directories are changed. `options`
+    are those of `load_log`."""
     found = {}
     for path, inputs in inputs_of(root, config):
         if isinstance(inputs, str):
             state: State = {"error": "KafkaException", "message": inputs}
         else:
-            state = load_one(path, inputs, disk(str(path)))
+            state = load_one(path, inputs, **options)
         for told in (state, state.get("segments")):
             if isinstance(told, dict) and "message" in told:
                 told["message"] = told["message"].replace(str(root), "")
@@ -82,10 +81,10 @@ def load(root: Path, config: Mapping[str, str],
     return found
 
 
-def load_one(path: Path, inputs: LoadInputs, disk: Disk) -> State:
+def load_one(path: Path, inputs: LoadInputs, **options: Any) -> State:
     """One partition, up to its close."""
     try:
-        log = load_log(str(path), inputs, disk=disk)
+        log = load_log(str(path), inputs, **options)
     except LogLoadError as error:
         return {"error": error.kafka_name, "message": str(error)}
     except KafkaStorageError as error:
