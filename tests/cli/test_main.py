@@ -16,7 +16,7 @@ from seglog.cli import render
 from seglog.errors import CorruptRecordError, SeglogError
 from tests.support.dump import run_seglog
 
-SEGLOG = [sys.executable, "-m", "seglog.cli.main"]
+SEGLOG = [sys.executable, "-m", "seglog"]
 
 
 def test_help_lists_the_verbs_and_imports_none() -> None:

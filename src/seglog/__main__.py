@@ -1,0 +1,7 @@
+"""`python -m seglog` is the command `seglog`."""
+
+import sys
+
+from seglog.cli.main import main
+
+sys.exit(main())
