@@ -20,6 +20,7 @@ __all__ = ["add_parser", "run"]
 
 _THREADS = ("num.segment.loading.threads.per.data.dir", "num.recovery.threads.per.data.dir")
 _EXPIRATION = "producer.id.expiration.ms"
+_CHECK_ALL = "sanity.check.all.logs.enabled"
 _SANITY_LEVEL = "sanity.check.level"
 
 
@@ -79,6 +80,7 @@ def _recover(args: argparse.Namespace) -> int:
     properties = load_properties(args, *_THREADS)
     if args.level is not None:
         properties[_SANITY_LEVEL] = args.level
+    properties[_CHECK_ALL] = True  # nothing is left for later: the manager ends at once
     broker = BrokerConfig.from_properties(properties)
     settings = RecoverySettings(
         broker, broker.log_config(dict(args.config)),

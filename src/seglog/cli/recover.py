@@ -6,6 +6,7 @@ directory itself to work on, the other a copy on paper. So their findings and st
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -18,7 +19,7 @@ from typing import Any
 
 from seglog._native.scan import PartitionListing
 from seglog.config import BrokerConfig, LogConfig
-from seglog.errors import ConfigError, InvalidTopicPartitionError, SeglogError
+from seglog.errors import ConfigError, InvalidTopicPartitionError, KafkaStorageError, SeglogError
 from seglog.manager.manager import LogManager
 from seglog.recovery.callbacks import CompositeListener, LoadListener
 from seglog.recovery.findings import Finding, Severity, finding
@@ -31,6 +32,7 @@ from seglog.recovery.plan import (
 )
 from seglog.recovery.report import FindingList
 from seglog.recovery.root import PartitionDirectory, RootDirectory, read_root
+from seglog.recovery.scans import SegmentScans
 from seglog.storage.paths import CLEAN_SHUTDOWN_FILE, DirectoryKind
 
 __all__ = ["DirectoryOutcome", "RecoverySettings", "Total", "recover_directories", "rehearse",
@@ -105,6 +107,8 @@ class DirectoryOutcome(LoadListener):
         self.states: dict[str, dict[str, Any]] = {}
         #: What stopped the work on this directory altogether.
         self.error: SeglogError | None = None
+        #: Partition directories that did not load (a state may be an error for another reason).
+        self.not_loaded: set[str] = set()
         #: Whether a clean shutdown marker is there now (of a rehearsal: would be).
         self.is_clean = False
         self.seconds = 0.0
@@ -123,6 +127,7 @@ class DirectoryOutcome(LoadListener):
             total.records += found.records or 0
             total.directories.add(found.directory)
             if found.code == "directory-name" and found.directory is not None:
+                self.not_loaded.add(found.directory)
                 self.states[found.directory] = {
                     "error": found.kafka_error, "message": found.message.replace(self.path, "")}
 
@@ -137,6 +142,7 @@ class DirectoryOutcome(LoadListener):
         name = os.path.basename(path)
         with self._lock:
             self.states[name] = state
+            self.not_loaded.add(name)
         self.finding(finding(
             "file-unreadable" if isinstance(error, OSError) else "log-unloadable", directory=name,
             message=str(error), kafka_error=state["error"]))
@@ -204,17 +210,21 @@ def rehearse(path: str, settings: RecoverySettings, listener: LoadListener) -> D
         directory = os.path.join(path, partition.name)
         both.partition_started(partition.name)
         try:
-            log = load_log(directory, settings.inputs(root, partition), listener=both,
-                           disk=PaperDisk(directory),
-                           check=partial(_check, both, partition.name, settings.level))
+            with scanning.scans() as scans:
+                log = load_log(directory, settings.inputs(root, partition), listener=both,
+                               disk=PaperDisk(directory), scans=scans,
+                               check=partial(_check, both, partition.name, settings.level))
             outcome.states[partition.name] = settings.state(log)
         except SeglogError as error:
             outcome.failed(directory, error)
 
-    with ThreadPoolExecutor(settings.broker.num_recovery_threads_per_data_dir,
-                            thread_name_prefix="rehearsal") as pool:
+    with _Scanning(settings) as scanning, ThreadPoolExecutor(
+            settings.broker.num_recovery_threads_per_data_dir,
+            thread_name_prefix="rehearsal") as pool:
         list(pool.map(load, root.partitions))
-    outcome.is_clean = not outcome.failures
+    # The Raft layer, not the marker, looks after the metadata log.
+    outcome.is_clean = outcome.not_loaded <= {one.name for one in root.partitions
+                                              if one.is_metadata}
     outcome.seconds = time.perf_counter() - started
     return outcome
 
@@ -228,6 +238,26 @@ def _check(listener: LoadListener, name: str, level: LoadLevel,
         chunks.append(check_chunk(listing, start, stop, level))
         listener.segments_loaded(name, stop - start, 0)
     return join_chunks(listing, chunks)
+
+
+class _Scanning:
+    """The threads that scan ahead of recoveries, those of all logs together."""
+
+    def __init__(self, settings: RecoverySettings) -> None:
+        self._threads = settings.broker.num_segment_loading_threads_per_data_dir
+        self._executor = None if self._threads == 1 else ThreadPoolExecutor(
+            self._threads, thread_name_prefix="recovery-scan")
+
+    def scans(self) -> SegmentScans:
+        """For the recovery of one log."""
+        return SegmentScans(self._executor, self._threads)
+
+    def __enter__(self) -> _Scanning:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
 
 
 # --- for real ------------------------------------------------------------------------------------
@@ -265,6 +295,7 @@ class _Recovery:
         self.path, self.settings = path, settings
         self.outcome = DirectoryOutcome(path)
         self.listener = listener
+        self.scanning = _Scanning(settings)
         self.manager = LogManager(
             [path], config=settings.broker, log_config=settings.log, listener=listener,
             load=self._load, on_load_error=self.outcome.failed)
@@ -274,10 +305,10 @@ class _Recovery:
         """Loads one log. Its state is that of this moment, before anything is served, as Kafka's
         answers are: the high watermark is still the log start offset."""
         settings = self.settings
-        log = load_log(path, replace(
-            inputs, producer_id_expiration_ms=settings.producer_id_expiration_ms),
-            quarantine=settings.quarantine_of(self.path),
-            listener=CompositeListener(self.outcome, listener), **how)
+        inputs = replace(inputs, producer_id_expiration_ms=settings.producer_id_expiration_ms)
+        with self.scanning.scans() as scans:
+            log = load_log(path, inputs, scans=scans, quarantine=settings.quarantine_of(self.path),
+                           listener=CompositeListener(self.outcome, listener), **how)
         self.outcome.states[os.path.basename(path)] = settings.state(log)
         return log
 
@@ -285,16 +316,20 @@ class _Recovery:
         """Loads, recovers, flushes, closes, and writes checkpoints and marker."""
         outcome, started = self.outcome, time.perf_counter()
         try:
-            root = read_root(self.path, outcome.finding)
-            outcome.root = root
-            self.manager.startup()
-            self._load_metadata_logs(root)
+            root = outcome.root = read_root(self.path, outcome.finding)
+            with self.scanning:
+                self.manager.startup()
+                self._load_metadata_logs(root)
             for log in (*self.manager.stray_logs.values(), *self.manager.logs_to_be_deleted):
                 self._close(log)
         except SeglogError as error:
             outcome.error = error
         self.manager.shutdown()
         outcome.is_clean = os.path.exists(os.path.join(self.path, CLEAN_SHUTDOWN_FILE))
+        if not outcome.is_clean and not outcome.not_loaded and outcome.error is None:
+            outcome.error = KafkaStorageError(
+                errno.EIO, "not every log could be flushed and closed, or a checkpoint written; -v "
+                "shows the errors", self.path)
         outcome.seconds = time.perf_counter() - started
         return outcome
 
