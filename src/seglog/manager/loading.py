@@ -63,7 +63,8 @@ class LoadSettings:
     config_of: Callable[[str], LogConfig]  # of a topic
     is_stray: Callable[[LoadedLog], bool]
     listener: LoadListener
-    load: Callable[..., LoadedLog] = load_log
+    #: What loads one log; None: `load_log`.
+    load: Callable[..., LoadedLog] | None = None
     #: Hears of a directory that does not load, and the others go on; None: the start fails.
     on_load_error: Callable[[str, Exception], object] | None = None
 
@@ -312,8 +313,8 @@ class LogLoading:
             return plan
 
         progress.started()
-        log = self._settings.load(job.path, job.inputs, check=check, listener=progress,
-                                  remaining=progress.remaining)
+        log = (self._settings.load or load_log)(
+            job.path, job.inputs, check=check, listener=progress, remaining=progress.remaining)
         self._file(load.directory, job, log)
         return log
 

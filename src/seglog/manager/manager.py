@@ -34,7 +34,6 @@ from seglog.metrics import MetricsRegistry
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener, NullListener
 from seglog.recovery.loaded import LoadedLog
-from seglog.recovery.open_log import load_log
 from seglog.recovery.plan import LoadLevel
 from seglog.recovery.report import LoadReport
 from seglog.storage.meta import MetaProperties
@@ -73,7 +72,7 @@ class LogManager:
                  listener: LoadListener | None = None,
                  on_log_dir_failure: Callable[[LogDirFailure], object] | None = None,
                  on_load_error: Callable[[str, Exception], object] | None = None,
-                 load: Callable[..., LoadedLog] = load_log,
+                 load: Callable[..., LoadedLog] | None = None,
                  metrics: MetricsRegistry | None = None) -> None:
         """`log_dirs` are those of `config` (a BrokerConfig: `server.properties`) if not given.
 
@@ -83,8 +82,8 @@ class LogManager:
 
         Kafka stops its start at a log that it gives up, and takes a data directory offline that
         cannot read one. With `on_load_error(path, error)` the other logs are loaded; the
-        directory gets no clean shutdown marker. `load` is what loads one log (`load_log`, or what
-        a tool puts around it).
+        directory gets no clean shutdown marker. `load` is what loads one log in place of
+        `recovery.open_log.load_log`, with its arguments.
 
         A directory that cannot be used (not readable, `meta.properties` damaged or of a newer
         format) is offline from the beginning. Raises LogDirLockedError (nothing is changed in that

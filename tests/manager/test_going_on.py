@@ -1,0 +1,72 @@
+"""What a manager does not destroy when it fails, and how a tool gets past logs that do not load."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from seglog.errors import InvalidTopicPartitionError, SeglogError
+from seglog.manager.manager import LogManager
+from seglog.storage import paths
+from seglog.storage.checkpoints import read_offset_checkpoint
+
+CHECKPOINTS = (paths.RECOVERY_POINT_CHECKPOINT, paths.LOG_START_OFFSET_CHECKPOINT)
+
+
+@pytest.fixture
+def root(golden: Path, tmp_path: Path) -> Path:
+    """A killed broker's directory with two of its logs."""
+    source, target = golden / "real" / "unclean", tmp_path / "data"
+    target.mkdir()
+    for name in ("txn-0", "startoffset-0"):
+        shutil.copytree(source / name, target / name)
+    for name in CHECKPOINTS:
+        shutil.copy(source / name, target)
+    return target
+
+
+def test_a_manager_that_never_loaded_keeps_the_checkpoints(root: Path) -> None:
+    before = [(root / name).read_bytes() for name in CHECKPOINTS]
+    LogManager([root]).shutdown()
+    assert [(root / name).read_bytes() for name in CHECKPOINTS] == before
+    # A start that ends at a foreign directory has not come as far as to know the logs.
+    (root / "lost+found").mkdir()
+    with pytest.raises(InvalidTopicPartitionError), LogManager([root]):
+        pass
+    assert [(root / name).read_bytes() for name in CHECKPOINTS] == before
+    assert not (root / paths.CLEAN_SHUTDOWN_FILE).exists()
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_going_on(root: Path, clean: bool) -> None:
+    (root / "lost+found").mkdir()
+    (root / "txn-0" / "leader-epoch-checkpoint").write_text("0\n-1\n")
+    if clean:
+        (root / paths.CLEAN_SHUTDOWN_FILE).write_text("")
+    heard: dict[str, Exception] = {}
+    points = read_offset_checkpoint(root / paths.RECOVERY_POINT_CHECKPOINT)
+    with LogManager([root], on_load_error=heard.__setitem__) as manager:
+        assert [str(log.topic_partition) for log in manager.all_logs] == ["startoffset-0"]
+        assert manager.live_log_dirs == [str(root)]
+        end = manager.all_logs[0].log_end_offset
+    assert sorted(Path(path).name for path in heard) == ["lost+found", "txn-0"]
+    assert all(isinstance(error, SeglogError) for error in heard.values())
+    # The log that failed is recovered next time, from where it would have been this time.
+    assert not (root / paths.CLEAN_SHUTDOWN_FILE).exists()
+    after = {str(key): offset for key, offset in read_offset_checkpoint(
+        root / paths.RECOVERY_POINT_CHECKPOINT).items()}
+    assert after["startoffset-0"] == end
+    assert after["txn-0"] == next(
+        offset for key, offset in points.items() if str(key) == "txn-0")
+
+
+def test_what_the_hook_raises_stops_the_start(root: Path) -> None:
+    (root / "txn-0" / "leader-epoch-checkpoint").write_text("0\n-1\n")
+
+    def refuse(path: str, error: Exception) -> None:
+        raise RuntimeError(path) from error
+
+    with pytest.raises(RuntimeError, match="txn-0"), LogManager([root], on_load_error=refuse):
+        pass
