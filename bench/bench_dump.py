@@ -35,7 +35,7 @@ def kafka_command(path: Path, option: str) -> list[str]:
 
 
 def own_command(path: Path, option: str) -> list[str]:
-    return [sys.executable, "-m", "seglog.cli.main", "dump", "--files", str(path), option]
+    return [sys.executable, "-m", "seglog", "dump", "--files", str(path), option]
 
 
 def written(command: list[str], out: Path) -> Timed:

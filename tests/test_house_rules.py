@@ -46,6 +46,7 @@ LAYERS: dict[str, set[str]] = {
     "spark": {"arrow", "storage", *VALUES},
     "cli": {"", "datadir", "dump", "manager", "metrics", "recovery", "arrow", "storage", "_native",
             "spark", *VALUES},
+    "__main__": {"cli"},
     "": {"manager", "datadir", "recovery", "arrow", "storage", "_native", *VALUES},
     "pyspark_seglog": {"spark"},
 }

@@ -133,7 +133,7 @@ def test_what_is_not_there(golden: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def start(*args: str) -> subprocess.Popen[bytes]:
-    command: Sequence[str] = [sys.executable, "-m", "seglog.cli.main", "cat", *args]
+    command: Sequence[str] = [sys.executable, "-m", "seglog", "cat", *args]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                             env=os.environ)
 

@@ -30,7 +30,7 @@ def consume(client: Client) -> Rows:
 
 def recover(*args: str | Path) -> subprocess.CompletedProcess[str]:
     """`seglog load --recover` as an operator runs it."""
-    return subprocess.run([sys.executable, "-m", "seglog.cli.main", "load", "--recover",
+    return subprocess.run([sys.executable, "-m", "seglog", "load", "--recover",
                            *map(str, args)], capture_output=True, text=True, check=False)
 
 

@@ -81,7 +81,3 @@ def _version() -> str:
         return version("seglog")
     except PackageNotFoundError:  # a source tree that was never installed
         return "unknown"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

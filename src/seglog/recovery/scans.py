@@ -114,9 +114,9 @@ class _Piece:
 class SegmentScans:
     """The scans of one recovery, for one thread at a time; a context manager.
 
-    Without an `executor` (a ScanPool) nothing runs beside the caller. With one, up to three pieces for each of
-    its `threads` are scanned ahead, whatever the log's size. The caller may be a task of the same
-    executor: it never waits for a task that has not begun.
+    Without an `executor` (a ScanPool) nothing runs beside the caller. With one, up to three pieces
+    for each of its `threads` are scanned ahead, whatever the log's size. The caller may be a task
+    of the same executor: it never waits for a task that has not begun.
     """
 
     def __init__(self, executor: ScanPool | None = None, threads: int = 1, *,
