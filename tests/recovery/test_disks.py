@@ -1,0 +1,173 @@
+"""The same load on two disks, and on one that fails: what is said, done, kept, and left alone."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from seglog.errors import KafkaStorageError, SeglogError
+from seglog.model import EpochEntry
+from seglog.recovery import recover
+from seglog.recovery.callbacks import NullListener
+from seglog.recovery.disk import Disk, RealDisk
+from seglog.recovery.findings import Finding
+from seglog.recovery.inputs import LoadInputs
+from seglog.recovery.loaded import error_state
+from seglog.recovery.open_log import load_log
+from seglog.recovery.paper import PaperDisk
+from tests.recovery.test_real_load import CASES, files_of, inputs_of, load
+
+CUT = "000-log_truncated"
+
+
+class Ears(NullListener):
+    """Remembers findings."""
+
+    def __init__(self) -> None:
+        self.found: list[Finding] = []
+
+    def finding(self, found: Finding) -> None:
+        """See LoadListener."""
+        self.found.append(found)
+
+
+def heard(path: Path, inputs: LoadInputs, disk: Disk) -> tuple[list[Finding], object]:
+    """The findings of a load, and the state it arrives at."""
+    ears = Ears()
+    try:
+        state: object = load_log(str(path), inputs, disk=disk, listener=ears).state()
+    except SeglogError as error:
+        state = error_state(error)
+    return ears.found, state
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_dry_run_says_what_a_real_one_does(
+        golden: Path, golden_copy: Callable[[str], Path], case: str) -> None:
+    [source] = (golden / "damaged").glob(f"{case}-*")
+    copy = golden_copy(f"damaged/{source.name}")
+    for name, inputs in inputs_of(copy).items():
+        before = files_of(copy / name)
+        dry = heard(copy / name, inputs, PaperDisk(str(copy / name)))
+        assert files_of(copy / name) == before
+        assert heard(copy / name, inputs, RealDisk(str(copy / name))) == dry
+
+
+class Full(RealDisk):
+    """A file system without room for another byte after `changes` of them."""
+
+    def __init__(self, path: str, changes: int) -> None:
+        super().__init__(path)
+        self.changes = changes
+
+    def _change(self, name: str) -> None:
+        self.changes -= 1
+        if self.changes < 0:
+            raise KafkaStorageError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+
+    def create(self, name: str, size: int = 0) -> None:
+        """See Disk."""
+        self._change(name)
+        super().create(name, size)
+
+    def write(self, name: str, position: int, data: bytes) -> None:
+        """See Disk."""
+        self._change(name)
+        super().write(name, position, data)
+
+    def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
+        """See Disk."""
+        self._change(name)
+        super().replace(name, data, sync=sync)
+
+    def write_epochs(self, epochs: Iterable[EpochEntry]) -> None:
+        """See Disk."""
+        self._change("leader-epoch-checkpoint")
+        super().write_epochs(epochs)
+
+
+@pytest.mark.parametrize("kind", ["log_truncated", "every_index_gone", "log_byte_flipped"])
+def test_a_full_disk_loses_nothing(
+        golden: Path, golden_copy: Callable[[str], Path], kind: str) -> None:
+    failures = 0
+    for source in sorted((golden / "damaged").glob(f"*-{kind}")):
+        for changes in range(6):
+            copy = golden_copy(f"damaged/{source.name}")
+            for name, inputs in inputs_of(copy).items():
+                expected = load(golden_copy(f"damaged/{source.name}") / name, inputs)
+                try:
+                    load_log(str(copy / name), inputs, disk=Full(str(copy / name), changes))
+                    continue
+                except KafkaStorageError as error:
+                    assert error.errno == errno.ENOSPC
+                    failures += 1
+                again = load(copy / name, inputs)
+                # Segments behind a cut wait to be deleted, and the next load deletes them.
+                assert live(again) == live(expected)
+    assert failures > 3
+
+
+def live(state: dict[str, object]) -> object:
+    """The files after the close, without those that wait to be deleted."""
+    closed = state["files_closed"]
+    assert isinstance(closed, dict)
+    return {name: file for name, file in closed.items() if not name.endswith(".deleted")}
+
+
+def test_a_read_that_fails_cuts_nothing(
+        golden_copy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = golden_copy(f"damaged/{CUT}")
+    [(name, inputs)] = inputs_of(copy).items()
+    assert not inputs.clean_shutdown
+    before = {file: facts for file, facts in files_of(copy / name).items()
+              if file.endswith((".log", "index"))}
+
+    # A descriptor that cannot be read: pread fails in native code, as on a dying disk.
+    monkeypatch.setattr(recover, "open_log", lambda path: os.open(path, os.O_WRONLY))
+    with pytest.raises(KafkaStorageError):
+        load_log(str(copy / name), inputs)
+    after = files_of(copy / name)
+    assert {file: after.get(file) for file in before} == before
+
+
+def test_an_unreadable_file_is_no_bad_file(golden_copy: Callable[[str], Path]) -> None:
+    copy = golden_copy(f"damaged/{CUT}")
+    [(name, inputs)] = inputs_of(copy).items()
+    [first, *_] = sorted((copy / name).glob("*.log"))
+    first.rename(first.with_suffix(".elsewhere"))
+    first.symlink_to(first.with_suffix(".elsewhere"))
+    before = sorted(path.name for path in (copy / name).iterdir())
+    with pytest.raises(KafkaStorageError, match="symbolic link") as caught:
+        load_log(str(copy / name), inputs)
+    assert caught.value.filename == str(first)
+    assert sorted(path.name for path in (copy / name).iterdir()) == before
+
+
+def test_what_is_cut_can_be_kept(golden_copy: Callable[[str], Path], tmp_path: Path) -> None:
+    copy = golden_copy(f"damaged/{CUT}")
+    [(name, inputs)] = inputs_of(copy).items()
+    before = {path.name: path.read_bytes() for path in (copy / name).glob("*.log")}
+    kept = tmp_path / "kept"
+    load_log(str(copy / name), inputs, quarantine=str(kept)).close()
+    after = {path.name: path.read_bytes() for path in (copy / name).glob("*.log")}
+    gone = {f"{name}_{file}@{len(after.get(file, b''))}": data[len(after.get(file, b"")):]
+            for file, data in before.items() if after.get(file) != data}
+    assert gone
+    assert {path.name: path.read_bytes() for path in kept.iterdir()} == gone
+
+
+def test_what_is_kept_is_never_overwritten(golden_copy: Callable[[str], Path],
+                                           tmp_path: Path) -> None:
+    partition = golden_copy(f"damaged/{CUT}") / "kept-0"
+    partition.mkdir()
+    (partition / "a.log").write_bytes(b"first")
+    disk = RealDisk(str(partition), quarantine=str(tmp_path / "kept"))
+    disk.keep("a.log", 1)
+    (partition / "a.log").write_bytes(b"second")
+    disk.keep("a.log", 1)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()} == {
+        "kept-0_a.log@1": b"irst", "kept-0_a.log@1.1": b"econd"}
