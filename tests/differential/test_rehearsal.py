@@ -1,0 +1,76 @@
+"""`seglog load --dry-run` and `--recover` on damaged data directories: the same words, and only one
+of the two changes anything."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seglog.cli.recover import (
+    DirectoryOutcome, RecoverySettings, recover_directories, rehearse,
+)
+from seglog.config import BrokerConfig
+from seglog.recovery.callbacks import NullListener
+from tests.differential.cases import plan
+from tests.differential.judge import scratch
+from tests.differential.sources import Sources
+
+SEED = 5
+CASES = int(os.environ.get("SEGLOG_DIFFERENTIAL_CASES", "200"))
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    path = scratch()
+    yield path
+    shutil.rmtree(path)
+
+
+def fingerprint(root: Path) -> dict[str, Any]:
+    """Kind, times, size and content of everything below a directory."""
+    found = {}
+    for path in [root, *root.rglob("*")]:
+        status = path.lstat()
+        content = hashlib.sha256(path.read_bytes()).hexdigest() \
+            if path.is_file() and status.st_size < 1 << 24 else None
+        found[str(path)] = (status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns,
+                            status.st_ctime_ns, content)
+    return found
+
+
+def told(outcome: DirectoryOutcome) -> dict[str, Any]:
+    """Everything that is printed, but for the time that it took."""
+    return {"states": outcome.states, "clean": outcome.is_clean,
+            "findings": [one.to_dict() for one in outcome.findings],
+            "error": outcome.error and str(outcome.error)}
+
+
+def settings_of(config: tuple[tuple[str, str], ...], level: str) -> RecoverySettings:
+    broker = BrokerConfig(sanity_check_level=level, num_recovery_threads_per_data_dir=2)
+    return RecoverySettings(broker, broker.log_config(dict(config)), full_states=True)
+
+
+@pytest.mark.parametrize("level", ["kafka", "full"])
+def test_a_rehearsal_says_what_the_recovery_does(golden: Path, home: Path, level: str) -> None:
+    sources, wrong, compared = Sources(golden, home / "sources"), [], 0
+    for number in range(CASES):
+        case, root = plan(sources, SEED, number), home / "data"
+        if case.build(sources, root):
+            settings = settings_of(case.config, level)
+            before = fingerprint(root)
+            rehearsed = told(rehearse(str(root), settings, NullListener()))
+            if fingerprint(root) != before:
+                wrong.append(f"{case.name} {case.damages}: the rehearsal changed something")
+            [recovered] = recover_directories([str(root)], settings, NullListener())
+            wrong += [f"{case.name} {case.damages}: {key}: {rehearsed[key]}; {value}"
+                      for key, value in told(recovered).items() if rehearsed[key] != value]
+            compared += 1
+        shutil.rmtree(root)
+    assert compared > CASES * .8
+    assert not wrong, f"{len(wrong)} of {compared} differ\n" + "\n".join(wrong)
