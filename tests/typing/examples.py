@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import assert_type
 
 import seglog
+from seglog.config import BrokerConfig, LoadConfig, LogConfig
 from seglog.errors import CorruptRecordError, SeglogError
+from seglog.metrics import Gauge, MetricsRegistry, Timer
 
 
 def opening(path: Path) -> None:
@@ -65,3 +67,24 @@ def errors(error: CorruptRecordError) -> None:
     builtin: ValueError = error
     assert_type(seglog.__version__, str)
     print(base, builtin)
+
+
+def settings(path: Path) -> None:
+    broker = BrokerConfig.from_file(path)
+    assert_type(broker, BrokerConfig)
+    load: LoadConfig = broker
+    assert_type(load.num_segment_loading_threads_per_data_dir, int)
+    assert_type(broker.data_dirs, tuple[str, ...])
+    assert_type(broker.log_config({"segment.bytes": "2000000"}), LogConfig)
+    assert_type(LogConfig.from_properties({"preallocate": True}).cleanup_policy, tuple[str, ...])
+    assert_type(LogConfig().internal_segment_bytes, int | None)
+    LogConfig(segment_bytes="large")  # type: ignore[arg-type]
+    LogConfig().preallocate = True  # type: ignore[misc]
+
+
+def metrics(registry: MetricsRegistry) -> None:
+    group = registry.group("kafka.log", "LogManager")
+    assert_type(group.gauge("OfflineLogDirectoryCount", lambda: 3, {"dir": "/d"}), Gauge[int])
+    assert_type(group.timer("LogFlushRateAndTimeMs"), Timer)
+    assert_type(registry.snapshot(), dict[str, dict[str, object]])
+    group.gauge("OfflineLogDirectoryCount", 3)  # type: ignore[arg-type]
