@@ -118,6 +118,12 @@ def test_checkpoints_and_marker(golden: Path, tmp_path: Path, capsys: Capture) -
     assert not (root / paths.LOCK_FILE).exists()
     marker = json.loads((root / paths.CLEAN_SHUTDOWN_FILE).read_text())
     assert marker == {"version": 0, "brokerEpoch": -1}
+    # Where the broker's own shutdown was clean, its epoch stays.
+    shutil.copy(golden / "real" / "clean" / paths.CLEAN_SHUTDOWN_FILE, root)
+    epoch = json.loads((root / paths.CLEAN_SHUTDOWN_FILE).read_text())["brokerEpoch"]
+    assert run(capsys, "--recover", root)[0] == 0 and epoch > 0
+    marker = json.loads((root / paths.CLEAN_SHUTDOWN_FILE).read_text())
+    assert marker == {"version": 0, "brokerEpoch": epoch}
 
 
 def test_text(golden: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -38,6 +38,9 @@ from seglog.storage.paths import CLEAN_SHUTDOWN_FILE, DirectoryKind
 __all__ = ["DirectoryOutcome", "RecoverySettings", "Total", "recover_directories", "rehearse",
            "report_duplicates"]
 
+_REBUILT = "segment-rebuilt"
+
+
 @dataclass(frozen=True, slots=True)
 class RecoverySettings:
     """How to recover. Bytes that are cut are kept in `quarantine`, one folder a data directory.
@@ -115,11 +118,16 @@ class DirectoryOutcome(LoadListener):
         #: By code.
         self.totals: dict[str, Total] = {}
         self._findings: dict[str | None, FindingList] = {}
+        self._rebuilt: set[tuple[str | None, str | None]] = set()
         self._lock = threading.Lock()
 
     def finding(self, found: Finding) -> None:
-        """Keeps it."""
+        """Keeps it. (A segment without an index is rebuilt twice when its log is unclean: once.)"""
         with self._lock:
+            if found.code == _REBUILT:
+                if (found.directory, found.file) in self._rebuilt:
+                    return
+                self._rebuilt.add((found.directory, found.file))
             self._findings.setdefault(found.directory, FindingList()).add(found)
             total = self.totals.setdefault(found.code, Total())
             total.count += 1
@@ -315,6 +323,8 @@ class _Recovery:
     def run(self) -> DirectoryOutcome:
         """Loads, recovers, flushes, closes, and writes checkpoints and marker."""
         outcome, started = self.outcome, time.perf_counter()
+        # Of a clean shutdown the controller wants to hear the epoch that the broker had.
+        epoch = self.manager.read_broker_epoch_from_clean_shutdown_files()
         try:
             root = outcome.root = read_root(self.path, outcome.finding)
             with self.scanning:
@@ -324,7 +334,7 @@ class _Recovery:
                 self._close(log)
         except SeglogError as error:
             outcome.error = error
-        self.manager.shutdown()
+        self.manager.shutdown(-1 if epoch is None else epoch)
         outcome.is_clean = os.path.exists(os.path.join(self.path, CLEAN_SHUTDOWN_FILE))
         if not outcome.is_clean and not outcome.not_loaded and outcome.error is None:
             outcome.error = KafkaStorageError(
