@@ -7,6 +7,10 @@ import json
 import os
 import random
 import struct
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -90,41 +94,92 @@ def write_log(folder: Path, records: int, *, codec: int = 0, plain_bytes: int = 
 SEGMENT_OFFSETS = 1000
 
 
-def write_segments(root: Path, segments: int, *, indexed: bool = True) -> Path:
-    """A data directory after a clean shutdown with one partition of `segments` small segments.
+@lru_cache(maxsize=1)
+def _index_contents() -> tuple[bytes, bytes]:
+    """Six entries of an offset index, four of a time index."""
+    return (b"".join(struct.pack(">ii", n * 10 + 9, n * 500 + 100) for n in range(6)),
+            b"".join(struct.pack(">qi", START_MS + n, n * 10 + 9) for n in range(4)))
 
-    Each has a sparse log of 4 KiB, six index entries and four time index entries, all sound; the
-    last one is empty, as the active segment of a log that has just rolled. Without `indexed` the
-    indexes are empty: a million segments then take inodes, but no blocks.
+
+def write_segments(root: Path, segments: int, *, indexed: bool = True, partitions: int = 1,
+                   snapshots: bool = False) -> Path:
+    """A data directory after a clean shutdown, `segments` small segments in each of `partitions`
+    partitions load-0, load-1 and so on.
+
+    Each segment has a sparse log of 4 KiB, six index entries and four time index entries, all
+    sound; the last one is empty, as the active segment of a log that has just rolled. Without
+    `indexed` the indexes are empty: a million segments then take inodes, but no blocks. With
+    `snapshots` there is a producer snapshot, an empty file, beside each of them.
     """
-    partition = root / "load-0"
-    partition.mkdir(parents=True)
+    root.mkdir(parents=True)
     (root / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')
     (root / "meta.properties").write_text(
         "version=1\ncluster.id=kAAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\n"
         "directory.id=Sl08ZXU2QW6uF5hIoSzc8w\n")
-    last = (segments - 1) * SEGMENT_OFFSETS
+    last = last_base_offset(segments)
+    ends = "".join(f"load {number} {last}\n" for number in range(partitions))
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
-        (root / name).write_text(f"0\n1\nload 0 {last}\n")
+        (root / name).write_text(f"0\n{partitions}\n{ends}")
     (root / "log-start-offset-checkpoint").write_text("0\n0\n")
+    for number in range(partitions):
+        _write_partition(root / f"load-{number}", segments, indexed, snapshots)
+    return root
+
+
+def last_base_offset(segments: int) -> int:
+    """The active segment's base offset, and the end of a log of `write_segments`."""
+    return (segments - 1) * SEGMENT_OFFSETS
+
+
+def _write_partition(partition: Path, segments: int, indexed: bool, snapshots: bool) -> None:
+    last = last_base_offset(segments)
+    partition.mkdir()
     (partition / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
     (partition / "partition.metadata").write_text("version: 0\ntopic_id: Sl08ZXU2QW6uF5hIoSzc8w")
     (partition / f"{last:0{NUMBER_DIGITS}d}.snapshot").write_bytes(
         struct.pack(">hIi", 1, 0x48674BC7, 0))
-    index = b"".join(struct.pack(">ii", n * 10 + 9, n * 500 + 100) for n in range(6))
-    times = b"".join(struct.pack(">qi", START_MS + n, n * 10 + 9) for n in range(4))
+    contents = dict(zip(("index", "timeindex"), _index_contents(), strict=True))
+    suffixes = ("log", *contents, *(["snapshot"] if snapshots else []))
     here = os.open(partition, os.O_RDONLY)
     try:
-        for number in range(segments):
-            active = number == segments - 1
-            for suffix, content in (("log", None), ("index", index), ("timeindex", times)):
-                name = f"{number * SEGMENT_OFFSETS:0{NUMBER_DIGITS}d}.{suffix}"
-                fd = os.open(name, os.O_CREAT | os.O_WRONLY, 0o644, dir_fd=here)
-                if content is None and not active:
+        for base in range(0, last + 1, SEGMENT_OFFSETS):
+            for suffix in suffixes:
+                fd = os.open(f"{base:0{NUMBER_DIGITS}d}.{suffix}", os.O_CREAT | os.O_WRONLY, 0o644,
+                             dir_fd=here)
+                if suffix == "log" and base != last:
                     os.truncate(fd, 4096)
-                elif content and indexed and not active:
-                    os.write(fd, content)
+                elif suffix in contents and indexed and base != last:
+                    os.write(fd, contents[suffix])
                 os.close(fd)
     finally:
         os.close(here)
-    return root
+
+
+_DROP_CACHES = Path("/proc/sys/vm/drop_caches")
+
+
+def drop_caches() -> bool:
+    """Forgets every cached page, name and inode of this machine; whether that may be done."""
+    if not os.access(_DROP_CACHES, os.W_OK):
+        return False
+    os.sync()
+    _DROP_CACHES.write_text("3\n")
+    return True
+
+
+@contextmanager
+def tmpfs(inodes: int) -> Iterator[Path]:
+    """A file system in memory for so many files, where a million segments take a minute to write.
+    OSError with the reason where none can be mounted."""
+    path = tempfile.mkdtemp(prefix="seglog-bench-tmpfs-")
+    try:
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size=12g,nr_inodes={inodes}",
+                               "seglog-bench", path], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise OSError(f"no tmpfs: {done.stderr.strip()}")
+        try:
+            yield Path(path)
+        finally:
+            subprocess.run(["umount", "-l", path], check=True)
+    finally:
+        os.rmdir(path)

@@ -15,7 +15,7 @@
 
 #include "seglog/crc32c.h"
 
-enum { NUMBER_DIGITS = 20, INDEX_BYTES_MAX = 1 << 16 };
+enum { NUMBER_DIGITS = 20, INDEX_BYTES_MAX = 1 << 16, SHARE_SEGMENTS = 256 };
 
 /* CRC-32C of bytes [0, size) of a file, window by window: what reading every byte once costs. */
 int64_t floor_crc_pread(int fd, int64_t size, int64_t window, uint32_t *crc) {
@@ -87,17 +87,18 @@ static int64_t open_indexes(int dir, const char *log_name, char *buffer) {
     return bytes;
 }
 
-/* One pass over a partition directory: how many segments it holds. With `indexes`, opens, fstats,
-   reads and closes both indexes of each; without, asks for the size of each log. */
-int64_t floor_load(const char *path, int indexes, int64_t *bytes) {
+/* One pass over a partition directory: how many segments it did. With `indexes`, opens, fstats,
+   reads and closes both indexes of each; without, asks for the size of each log. Threads share a
+   directory: each lists it, and does the blocks of SHARE_SEGMENTS that are its own. */
+int64_t floor_load(const char *path, int indexes, int share, int shares, int64_t *bytes) {
     DIR *dir = opendir(path);
     char *buffer = malloc(INDEX_BYTES_MAX);
     const struct dirent *entry;
-    int64_t segments = 0;
+    int64_t segments = 0, listed = 0;
     *bytes = 0;
     while (dir != NULL && buffer != NULL && (entry = readdir(dir)) != NULL) {
         struct stat st;
-        if (!is_log(entry->d_name)) {
+        if (!is_log(entry->d_name) || listed++ / SHARE_SEGMENTS % shares != share) {
             continue;
         }
         segments++;

@@ -6,6 +6,8 @@ import ctypes
 import os
 import subprocess
 import sysconfig
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_uint32
 from pathlib import Path
 
@@ -31,7 +33,7 @@ class Floors:
         for name, arguments in (
                 ("floor_crc_pread", [c_int, c_int64, c_int64, POINTER(c_uint32)]),
                 ("floor_bisect", [c_char_p, c_int64, _INT64S, c_int64, _INT64S]),
-                ("floor_load", [c_char_p, c_int, POINTER(c_int64)])):
+                ("floor_load", [c_char_p, c_int, c_int, c_int, POINTER(c_int64)])):
             function = getattr(self._library, name)
             function.argtypes, function.restype = arguments, c_int64
 
@@ -48,10 +50,23 @@ class Floors:
         self._library.floor_bisect(entries, len(entries) // 8, targets, len(targets), found)
         return found
 
-    def load(self, partition: Path, *, indexes: bool) -> int:
-        """Segments of a directory, each log's size asked for, or both of its indexes read."""
+    def load(self, partition: Path, *, indexes: bool, share: int = 0, shares: int = 1) -> int:
+        """Segments of a directory, each log's size asked for, or both of its indexes read.
+
+        Of `shares` threads, the one numbered `share` does its part of them.
+        """
         total = c_int64()
-        segments = int(self._library.floor_load(os.fsencode(partition), indexes, byref(total)))
+        segments = int(self._library.floor_load(os.fsencode(partition), indexes, share, shares,
+                                                byref(total)))
         if segments < 0:
             raise OSError(ctypes.get_errno(), f"cannot list {partition}")
         return segments
+
+    def load_by_threads(self, partitions: Sequence[Path], threads: int) -> int:
+        """The same with indexes, of some directories: each shared by so many threads."""
+        def one(share: int) -> int:
+            return sum(self.load(path, indexes=True, share=share, shares=threads)
+                       for path in partitions)
+
+        with ThreadPoolExecutor(threads) as pool:
+            return sum(pool.map(one, range(threads)))

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -39,7 +40,7 @@ class Timed:
     """A result that brings its own time: of another process, without that process's start."""
 
     seconds: float
-    result: object = None
+    result: Any = None
 
 
 def _anything(result: object) -> None:
@@ -112,32 +113,34 @@ def timed(run: _Result) -> tuple[float, object]:
     return (result.seconds, result.result) if isinstance(result, Timed) else (seconds, result)
 
 
+def _turn(taken: Sequence[_Taken], before: Callable[[], object] | None) -> None:
+    """Runs everything that ours is compared with; `before` comes first, and before ours."""
+    for one in taken:
+        if before is not None:
+            before()
+        one.run()
+    if before is not None:
+        before()
+
+
 class Compare:
     """The fixture `compare`: rows for one measure."""
 
     def __init__(self, benchmark: Any) -> None:
         self._benchmark = benchmark
         self._rows: list[dict[str, Any]] = []
-        benchmark.extra_info["rows"] = self._rows
+        self._seconds: dict[str, dict[str, list[float]]] = {}
+        benchmark.extra_info["rows"], benchmark.extra_info["seconds"] = self._rows, self._seconds
 
     def __call__(self, measure: str, ours: _Result, others: Sequence[Against], *, work: float,
                  unit: str, check: Callable[[Any], None], rounds: int = 5,
-                 before: Callable[[], None] | None = None) -> None:
+                 before: Callable[[], object] | None = None) -> None:
         """Takes turns: every other, then ours, `rounds` times after one round to warm up.
 
         `work` is what one run of ours does, in `unit` (GB, records, segments). `before` runs
         before each single run, and with it there is no warming up: the cache shall be cold.
         """
         taken = [_Taken(other) for other in others]
-
-        def turn() -> None:
-            for one in taken:
-                if before is not None:
-                    before()
-                one.run()
-            if before is not None:
-                before()
-
         own: list[float] = []
 
         def run() -> object:
@@ -145,8 +148,23 @@ class Compare:
             own.append(seconds)
             return result
 
-        check(self._benchmark.pedantic(run, setup=turn, rounds=rounds,
+        check(self._benchmark.pedantic(run, setup=partial(_turn, taken, before), rounds=rounds,
                                        warmup_rounds=0 if before is not None else 1))
+        self._note(measure, unit, work, own, taken, rounds)
+
+    def again(self, measure: str, ours: _Result, others: Sequence[Against], *, work: float,
+              unit: str, check: Callable[[Any], None], rounds: int = 5) -> None:
+        """One more measure in the same test: pytest-benchmark times one alone."""
+        taken, own = [_Taken(other) for other in others], []
+        for _ in range(rounds + 1):
+            _turn(taken, None)
+            seconds, result = timed(ours)
+            check(result)
+            own.append(seconds)
+        self._note(measure, unit, work, own, taken, rounds)
+
+    def _note(self, measure: str, unit: str, work: float, own: list[float],
+              taken: Sequence[_Taken], rounds: int) -> None:
         own = own[-rounds:]
         for one in taken:
             other_work, others_took = one.other.work or work, one.seconds[-rounds:]
@@ -156,8 +174,7 @@ class Compare:
             self.add(Row(measure, unit, work / statistics.median(own), one.other.name,
                          other_work / statistics.median(others_took), ratio, best,
                          one.other.goal))
-        self._benchmark.extra_info["seconds"] = {
-            "ours": own, **{one.other.name: one.seconds for one in taken}}
+        self._seconds[measure] = {"ours": own, **{one.other.name: one.seconds for one in taken}}
 
     def add(self, row: Row) -> None:
         """A row that was measured otherwise."""

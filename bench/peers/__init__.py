@@ -55,6 +55,11 @@ def values_sha256(reader: type, data: bytes) -> str:
     return digest.hexdigest()
 
 
+# Two features that krabka-log 1.0.8 takes for stable, and Rust 1.95 does not yet.
+_RUST = {"RUSTC_BOOTSTRAP": "1", "RUSTFLAGS":
+         "-Zcrate-attr=feature(proc_macro_hygiene,result_option_map_or_default)"}
+
+
 @cache
 def krabka_program() -> Path:
     """The Rust peer, built by cargo under the cache directory; skips with the reason."""
@@ -65,20 +70,37 @@ def krabka_program() -> Path:
     done = subprocess.run(
         [cargo, "build", "--release", "--locked", "--quiet", "--ignore-rust-version",
          "--manifest-path", HERE / "krabka" / "Cargo.toml", "--target-dir", cache_dir / "krabka"],
-        capture_output=True, text=True, check=False)
+        capture_output=True, text=True, check=False, env={**os.environ, **_RUST})
     if done.returncode:
         cause = [line for line in done.stderr.splitlines() if line.startswith("error")]
         pytest.skip(f"the Rust peer krabka-log does not build: {(cause or ['no reason'])[0]}")
     return cache_dir / "krabka" / "release" / "krabka-peer"
 
 
+def _ask_krabka(*arguments: str | Path) -> dict[str, float]:
+    told: dict[str, float] = json.loads(subprocess.run(
+        [krabka_program(), *arguments], capture_output=True, text=True, check=True).stdout)
+    return told
+
+
 def krabka() -> Callable[[Path], Timed]:
     """A function that decodes a log with krabka: (records, bytes of values), timed by itself."""
-    program = krabka_program()
+    krabka_program()
 
     def run(path: Path) -> Timed:
-        told = json.loads(subprocess.run([program, path], capture_output=True, text=True,
-                                         check=True).stdout)
+        told = _ask_krabka("decode", path)
         return Timed(told["seconds"], (told["records"], told["value_bytes"]))
+
+    return run
+
+
+def krabka_load(threads: int = 1, rounds: int = 5) -> Callable[[Path], Timed]:
+    """A function that opens every partition of a data directory with krabka-log, which holds three
+    descriptors of each segment: segments, timed by itself."""
+    krabka_program()
+
+    def run(root: Path) -> Timed:
+        told = _ask_krabka("load", root, str(threads), str(rounds))
+        return Timed(told["seconds"], told["segments"])
 
     return run

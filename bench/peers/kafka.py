@@ -6,11 +6,13 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from bench.harness import Timed
 from tests.kafka import harness
 
 HERE = Path(__file__).resolve().parent
+What = Literal["manager", "segments"]
 
 
 def java(*arguments: str, heap: str = "512m") -> list[str]:
@@ -20,14 +22,20 @@ def java(*arguments: str, heap: str = "512m") -> list[str]:
             "-cp", f"{harness.library()}/*", *arguments]
 
 
-def log_manager(threads: int = 1) -> Callable[[Path], Timed]:
-    """Loads a data directory with Kafka's LogManager, warm: segments, timed by itself."""
-    harness.library()
+def loader(what: What, threads: int = 1, *, warm_up: Path | None = None
+           ) -> Callable[[Path], Timed]:
+    """Loads a data directory with Kafka: segments, timed by itself, in a warm JVM.
+
+    `what` is its LogManager, or the opening of every segment alone (Load.java). With `warm_up`, a
+    directory for that, the cache is dropped before each load that counts. Raises
+    KafkaUnavailable.
+    """
+    command = java(str(HERE / "Load.java"), what)
 
     def run(root: Path) -> Timed:
         told = json.loads(subprocess.run(
-            java(str(HERE / "LoadManager.java"), str(root), str(threads)), capture_output=True,
-            text=True, check=True).stdout.splitlines()[-1])
+            [*command, str(root), str(threads), *([] if warm_up is None else [str(warm_up)])],
+            capture_output=True, text=True, check=True).stdout.splitlines()[-1])
         return Timed(told["seconds"], told["segments"])
 
     return run

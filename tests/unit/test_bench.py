@@ -113,5 +113,10 @@ def test_floors_do_what_they_are_the_floor_of(floors: Floors, tmp_path: Path) ->
     assert floors.bisect(index, targets).tolist() == [0, 0, 10, 10, 500, 990, 990]
     partition = data.write_segments(tmp_path / "root", 20) / "load-0"
     assert floors.load(partition, indexes=False) == floors.load(partition, indexes=True) == 20
+    many = data.write_segments(tmp_path / "many", 600, indexed=False, partitions=2)
+    both = [many / "load-0", many / "load-1"]
+    assert floors.load(both[0], indexes=True, share=0, shares=2) == 344
+    assert floors.load(both[0], indexes=True, share=1, shares=2) == 256
+    assert floors.load_by_threads(both, 3) == 1200
     with pytest.raises(OSError, match="nowhere"):
         floors.load(tmp_path / "nowhere", indexes=True)

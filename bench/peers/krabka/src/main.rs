@@ -1,10 +1,25 @@
-//! Decodes a log file with the borrowed batch reader of krabka-log, from memory, CRC checked, and
-//! prints records, bytes of values and the median seconds of three rounds, which follow one that
-//! warms up, as JSON.
+//! The Rust peer, krabka-log. Prints what it found and its median seconds as JSON; rounds follow
+//! one that warms up.
+//!
+//! `krabka-peer decode LOG` decodes a log file with the borrowed batch reader, from memory, CRC
+//! checked: records and bytes of values. `krabka-peer load DIRECTORY THREADS ROUNDS` opens every
+//! partition of a data directory, each by one thread, as a broker's start does: segments. With no
+//! rounds it opens them once, without warming up.
 
 use krabka_compression::RecordDecompressionPolicy;
+use krabka_log::{Log, LogConfig};
 use krabka_protocol::records::RecordBatchBorrowed;
-use std::{env, fs, hint::black_box, time::Instant};
+use std::{
+    env, fs,
+    hint::black_box,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Instant,
+};
 
 fn decode(data: &[u8]) -> (u64, u64) {
     let (mut records, mut value_bytes) = (0, 0);
@@ -23,20 +38,81 @@ fn decode(data: &[u8]) -> (u64, u64) {
     (records, value_bytes)
 }
 
-fn main() {
-    let path = env::args().nth(1).expect("krabka-peer LOG");
+fn median(mut seconds: Vec<f64>) -> f64 {
+    seconds.sort_by(f64::total_cmp);
+    seconds[seconds.len() / 2]
+}
+
+fn decode_rounds(path: &str) {
     let data = fs::read(path).expect("a readable log");
     let mut told = decode(&data);
-    let mut seconds: Vec<f64> = (0..3)
+    let seconds = (0..3)
         .map(|_| {
             let start = Instant::now();
             told = decode(black_box(&data));
             start.elapsed().as_secs_f64()
         })
         .collect();
-    seconds.sort_by(f64::total_cmp);
     println!(
         "{{\"records\": {}, \"value_bytes\": {}, \"seconds\": {}}}",
-        told.0, told.1, seconds[1]
+        told.0,
+        told.1,
+        median(seconds)
     );
+}
+
+/// Seconds until every partition is open; then they are closed again.
+fn load(partitions: &[PathBuf], threads: usize) -> f64 {
+    let (next, opened) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(path) = partitions.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let log = Log::open(path, LogConfig::default()).expect("a sound partition");
+                    opened.lock().unwrap().push(log);
+                }
+            });
+        }
+    });
+    let seconds = start.elapsed().as_secs_f64();
+    for log in opened.into_inner().unwrap() {
+        log.close();
+    }
+    seconds
+}
+
+fn log_files(partition: &Path) -> usize {
+    fs::read_dir(partition)
+        .expect("a readable partition")
+        .filter(|entry| entry.as_ref().is_ok_and(|one| one.path().extension() == Some("log".as_ref())))
+        .count()
+}
+
+fn load_rounds(root: &str, threads: usize, rounds: usize) {
+    let partitions: Vec<PathBuf> = fs::read_dir(root)
+        .expect("a readable data directory")
+        .map(|entry| entry.expect("a readable data directory").path())
+        .filter(|path| path.is_dir())
+        .collect();
+    let first = load(&partitions, threads);
+    let seconds: Vec<f64> = (0..rounds).map(|_| load(&partitions, threads)).collect();
+    println!(
+        "{{\"segments\": {}, \"seconds\": {}}}",
+        partitions.iter().map(|path| log_files(path)).sum::<usize>(),
+        if rounds == 0 { first } else { median(seconds) }
+    );
+}
+
+fn main() {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["decode", log] => decode_rounds(log),
+        ["load", root, threads, rounds] => load_rounds(
+            root,
+            threads.parse().expect("a number of threads"),
+            rounds.parse().expect("a number of rounds"),
+        ),
+        _ => panic!("krabka-peer decode LOG | krabka-peer load DIRECTORY THREADS ROUNDS"),
+    }
 }
