@@ -48,13 +48,16 @@ def close_logs(directories: Sequence[LogDirectory], table: LogTable,
 
 def _close(log: LoadedLog, directory: LogDirectory, channel: LogDirFailureChannel) -> None:
     key = log.topic_partition
-    with channel.guard(directory.path, f"Error while flushing log for {key} in dir "
-                                       f"{directory.path} with offset {log.log_end_offset}"):
-        log.flush()
-    # The text is Kafka's, though nothing is renamed here.
-    with channel.guard(directory.path, f"Error while renaming dir for {key} in dir "
-                                       f"{directory.path}"):
-        log.close()
+    if log.deferred_checks is not None:
+        log.deferred_checks.stop()
+    with log.lock:
+        with channel.guard(directory.path, f"Error while flushing log for {key} in dir "
+                                           f"{directory.path} with offset {log.log_end_offset}"):
+            log.flush()
+        # The text is Kafka's, though nothing is renamed here.
+        with channel.guard(directory.path, f"Error while renaming dir for {key} in dir "
+                                           f"{directory.path}"):
+            log.close()
 
 
 def _wait_for_all(futures: Sequence[Future[None]]) -> bool:

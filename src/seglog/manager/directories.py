@@ -10,9 +10,10 @@ import threading
 import uuid
 from collections.abc import Callable, Container, Mapping, Sequence
 
+from seglog.config import BrokerConfig, LoadConfig
 from seglog.errors import (
-    DuplicateLogDirError, InvalidTopicPartitionError, KafkaStorageError, LogDirLockedError,
-    MalformedCheckpointError,
+    ConfigError, DuplicateLogDirError, InvalidTopicPartitionError, KafkaStorageError,
+    LogDirLockedError, MalformedCheckpointError,
 )
 from seglog.manager.failures import LogDirFailureChannel
 from seglog.manager.lock import FileLock
@@ -26,8 +27,12 @@ from seglog.storage.paths import (
 )
 from seglog.storage.textfile import sync_directory, write_file
 
-__all__ = ["LogDirectory", "create_and_validate_log_dirs", "lock_log_dirs", "refuse_duplicates"]
+__all__ = [
+    "LogDirectory", "agreed_broker_epoch", "configured_log_dirs", "create_and_validate_log_dirs",
+    "lock_log_dirs", "refuse_duplicates",
+]
 
+_Path = str | os.PathLike[str]
 _log = logging.getLogger(__name__)
 
 # What Kafka's checkpoint reader throws unchecked: the directory stays online, offsets are reset.
@@ -210,6 +215,19 @@ class LogDirectory:
         return found
 
 
+def configured_log_dirs(log_dirs: _Path | Sequence[_Path] | None,
+                        config: LoadConfig | BrokerConfig) -> list[str]:
+    """Absolute paths of what was given, or else of the configuration. ConfigError for none."""
+    if log_dirs is None:
+        if not isinstance(config, BrokerConfig):
+            raise ConfigError("At least one log directory must be defined via log.dirs or log.dir.")
+        log_dirs = config.data_dirs
+    given = [log_dirs] if isinstance(log_dirs, str | os.PathLike) else list(log_dirs)
+    if not given:
+        raise ConfigError("At least one log directory must be defined via log.dirs or log.dir.")
+    return [os.path.abspath(os.fspath(path)) for path in given]
+
+
 def refuse_duplicates(log_dirs: Sequence[str]) -> None:
     """DuplicateLogDirError when two entries are one directory, links and all."""
     real = [os.path.realpath(path) for path in log_dirs if "\0" not in path]
@@ -249,6 +267,22 @@ def _create_and_validate(path: str) -> None:
     if not os.path.isdir(path) or not os.access(path, os.R_OK):
         raise KafkaStorageError(errno.EACCES if os.path.isdir(path) else errno.ENOTDIR,
                                 f"{path} is not a readable log directory.", path)
+
+
+def agreed_broker_epoch(directories: Sequence[LogDirectory]) -> int | None:
+    """The broker epoch that all clean shutdown markers hold."""
+    epoch = -1
+    for directory in directories:
+        found = directory.read_broker_epoch()
+        if found is None:
+            _log.info("Unable to read the broker epoch in %s.", directory.path)
+            return None
+        if epoch != -1 and found != epoch:
+            _log.info("Found different broker epochs in %s. Other=%d vs current=%d.",
+                      directory.path, epoch, found)
+            return None
+        epoch = found
+    return epoch
 
 
 def lock_log_dirs(directories: Sequence[LogDirectory],

@@ -24,6 +24,9 @@ from seglog.manager.gauges import Countdown, Gauges
 from seglog.manager.phase_one import SegmentLoading
 from seglog.manager.pool import WorkerPool
 from seglog.manager.progress import LogProgress
+from seglog.manager.sanity import (
+    defer_checks, plan_of_active_segment, without_wrong_indexes,
+)
 from seglog.manager.table import LogTable
 from seglog.metrics import MetricsRegistry
 from seglog.model import TopicPartition
@@ -59,14 +62,15 @@ class LoadSettings:
     recovery_threads: int
     segment_threads: int
     level: LoadLevel
+    deferred: bool  # inactive segments are checked later, after a clean shutdown
     producer_id_expiration_ms: int
     config_of: Callable[[str], LogConfig]  # of a topic
     is_stray: Callable[[LoadedLog], bool]
     listener: LoadListener
     #: What loads one log; None: `load_log`.
-    load: Callable[..., LoadedLog] | None = None
+    load: Callable[..., LoadedLog] | None
     #: Hears of a directory that does not load, and the others go on; None: the start fails.
-    on_load_error: Callable[[str, Exception], object] | None = None
+    on_load_error: Callable[[str, Exception], object] | None
 
 
 @dataclass(slots=True)
@@ -306,15 +310,30 @@ class LogLoading:
                 load.thread_segments[thread] = load.thread_segments.get(thread, 0) + count
 
     def _load_log(self, load: _DirectoryLoad, job: _Job, progress: LogProgress) -> LoadedLog:
+        settings, inputs = self._settings, job.inputs
+        deferred: PartitionListing | None = None
+
         def check(listing: PartitionListing) -> PartitionPlan:
+            nonlocal deferred
             progress.listed(listing)
-            plan = load.segments.check(listing, progress.checked)
+            plan = None
+            if settings.deferred and inputs.clean_shutdown and job.name.kind in _SERVED:
+                plan = plan_of_active_segment(listing, settings.level)
+            if plan is not None:
+                deferred = listing
+            else:
+                plan = load.segments.check(listing, progress.checked)
             progress.planned(plan)
+            if settings.level is LoadLevel.FULL:
+                plan = without_wrong_indexes(
+                    plan, None if inputs.clean_shutdown else inputs.recovery_point)
             return plan
 
         progress.started()
-        log = (self._settings.load or load_log)(
-            job.path, job.inputs, check=check, listener=progress, remaining=progress.remaining)
+        log = (settings.load or load_log)(job.path, inputs, check=check, listener=progress,
+                                          remaining=progress.remaining)
+        if deferred is not None:
+            log.deferred_checks = defer_checks(log, deferred, settings.level, self._channel)
         self._file(load.directory, job, log)
         return log
 

@@ -8,6 +8,7 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -15,14 +16,16 @@ from typing import Self
 from seglog.config import BrokerConfig, LoadConfig, LogConfig
 from seglog.errors import (
     AllLogDirsFailedError, ConfigError, KafkaStorageError, LogDirNotFoundError,
-    LogManagerStateError,
+    LogManagerStateError, UnknownTopicOrPartitionError,
 )
 from seglog.manager.checkpoints import (
     write_high_watermarks, write_log_start_offsets, write_recovery_points,
 )
 from seglog.manager.closing import close_logs
+from seglog.manager.deferred import BackgroundChecks, open_reader
 from seglog.manager.directories import (
-    LogDirectory, create_and_validate_log_dirs, lock_log_dirs, refuse_duplicates,
+    LogDirectory, agreed_broker_epoch, configured_log_dirs, create_and_validate_log_dirs,
+    lock_log_dirs, refuse_duplicates,
 )
 from seglog.manager.failures import LogDirFailure, LogDirFailureChannel
 from seglog.manager.gauges import Gauges
@@ -36,6 +39,7 @@ from seglog.recovery.callbacks import LoadListener, NullListener
 from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.plan import LoadLevel
 from seglog.recovery.report import LoadReport
+from seglog.storage.log import PartitionLog
 from seglog.storage.meta import MetaProperties
 
 __all__ = ["LogManager"]
@@ -92,7 +96,7 @@ class LogManager:
         """
         self.config = config if config is not None else LoadConfig()
         #: Absolute paths, as configured.
-        self.log_dirs = _absolute(log_dirs, self.config)
+        self.log_dirs = configured_log_dirs(log_dirs, self.config)
         self.metrics = metrics if metrics is not None else MetricsRegistry()
         self._log_config = log_config or (
             self.config.log_config() if isinstance(self.config, BrokerConfig) else LogConfig())
@@ -105,6 +109,7 @@ class LogManager:
         self._table = LogTable()
         self._callbacks = StartupCallbacks()
         self._channel = LogDirFailureChannel()
+        self._checks = BackgroundChecks()
         self._gauges = Gauges(self.metrics)
         self._loading: LogLoading | None = None
         self._load_reports: dict[str, LoadReport] = {}
@@ -190,7 +195,8 @@ class LogManager:
     def _load_settings(self) -> LoadSettings:
         return LoadSettings(
             self._recovery_threads, self._segment_threads,
-            LoadLevel(self.config.sanity_check_level), self.config.producer_id_expiration_ms,
+            LoadLevel(self.config.sanity_check_level),
+            not self.config.sanity_check_all_logs_enabled, self.config.producer_id_expiration_ms,
             lambda topic: self._topic_configs.get(topic, self._log_config), self._is_stray,
             self._listener, self._load, self._on_load_error)
 
@@ -209,6 +215,10 @@ class LogManager:
         self._gauges.remove()
         if loading is not None:
             loading.cancel()
+        for log in self.all_logs:
+            if log.deferred_checks is not None:
+                log.deferred_checks.stop()
+        self._checks.close()
         self._channel.close()
         if self._handler is not None and self._handler is not threading.current_thread():
             self._handler.join()
@@ -263,6 +273,7 @@ class LogManager:
                   self._recovery_threads, new_size)
         with self._lock:
             self._recovery_threads = new_size
+            self._checks.resize(new_size)
             if self._loading is not None:
                 self._loading.resize_recovery(new_size)
 
@@ -287,6 +298,28 @@ class LogManager:
         """
         self._require_a_directory()
         return self._table.get(topic_partition, is_future)
+
+    def open_log(self, topic_partition: TopicPartition) -> PartitionLog:
+        """A log for reading, to be closed by the caller; it does not follow what is written.
+
+        With `sanity.check.all.logs.enabled=false` a segment that nobody has checked is checked by
+        the thread that first reads it. Raises UnknownTopicOrPartitionError, KafkaStorageError.
+        """
+        log = self.get_log(topic_partition)
+        if log is None:
+            raise UnknownTopicOrPartitionError(f"there is no log of {topic_partition} here")
+        return open_reader(log)
+
+    def on_become_leader(self, partitions: Iterable[TopicPartition]) -> list[Future[None]]:
+        """Has the segments of these partitions checked by background threads, where a start with
+        `sanity.check.all.logs.enabled=false` left that for later (KIP-263).
+
+        Returns at once; the futures, one for each log with something to check, are for those who
+        want to wait. Partitions without a log are passed over.
+        """
+        found = (self.get_log(key) for key in partitions)
+        futures = (self._checks.submit(log, self._recovery_threads) for log in found if log)
+        return [future for future in futures if future is not None]
 
     @property
     def all_logs(self) -> list[LoadedLog]:
@@ -354,20 +387,7 @@ class LogManager:
 
         To be asked before `startup`, which removes them.
         """
-        if self.offline_log_dirs:
-            return None
-        epoch = -1
-        for directory in self._live_directories():
-            found = directory.read_broker_epoch()
-            if found is None:
-                _log.info("Unable to read the broker epoch in %s.", directory.path)
-                return None
-            if epoch != -1 and found != epoch:
-                _log.info("Found different broker epochs in %s. Other=%d vs current=%d.",
-                          directory.path, epoch, found)
-                return None
-            epoch = found
-        return epoch
+        return None if self.offline_log_dirs else agreed_broker_epoch(self._live_directories())
 
     def _live_directories(self) -> list[LogDirectory]:
         with self._lock:
@@ -415,7 +435,8 @@ class LogManager:
                 with self._channel.guard(path, "Error while flushing log for "
                                                f"{log.topic_partition} in dir {path} with offset "
                                                f"{log.log_end_offset}"):
-                    log.flush()
+                    with log.lock:
+                        log.flush()
             except KafkaStorageError as error:
                 _log.error("Error flushing topic %s: %s", log.topic_partition.topic, error)
 
@@ -438,6 +459,8 @@ class LogManager:
             directory = self._live.pop(path, None)
             current, future = self._table.remove_dir(path)
         for log in [*current, *future]:
+            if log.deferred_checks is not None:
+                log.deferred_checks.stop()
             log.close_handlers()
         told = LogDirFailure(path, failure.message, failure.error,
                              tuple(log.topic_partition for log in current),
@@ -466,18 +489,6 @@ class LogManager:
     def _require(self, state: str) -> None:
         if self._state != state:
             raise LogManagerStateError(f"the log manager is {self._state}, not {state}")
-
-
-def _absolute(log_dirs: _Path | Sequence[_Path] | None,
-              config: LoadConfig | BrokerConfig) -> list[str]:
-    if log_dirs is None:
-        if not isinstance(config, BrokerConfig):
-            raise ConfigError("At least one log directory must be defined via log.dirs or log.dir.")
-        log_dirs = config.data_dirs
-    given = [log_dirs] if isinstance(log_dirs, str | os.PathLike) else list(log_dirs)
-    if not given:
-        raise ConfigError("At least one log directory must be defined via log.dirs or log.dir.")
-    return [os.path.abspath(os.fspath(path)) for path in given]
 
 
 def _at_least_one(name: str, value: int) -> None:

@@ -59,7 +59,8 @@ class LogProgress(NullListener):
         self._listener.segments_loaded(self._directory, count, thread)
 
     def planned(self, plan: PartitionPlan) -> None:
-        """Phase one is through."""
+        """Phase one is through, with fewer segments than listed where checks are deferred."""
+        self._to_load(0)
         self._sizes = np.maximum(plan.segments.log_size, 0)
 
     def remaining(self, count: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import uuid
 from typing import Any
 
@@ -11,10 +12,11 @@ import numpy as np
 
 from seglog.errors import KafkaStorageError, SeglogError
 from seglog.model import TopicPartition
+from seglog.recovery.deferred import DeferredChecks
 from seglog.recovery.disk import Disk
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.index_files import OFFSET_ENTRY, TIME_ENTRY
-from seglog.recovery.log_loader import LoadOutcome, LogLoader
+from seglog.recovery.log_loader import LoadOutcome, LogLoader, Step
 from seglog.recovery.producers import LoadingProducers
 from seglog.recovery.segment_map import OFFSET_INDEX_OPEN, TIME_INDEX_OPEN, SegmentMap
 from seglog.storage.epochs import LeaderEpochs
@@ -57,6 +59,10 @@ class LoadedLog:
         self.log_end_offset = outcome.log_end_offset
         self.high_watermark = outcome.log_start_offset
         self.is_closed = False
+        #: For whoever works on the log while others may.
+        self.lock = threading.RLock()
+        #: What is left to check of the segments (KIP-263); None where the load looked at all.
+        self.deferred_checks: DeferredChecks | None = None
         self._first_unstable = self._find_first_unstable()
 
     def __repr__(self) -> str:
@@ -200,17 +206,21 @@ class LoadedLog:
     # ---- deferred checks ----------------------------------------------------------------------
 
     def recover_segments(self, base_offsets: list[int]) -> None:
-        """Recovers segments whose deferred check failed, as pass four of a load does, in
-        ascending order. Raises KafkaStorageError, and LogLoadError where Kafka gives up."""
+        """What pass four of a load does at these segments, in ascending order, when their checks
+        were deferred. Snapshots behind them stay: the end of the log has not changed.
+
+        Raises KafkaStorageError, and LogLoadError where Kafka gives up.
+        """
+        loader = self._loader
         try:
             for base in sorted(base_offsets):
-                self._loader.recover_segment(base, index_last=True)
-            self._producers = self._loader.reload_producers(self.log_start_offset,
-                                                            self.log_end_offset)
+                with loader.snapshots.hidden_above(base):
+                    loader.take_step(Step(file_name(base, FileKind.LOG), base))
+            loader.snapshots.remove_stray(self.segments.base_offsets)
         except LoaderFailure as failure:
             raise failure.to_error(self.path) from failure
         finally:
-            self._loader.write_epochs()
+            loader.write_epochs()
 
     # ---- reporting ----------------------------------------------------------------------------
 

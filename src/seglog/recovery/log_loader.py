@@ -432,12 +432,6 @@ class LogLoader:
         self.disk.create(name, config.segment_size if config.preallocate else 0)
         self.segments.add(SegmentFiles(self.disk, base, config, size=0))
 
-    def reload_producers(self, start: int, end: int) -> LoadingProducers:
-        """The producers' state anew, when a segment has been recovered after the load."""
-        self.producers = self._new_producers()
-        rebuild_producers(self.producers, self.segments, start, end)
-        return self.producers
-
     def _report_no_snapshot(self) -> None:
         """Whether the last segment begins with a producer's batches; a few headers tell."""
         base = int(self.segments.base_offsets[-1])

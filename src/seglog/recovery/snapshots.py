@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import errno
 import logging
 import os
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,17 @@ class SnapshotNames:
         self._odd.pop(offset, None)
         return name
 
+    @contextlib.contextmanager
+    def without_above(self, offset: int) -> Iterator[None]:
+        """Inside, those above `offset` are forgotten; what is added meanwhile stays."""
+        cut = bisect.bisect_right(self.offsets, offset)
+        hidden = self.offsets[cut:]
+        del self.offsets[cut:]
+        try:
+            yield
+        finally:
+            self.offsets = array("q", sorted({*self.offsets, *hidden}))
+
     def between(self, start: int, end: int) -> list[int]:
         """The offsets in [start, end)."""
         return self.offsets[bisect.bisect_left(self.offsets, start):
@@ -118,6 +130,12 @@ class Snapshots:
                        + self.offsets[:bisect.bisect_right(self.offsets, start)]):
             if offset in self.names:
                 self._delete(offset)
+
+    @contextlib.contextmanager
+    def hidden_above(self, offset: int) -> Iterator[None]:
+        """Inside, those above `offset` are not there: neither read nor deleted."""
+        with self.names.without_above(offset):
+            yield
 
     def delete_known(self) -> None:
         """All that were there when the log was opened."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from seglog._native.scan import HAS_TIME_INDEX, FileClass
 from seglog._native.status import Status
@@ -18,7 +19,7 @@ from seglog.recovery.log_loader import Step
 from seglog.recovery.plan import PartitionPlan, SegmentTable
 from seglog.storage.paths import FileKind, file_name
 
-__all__ = ["PassFour", "raise_unreadable"]
+__all__ = ["PassFour", "raise_unreadable", "stops_at"]
 
 Report = Callable[[Finding], None]
 
@@ -43,6 +44,16 @@ def raise_unreadable(plan: PartitionPlan) -> None:
                                     "expected", os.path.join(plan.path, name))
 
 
+def stops_at(problems: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
+    """Which problems pass four stops at: rows of PROBLEM_DTYPE."""
+    status, kind = problems["status"], problems["file"]
+    stops: npt.NDArray[np.bool_] = (
+        (kind == FileClass.INDEX) & (status == Status.FILE_MISSING)
+        | (kind == FileClass.TXN_INDEX) & np.isin(status, _TXN_STATUSES)
+        | (kind == FileClass.LOG) & (status == Status.FILE_TOO_LARGE))
+    return stops
+
+
 class PassFour:
     """The plan of phase one against the files that passes one to three left."""
 
@@ -63,11 +74,7 @@ class PassFour:
         """The files that are looked at one by one; all other segments are sound as they are."""
         table, problems = self.plan.segments, self.plan.problems
         suspect = (table.flags & HAS_TIME_INDEX) == 0
-        status, kind = problems["status"], problems["file"]
-        stops = ((kind == FileClass.INDEX) & (status == Status.FILE_MISSING)
-                 | (kind == FileClass.TXN_INDEX) & np.isin(status, _TXN_STATUSES)
-                 | (kind == FileClass.LOG) & (status == Status.FILE_TOO_LARGE))
-        suspect[problems["row"][stops]] = True
+        suspect[problems["row"][stops_at(problems)]] = True
         bases = table.base_offsets[suspect & self._kept].tolist()
         return [*(Step(file_name(base, FileKind.LOG), base) for base in bases),
                 *(Step(name, base) for name, base in self.files.opened.items()),

@@ -1,0 +1,192 @@
+"""Which segments a load looks at, how closely, and what is looked at later (KIP-263).
+
+`sanity.check.level=full` finds indexes that Kafka would believe: padded or never written ones
+(KAFKA-10207, 12734, 19200), entries that point beyond the log. Such an index is deleted, so that
+the loader rebuilds it like one that is missing. Nothing is lost by that: an index holds nothing
+that the log does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from seglog._native.scan import (
+    HAS_INDEX, HAS_LOG, HAS_TIME_INDEX, NO_END_OFFSET, PROBLEM_DTYPE, CheckLevel, FileClass,
+    PartitionListing, SegmentChecks, check_segments,
+)
+from seglog._native.status import Status
+from seglog.errors import KafkaStorageError, SeglogError
+from seglog.manager.failures import LogDirFailureChannel
+from seglog.manager.table import dir_of
+from seglog.recovery.deferred import DeferredChecks
+from seglog.recovery.loaded import LoadedLog
+from seglog.recovery.plan import LoadLevel, PartitionPlan, SegmentTable, check_chunk
+from seglog.recovery.steps import stops_at
+from seglog.storage.paths import index_name, log_name
+
+__all__ = ["defer_checks", "plan_of_active_segment", "without_wrong_indexes"]
+
+_log = logging.getLogger(__name__)
+
+_WRONG_INDEX = (
+    Status.INDEX_SIZE, Status.INDEX_OFFSET_ORDER, Status.INDEX_POSITION_ORDER,
+    Status.INDEX_TIME_ORDER, Status.INDEX_OFFSET_RANGE, Status.INDEX_POSITION_RANGE,
+    Status.INDEX_PADDED, Status.INDEX_UNWRITTEN)
+_INDEXES = (FileClass.INDEX, FileClass.TIME_INDEX)
+
+
+def _wrong_rows(problems: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
+    """Rows with an index that does not fit its log."""
+    wrong = (np.isin(problems["status"], _WRONG_INDEX)
+             & np.isin(problems["file"], _INDEXES))
+    rows: npt.NDArray[np.int64] = np.unique(problems["row"][wrong])
+    return rows
+
+
+def _delete_index(path: str, base: int, problems: npt.NDArray[np.void]) -> None:
+    causes = {Status(int(status)).code.replace("_", " ") for status in problems["status"]}
+    _log.warning("Found a corrupted index file corresponding to log file %s due to %s, recovering "
+                 "segment and rebuilding index files...", os.path.join(path, log_name(base)),
+                 ", ".join(sorted(causes)))
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(path, index_name(base)))
+
+
+def without_wrong_indexes(plan: PartitionPlan, recovery_point: int | None) -> PartitionPlan:
+    """The plan after the offset index of every segment with a wrong index is gone.
+
+    Segments from `recovery_point` on (None after a clean shutdown) stay: they are recovered anyway.
+    OSError where an index cannot be deleted.
+    """
+    bases = plan.segments.base_offsets
+    rows = _wrong_rows(plan.problems)
+    if recovery_point is not None:
+        rows = rows[rows < max(int(np.searchsorted(bases, recovery_point, side="right")) - 1, 0)]
+    if not len(rows):
+        return plan
+    for row in rows.tolist():
+        _delete_index(plan.path, int(bases[row]), plan.problems[plan.problems["row"] == row])
+    missing = np.zeros(len(rows), PROBLEM_DTYPE)
+    missing["row"], missing["status"] = rows, int(Status.FILE_MISSING)
+    missing["file"] = int(FileClass.INDEX)
+    flags = plan.segments.flags.copy()
+    flags[rows] &= ~np.uint8(HAS_INDEX)
+    problems = np.concatenate([plan.problems, missing])
+    return replace(plan, segments=replace(plan.segments, flags=flags),
+                   problems=problems[np.argsort(problems["row"], kind="stable")])
+
+
+def plan_of_active_segment(listing: PartitionListing, level: LoadLevel) -> PartitionPlan | None:
+    """A plan in which the last segment alone was looked at and the others count as sound; None
+    where the last one is not, and all have to be looked at now."""
+    count = len(listing.base_offsets)
+    if not count:
+        return None
+    checks = check_chunk(listing, count - 1, count, level)
+    if len(checks.problems):
+        return None
+
+    def column(name: str) -> npt.NDArray[np.int64]:
+        values = np.full(count, -1, np.int64)
+        values[-1] = getattr(checks, name)[0]
+        return values
+
+    flags = listing.flags | np.uint8(HAS_INDEX | HAS_TIME_INDEX)
+    flags[-1] = listing.flags[-1]
+    table = SegmentTable(
+        listing.base_offsets, flags, column("log_size"), column("index_size"),
+        column("time_index_size"), column("txn_index_size"), column("mtime_ms"),
+        np.zeros(count, np.int32))
+    return PartitionPlan(listing.path, listing, table, checks.problems)
+
+
+def defer_checks(log: LoadedLog, listing: PartitionListing, level: LoadLevel,
+                 channel: LogDirFailureChannel) -> DeferredChecks:
+    """What is left to check of a log that was loaded by `plan_of_active_segment`."""
+    later = _LaterChecks(log, listing, level, channel)
+    return DeferredChecks(later.bases, later.checked, later.check, later.recover)
+
+
+class _LaterChecks:
+    """Looks at segments of one log; the threads that call agree among themselves."""
+
+    def __init__(self, log: LoadedLog, listing: PartitionListing, level: LoadLevel,
+                 channel: LogDirFailureChannel) -> None:
+        self._log, self._level, self._channel = log, level, channel
+        self.bases = log.segments.base_offsets.copy()
+        # What a swap brought, or a recovery made, was looked at by the load.
+        rows = np.searchsorted(listing.base_offsets, self.bases)
+        listed = np.isin(self.bases, listing.base_offsets)
+        self._flags = np.zeros(len(self.bases), np.uint8)
+        self._flags[listed] = listing.flags[rows[listed]]
+        self.checked = ~listed
+        self.checked[-1] = True
+        self._wrong: dict[int, npt.NDArray[np.void]] = {}  # by row, until they are recovered
+
+    def check(self, start: int, stop: int) -> Sequence[int]:
+        """The rows of [start, stop) that need a recovery."""
+        with self._failures():
+            end = int(self.bases[stop]) if stop < len(self.bases) else NO_END_OFFSET
+            checks = check_segments(
+                self._log.path, self.bases[start:stop], self._flags[start:stop],
+                CheckLevel.KAFKA if self._level is LoadLevel.KAFKA else CheckLevel.FULL,
+                end_offset=end)
+            self._raise_unreadable(checks, start)
+            self._create_time_indexes(start, stop)
+            for row in _wrong_rows(checks.problems).tolist():
+                self._wrong[start + row] = checks.problems[checks.problems["row"] == row]
+            damaged = checks.problems["row"][stops_at(checks.problems)] + start
+            return sorted({*damaged.tolist(), *(self._wrong.keys() & set(range(start, stop)))})
+
+    def _raise_unreadable(self, checks: SegmentChecks, start: int) -> None:
+        for problem in checks.problems:
+            number = int(problem["sys_errno"])
+            if problem["status"] == Status.FILE_MISSING and problem["file"] == FileClass.LOG:
+                number = errno.ENOENT
+            if number:
+                base = int(self.bases[start + int(problem["row"])])
+                raise KafkaStorageError(number, os.strerror(number),
+                                        os.path.join(self._log.path, log_name(base)))
+
+    def _create_time_indexes(self, start: int, stop: int) -> None:
+        """One that is missing becomes an empty one, as at a load; that is no damage."""
+        flags = self._flags[start:stop]
+        missing = (flags & (HAS_LOG | HAS_INDEX | HAS_TIME_INDEX)) == HAS_LOG | HAS_INDEX
+        if missing.any():
+            with self._log.lock:
+                self._log.recover_segments(self.bases[start:stop][missing].tolist())
+
+    def recover(self, rows: Sequence[int]) -> None:
+        """Recovers segments as a load would have."""
+        with self._failures(), self._log.lock:
+            for row in rows:
+                problems = self._wrong.pop(row, None)
+                if problems is not None:
+                    _delete_index(self._log.path, int(self.bases[row]), problems)
+            self._log.recover_segments(self.bases[list(rows)].tolist())
+
+    @contextlib.contextmanager
+    def _failures(self) -> Iterator[None]:
+        """A disk that fails takes the directory offline; a log that cannot be recovered fails
+        whoever touches it from now on."""
+        path, key = dir_of(self._log), self._log.topic_partition
+        try:
+            yield
+        except OSError as error:
+            message = f"Error while checking segments of {key} in dir {path}"
+            self._channel.maybe_add_offline_log_dir(path, message, error)
+            if isinstance(error, KafkaStorageError):
+                raise
+            raise KafkaStorageError(error.errno, f"{message}: {error.strerror}",
+                                    self._log.path) from error
+        except SeglogError as error:
+            _log.error("Segments of %s in dir %s cannot be recovered", key, path, exc_info=error)
+            raise

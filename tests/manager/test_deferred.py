@@ -1,0 +1,290 @@
+"""`sanity.check.all.logs.enabled=false` on real directories, and the level `full`."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import seglog
+from seglog.config import LoadConfig
+from seglog.errors import KafkaStorageError
+from seglog.manager import phase_one, sanity
+from seglog.model import TopicPartition
+from tests.manager.support import copy, input_output_error, make_dir, snapshot
+
+A0 = TopicPartition("a", 0)
+MARKER = ".kafka_cleanshutdown"
+
+
+def config(level: str = "kafka", threads: int = 1) -> LoadConfig:
+    return LoadConfig(sanity_check_all_logs_enabled=False, sanity_check_level=level,
+                      num_segment_loading_threads_per_data_dir=threads)
+
+
+class Checks:
+    """Counts the segments that native code looks at, by base offset."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.seen: Counter[int] = Counter()
+        self.lock = threading.Lock()
+        chunk, some = phase_one.check_chunk, sanity.check_segments
+
+        def counted_chunk(listing: Any, start: int, stop: int, level: Any) -> Any:
+            self.count(listing.base_offsets[start:stop])
+            return chunk(listing, start, stop, level)
+
+        def counted(path: str, bases: Any, *args: Any, **kwargs: Any) -> Any:
+            self.count(bases)
+            return some(path, bases, *args, **kwargs)
+
+        patch.setattr(phase_one, "check_chunk", counted_chunk)
+        patch.setattr(sanity, "check_chunk", counted_chunk)
+        patch.setattr(sanity, "check_segments", counted)
+
+    def count(self, bases: Any) -> None:
+        with self.lock:
+            self.seen.update(np.asarray(bases).tolist())
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A clean directory whose one log has segments enough."""
+    root = make_dir(tmp_path / "k", ["a-0"], batches=200)
+    with seglog.LogManager([root]):
+        pass
+    assert len(bases_of(root)) >= 6
+    return root
+
+
+def bases_of(root: Path) -> list[int]:
+    return sorted(int(path.stem) for path in (root / "a-0").glob("*.log"))
+
+
+def file_of(root: Path, base: int, suffix: str = ".index") -> Path:
+    return root / "a-0" / f"{base:020d}{suffix}"
+
+
+def loaded_at_once(root: Path) -> dict[str, bytes]:
+    """What a load with all checks makes of a copy."""
+    other = copy(root, root.parent / "at-once" / "k")
+    with seglog.LogManager([other]):
+        pass
+    return snapshot(other / "a-0")
+
+
+def differences(found: dict[str, bytes], wanted: dict[str, bytes]) -> list[str]:
+    """All but snapshots: a load removes those behind a segment that it recovers."""
+    return sorted(name for name in found.keys() | wanted.keys()
+                  if not name.endswith(".snapshot") and found.get(name) != wanted.get(name))
+
+
+def snapshots_of(root: Path) -> list[str]:
+    return sorted(path.name for path in (root / "a-0").glob("*.snapshot"))
+
+
+def test_only_the_active_segment_is_checked_at_load(
+        root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checks, bases = Checks(monkeypatch), bases_of(root)
+    before = snapshot(root / "a-0")
+    with seglog.LogManager([root], config=config()) as manager:
+        assert checks.seen == {bases[-1]: 1}
+        log = manager.get_log(A0)
+        assert log is not None and log.deferred_checks is not None
+        assert log.deferred_checks.remaining == len(bases) - 1
+        end = log.log_end_offset
+    assert checks.seen == {bases[-1]: 1}, "nor at the end"
+    assert snapshot(root / "a-0") == before
+    with seglog.LogManager([root]) as manager:
+        log = manager.get_log(A0)
+        assert log is not None and log.log_end_offset == end and log.deferred_checks is None
+
+
+def test_becoming_leader_checks_each_segment_once(
+        root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checks, bases = Checks(monkeypatch), bases_of(root)
+    with seglog.LogManager([root], config=config()) as manager:
+        assert manager.on_become_leader([TopicPartition("b", 0)]) == []
+        for future in [*manager.on_become_leader([A0]), *manager.on_become_leader([A0, A0])]:
+            future.result(30)
+        assert checks.seen == dict.fromkeys(bases, 1)
+        assert manager.on_become_leader([A0]) == [], "nothing is left"
+        log = manager.get_log(A0)
+        assert log is not None and log.deferred_checks is not None
+        assert log.deferred_checks.remaining == 0
+
+
+def test_a_reader_checks_what_it_reads(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with seglog.LogManager([root]) as manager, manager.open_log(A0) as reader:
+        whole = [batch.base_offset for batch in reader.batches()]
+    for path in (root / "a-0").glob("*.txnindex"):
+        path.unlink()  # those segments are looked at when the reader opens
+    checks, bases = Checks(monkeypatch), bases_of(root)
+    with seglog.LogManager([root], config=config()) as manager:
+        with manager.open_log(A0) as reader:
+            assert set(checks.seen) == {bases[-1]}
+            reader.read(bases[2], 1)
+            assert checks.seen == {bases[2]: 1, bases[-1]: 1}
+            reader.read(bases[2], 1)
+            assert [batch.base_offset for batch in reader.batches()] == whole
+        assert checks.seen == dict.fromkeys(bases, 1)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_missing_index_is_rebuilt_by_whoever_comes(
+        root: Path, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    bases = bases_of(root)
+    damaged = [bases[1], bases[4]]
+    for base in damaged:
+        file_of(root, base).unlink()
+    wanted, before = loaded_at_once(root), snapshots_of(root)
+    checks = Checks(monkeypatch)
+    with seglog.LogManager([root], config=config(threads=threads)) as manager:
+        assert not any(file_of(root, base).exists() for base in damaged)
+        with manager.open_log(A0) as reader:
+            reader.read(bases[4], 1)
+        assert checks.seen == dict.fromkeys([*bases[:5], bases[-1]], 1) | {
+            int(path.stem): 1 for path in (root / "a-0").glob("*.txnindex")}, \
+            "all before the damage, each once"
+    assert (root / MARKER).exists()
+    assert differences(snapshot(root / "a-0"), wanted) == []
+    assert snapshots_of(root) == before
+
+
+def test_many_readers_and_a_new_leader(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bases = bases_of(root)
+    for base in bases[1::2]:
+        file_of(root, base).unlink()
+    checks = Checks(monkeypatch)
+    with seglog.LogManager([root]) as manager, manager.open_log(A0) as reader:
+        wanted = [(batch.base_offset, batch.position) for batch in reader.batches()]
+    for base in bases[1::2]:
+        file_of(root, base).unlink(missing_ok=True)
+    checks.seen.clear()
+    found: list[Any] = []
+    with seglog.LogManager([root], config=config()) as manager:
+        barrier = threading.Barrier(9)
+
+        def read() -> None:
+            barrier.wait(30)
+            with manager.open_log(A0) as reader:
+                found.append([(one.base_offset, one.position) for one in reader.batches()])
+
+        readers = [threading.Thread(target=read) for _ in range(8)]
+        for one in readers:
+            one.start()
+        barrier.wait(30)
+        for future in manager.on_become_leader([A0]):
+            future.result(60)
+        for one in readers:
+            one.join(60)
+        assert found == [wanted] * 8
+        assert checks.seen == dict.fromkeys(bases, 1)
+        assert all(file_of(root, base).exists() for base in bases)
+
+
+def test_a_missing_time_index_is_no_damage(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bases = bases_of(root)
+    file_of(root, bases[3], ".timeindex").unlink()
+    checks = Checks(monkeypatch)
+    with seglog.LogManager([root], config=config()) as manager:
+        log = manager.get_log(A0)
+        assert log is not None and log.deferred_checks is not None
+        log.deferred_checks.ensure_offset(bases[3])
+        assert checks.seen == {bases[3]: 1, bases[-1]: 1}
+        assert file_of(root, bases[3], ".timeindex").read_bytes() == b"", "as Kafka's loader"
+
+
+def test_an_unclean_directory_is_checked_at_load(
+        root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / MARKER).unlink()
+    checks, bases = Checks(monkeypatch), bases_of(root)
+    with seglog.LogManager([root], config=config()) as manager:
+        log = manager.get_log(A0)
+        assert log is not None and log.deferred_checks is None
+    assert checks.seen == dict.fromkeys(bases, 1)
+
+
+def test_a_damaged_active_segment_makes_all_checked_at_load(
+        root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bases = bases_of(root)
+    for base in (bases[1], bases[-1]):
+        file_of(root, base).unlink()
+    checks = Checks(monkeypatch)
+    with seglog.LogManager([root], config=config()) as manager:
+        log = manager.get_log(A0)
+        assert log is not None and log.deferred_checks is None
+        assert file_of(root, bases[1]).exists()
+    assert set(checks.seen) == set(bases)
+
+
+def test_a_disk_that_fails_a_check_takes_the_directory_offline(
+        root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    called = threading.Event()
+
+    def failing(path: str, *args: Any, **kwargs: Any) -> Any:
+        raise input_output_error(path)
+
+    with seglog.LogManager([root, root.parent / "other"], config=config(),
+                           on_log_dir_failure=lambda failure: (told.append(failure),
+                                                               called.set())) as manager:
+        monkeypatch.setattr(sanity, "check_segments", failing)
+        future, = manager.on_become_leader([A0])
+        with pytest.raises(KafkaStorageError):
+            future.result(30)
+        assert called.wait(30)
+        assert told[0].message == f"Error while checking segments of a-0 in dir {root}"
+        assert told[0].partitions == (A0,) and manager.get_log(A0) is None
+    assert not (root / MARKER).exists()
+
+
+def test_shutdown_stops_the_background(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, release = threading.Event(), threading.Event()
+    check = sanity.check_segments
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        begun.set()
+        release.wait(30)
+        return check(*args, **kwargs)
+
+    monkeypatch.setattr(sanity, "check_segments", slow)
+    manager = seglog.LogManager([root], config=config())
+    manager.startup()
+    future, = manager.on_become_leader([A0])
+    assert begun.wait(30)
+    threading.Timer(0.05, release.set).start()
+    manager.shutdown()
+    assert future.done() and (root / MARKER).exists()
+    assert not [thread for thread in threading.enumerate() if "segment-check" in thread.name]
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_wrong_indexes_at_level_full(root: Path, suffix: str, deferred: bool) -> None:
+    """Padded, never written, beyond the log, in disorder: Kafka believes them; `full` does not."""
+    bases = bases_of(root)
+    filled = [base for base in bases[:-1] if file_of(root, base, suffix).stat().st_size >= 48][:4]
+    assert len(filled) == 4
+    damages = (lambda data: data + bytes(240), lambda data: bytes(len(data)),
+               lambda data: data[:-4] + b"\x7f\xff\xff\xff", lambda data: data + b"\1")
+    original = {base: file_of(root, base, suffix).read_bytes() for base in filled}
+    for base in filled:
+        file_of(root, base).unlink()
+    wanted = loaded_at_once(root)
+    for base, damage in zip(filled, damages, strict=True):
+        file_of(root, base).write_bytes(original[base] if suffix == ".index" else b"")
+        file_of(root, base, suffix).write_bytes(damage(original[base]))
+    broken = snapshot(root / "a-0")
+    with seglog.LogManager([root]):
+        pass
+    assert snapshot(root / "a-0") == broken, "Kafka's checks see nothing"
+    full = LoadConfig(sanity_check_level="full", sanity_check_all_logs_enabled=not deferred)
+    with seglog.LogManager([root], config=full) as manager:
+        for future in manager.on_become_leader([A0]):
+            future.result(30)
+    assert differences(snapshot(root / "a-0"), wanted) == []
