@@ -88,14 +88,15 @@ class Disk(Protocol):
 
 
 @contextlib.contextmanager
-def _storage_errors(path: str) -> Iterator[None]:
+def _storage_errors(path: str, position: int | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         if isinstance(error, KafkaStorageError):
             raise
-        raise KafkaStorageError(error.errno or errno.EIO, error.strerror or str(error),
-                                path) from error
+        failure = KafkaStorageError(error.errno or errno.EIO, error.strerror or str(error), path)
+        failure.file, failure.position = path, position
+        raise failure from error
 
 
 class RealDisk:
@@ -135,7 +136,7 @@ class RealDisk:
     def read(self, name: str, position: int, size: int) -> bytes:
         """See Disk."""
         with self._open(name, os.O_RDONLY) as fd:
-            return _read(fd, position, size)
+            return _read(self._path(name), fd, position, size)
 
     def create(self, name: str, size: int = 0) -> None:
         """See Disk."""
@@ -150,14 +151,14 @@ class RealDisk:
     def write(self, name: str, position: int, data: bytes) -> None:
         """See Disk."""
         with self._open(name, os.O_RDWR | os.O_CREAT) as fd:
-            _write(fd, position, data)
+            _write(self._path(name), fd, position, data)
 
     def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
         """See Disk."""
         temporary = name + _TEMPORARY
         try:
             with self._open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as fd:
-                _write(fd, 0, data)
+                _write(self._path(temporary), fd, 0, data)
                 if sync:
                     os.fsync(fd)
             self.rename(temporary, name)
@@ -170,7 +171,7 @@ class RealDisk:
         """See Disk."""
         with self._open(source, os.O_RDONLY) as from_fd, \
                 self._open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as to_fd:
-            _copy(from_fd, start, end, to_fd)
+            _copy(self._path(source), from_fd, start, end, self._path(name), to_fd)
 
     def rename(self, name: str, new_name: str) -> bool:
         """See Disk."""
@@ -201,7 +202,7 @@ class RealDisk:
             with self._open(name, os.O_RDONLY) as from_fd:
                 to_fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
                 try:
-                    _copy(from_fd, start, end, to_fd)
+                    _copy(self._path(name), from_fd, start, end, target, to_fd)
                     os.fsync(to_fd)
                 finally:
                     os.close(to_fd)
@@ -248,10 +249,11 @@ def _sync_directory(path: str) -> None:
             os.close(fd)
 
 
-def _read(fd: int, position: int, size: int) -> bytes:
+def _read(path: str, fd: int, position: int, size: int) -> bytes:
     parts = []
     while size > 0:
-        part = os.pread(fd, min(size, _COPY_BYTES), position)
+        with _storage_errors(path, position):
+            part = os.pread(fd, min(size, _COPY_BYTES), position)
         if not part:
             break
         parts.append(part)
@@ -259,20 +261,21 @@ def _read(fd: int, position: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _write(fd: int, position: int, data: bytes) -> None:
+def _write(path: str, fd: int, position: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
-        written = os.pwrite(fd, view, position)
+        with _storage_errors(path, position):
+            written = os.pwrite(fd, view, position)
         position, view = position + written, view[written:]
 
 
-def _copy(from_fd: int, start: int, end: int, to_fd: int) -> None:
+def _copy(from_path: str, from_fd: int, start: int, end: int, to_path: str, to_fd: int) -> None:
     position = start
     while position < end:
-        part = os.pread(from_fd, min(end - position, _COPY_BYTES), position)
+        part = _read(from_path, from_fd, position, min(end - position, _COPY_BYTES))
         if not part:
             raise OSError(errno.EIO, "the file ends before it should")
-        _write(to_fd, position - start, part)
+        _write(to_path, to_fd, position - start, part)
         position += len(part)
 
 

@@ -26,9 +26,12 @@ _UNCHECKED = {
 class LoaderFailure(Exception):
     """Kafka's loader would throw `kafka_error` with `message`. Stays inside seglog.recovery."""
 
-    def __init__(self, kafka_error: str, message: str, **where: Any) -> None:
+    def __init__(self, kafka_error: str, message: str, *, number: int | None = None,
+                 **where: Any) -> None:
+        """`number` is the system's, of an IOException."""
         super().__init__(message)
         self.kafka_error, self.message, self.where = kafka_error, message, where
+        self.number = number or errno.EIO
 
     def to_error(self, path: str) -> SeglogError:
         """The public error of a load of the partition directory `path`."""
@@ -37,7 +40,7 @@ class LoaderFailure(Exception):
         if self.kafka_error not in ("IOException", "KafkaStorageException"):
             return LogLoadError(self.message, kafka_name=self.kafka_error, file=file,
                                 code="log_unloadable", **where)
-        error = KafkaStorageError(errno.EIO, self.message, file)
+        error = KafkaStorageError(self.number, self.message, file)
         error.kafka_name = self.kafka_error  # type: ignore[misc]
         error.file = file
         error.position, error.expected, error.found = where.values()

@@ -157,7 +157,9 @@ class _Tidying:
                 bounds.append((parsed.offset, self._swap_end(parsed.offset, names)))
         if bounds:
             self._remove_range(min(base for base, _ in bounds), max(end for _, end in bounds))
-        for name in names:
+        # Logs first: a load killed in between would find a `.log.swap` whose index is in place
+        # already, take that for one of a replaced segment, and make an empty one of it.
+        for name in sorted(names, key=lambda one: (FileKind.LOG.value not in one, one)):
             target = name.removesuffix(FileState.SWAP.value)
             _logger.info("Recovering file %s by renaming from %s files.", name,
                          FileState.SWAP.value)

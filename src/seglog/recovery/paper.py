@@ -47,11 +47,19 @@ def _read(extent: Extent, start: int, end: int) -> bytes:
     try:
         fd = os.open(extent.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            return os.pread(fd, end - start, extent.start + start).ljust(end - start, b"\0")
+            return _read_all(fd, extent.start + start, end - start).ljust(end - start, b"\0")
         finally:
             os.close(fd)
     except OSError as error:
         raise KafkaStorageError(error.errno or errno.EIO, error.strerror, extent.path) from error
+
+
+def _read_all(fd: int, position: int, size: int) -> bytes:
+    parts = []
+    while size > 0 and (part := os.pread(fd, size, position)):
+        parts.append(part)
+        position, size = position + len(part), size - len(part)
+    return b"".join(parts)
 
 
 class PaperDisk:

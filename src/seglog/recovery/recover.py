@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from seglog.config import LogConfig
 from seglog.model import AbortedTxn, EpochEntry
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.scans import Extent, SegmentScans
-from seglog.recovery.tail import open_log
+from seglog.recovery.tail import open_log, read_failure
 from seglog.recovery.transactions import fold_batches
 from seglog.storage.paths import FileKind, file_name
 from seglog.storage.producers import ProducerState
@@ -82,7 +83,8 @@ class RecoveryFailure(LoaderFailure):
     are in indexes not yet trimmed, epochs assigned, transactions added; nothing is cut."""
 
     def __init__(self, failure: LoaderFailure, recovery: SegmentRecovery) -> None:
-        super().__init__(failure.kafka_error, failure.message, **failure.where)
+        super().__init__(failure.kafka_error, failure.message, number=failure.number,
+                         **failure.where)
         self.recovery = recovery
 
 
@@ -223,8 +225,8 @@ class _Recovery:
 def index_failure(rebuild: IndexRebuild, base_offset: int, log_path: str, *,
                   finishing: bool = False) -> LoaderFailure:
     """What Kafka throws at a batch that the segment or one of its indexes does not take."""
-    where = {"file": os.path.basename(log_path), "position": rebuild.position,
-             "expected": rebuild.expected, "found": rebuild.found}
+    where: dict[str, Any] = {"file": os.path.basename(log_path), "position": rebuild.position,
+                             "expected": rebuild.expected, "found": rebuild.found}
     status, is_time = Status(rebuild.status), rebuild.failed_is_time_index
     if status == Status.BATCH_OFFSET_RANGE:
         return LoaderFailure("LogSegmentOffsetOverflowException",
@@ -259,6 +261,8 @@ def count_behind(extent: Extent, position: int) -> tuple[int, int]:
         while going is not None:
             scan = scan_file(fd, going, extent.end, check_crcs=False,
                              max_batches=_BATCHES_PER_CHUNK)
+            if scan.status == Status.IO:
+                raise read_failure(extent.path, scan.position)
             records += count_records(scan.batches)
             last_offset = max(last_offset, scan.last_offset)
             going = scan.position if scan.status == Status.FULL else scan.next_position

@@ -40,7 +40,7 @@ def open_log(path: str) -> int:
     except FileNotFoundError:
         raise FileVanished(os.path.basename(path)) from None
     except OSError as error:
-        raise LoaderFailure("IOException", f"{path}: {error.strerror}",
+        raise LoaderFailure("IOException", f"{path}: {error.strerror}", number=error.errno,
                             file=os.path.basename(path)) from None
 
 

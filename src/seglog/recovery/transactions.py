@@ -7,13 +7,13 @@ none.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from seglog.errors import CorruptDataError
+from seglog._native.file import read_at
+from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.model import AbortedTxn
 from seglog.recovery.failures import LoaderFailure
 from seglog.storage.producers import ProducerState
@@ -54,10 +54,10 @@ def fold_batches(producers: ProducerState, batches: npt.NDArray[np.void], fd: in
 
     def read(position: int, size: int) -> bytes:
         try:
-            return os.pread(fd, size, position)
-        except OSError as error:
-            raise LoaderFailure("IOException", f"{file}: {error.strerror}", file=file,
-                                position=position) from None
+            return read_at(fd, size, position, file=file)
+        except KafkaStorageError as error:
+            raise LoaderFailure("IOException", f"{file}: {error.strerror}", number=error.errno,
+                                file=file, position=position) from None
 
     def on_aborted(position: int, ended: AbortedTxn) -> None:
         before = folded.aborted[-1] if folded.aborted else last

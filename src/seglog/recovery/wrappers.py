@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from seglog._native.file import read_at
 from seglog.errors import CorruptDataError
 from seglog.recovery.failures import LoaderFailure
 from seglog.storage.codecs import decompress
@@ -35,7 +36,7 @@ def first_offset(fd: int, batch: np.void, path: str) -> int:
         return int(batch["base_offset"])
     position = int(batch["position"])
     try:
-        return _first_offset(os.pread(fd, int(batch["size"]), position))
+        return _first_offset(read_at(fd, int(batch["size"]), position, file=path))
     except LoaderFailure as failure:
         failure.where.update(file=os.path.basename(path), position=position)
         raise

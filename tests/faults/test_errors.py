@@ -1,0 +1,107 @@
+"""What a load does when the file system refuses: one typed error, nothing lost, and a later load
+arrives where one that nothing disturbed does."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.box import CHANGES, DENIED, FULL_DISK, IO, QUESTIONS, Box, points
+from tests.faults.directories import Damaged, names
+from tests.faults.test_kill import End, end_of
+
+# A refusal of a single call, and of every call from one on: a disk that is going, one that is gone.
+ONCE, FOR_GOOD = 0, 1
+
+
+class Refusals:
+    """Loads of one directory, which has no clean shutdown marker, with calls that fail."""
+
+    def __init__(self, box: Box, case: Damaged, root: Path) -> None:
+        self.box, self.case, self.root = box, case, root
+        self.make()
+        [self.partition] = [path for path in root.iterdir() if path.is_dir()]
+        self.load()
+        self.expected = self.load_to_end()
+
+    def make(self) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+        self.case.make(self.root)
+        (self.root / ".kafka_cleanshutdown").unlink(missing_ok=True)
+
+    def load(self, **faults: Any) -> dict[str, Any]:
+        return self.box.run("load", under=self.partition, faults=faults, root=str(self.root),
+                            config=self.case.config)
+
+    def load_to_end(self) -> End:
+        """A fresh load without faults, after whatever was done before."""
+        return end_of(self.load(), self.root)
+
+    def count(self, calls: str) -> int:
+        """How often a load of the fresh directory makes such calls."""
+        self.make()
+        count: int = self.load(calls=calls)["calls"]
+        return count
+
+    def refuse(self, calls: str, point: int, number: int, sticky: int) -> dict[str, Any]:
+        """A load of the fresh directory that meets a refusal, and what has to be true after it."""
+        self.make()
+        answer = self.load(calls=calls, at=point, action=number, sticky=sticky)
+        where = f"{calls} refused at {point} with {number}: {answer}"
+        end = end_of(answer, self.root)
+        if end[:2] != self.expected[:2]:
+            # Not what an undisturbed load says: then it says that the file system refused.
+            assert answer.get("error") == "KafkaStorageError", where
+            assert answer["errno"] == number, where
+            assert str(answer["file"]).startswith(str(self.partition)), where
+        else:
+            # A call that the load can do without. Nothing may be otherwise for that.
+            assert end[2] == self.expected[2], where
+        assert self.load_to_end() == self.expected, where
+        return answer
+
+
+@pytest.fixture
+def refusals(box: Box, damaged: dict[str, Damaged], tmp_path: Path, name: str) -> Refusals:
+    return Refusals(box, damaged[name], tmp_path / "data")
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_read_that_fails_cuts_nothing(refusals: Refusals) -> None:
+    """EIO in a read is an error that names the file and the byte; never a reason to cut."""
+    errors = 0
+    for point in points(refusals.count("read"), 3):
+        answer = refusals.refuse("read", point, IO, FOR_GOOD)
+        if "error" in answer and answer["error"] == "KafkaStorageError":
+            errors += 1
+            assert isinstance(answer["position"], int), answer
+    assert errors or refusals.expected[0]
+
+
+@pytest.mark.parametrize("name", names()[::3])
+def test_a_question_that_fails_cuts_nothing(refusals: Refusals) -> None:
+    """EIO where a directory is listed, a file looked for or opened: none counts as missing."""
+    for calls in QUESTIONS.split(","):
+        for point in points(refusals.count(calls), 2):
+            refusals.refuse(calls, point, IO, ONCE)
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_change_that_fails_loses_nothing(refusals: Refusals) -> None:
+    """A full disk, a dying one, one that may not be written to."""
+    count = refusals.count(CHANGES)
+    for number, point in enumerate(points(count, 3)):
+        refusals.refuse(CHANGES, point, (FULL_DISK, IO, DENIED)[number % 3], number % 2)
+
+
+@pytest.mark.parametrize("name", ["000", "048", "3-crash_in_split_of_overflow"])
+def test_reads_and_writes_may_be_short(refusals: Refusals) -> None:
+    """Half of the bytes in each call, as a signal or a network file system may give them."""
+    refusals.make()
+    answer = refusals.load(calls="read,write", at=1, action="short", sticky=1)
+    refusals.load()  # as the expectation: two loads
+    assert end_of(answer, refusals.root)[:3] == refusals.expected[:3]
+    assert refusals.load_to_end() == refusals.expected
