@@ -17,6 +17,7 @@ void slg_producers_free(slg_producers *producers) {
     free(producers->slots);
     free(producers->ongoing.all);
     free(producers->unreplicated.all);
+    free(producers->deferred.all);
     slg_producers_init(producers);
 }
 
@@ -345,13 +346,43 @@ slg_status slg_producers_apply(slg_producers *producers, int fd, const slg_batch
     return SLG_OK;
 }
 
+/* The end of a transaction that is open. */
+static slg_status complete(slg_producers *producers, const slg_txn *done, slg_error *error) {
+    const slg_status status =
+        add_txn(&producers->unreplicated, producers->unreplicated.count, done, error);
+    if (status == SLG_OK) {
+        close_txn(&producers->ongoing, done->first_offset);
+    }
+    return status;
+}
+
+void slg_producers_defer(slg_producers *producers) {
+    producers->is_deferred = true;
+    producers->deferred.count = 0;
+}
+
+slg_status slg_producers_complete(slg_producers *producers, slg_txn *failed, slg_error *error) {
+    slg_status status = SLG_OK;
+    producers->is_deferred = false;
+    for (size_t i = 0; status == SLG_OK && i < producers->deferred.count; i++) {
+        const slg_txn *done = producers->deferred.all + i;
+        if (is_open(&producers->ongoing, done->first_offset)) {
+            status = complete(producers, done, error);
+        } else {
+            *failed = *done;
+            status = slg_fail(error, SLG_TXN_NOT_STARTED, 0, 0, done->first_offset);
+        }
+    }
+    return status;
+}
+
 slg_status slg_producers_end(slg_producers *producers, slg_marker *marker, slg_error *error) {
     slg_txns *ongoing = &producers->ongoing;
     const slg_producer *known = known_producer(producers, marker->producer_id);
     marker->ended = known != NULL && known->in_txn;
     if (marker->ended) {
         marker->first_offset = known->txn_first_offset;
-        if (!is_open(ongoing, marker->first_offset)) {
+        if (!producers->is_deferred && !is_open(ongoing, marker->first_offset)) {
             return slg_fail(error, SLG_TXN_NOT_STARTED, marker->position, 0,
                             marker->first_offset);
         }
@@ -359,13 +390,15 @@ slg_status slg_producers_end(slg_producers *producers, slg_marker *marker, slg_e
         marker->last_stable_offset =
             other != NULL ? other->first_offset : (int64_t)((uint64_t)marker->offset + 1U);
         const slg_txn done = {.first_offset = marker->first_offset, .last_offset = marker->offset,
-                              .producer_id = marker->producer_id, .ended = true};
+                              .producer_id = marker->producer_id, .ended = true,
+                              .is_abort = marker->is_abort};
         const slg_status status =
-            add_txn(&producers->unreplicated, producers->unreplicated.count, &done, error);
+            producers->is_deferred
+                ? add_txn(&producers->deferred, producers->deferred.count, &done, error)
+                : complete(producers, &done, error);
         if (status != SLG_OK) {
             return status;
         }
-        close_txn(ongoing, marker->first_offset);
     }
     slg_producer *producer;
     const slg_status status = producer_of(producers, marker->producer_id, &producer, error);

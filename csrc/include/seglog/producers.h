@@ -48,6 +48,7 @@ typedef struct slg_txn {
     int64_t producer_id;
     int64_t last_offset; /* of the marker */
     bool ended;
+    bool is_abort;
 } slg_txn;
 
 typedef struct slg_txns {
@@ -66,6 +67,8 @@ typedef struct slg_producers {
     size_t slot_count; /* a power of two, or 0 */
     slg_txns ongoing;
     slg_txns unreplicated;
+    bool is_deferred;  /* between slg_producers_defer and slg_producers_complete: */
+    slg_txns deferred; /* what markers ended */
 } slg_producers;
 
 void slg_producers_init(slg_producers *producers);
@@ -107,6 +110,15 @@ slg_status slg_producers_apply(slg_producers *producers, int fd, const slg_batch
  * SLG_NO_MEMORY.
  */
 slg_status slg_producers_end(slg_producers *producers, slg_marker *marker, slg_error *error);
+
+/*
+ * From here on markers end no transaction but are noted, and slg_producers_complete ends them all.
+ * Kafka does so for each segment when it rebuilds producer state, which makes a difference where two
+ * transactions have one first offset. SLG_TXN_NOT_STARTED: *failed is not open; what came before it
+ * has ended. SLG_NO_MEMORY. `last_stable_offset` of a marker means nothing in between.
+ */
+void slg_producers_defer(slg_producers *producers);
+slg_status slg_producers_complete(slg_producers *producers, slg_txn *failed, slg_error *error);
 
 /* A control batch that compaction emptied: its producer is known from then on. */
 slg_status slg_producers_touch(slg_producers *producers, int64_t producer_id, slg_error *error);

@@ -12,6 +12,12 @@ cdef extern from "seglog/producers.h" nogil:
     ctypedef struct slg_producer:
         int64_t id
 
+    ctypedef struct slg_txn:
+        int64_t first_offset
+        int64_t producer_id
+        int64_t last_offset
+        bint is_abort
+
     ctypedef struct slg_producers:
         slg_producer *all
         size_t count
@@ -37,6 +43,9 @@ cdef extern from "seglog/producers.h" nogil:
                                    size_t *aborted_count, slg_error *error) noexcept
     slg_status slg_producers_end(slg_producers *producers, slg_marker *marker,
                                  slg_error *error) noexcept
+    void slg_producers_defer(slg_producers *producers) noexcept
+    slg_status slg_producers_complete(slg_producers *producers, slg_txn *failed,
+                                      slg_error *error) noexcept
     slg_status slg_producers_touch(slg_producers *producers, int64_t producer_id,
                                    slg_error *error) noexcept
     bint slg_producers_first_unstable(const slg_producers *producers, int64_t *offset) noexcept

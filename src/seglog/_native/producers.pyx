@@ -85,8 +85,23 @@ cdef class ProducerTable:
         finally:
             free(markers)
 
+    def defer(self):
+        """From here on markers are noted; `complete` ends their transactions."""
+        slg_producers_defer(&self._state)
+
+    def complete(self):
+        """Ends what markers ended since `defer`: None, or (producer id, first offset, last offset,
+        is an abort) of one that is not open."""
+        cdef slg_error error
+        cdef slg_txn failed
+        cdef slg_status status = slg_producers_complete(&self._state, &failed, &error)
+        if status == SLG_TXN_NOT_STARTED:
+            return failed.producer_id, failed.first_offset, failed.last_offset, failed.is_abort
+        check(status, &error, None)
+        return None
+
     def end_transaction(self, int64_t producer_id, int16_t producer_epoch, int64_t offset,
-                        int32_t coordinator_epoch, int64_t timestamp):
+                        int32_t coordinator_epoch, int64_t timestamp, bint is_abort=False):
         """Applies a marker: (first offset, last stable offset) of what it ended, or None. Raises
         InvalidTxnStateError (txn_not_started)."""
         cdef slg_marker marker
@@ -94,6 +109,7 @@ cdef class ProducerTable:
         marker.producer_id, marker.producer_epoch, marker.offset = (
             producer_id, producer_epoch, offset)
         marker.coordinator_epoch, marker.timestamp = coordinator_epoch, timestamp
+        marker.is_abort = is_abort
         check(slg_producers_end(&self._state, &marker, &error), &error, None)
         return (marker.first_offset, marker.last_stable_offset) if marker.ended else None
 

@@ -235,7 +235,7 @@ class LogLoader:
             # What a read failed at is not what is in the file: everything stays as it is.
             if failure.kafka_error != "IOException":
                 self._assign(failure.recovery)
-                segment.take_failed(failure.recovery)
+                self._take_failed(segment, failure.recovery)
             raise
         self._assign(recovery)
         if recovery.overflow:
@@ -243,9 +243,14 @@ class LogLoader:
                       recovery.message)
             raise _Overflow(recovery)
         if recovery.backwards:
-            segment.take_failed(recovery)
+            self._take_failed(segment, recovery)
             raise _Backwards(recovery)
         return segment, recovery, producers
+
+    def _take_failed(self, segment: SegmentFiles, recovery: SegmentRecovery) -> None:
+        if recovery.is_scanned:
+            self._report_cut(segment, recovery)
+        segment.take_failed(recovery)
 
     def _assign(self, recovery: SegmentRecovery) -> None:
         for entry in recovery.epochs:
@@ -379,7 +384,7 @@ class LogLoader:
         inputs, start = self.inputs, self.inputs.log_start_offset
         recovery_point, end = (0, 0) if inputs.is_deleted else self._end_offsets()
         if inputs.is_deleted and not len(self.segments):
-            self._new_segment(0)
+            self._new_segment(0, preallocate=False)
         last = self.segments.get(int(self.segments.base_offsets[-1]))
         if not inputs.is_deleted:
             last.resize_indexes()
@@ -405,7 +410,7 @@ class LogLoader:
                 self._delete_all(start, end)
                 end = None
         if not len(self.segments):
-            self._new_segment(start)
+            self._new_segment(start, preallocate=inputs.config.preallocate)
         if end is not None and inputs.clean_shutdown:
             return end, end
         end = start if end is None else end
@@ -426,10 +431,10 @@ class LogLoader:
         # Kafka looks for the snapshots to rename when no segment is left, and so finds none.
         self.producers.truncate_fully(start)
 
-    def _new_segment(self, base: int) -> None:
+    def _new_segment(self, base: int, *, preallocate: bool) -> None:
         config = self.inputs.config
         name = file_name(base, FileKind.LOG)
-        self.disk.create(name, config.segment_size if config.preallocate else 0)
+        self.disk.create(name, config.segment_size if preallocate else 0)
         self.segments.add(SegmentFiles(self.disk, base, config, size=0))
 
     def _report_no_snapshot(self) -> None:

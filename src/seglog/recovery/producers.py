@@ -7,6 +7,7 @@ import os
 import time
 from typing import Final
 
+from seglog.errors import InvalidTxnStateError
 from seglog.model import ProducerStateEntry, TopicPartition
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.segment_files import SegmentFiles
@@ -122,9 +123,14 @@ def _replay(segment: SegmentFiles, start: int, end: int | None, state: ProducerS
     extent = segment.extent
     fd = open_log(extent.path)
     try:
+        state.defer_transactions()
         for batches in header_batches(fd, segment.log_path, extent.start + position,
                                       extent.start + stop):
             apply_batches(state, batches, fd, segment.log_name)
+        state.complete_transactions(segment.log_name)
+    except InvalidTxnStateError as error:
+        raise LoaderFailure("IllegalArgumentException", str(error), file=segment.log_name,
+                            found=error.found) from None
     finally:
         os.close(fd)
         state.map_end_offset = start

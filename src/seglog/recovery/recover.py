@@ -49,6 +49,9 @@ class SegmentRecovery:
     is told up to that batch, and nothing is cut. `invalid_record`: an end-transaction marker that
     does not parse (InvalidRecordException): its batch stays, but Kafka looks at none behind it,
     and the rebuild of producer state, which `producers` then ends before it, will meet it again.
+
+    `is_scanned`: only the last entry of the time index failed, when Kafka had already cut the log
+    and trimmed the offset index.
     """
 
     base_offset: int
@@ -71,6 +74,7 @@ class SegmentRecovery:
     offset_of_max_timestamp: int = -1
     last_offset: int | None = None
     invalid_record: LoaderFailure | None = None
+    is_scanned: bool = False
 
     @property
     def cut_bytes(self) -> int:
@@ -206,12 +210,15 @@ class _Recovery:
         if failure.kafka_error in ("LogSegmentOffsetOverflowException", "InvalidOffsetException"):
             return self._result(status, rebuild.expected, rebuild.found, message=failure.message,
                                 overflow=status == Status.BATCH_OFFSET_RANGE,
-                                backwards=status == Status.INDEX_OFFSET_ORDER)
-        raise RecoveryFailure(failure, self._result(status, rebuild.expected, rebuild.found))
+                                backwards=status == Status.INDEX_OFFSET_ORDER,
+                                is_scanned=finishing)
+        raise RecoveryFailure(failure, self._result(status, rebuild.expected, rebuild.found,
+                                                    is_scanned=finishing))
 
     def _result(self, status: Status, expected: int, found: int, *, overflow: bool = False,
                 backwards: bool = False, message: str = "",
-                invalid_record: LoaderFailure | None = None) -> SegmentRecovery:
+                invalid_record: LoaderFailure | None = None,
+                is_scanned: bool = False) -> SegmentRecovery:
         rebuild = self.rebuild
         return SegmentRecovery(
             self.base_offset, self.extent, self.extent.start + rebuild.size,
@@ -219,7 +226,7 @@ class _Recovery:
             rebuild.record_count, status, expected, found, overflow, backwards, message,
             rebuild.offset_index, rebuild.time_index, tuple(self.aborted), tuple(self.epochs),
             rebuild.max_timestamp, rebuild.offset_of_max_timestamp, rebuild.last_offset,
-            invalid_record)
+            invalid_record, is_scanned)
 
 
 def index_failure(rebuild: IndexRebuild, base_offset: int, log_path: str, *,

@@ -144,9 +144,15 @@ class SegmentFiles:
 
     def take_failed(self, recovery: SegmentRecovery) -> None:
         """Leaves the files as Kafka does when it gives up in the middle of a recovery."""
-        self.offset_index.reset()
+        if recovery.is_scanned and recovery.cut_bytes > 0:
+            self.size = recovery.valid_end - recovery.extent.start
+            self.disk.resize(self.log_name, self.size)
+        if recovery.is_scanned:
+            self.offset_index.replace(recovery.offset_index, sync=False)
+        else:
+            self.offset_index.reset()
+            self.offset_index.fill(recovery.offset_index)
         self.time_index.reset()
-        self.offset_index.fill(recovery.offset_index)
         self.time_index.fill(recovery.time_index)
         self.txn_index.replace(recovery.aborted, sync=False)
         self._saw(recovery)

@@ -255,16 +255,34 @@ class ProducerState:
             return
         try:
             ended = self._table.end_transaction(producer_id, int(batch["producer_epoch"]), offset,
-                                                marker.coordinator_epoch, marker.timestamp)
+                                                marker.coordinator_epoch, marker.timestamp,
+                                                marker.is_abort)
         except InvalidTxnStateError as error:
-            completed = (f"CompletedTxn[producerId={producer_id}, firstOffset={error.found}, "
-                         f"lastOffset={offset}, isAborted={str(marker.is_abort).lower()}]")
-            raise InvalidTxnStateError(
-                f"Attempted to complete transaction {completed} on partition "
-                f"{self.topic_partition} which was not started", file=file, position=position,
-                found=error.found, code=error.code) from None
+            raise self._not_started(producer_id, int(error.found), offset, marker.is_abort, file,
+                                    position) from None
         if ended is not None and marker.is_abort:
             take(position, AbortedTxn(producer_id, ended[0], offset, ended[1]))
+
+
+    def _not_started(self, producer_id: int, first_offset: int, last_offset: int, is_abort: bool,
+                     file: str | None, position: int | None) -> InvalidTxnStateError:
+        completed = (f"CompletedTxn[producerId={producer_id}, firstOffset={first_offset}, "
+                     f"lastOffset={last_offset}, isAborted={str(is_abort).lower()}]")
+        return InvalidTxnStateError(
+            f"Attempted to complete transaction {completed} on partition {self.topic_partition} "
+            "which was not started", file=file, position=position, found=first_offset,
+            code="txn_not_started")
+
+    def defer_transactions(self) -> None:
+        """From here on markers end no transaction, until `complete_transactions`: so does Kafka
+        with each segment when it rebuilds the state, which tells where offsets go backwards."""
+        self._table.defer()
+
+    def complete_transactions(self, file: str | None = None) -> None:
+        """Ends the transactions of the markers since then. Raises InvalidTxnStateError."""
+        failed = self._table.complete()
+        if failed is not None:
+            raise self._not_started(*failed, file, None)
 
 
 def _to_rows(entries: list[ProducerStateEntry]) -> npt.NDArray[np.void]:
