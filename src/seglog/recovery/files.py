@@ -46,13 +46,14 @@ class LogFiles:
     """What pass four finds. `base_offsets` are the logs of the listing that are still there;
     `opened` log files that it does not know as they are now (swapped into place, or under a name
     such as `5.log`), by name; `orphans` names of index files without a log; `unreadable` names of
-    logs and indexes that have no number."""
+    logs and indexes that have no number; `listed_snapshots` are those before any was removed."""
 
     base_offsets: npt.NDArray[np.int64]
     opened: dict[str, int] = field(default_factory=dict)
     orphans: dict[str, int] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
     snapshots: SnapshotNames = field(default_factory=SnapshotNames)
+    listed_snapshots: SnapshotNames = field(default_factory=SnapshotNames)
 
 
 def number_failure(name: str) -> LoaderFailure:
@@ -88,7 +89,9 @@ class _Tidying:
         self._report_finding = report
         self.directory = os.path.basename(listing.path)
         self.others = {name: java_class(name, kind) for name, kind in listing.others}
-        self.files = LogFiles(listing.base_offsets, snapshots=list_snapshots(listing))
+        snapshots = list_snapshots(listing)
+        self.files = LogFiles(listing.base_offsets, snapshots=snapshots,
+                              listed_snapshots=snapshots.copy())
         self.files.orphans = {
             file_name(offset, kind): offset
             for offset, flags in zip(listing.orphans.tolist(), listing.orphan_flags.tolist(),

@@ -75,7 +75,8 @@ def _load(path: str, inputs: LoadInputs, disk: Disk,
     pass_four.report(report)
     loader = LogLoader(
         disk, inputs, SegmentMap(disk, inputs.config, pass_four.segments()),
-        Snapshots(disk, files.snapshots, report), epochs, report, remaining, scans)
+        Snapshots(disk, files.snapshots, files.listed_snapshots, report), epochs, report,
+        remaining, scans)
     outcome = loader.run(pass_four.steps())
     return LoadedLog(disk, loader, outcome, _read_topic_id(path))
 

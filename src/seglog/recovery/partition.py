@@ -107,7 +107,7 @@ class _Judge:
         pass_four = PassFour(self.plan, files, inputs.clean_shutdown)
         pass_four.report(self.report)
         segments = SegmentMap(disk, inputs.config, pass_four.segments())
-        snapshots = Snapshots(disk, files.snapshots, self.report)
+        snapshots = Snapshots(disk, files.snapshots, files.listed_snapshots, self.report)
         loader = LogLoader(disk, inputs, segments, snapshots, epochs, self.report,
                            scans=self.scans)
         steps = pass_four.steps()

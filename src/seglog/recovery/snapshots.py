@@ -85,12 +85,13 @@ class SnapshotNames:
 
 
 class Snapshots:
-    """The snapshots of a log on disk. `names` are those of files that were found."""
+    """The snapshots of a log on disk. `names` are those of files that are there, `listed` those
+    that were there when the log was opened, before a completed swap took some away."""
 
-    def __init__(self, disk: Disk, names: SnapshotNames, report: Report) -> None:
+    def __init__(self, disk: Disk, names: SnapshotNames, listed: SnapshotNames,
+                 report: Report) -> None:
         self.disk, self.report, self.names = disk, report, names.copy()
-        # Those that were there when the log was opened, but for the ones that are retired.
-        self._known = names.copy()
+        self._known = listed.copy()  # but for the ones that are retired
         self._taken: set[int] = set()
         self._reported: set[int] = set()
 
