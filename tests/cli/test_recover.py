@@ -189,6 +189,29 @@ def test_a_checkpoint_cut_in_half(golden: Path, tmp_path: Path, capsys: Capture,
     assert run(capsys, "--recover", root)[0] == 0
 
 
+def test_level_full_rebuilds_what_kafka_believes(golden: Path, tmp_path: Path,
+                                                capsys: Capture) -> None:
+    root = tmp_path / "data"
+    shutil.copytree(golden / "real" / "clean", root)
+    index = min(path for path in (root / "plain-none-0").glob("*.index")
+                if path.stat().st_size >= 16)
+    sound = index.read_bytes()
+    wrong = sound[8:16] + sound[:8] + sound[16:]
+    index.write_bytes(wrong)
+    for level in ("kafka", "full"):
+        before = fingerprint(root)
+        predicted = run(capsys, "--dry-run", "--json", "--level", level, root)
+        assert fingerprint(root) == before
+        assert run(capsys, "--recover", "--json", "--level", level, root) == predicted
+        assert index.read_bytes() == (wrong if level == "kafka" else sound)
+        codes = [one["code"] for one in json.loads(predicted[1])["plain-none-0"]["findings"]]
+        assert codes == ([] if level == "kafka" else [
+            "index-offset-order", "index-missing", "segment-rebuilt"])
+    # The same as a setting, and nothing is left to do.
+    code, out, _ = run(capsys, "--recover", "--config", "sanity.check.level=full", root)
+    assert code == 0 and "rebuilt 0 segments" in out
+
+
 def test_two_directories_with_one_partition(golden: Path, tmp_path: Path,
                                             capsys: Capture) -> None:
     roots = [tmp_path / name for name in ("k1", "k2")]

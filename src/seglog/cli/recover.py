@@ -21,7 +21,9 @@ from seglog._native.scan import PartitionListing
 from seglog.config import BrokerConfig, LogConfig
 from seglog.errors import ConfigError, InvalidTopicPartitionError, KafkaStorageError, SeglogError
 from seglog.manager.manager import LogManager
+from seglog.manager.sanity import without_wrong_indexes
 from seglog.recovery.callbacks import CompositeListener, LoadListener
+from seglog.recovery.disk import Disk, RealDisk
 from seglog.recovery.findings import Finding, Severity, finding
 from seglog.recovery.loaded import LoadedLog, error_state
 from seglog.recovery.log_loader import LoadInputs
@@ -216,12 +218,12 @@ def rehearse(path: str, settings: RecoverySettings, listener: LoadListener) -> D
 
     def load(partition: PartitionDirectory) -> None:
         directory = os.path.join(path, partition.name)
+        disk, inputs = PaperDisk(directory), settings.inputs(root, partition)
         both.partition_started(partition.name)
         try:
             with scanning.scans() as scans:
-                log = load_log(directory, settings.inputs(root, partition), listener=both,
-                               disk=PaperDisk(directory), scans=scans,
-                               check=partial(_check, both, partition.name, settings.level))
+                log = load_log(directory, inputs, listener=both, disk=disk, scans=scans,
+                               check=partial(_check, both, settings.level, inputs, disk))
             outcome.states[partition.name] = settings.state(log)
         except SeglogError as error:
             outcome.failed(directory, error)
@@ -237,15 +239,20 @@ def rehearse(path: str, settings: RecoverySettings, listener: LoadListener) -> D
     return outcome
 
 
-def _check(listener: LoadListener, name: str, level: LoadLevel,
+def _check(listener: LoadListener, level: LoadLevel, inputs: LoadInputs, disk: Disk,
            listing: PartitionListing) -> PartitionPlan:
     """Phase one in this thread, with its events."""
+    name = os.path.basename(disk.path)
     listener.segments_listed(name, len(listing.base_offsets))
     chunks = []
     for start, stop in chunks_of(listing) or [(0, 0)]:
         chunks.append(check_chunk(listing, start, stop, level))
         listener.segments_loaded(name, stop - start, 0)
-    return join_chunks(listing, chunks)
+    plan = join_chunks(listing, chunks)
+    if level is LoadLevel.KAFKA:
+        return plan
+    return without_wrong_indexes(
+        plan, None if inputs.clean_shutdown else inputs.recovery_point, disk)
 
 
 class _Scanning:
@@ -348,10 +355,10 @@ class _Recovery:
         for partition in root.partitions:
             if partition.is_metadata:
                 path = os.path.join(self.path, partition.name)
+                inputs = self.settings.inputs(root, partition)
                 try:
-                    self._close(self._load(
-                        path, self.settings.inputs(root, partition), listener=self.listener,
-                        check=partial(_check, self.listener, partition.name, self.settings.level)))
+                    self._close(self._load(path, inputs, listener=self.listener, check=partial(
+                        _check, self.listener, self.settings.level, inputs, RealDisk(path))))
                 except SeglogError as error:
                     self.outcome.failed(path, error)
 

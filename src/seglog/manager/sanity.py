@@ -27,6 +27,7 @@ from seglog.errors import KafkaStorageError, SeglogError
 from seglog.manager.failures import LogDirFailureChannel
 from seglog.manager.table import dir_of
 from seglog.recovery.deferred import DeferredChecks
+from seglog.recovery.disk import Disk, RealDisk
 from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.plan import LoadLevel, PartitionPlan, SegmentTable, check_chunk
 from seglog.recovery.steps import stops_at
@@ -51,21 +52,23 @@ def _wrong_rows(problems: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
     return rows
 
 
-def _delete_index(path: str, base: int, problems: npt.NDArray[np.void]) -> None:
+def _delete_index(disk: Disk, base: int, problems: npt.NDArray[np.void]) -> None:
     causes = {Status(int(status)).code.replace("_", " ") for status in problems["status"]}
     _log.warning("Found a corrupted index file corresponding to log file %s due to %s, recovering "
-                 "segment and rebuilding index files...", os.path.join(path, log_name(base)),
+                 "segment and rebuilding index files...", os.path.join(disk.path, log_name(base)),
                  ", ".join(sorted(causes)))
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(os.path.join(path, index_name(base)))
+    disk.delete(index_name(base))
 
 
-def without_wrong_indexes(plan: PartitionPlan, recovery_point: int | None) -> PartitionPlan:
-    """The plan after the offset index of every segment with a wrong index is gone.
+def without_wrong_indexes(plan: PartitionPlan, recovery_point: int | None,
+                          disk: Disk | None = None) -> PartitionPlan:
+    """The plan after the offset index of every segment with a wrong index is gone, from `disk`
+    (None: from the directory itself).
 
     Segments from `recovery_point` on (None after a clean shutdown) stay: they are recovered anyway.
     OSError where an index cannot be deleted.
     """
+    disk = disk or RealDisk(plan.path)
     bases = plan.segments.base_offsets
     rows = _wrong_rows(plan.problems)
     if recovery_point is not None:
@@ -73,7 +76,7 @@ def without_wrong_indexes(plan: PartitionPlan, recovery_point: int | None) -> Pa
     if not len(rows):
         return plan
     for row in rows.tolist():
-        _delete_index(plan.path, int(bases[row]), plan.problems[plan.problems["row"] == row])
+        _delete_index(disk, int(bases[row]), plan.problems[plan.problems["row"] == row])
     missing = np.zeros(len(rows), PROBLEM_DTYPE)
     missing["row"], missing["status"] = rows, int(Status.FILE_MISSING)
     missing["file"] = int(FileClass.INDEX)
@@ -170,7 +173,7 @@ class _LaterChecks:
             for row in rows:
                 problems = self._wrong.pop(row, None)
                 if problems is not None:
-                    _delete_index(self._log.path, int(self.bases[row]), problems)
+                    _delete_index(RealDisk(self._log.path), int(self.bases[row]), problems)
             self._log.recover_segments(self.bases[list(rows)].tolist())
 
     @contextlib.contextmanager
