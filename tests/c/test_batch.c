@@ -135,9 +135,85 @@ static void test_windows(uint8_t *log) {
     }
 }
 
+static slg_status find(const uint8_t *data, size_t size, int64_t from, int64_t until,
+                       size_t target, int64_t *found) {
+    FILE *file = tmpfile();
+    CHECK(file != NULL && fwrite(data, 1, size, file) == size && fflush(file) == 0);
+    slg_window window;
+    slg_error error;
+    slg_window_init(&window, fileno(file), (int64_t)size, target);
+    const slg_status status =
+        slg_batch_find(&window, from, until, SLG_CRC32C_PORTABLE, found, &error);
+    slg_window_free(&window);
+    fclose(file);
+    return status;
+}
+
+/* From every byte of a log: the next batch, through windows smaller than one. */
+static void test_find(uint8_t *log) {
+    const size_t first = add_batch(log, 0, 0, 90);
+    const size_t second = add_batch(log, first, 1, 400);
+    const size_t size = add_batch(log, second, 2, 50);
+    for (size_t from = 0; from < size; from++) {
+        const size_t next = from == 0 ? 0 : from <= first ? first : second;
+        for (size_t target = 61; target <= 661; target += 300) {
+            int64_t found = -1;
+            const slg_status status =
+                find(log, size, (int64_t)from, (int64_t)size, target, &found);
+            CHECK_EQ(status, from <= second ? SLG_OK : SLG_END);
+            CHECK_EQ(found, from <= second ? (int64_t)next : -1);
+            if (next > 0 && from <= second && from < next) {
+                CHECK_EQ(find(log, size, (int64_t)from, (int64_t)next, target, &found), SLG_END);
+            }
+        }
+    }
+    log[first + 100] ^= 1;
+    int64_t found = -1;
+    CHECK_EQ(find(log, size, 1, (int64_t)size, 128, &found), SLG_OK);
+    CHECK_EQ(found, second);
+    memset(log, 2, MAX_LOG / 4);
+    CHECK_EQ(find(log, MAX_LOG / 4, 0, MAX_LOG / 4, 4096, &found), SLG_END);
+}
+
+/* Headers in every 61 bytes, each with a length to the end and none with a right checksum. */
+static void test_find_gives_up(uint8_t *log) {
+    const size_t size = MAX_LOG / 2;
+    int64_t found = -1;
+    memset(log, 0, size);
+    for (size_t at = 0; at + SLG_BATCH_HEADER_SIZE <= size; at += SLG_BATCH_HEADER_SIZE) {
+        slg_store_i32(log + at + SLG_BATCH_LENGTH_AT, (int32_t)(size - at - SLG_PREFIX_SIZE));
+        log[at + SLG_BATCH_MAGIC_AT] = 2;
+        slg_store_u32(log + at + SLG_BATCH_CRC_AT, 12345);
+    }
+    CHECK_EQ(find(log, size, 0, (int64_t)size, 4096, &found), SLG_LIMIT);
+    CHECK_EQ(found, -1);
+}
+
+static void test_until(uint8_t *log) {
+    size_t size = 0, starts[8];
+    for (int i = 0; i < 8; i++) {
+        starts[i] = size;
+        size = add_batch(log, size, i, (size_t)(40 * i));
+    }
+    for (size_t until = 0; until <= size + 1; until++) {
+        slg_batch_scan scan = scan_of(size, SLG_SCAN_CRC);
+        scan.until = (int64_t)until;
+        const slg_status status = scan_file(log, size, 100, &scan);
+        int64_t batches = 0;
+        while (batches < 8 && starts[batches] < until) {
+            batches++;
+        }
+        CHECK_EQ(scan.batch_count, batches);
+        CHECK_EQ(status, batches == 8 ? SLG_END : SLG_FULL);
+    }
+}
+
 int main(void) {
     uint8_t *log = malloc(MAX_LOG);
     CHECK(log != NULL);
+    test_find(log);
+    test_find_gives_up(log);
+    test_until(log);
     test_cuts(log);
     test_flips(log);
     test_windows(log);

@@ -330,8 +330,9 @@ class LogLoading:
             return plan
 
         progress.started()
-        log = (settings.load or load_log)(job.path, inputs, check=check, listener=progress,
-                                          remaining=progress.remaining)
+        with load.segments.scans() as scans:
+            log = (settings.load or load_log)(job.path, inputs, check=check, listener=progress,
+                                              remaining=progress.remaining, scans=scans)
         if deferred is not None:
             log.deferred_checks = defer_checks(log, deferred, settings.level, self._channel)
         self._file(load.directory, job, log)

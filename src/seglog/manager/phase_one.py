@@ -11,6 +11,7 @@ from seglog.manager.pool import WorkerPool
 from seglog.recovery.plan import (
     LoadLevel, PartitionPlan, check_chunk, chunks_of, join_chunks,
 )
+from seglog.recovery.scans import SegmentScans
 
 __all__ = ["SegmentLoading"]
 
@@ -45,6 +46,10 @@ class SegmentLoading:
         if not chunks:
             chunks.append(check_chunk(listing, 0, 0, self._level))
         return join_chunks(listing, chunks)
+
+    def scans(self) -> SegmentScans:
+        """Scans ahead of the recovery of one log, by the same threads; without them none."""
+        return SegmentScans(self._pool, self._threads)
 
     def _run(self, listing: PartitionListing) -> Iterator[tuple[SegmentChecks, int]]:
         pool = self._pool
