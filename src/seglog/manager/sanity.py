@@ -126,8 +126,9 @@ class _LaterChecks:
         self._log, self._level, self._channel = log, level, channel
         self.bases = log.segments.base_offsets.copy()
         # What a swap brought, or a recovery made, was looked at by the load.
-        rows = np.searchsorted(listing.base_offsets, self.bases)
-        listed = np.isin(self.bases, listing.base_offsets)
+        rows = np.minimum(np.searchsorted(listing.base_offsets, self.bases),
+                          len(listing.base_offsets) - 1)
+        listed = listing.base_offsets[rows] == self.bases
         self._flags = np.zeros(len(self.bases), np.uint8)
         self._flags[listed] = listing.flags[rows[listed]]
         self.checked = ~listed
