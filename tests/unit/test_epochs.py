@@ -111,6 +111,21 @@ def test_files(tmp_path: Path) -> None:
         assert caught.value.code == code and caught.value.file == str(path)
 
 
+def test_a_file_that_says_so_already_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / paths.LEADER_EPOCH_CHECKPOINT
+    write_leader_epochs(path, made((0, 0)))
+    before = path.stat().st_ino
+    write_leader_epochs(path, made((0, 0)))
+    assert path.stat().st_ino == before
+    interrupted = tmp_path / (path.name + ".tmp")
+    interrupted.write_text("0\n")
+    write_leader_epochs(path, made((0, 0)))
+    assert path.stat().st_ino != before and not interrupted.exists()
+    path.write_bytes(b"0\n1\n0  0\n")
+    write_leader_epochs(path, made((0, 0)))
+    assert path.read_bytes() == b"0\n1\n0 0\n", "in Kafka's spelling"
+
+
 def test_golden(golden: Path) -> None:
     loaded = json.loads((golden / "real/loaded.json").read_text())
     seen = 0

@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NoReturn, TypeVar
 
-from seglog.errors import MalformedCheckpointError
+from seglog.errors import KafkaStorageError, MalformedCheckpointError
 from seglog.model import TopicPartition
 from seglog.numbers import parse_int32, parse_int64
 from seglog.storage import paths
@@ -127,11 +127,25 @@ def read_offset_checkpoint(path: _Path) -> dict[TopicPartition, int]:
     return dict(read_checkpoint(path, _parse_offset, 3))
 
 
-def write_checkpoint(path: _Path, lines: Iterable[str]) -> None:
-    """Replaces a checkpoint file atomically and durably; `lines` are its entries."""
+def write_checkpoint(path: _Path, lines: Iterable[str], *, spare_same: bool = False) -> None:
+    """Replaces a checkpoint file atomically and durably; `lines` are its entries.
+
+    With `spare_same` a file that says this already stays as it is, unless a write of it was
+    interrupted.
+    """
     entries = list(lines)
     text = "".join(f"{line}\n" for line in (str(_VERSION), str(len(entries)), *entries))
-    replace_file(path, text.encode(), paths.temporary_name(path))
+    content, temporary = text.encode(), paths.temporary_name(path)
+    if spare_same and not os.path.lexists(temporary) and _holds(path, content):
+        return
+    replace_file(path, content, temporary)
+
+
+def _holds(path: _Path, content: bytes) -> bool:
+    try:
+        return read_small_file(path, len(content)) == content
+    except (KafkaStorageError, MalformedCheckpointError):
+        return False
 
 
 def write_offset_checkpoint(path: _Path, offsets: Mapping[TopicPartition, int]) -> None:
