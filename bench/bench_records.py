@@ -13,7 +13,8 @@ import pytest
 
 from bench import peers
 from bench.data import Log, write_log
-from bench.harness import Against, Compare, pick
+from bench.floors import Floors
+from bench.harness import Against, Compare, opened, pick
 from seglog.arrow import DecodeOptions, decode_range
 from seglog.storage.log import PartitionLog
 
@@ -93,6 +94,38 @@ def test_decode_one_thread(compare: Compare, log: Log, part: Log) -> None:
         assert values_sha256(partition) == log.values_sha256
         compare("decode to Arrow, 1 thread, CRC", lambda: decode(partition, log, 1), others,
                 work=log.records / 1e6, unit="Mrecords", check=checked(log))
+
+
+def test_decode_beside_its_floor(compare: Compare, floors: Floors, log: Log) -> None:
+    """How much of the time any reader takes that has to copy the bytes out of the page cache."""
+    with opened(log.path) as fd, PartitionLog.open(log.path.parent) as partition:
+        compare("decode to Arrow, 1 thread, CRC", lambda: decode(partition, log, 1),
+                [Against("CRC over pread in C", lambda: floors.crc_pread(fd, log.size))],
+                work=log.records / 1e6, unit="Mrecords", check=checked(log))
+
+
+def test_floor_two_threads(compare: Compare, floors: Floors, scratch: Path) -> None:
+    """What a second thread gives to the floor, here and now: more nobody can ask of a reader."""
+    halves = [write_log(scratch / f"half-{n}", RECORDS // 2, seed=n) for n in (1, 2)]
+
+    def checksum(half: Log) -> int:
+        with opened(half.path) as fd:
+            return floors.crc_pread(fd, half.size)
+
+    def side_by_side() -> list[int]:
+        with ThreadPoolExecutor(2) as pool:
+            return list(pool.map(checksum, halves))
+
+    expected = [checksum(half) for half in halves]
+
+    def check(told: list[int]) -> None:
+        assert told == expected
+
+    compare("CRC over pread in C, 2 threads", side_by_side,
+            [Against("1 thread", lambda: list(map(checksum, halves)), check=check)],
+            work=2 * halves[0].size / 1e9, unit="GB", check=check, rounds=7)
+    for half in halves:
+        half.path.unlink()
 
 
 def test_decode_beside_krabka(compare: Compare, log: Log) -> None:

@@ -23,6 +23,7 @@ VALUE_BYTES = 100
 NUMBER_DIGITS = 20
 #: Distinct batches of a log; they repeat, and only their base offsets differ, which no CRC covers.
 TEMPLATES = 32
+INDEX_INTERVAL_BYTES = 4096
 _RECORD_BYTES = VALUE_BYTES + 12  # in the file: lengths, deltas, no key, no headers
 
 
@@ -75,18 +76,24 @@ def write_log(folder: Path, records: int, *, codec: int = 0, plain_bytes: int = 
               seed: int = 1) -> Log:
     """A partition directory's first log of at least `records` records, in whole batches.
 
+    Beside it lies its offset index, with the entries that a broker makes every 4,096 bytes.
+
     `plain_bytes` is the size of a batch before compression. Values are random letters, or JSON
     where they are compressed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path, each = folder / f"{0:0{NUMBER_DIGITS}d}.log", plain_bytes // _RECORD_BYTES
     templates, batches = _templates(codec, plain_bytes, seed), -(-records // each)
-    values = hashlib.sha256()
-    with open(path, "wb") as out:
+    values, position, indexed = hashlib.sha256(), 0, 0
+    with open(path, "wb") as out, open(path.with_suffix(".index"), "wb") as index:
         for number in range(batches):
             encoded, held = templates[number % TEMPLATES]
             out.write(struct.pack(">q", number * each) + encoded[8:])
             values.update(held)
+            if position - indexed > INDEX_INTERVAL_BYTES:
+                index.write(struct.pack(">ii", (number + 1) * each - 1, position))
+                indexed = position
+            position += len(encoded)
     return Log(path, batches * each, batches, path.stat().st_size, batches * each * VALUE_BYTES,
                values.hexdigest())
 
