@@ -10,9 +10,9 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from seglog._native.scan import PartitionListing
 from seglog.config import BrokerConfig, LogConfig
 from seglog.errors import ConfigError, InvalidTopicPartitionError, KafkaStorageError, SeglogError
 from seglog.manager.manager import LogManager
+from seglog.manager.phase_one import SegmentLoading
 from seglog.manager.sanity import without_wrong_indexes
 from seglog.recovery.callbacks import CompositeListener, LoadListener
 from seglog.recovery.disk import Disk, RealDisk
@@ -29,12 +30,9 @@ from seglog.recovery.loaded import LoadedLog, error_state
 from seglog.recovery.log_loader import LoadInputs
 from seglog.recovery.open_log import load_log
 from seglog.recovery.paper import PaperDisk
-from seglog.recovery.plan import (
-    LoadLevel, PartitionPlan, check_chunk, chunks_of, join_chunks,
-)
+from seglog.recovery.plan import LoadLevel, PartitionPlan
 from seglog.recovery.report import FindingList
 from seglog.recovery.root import PartitionDirectory, RootDirectory, read_root
-from seglog.recovery.scans import SegmentScans
 from seglog.storage.paths import CLEAN_SHUTDOWN_FILE, DirectoryKind
 
 __all__ = ["DirectoryOutcome", "RecoverySettings", "Total", "recover_directories", "rehearse",
@@ -216,22 +214,20 @@ def rehearse(path: str, settings: RecoverySettings, listener: LoadListener) -> D
     outcome.root = root
     both.load_started(len(root.partitions), 1)
 
-    def load(partition: PartitionDirectory) -> None:
-        directory = os.path.join(path, partition.name)
-        disk, inputs = PaperDisk(directory), settings.inputs(root, partition)
-        both.partition_started(partition.name)
-        try:
-            with scanning.scans() as scans:
-                log = load_log(directory, inputs, listener=both, disk=disk, scans=scans,
-                               check=partial(_check, both, settings.level, inputs, disk))
-            outcome.states[partition.name] = settings.state(log)
-        except SeglogError as error:
-            outcome.failed(directory, error)
+    with _phase_one(path, settings) as segments:
+        def load(partition: PartitionDirectory) -> None:
+            directory = os.path.join(path, partition.name)
+            both.partition_started(partition.name)
+            try:
+                log = _load_one(segments, settings.inputs(root, partition), both,
+                                disk=PaperDisk(directory), level=settings.level)
+                outcome.states[partition.name] = settings.state(log)
+            except SeglogError as error:
+                outcome.failed(directory, error)
 
-    with _Scanning(settings) as scanning, ThreadPoolExecutor(
-            settings.broker.num_recovery_threads_per_data_dir,
-            thread_name_prefix="rehearsal") as pool:
-        list(pool.map(load, root.partitions))
+        with ThreadPoolExecutor(settings.broker.num_recovery_threads_per_data_dir,
+                                thread_name_prefix="rehearsal") as pool:
+            list(pool.map(load, root.partitions))
     # The Raft layer, not the marker, looks after the metadata log.
     outcome.is_clean = outcome.not_loaded <= {one.name for one in root.partitions
                                               if one.is_metadata}
@@ -239,40 +235,32 @@ def rehearse(path: str, settings: RecoverySettings, listener: LoadListener) -> D
     return outcome
 
 
-def _check(listener: LoadListener, level: LoadLevel, inputs: LoadInputs, disk: Disk,
-           listing: PartitionListing) -> PartitionPlan:
-    """Phase one in this thread, with its events."""
+@contextmanager
+def _phase_one(path: str, settings: RecoverySettings) -> Iterator[SegmentLoading]:
+    """The threads that check segments and scan ahead of recoveries, of all logs together."""
+    segments = SegmentLoading(
+        path, settings.broker.num_segment_loading_threads_per_data_dir, settings.level)
+    try:
+        yield segments
+    finally:
+        segments.close()
+
+
+def _load_one(segments: SegmentLoading, inputs: LoadInputs, listener: LoadListener, *, disk: Disk,
+              load: Callable[..., LoadedLog] = load_log, level: LoadLevel) -> LoadedLog:
+    """Loads a log as a manager would (its LogLoading), from `disk`."""
     name = os.path.basename(disk.path)
-    listener.segments_listed(name, len(listing.base_offsets))
-    chunks = []
-    for start, stop in chunks_of(listing) or [(0, 0)]:
-        chunks.append(check_chunk(listing, start, stop, level))
-        listener.segments_loaded(name, stop - start, 0)
-    plan = join_chunks(listing, chunks)
-    if level is LoadLevel.KAFKA:
-        return plan
-    return without_wrong_indexes(
-        plan, None if inputs.clean_shutdown else inputs.recovery_point, disk)
 
+    def check(listing: PartitionListing) -> PartitionPlan:
+        listener.segments_listed(name, len(listing.base_offsets))
+        plan = segments.check(listing, partial(listener.segments_loaded, name))
+        if level is LoadLevel.KAFKA:
+            return plan
+        return without_wrong_indexes(
+            plan, None if inputs.clean_shutdown else inputs.recovery_point, disk)
 
-class _Scanning:
-    """The threads that scan ahead of recoveries, those of all logs together."""
-
-    def __init__(self, settings: RecoverySettings) -> None:
-        self._threads = settings.broker.num_segment_loading_threads_per_data_dir
-        self._executor = None if self._threads == 1 else ThreadPoolExecutor(
-            self._threads, thread_name_prefix="recovery-scan")
-
-    def scans(self) -> SegmentScans:
-        """For the recovery of one log."""
-        return SegmentScans(self._executor, self._threads)
-
-    def __enter__(self) -> _Scanning:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._executor is not None:
-            self._executor.shutdown(cancel_futures=True)
+    with segments.scans() as scans:
+        return load(disk.path, inputs, disk=disk, check=check, listener=listener, scans=scans)
 
 
 # --- for real ------------------------------------------------------------------------------------
@@ -310,7 +298,6 @@ class _Recovery:
         self.path, self.settings = path, settings
         self.outcome = DirectoryOutcome(path)
         self.listener = listener
-        self.scanning = _Scanning(settings)
         self.manager = LogManager(
             [path], config=settings.broker, log_config=settings.log, listener=listener,
             load=self._load, on_load_error=self.outcome.failed)
@@ -321,9 +308,9 @@ class _Recovery:
         answers are: the high watermark is still the log start offset."""
         settings = self.settings
         inputs = replace(inputs, producer_id_expiration_ms=settings.producer_id_expiration_ms)
-        with self.scanning.scans() as scans:
-            log = load_log(path, inputs, scans=scans, quarantine=settings.quarantine_of(self.path),
-                           listener=CompositeListener(self.outcome, listener), **how)
+        disk = RealDisk(path, quarantine=settings.quarantine_of(self.path))
+        log = load_log(path, inputs, **{
+            **how, "disk": disk, "listener": CompositeListener(self.outcome, listener)})
         self.outcome.states[os.path.basename(path)] = settings.state(log)
         return log
 
@@ -334,9 +321,8 @@ class _Recovery:
         epoch = self.manager.read_broker_epoch_from_clean_shutdown_files()
         try:
             root = outcome.root = read_root(self.path, outcome.finding)
-            with self.scanning:
-                self.manager.startup()
-                self._load_metadata_logs(root)
+            self.manager.startup()
+            self._load_metadata_logs(root)
             for log in (*self.manager.stray_logs.values(), *self.manager.logs_to_be_deleted):
                 self._close(log)
         except SeglogError as error:
@@ -352,15 +338,16 @@ class _Recovery:
 
     def _load_metadata_logs(self, root: RootDirectory) -> None:
         """The log of the metadata quorum, which a manager leaves to the Raft layer."""
-        for partition in root.partitions:
-            if partition.is_metadata:
-                path = os.path.join(self.path, partition.name)
-                inputs = self.settings.inputs(root, partition)
-                try:
-                    self._close(self._load(path, inputs, listener=self.listener, check=partial(
-                        _check, self.listener, self.settings.level, inputs, RealDisk(path))))
-                except SeglogError as error:
-                    self.outcome.failed(path, error)
+        with _phase_one(self.path, self.settings) as segments:
+            for partition in root.partitions:
+                if partition.is_metadata:
+                    disk = RealDisk(os.path.join(self.path, partition.name))
+                    try:
+                        self._close(_load_one(
+                            segments, self.settings.inputs(root, partition), self.listener,
+                            disk=disk, load=self._load, level=self.settings.level))
+                    except SeglogError as error:
+                        self.outcome.failed(disk.path, error)
 
     def _close(self, log: LoadedLog) -> None:
         """Flushes and closes what is not the manager's to close."""
