@@ -44,8 +44,7 @@ def test_accepted() -> None:
 
 
 @pytest.mark.parametrize(("key", "value", "code", "message"), [
-    (None, VALUE, "control_key", "Invalid value size found for control record key. Must have at "
-     "least 4 bytes, but found only 0"),
+    (None, VALUE, "control_key_null", "control record of null key bytes, 4 are required"),
     (b"\0\0\0", VALUE, "control_key", "Invalid value size found for control record key. Must have "
      "at least 4 bytes, but found only 3"),
     (b"\xff\xff\0\0", VALUE, "control_key", "Invalid version found for control record: -1. May "

@@ -113,9 +113,9 @@ slg_status slg_producers_end(slg_producers *producers, slg_marker *marker, slg_e
 
 /*
  * From here on markers end no transaction but are noted, and slg_producers_complete ends them all.
- * Kafka does so for each segment when it rebuilds producer state, which makes a difference where two
- * transactions have one first offset. SLG_TXN_NOT_STARTED: *failed is not open; what came before it
- * has ended. SLG_NO_MEMORY. `last_stable_offset` of a marker means nothing in between.
+ * Kafka does so for each segment when it rebuilds producer state, which makes a difference where
+ * two transactions have one first offset. SLG_TXN_NOT_STARTED: *failed is not open; what came
+ * before it has ended. SLG_NO_MEMORY. `last_stable_offset` of a marker means nothing in between.
  */
 void slg_producers_defer(slg_producers *producers);
 slg_status slg_producers_complete(slg_producers *producers, slg_txn *failed, slg_error *error);

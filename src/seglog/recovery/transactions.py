@@ -24,6 +24,8 @@ __all__ = ["Folded", "apply_batches", "fold_batches"]
 _UNCHECKED: dict[str, tuple[str, str | None]] = {
     "batch_size": ("IndexOutOfBoundsException", "null"),
     "batch_codec": ("IllegalArgumentException", None),
+    "control_key_null": ("NullPointerException", 'Cannot invoke "java.nio.ByteBuffer.duplicate()" '
+                         'because "key" is null'),
     "control_type": ("IllegalArgumentException", None),
     "control_marker_null": ("NullPointerException", 'Cannot invoke "java.nio.ByteBuffer.getShort()'
                             '" because "value" is null'),

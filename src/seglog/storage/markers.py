@@ -84,9 +84,11 @@ class _Cursor:
 
 
 def _parse_key(key: memoryview | None) -> ControlType:
-    if key is None or len(key) < 4:
+    if key is None:
+        raise _Invalid("control record of null key bytes, 4 are required", "control_key_null")
+    if len(key) < 4:
         raise _Invalid("Invalid value size found for control record key. Must have at least 4 "
-                       f"bytes, but found only {0 if key is None else len(key)}", "control_key")
+                       f"bytes, but found only {len(key)}", "control_key")
     version, number = struct.unpack_from(">hh", key)
     if version < 0:
         raise _Invalid(f"Invalid version found for control record: {version}. May indicate data "
