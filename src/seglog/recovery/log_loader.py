@@ -194,7 +194,7 @@ class LogLoader:
         if unflushed:
             self.remaining(len(unflushed))
         if self.scans is not None:
-            self.scans.expect([self.segments.get(base).extent for base in unflushed])
+            self.scans.expect(self.segments.get(base).extent for base in unflushed)
         for number, base in enumerate(unflushed):
             self._log(logging.INFO, "Recovering unflushed segment %s. %s recovered for %s.", base,
                       number // len(unflushed), self.inputs.topic_partition)

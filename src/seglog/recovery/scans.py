@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import chain
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -123,7 +124,8 @@ class SegmentScans:
                  chunk_bytes: int = CHUNK_BYTES) -> None:
         self._executor, self._chunk_bytes = executor, chunk_bytes
         self._most_ahead = _AHEAD_PER_THREAD * threads
-        self._wanted: dict[Extent, None] = {}  # what is expected, in order, and the current one
+        self._current: Extent | None = None
+        self._passed: Extent | None = None  # pieces of it may still come, and nobody wants them
         self._pieces: Iterator[_Piece] = iter(())
         self._ahead: deque[_Piece] = deque()
 
@@ -139,13 +141,18 @@ class SegmentScans:
         self.expect(())
 
     def expect(self, extents: Iterable[Extent]) -> None:
-        """The extents that will be asked for next, in this order; earlier ones are forgotten."""
+        """The extents that will be asked for next, in this order; earlier ones are forgotten.
+
+        They are taken one by one, when their turn to be scanned ahead comes.
+        """
+        self._current = self._passed = None
+        self._begin(piece for extent in extents for piece in _split(extent, self._chunk_bytes))
+
+    def _begin(self, pieces: Iterator[_Piece]) -> None:
         for piece in self._ahead:
             piece.cancel()
         self._ahead.clear()
-        self._wanted = dict.fromkeys(extents)
-        self._pieces = (piece for extent in tuple(self._wanted)
-                        for piece in _split(extent, self._chunk_bytes))
+        self._pieces = pieces
         self._fill()
 
     def chunks(self, extent: Extent, fd: int) -> Iterator[BatchScan]:
@@ -175,14 +182,16 @@ class SegmentScans:
 
     def _pieces_of(self, extent: Extent) -> Iterator[_Piece]:
         """All pieces of an extent, while the pool goes on with what follows."""
-        if extent not in self._wanted:
-            self.expect([extent])
-        for passed in tuple(self._wanted):
-            if passed == extent:
-                break
-            del self._wanted[passed]
+        self._passed, self._current = self._current, extent
+        if self._passed == extent:
+            self._passed = None
+        while self._ahead and self._ahead[0].extent == self._passed:
+            self._ahead.popleft().cancel()
+        self._fill()
+        if all(piece.extent != extent for piece in self._ahead):
+            # Not what was expected; what was may still be asked for behind it.
+            self._begin(chain(_split(extent, self._chunk_bytes), self._pieces))
         while True:
-            self._fill()
             piece = self._ahead.popleft()
             if piece.extent != extent:
                 piece.cancel()
@@ -193,12 +202,16 @@ class SegmentScans:
                 return
 
     def _fill(self) -> None:
-        """Hands pieces to the pool, those that are still wanted."""
+        """Hands pieces to the pool, so many that each of its threads has work."""
         while self._executor is not None and len(self._ahead) < self._most_ahead:
-            piece = next(self._pieces, None)
+            try:
+                piece = next(self._pieces, None)
+            except (SeglogError, OSError, LoaderFailure, FileVanished):
+                # What is wrong with a later segment is met when its turn comes.
+                piece = None
             if piece is None:
                 return
-            if piece.extent in self._wanted:
+            if piece.extent != self._passed:
                 piece.future = self._executor.submit(piece.run)
                 self._ahead.append(piece)
 

@@ -1,0 +1,164 @@
+"""Scans ahead of a recovery: what is expected and what is asked, and pools that do not work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seglog._native.batch import find_batch
+from seglog._native.status import Status
+from seglog.errors import KafkaStorageError
+from seglog.recovery.scans import Extent, SegmentScans, scan_chunks
+from tests.oracle import batch as v2
+from tests.oracle.batch import Batch, Record
+
+BATCHES, BATCH_BYTES = 40, 177
+
+
+def log_of(path: Path, first: int = 0) -> Extent:
+    data = b"".join(v2.encode(Batch(first + n, 0, [Record(first + n, 5, None, b"v" * 107)],
+                                    base_timestamp=5, max_timestamp=5)) for n in range(BATCHES))
+    path.write_bytes(data)
+    assert len(data) == BATCHES * BATCH_BYTES
+    return Extent(str(path), 0, len(data))
+
+
+@pytest.fixture
+def extents(tmp_path: Path) -> list[Extent]:
+    return [log_of(tmp_path / f"{n * BATCHES:020d}.log", n * BATCHES) for n in range(6)]
+
+
+def offsets(scans: SegmentScans, extent: Extent) -> list[int]:
+    """The base offsets of all batches, chunk behind chunk."""
+    with open(extent.path, "rb") as file:
+        found, position, status = [], extent.start, Status.FULL
+        for scan in scans.chunks(extent, file.fileno()):
+            assert status == Status.FULL and int(scan.batches["position"][0]) == position
+            found += scan.batches["base_offset"].tolist()
+            position, status = scan.position, Status(scan.status)
+        assert (position, status) == (extent.end, Status.END)
+    return found
+
+
+def all_of(number: int) -> list[int]:
+    return list(range(number * BATCHES, (number + 1) * BATCHES))
+
+
+class CountingPool(ThreadPoolExecutor):
+    """How many jobs it got."""
+
+    submitted = 0
+
+    def submit(self, *job: Any, **how: Any) -> Future[Any]:
+        self.submitted += 1
+        return super().submit(*job, **how)
+
+
+class IdlePool:
+    """A pool whose threads are all busy with something else."""
+
+    def submit(self, job: Callable[[], Any], /) -> Future[Any]:
+        return Future()
+
+
+@pytest.mark.parametrize("asked", [
+    [0, 1, 2, 3, 4, 5], [0, 2, 5], [3, 1, 5, 0], [1, 1, 2, 1], [5, 4, 3, 2, 1, 0]])
+@pytest.mark.parametrize("expected", [[], [0, 1, 2, 3, 4, 5], [2, 4], [5, 0]])
+def test_whatever_is_expected_what_is_asked_comes(extents: list[Extent], expected: list[int],
+                                                  asked: list[int]) -> None:
+    with ThreadPoolExecutor(2) as pool, SegmentScans(pool, 2, chunk_bytes=700) as scans:
+        scans.expect(extents[number] for number in expected)
+        for number in asked:
+            assert offsets(scans, extents[number]) == all_of(number)
+
+
+def test_one_that_ends_early_does_not_stand_in_the_way(extents: list[Extent]) -> None:
+    with ThreadPoolExecutor(2) as pool, SegmentScans(pool, 2, chunk_bytes=400) as scans:
+        scans.expect(extents)
+        with open(extents[0].path, "rb") as file:
+            chunks = scans.chunks(extents[0], file.fileno())
+            next(chunks)
+        for number in range(1, 6):
+            assert offsets(scans, extents[number]) == all_of(number)
+
+
+def test_a_busy_pool_is_not_waited_for(extents: list[Extent]) -> None:
+    with SegmentScans(IdlePool(), 2, chunk_bytes=700) as scans:
+        scans.expect(extents)
+        assert [offsets(scans, extent) for extent in extents] == [all_of(n) for n in range(6)]
+
+
+def test_a_caller_may_be_a_task_of_the_pool(extents: list[Extent]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        def job() -> list[int]:
+            with SegmentScans(pool, 1, chunk_bytes=700) as scans:
+                scans.expect(extents[:1])
+                return offsets(scans, extents[0])
+
+        assert pool.submit(job).result(timeout=60) == all_of(0)
+
+
+def test_only_a_few_pieces_are_ahead(extents: list[Extent]) -> None:
+    asked: list[int] = []
+
+    def endless() -> Iterator[Extent]:
+        for number in range(10**9):
+            asked.append(number)
+            yield extents[number % 6]
+
+    with CountingPool(2) as pool, SegmentScans(pool, 2, chunk_bytes=10**6) as scans:
+        scans.expect(endless())
+        assert len(asked) == pool.submitted == 6
+        assert offsets(scans, extents[0]) == all_of(0)
+        assert len(asked) == pool.submitted == 7
+
+
+def test_what_is_wrong_with_a_later_log_is_met_in_its_turn(extents: list[Extent]) -> None:
+    def failing() -> Iterator[Extent]:
+        yield extents[0]
+        raise KafkaStorageError(5, "it cannot be looked at", "x")
+
+    with ThreadPoolExecutor(2) as pool, SegmentScans(pool, 2) as scans:
+        scans.expect(failing())
+        assert offsets(scans, extents[0]) == all_of(0)
+        scans.expect([extents[0], Extent(extents[0].path + "-gone", 0, 1000), extents[1]])
+        assert offsets(scans, extents[0]) == all_of(0)
+        assert offsets(scans, extents[1]) == all_of(1)
+
+
+def test_without_a_pool_nothing_runs_beside_the_caller(extents: list[Extent]) -> None:
+    before = threading.active_count()
+    with SegmentScans(chunk_bytes=700) as scans:
+        scans.expect(iter([]))
+        scans.expect(extents)
+        assert offsets(scans, extents[2]) == all_of(2)
+        assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 176, 177, 178, 1000, 10**6])
+def test_chunks_are_whole_batches(extents: list[Extent], chunk_bytes: int) -> None:
+    with open(extents[0].path, "rb") as file:
+        found = list(scan_chunks(file.fileno(), 0, extents[0].end, chunk_bytes=chunk_bytes))
+        assert sum(scan.batch_count for scan in found) == BATCHES
+        assert all(scan.status == Status.FULL for scan in found[:-1])
+        until = list(scan_chunks(file.fileno(), BATCH_BYTES, extents[0].end, until=400,
+                                 chunk_bytes=chunk_bytes))
+        assert sum(scan.batch_count for scan in until) == 2 and until[-1].status == Status.FULL
+        assert until[-1].position == 3 * BATCH_BYTES
+
+
+def test_find_batch(extents: list[Extent]) -> None:
+    end = extents[0].end
+    with open(extents[0].path, "rb") as file:
+        for start in range(0, 3 * BATCH_BYTES):
+            place = -(-start // BATCH_BYTES) * BATCH_BYTES
+            assert find_batch(file.fileno(), start, end, end) == place
+            assert find_batch(file.fileno(), start, place, end) is None or place == start
+        assert find_batch(file.fileno(), end - 10, end, end) is None
+        with pytest.raises(ValueError, match="before the file"):
+            find_batch(file.fileno(), -1, end, end)
