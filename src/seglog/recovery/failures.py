@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from seglog.errors import (
@@ -11,7 +13,7 @@ from seglog.errors import (
 )
 from seglog.recovery.findings import Finding, finding
 
-__all__ = ["FileVanished", "LoaderFailure", "checkpoint_failure"]
+__all__ = ["FileVanished", "LoaderFailure", "checkpoint_failure", "public_errors"]
 
 # What Kafka's checkpoint reader throws besides IOException, by the code of our error.
 _UNCHECKED = {
@@ -58,6 +60,19 @@ class FileVanished(Exception):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.name = name
+
+
+@contextlib.contextmanager
+def public_errors(path: str) -> Iterator[None]:
+    """What the work on the partition directory `path` may raise to callers: KafkaStorageError
+    where the file system refused, LogLoadError where Kafka gives up."""
+    try:
+        yield
+    except LoaderFailure as failure:
+        raise failure.to_error(path) from failure
+    except FileVanished as vanished:
+        raise KafkaStorageError(errno.ENOENT, "the file vanished while it was loaded",
+                                os.path.join(path, vanished.name)) from None
 
 
 def checkpoint_failure(error: MalformedCheckpointError, what: str, path: str,

@@ -14,7 +14,7 @@ from seglog.errors import KafkaStorageError, SeglogError
 from seglog.model import TopicPartition
 from seglog.recovery.deferred import DeferredChecks
 from seglog.recovery.disk import Disk
-from seglog.recovery.failures import LoaderFailure
+from seglog.recovery.failures import LoaderFailure, public_errors
 from seglog.recovery.index_files import OFFSET_ENTRY, TIME_ENTRY
 from seglog.recovery.log_loader import LoadOutcome, LogLoader, Step
 from seglog.recovery.producers import LoadingProducers
@@ -106,10 +106,14 @@ class LoadedLog:
         return self.segments.size
 
     def update_high_watermark(self, offset: int) -> int:
-        """Sets the high watermark within the log; the one that was set."""
+        """Sets the high watermark within the log; the one that was set.
+
+        Looks for the first open transaction: KafkaStorageError, LogLoadError.
+        """
         self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
         self.producers.on_high_watermark_updated(self.high_watermark)
-        self._first_unstable = self._find_first_unstable()
+        with public_errors(self.path):
+            self._first_unstable = self._find_first_unstable()
         return self.high_watermark
 
     # ---- writing ------------------------------------------------------------------------------
@@ -125,7 +129,8 @@ class LoadedLog:
         rows = self.segments.rows(self.recovery_point, self.log_end_offset + 1)
         for base in self.segments.bases(rows):
             segment = self.segments.get(base)
-            segment.flush()
+            with public_errors(self.path):
+                segment.flush()
             self.segments.release(segment)
         if rows and int(self.segments.base_offsets[rows.stop - 1]) >= self.recovery_point:
             self._disk.sync_directory()
@@ -155,6 +160,10 @@ class LoadedLog:
             return
         self.is_closed = True
         _logger.debug("Closing log %s", self.path)
+        with public_errors(self.path):
+            self._close()
+
+    def _close(self) -> None:
         self._producers.take_snapshot()
         first: KafkaStorageError | None = None
         active = int(self.segments.base_offsets[-1])
@@ -213,12 +222,11 @@ class LoadedLog:
         """
         loader = self._loader
         try:
-            for base in sorted(base_offsets):
-                with loader.snapshots.hidden_above(base):
-                    loader.take_step(Step(file_name(base, FileKind.LOG), base))
-            loader.snapshots.remove_stray(self.segments.base_offsets)
-        except LoaderFailure as failure:
-            raise failure.to_error(self.path) from failure
+            with public_errors(self.path):
+                for base in sorted(base_offsets):
+                    with loader.snapshots.hidden_above(base):
+                        loader.take_step(Step(file_name(base, FileKind.LOG), base))
+                loader.snapshots.remove_stray(self.segments.base_offsets)
         finally:
             loader.write_epochs()
 

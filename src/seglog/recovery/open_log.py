@@ -7,10 +7,10 @@ import uuid
 from collections.abc import Callable
 
 from seglog._native.scan import PartitionListing
-from seglog.errors import KafkaStorageError, MalformedCheckpointError
+from seglog.errors import MalformedCheckpointError
 from seglog.recovery.callbacks import LoadListener, NullListener
 from seglog.recovery.disk import Disk, RealDisk
-from seglog.recovery.failures import FileVanished, LoaderFailure, checkpoint_failure
+from seglog.recovery.failures import checkpoint_failure, public_errors
 from seglog.recovery.files import tidy
 from seglog.recovery.findings import Finding
 from seglog.recovery.loaded import LoadedLog
@@ -54,14 +54,9 @@ def load_log(path: str, inputs: LoadInputs, *, disk: Disk | None = None,
     are never cut for that), and LogLoadError where Kafka gives up the log.
     """
     path = os.fspath(path)
-    try:
+    with public_errors(path):
         return _load(path, inputs, disk or RealDisk(path, quarantine=quarantine), check,
                      (listener or NullListener()).finding, remaining, scans)
-    except LoaderFailure as failure:
-        raise failure.to_error(path) from failure
-    except FileVanished as vanished:
-        raise KafkaStorageError(2, "the file vanished while it was loaded",
-                                os.path.join(path, vanished.name)) from None
 
 
 def _load(path: str, inputs: LoadInputs, disk: Disk,
