@@ -165,6 +165,7 @@ class LoadedLog:
 
     def _close(self) -> None:
         self._producers.take_snapshot()
+        self._producers.snapshots.sync()
         first: KafkaStorageError | None = None
         active = int(self.segments.base_offsets[-1])
         for base in {segment.base_offset for segment in self.segments.held} | {active}:

@@ -396,6 +396,7 @@ class LogLoader:
         if inputs.clean_shutdown and not self.snapshots.offsets:
             self._report_no_snapshot()
         rebuild_producers(self.producers, self.segments, first, end, clean=inputs.clean_shutdown)
+        self.snapshots.sync()
         return LoadOutcome(first, recovery_point, end, len(self.segments))
 
     def _end_offsets(self) -> tuple[int, int]:

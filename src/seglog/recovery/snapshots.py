@@ -9,7 +9,7 @@ import logging
 import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,8 @@ from seglog.storage.paths import FileState, snapshot_name
 from seglog.storage.producers import SNAPSHOT_BYTES_MAX, ProducerState, decode_snapshot
 
 __all__ = ["SnapshotNames", "Snapshots"]
+
+_SYNCED: Final = 3
 
 Report = Callable[[Finding], None]
 _logger = logging.getLogger("seglog.ProducerStateManager")
@@ -94,6 +96,7 @@ class Snapshots:
         self._known = listed.copy()  # but for the ones that are retired
         self._taken: set[int] = set()
         self._reported: set[int] = set()
+        self._unsynced: set[int] = set()
 
     @property
     def offsets(self) -> array[int]:
@@ -106,13 +109,26 @@ class Snapshots:
             self._read(offset)
 
     def write(self, offset: int, state: ProducerState) -> None:
-        """Writes the snapshot of `state`, as durable as Kafka makes it."""
+        """Writes the snapshot of `state`; `sync` makes what counts of them durable.
+
+        Kafka waits for the medium with each. A recovery writes up to two for every segment, which
+        took most of its time, and one that a crash spoils is recognised by its CRC.
+        """
         name = snapshot_name(offset)
-        self.disk.replace(name, state.to_snapshot())
+        self.disk.replace(name, state.to_snapshot(), sync=False)
+        self._unsynced.add(offset)
         _logger.info("Wrote producer snapshot at offset %s with %s producer ids.", offset,
                      len(state.producer_ids))
         self.names.add(offset, name)
         self._taken.add(offset)
+
+    def sync(self) -> None:
+        """Waits until the newest are on the medium: those at the bases of the last two segments and
+        at the log's end. From these a load goes on, or from an older one that reads well."""
+        for offset in self.offsets[-_SYNCED:]:
+            if offset in self._unsynced:
+                self.disk.sync(self.names[offset])
+        self._unsynced.clear()
 
     def _delete(self, offset: int) -> None:
         name = self.names.remove(offset)
