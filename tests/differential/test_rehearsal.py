@@ -22,7 +22,7 @@ from tests.differential.judge import scratch
 from tests.differential.sources import Sources
 
 SEED = 5
-CASES = int(os.environ.get("SEGLOG_DIFFERENTIAL_CASES", "200"))
+CASES = int(os.environ.get("SEGLOG_DIFFERENTIAL_CASES", "120"))
 
 
 @pytest.fixture
