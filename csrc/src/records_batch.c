@@ -159,12 +159,20 @@ ALWAYS_INLINE int64_t length_of(uint64_t zigzag) {
     return (zigzag & 1U) != 0 ? 0 : (int64_t)((uint32_t)zigzag >> 1);
 }
 
+static inline int32_t *ends_of(const slg_binary *binary, int64_t row) {
+    return (int32_t *)(void *)binary->offsets.data + row + 1;
+}
+
 /* Decodes from records->at; stops before the first record that does not fit or is not sound. */
 ALWAYS_INLINE void decode_span(slg_records *records, slg_columns *columns, span *work,
                                const unsigned wants) {
     const uint8_t *const end = work->end;
     uint8_t *key_into = wants & P_KEY ? columns->key.bytes.data + columns->key.used : NULL;
     uint8_t *value_into = wants & P_VALUE ? columns->value.bytes.data + columns->value.used : NULL;
+    const uint8_t *const key_bytes = wants & P_KEY ? columns->key.bytes.data : NULL;
+    const uint8_t *const value_bytes = wants & P_VALUE ? columns->value.bytes.data : NULL;
+    int32_t *const key_ends = wants & P_KEY ? ends_of(&columns->key, columns->rows) : NULL;
+    int32_t *const value_ends = wants & P_VALUE ? ends_of(&columns->value, columns->rows) : NULL;
     const uint8_t *at = records->at;
     int32_t left = work->records_max;
     size_t row = 0;
@@ -227,11 +235,13 @@ ALWAYS_INLINE void decode_span(slg_records *records, slg_columns *columns, span 
         records->span.offset_deltas[row] = (uint32_t)offset_delta;
         if (wants & P_KEY) {
             key_into += key_length;
-            records->span.key_sizes[row] = (uint32_t)key_size;
+            key_ends[row] = (int32_t)(key_into - key_bytes);
+            records->span.key_nulls[row] = key_size & 1U;
         }
         if (wants & P_VALUE) {
             value_into += value_length;
-            records->span.value_sizes[row] = (uint32_t)value_size;
+            value_ends[row] = (int32_t)(value_into - value_bytes);
+            records->span.value_nulls[row] = value_size & 1U;
         }
         if (wants & P_HEADERS) {
             records->span.list_ends[row] = (int32_t)columns->headers;
@@ -349,24 +359,18 @@ static void add_timestamps(const slg_records *records, int64_t *into, int32_t ro
     }
 }
 
-/* The loop has moved the bytes; here come their ends, and the bitmap when there is a null. */
-static bool add_binary(slg_binary *binary, int64_t row, const uint32_t *sizes, int32_t rows) {
-    int32_t *ends = (int32_t *)(void *)binary->offsets.data + row + 1;
-    uint32_t used = (uint32_t)binary->used;
-    uint32_t nulls = 0;
-    for (int32_t i = 0; i < rows; i++) {
-        const uint32_t null = sizes[i] & 1U;
-        used += (sizes[i] >> 1) & (null - 1U);
-        nulls += null;
-        ends[i] = (int32_t)used;
+/* The loop has moved the bytes and told their ends; the bitmap follows when there is a null. */
+static bool add_binary(slg_binary *binary, int64_t row, const uint8_t *nulls, int32_t rows) {
+    if (rows == 0) {
+        return true;
     }
-    binary->used = used;
-    if (nulls == 0 && binary->null_count == 0) {
+    binary->used = ends_of(binary, row)[rows - 1];
+    if (binary->null_count == 0 && slg_is_zero(nulls, (size_t)rows)) {
         return true;
     }
     uint8_t valid[SPAN_ROWS];
     for (int32_t i = 0; i < rows; i++) {
-        valid[i] = (uint8_t)(~sizes[i] & 1U);
+        valid[i] = nulls[i] ^ 1U;
     }
     return slg_binary_validate(binary, row, rows, valid);
 }
@@ -375,11 +379,11 @@ static slg_status add_span(slg_records *records, slg_columns *columns, int32_t r
     const int64_t row = columns->rows;
     int64_t *offsets = records->span.offsets;
     if (slg_columns_want(columns, SLG_COLUMN_KEY) &&
-        !add_binary(&columns->key, row, records->span.key_sizes, rows)) {
+        !add_binary(&columns->key, row, records->span.key_nulls, rows)) {
         return SLG_NO_MEMORY;
     }
     if (slg_columns_want(columns, SLG_COLUMN_VALUE) &&
-        !add_binary(&columns->value, row, records->span.value_sizes, rows)) {
+        !add_binary(&columns->value, row, records->span.value_nulls, rows)) {
         return SLG_NO_MEMORY;
     }
     if (slg_columns_want(columns, SLG_COLUMN_HEADERS)) {

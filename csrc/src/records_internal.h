@@ -32,14 +32,15 @@ struct slg_records {
     int64_t base;       /* what relative offsets of inner messages count from */
 
     /*
-     * One span as the hot loop leaves it: numbers as they stood in the bytes (zig-zag and all), one
-     * base register for all of it. Loops without a branch then make columns of them.
+     * One span as the hot loop leaves it, beside the columns that it writes itself (bytes and ends
+     * of keys and values): numbers as they stood in the bytes (zig-zag and all), one base register
+     * for all of it. Loops without a branch then make columns of them.
      */
     struct {
         uint64_t time_deltas[SPAN_ROWS];
         uint32_t offset_deltas[SPAN_ROWS];
-        uint32_t key_sizes[SPAN_ROWS];
-        uint32_t value_sizes[SPAN_ROWS];
+        uint8_t key_nulls[SPAN_ROWS];
+        uint8_t value_nulls[SPAN_ROWS];
         int32_t list_ends[SPAN_ROWS];
         int64_t offsets[SPAN_ROWS]; /* absolute, when the column is not wanted */
     } span;
