@@ -76,7 +76,8 @@ class PassFour:
         """The files that are looked at one by one; all other segments are sound as they are."""
         table, problems = self.plan.segments, self.plan.problems
         suspect = (table.flags & HAS_TIME_INDEX) == 0
-        suspect[problems["row"][stops_at(problems)]] = True
+        if len(problems):
+            suspect[problems["row"][stops_at(problems)]] = True
         bases = table.base_offsets[suspect & self._kept].tolist()
         return [*(Step(file_name(base, FileKind.LOG), base) for base in bases),
                 *(Step(name, base) for name, base in self.files.opened.items()),
