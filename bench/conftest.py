@@ -51,7 +51,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         _SKIPPED[report.nodeid.rpartition("/")[2]] = report.longrepr[2].removeprefix("Skipped: ")
 
 
-def _cpu() -> str:
+def cpu_name() -> str:
+    """As /proc/cpuinfo has it, or the platform."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.partition(":")[2].strip() for line in lines if "model name" in line)
@@ -76,7 +77,7 @@ def pytest_benchmark_update_machine_info(config: pytest.Config,
 
     names = ("numpy", "cramjam", "pyarrow", "pyspark", "google-crc32c", "aiokafka", "kafka-python")
     machine_info["seglog"] = {
-        "cpu_name": _cpu(), "cpus": len(os.sched_getaffinity(0)) if hasattr(
+        "cpu_name": cpu_name(), "cpus": len(os.sched_getaffinity(0)) if hasattr(
             os, "sched_getaffinity") else os.cpu_count(),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(), "version": seglog.__version__, "crc32c": KERNEL,
