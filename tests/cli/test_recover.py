@@ -266,6 +266,14 @@ def test_what_is_refused(golden: Path, tmp_path: Path, capsys: Capture) -> None:
         for mode in ("--recover", "--dry-run"):
             code, out, err = run(capsys, mode, wrong)
             assert (code, out) == (2, "") and word in err and len(err.splitlines()) == 1
+    meta = roots[0] / paths.META_PROPERTIES
+    text = meta.read_text()
+    meta.write_text(text.replace("version=1", "version=2"))
+    for mode in ("--recover", "--dry-run"):
+        code, out, err = run(capsys, mode, roots[0])
+        assert (code, out) == (2, "") and len(err.splitlines()) == 1
+        assert "Unknown meta.properties version number 2" in err
+    meta.write_text(text)
     assert run(capsys, "--quarantine", tmp_path / "q", roots[0])[0] == 2
     assert run(capsys, "--recover", "--level", "verify", roots[0])[0] == 2
     assert [fingerprint(root / "txn-0") for root in roots] == before

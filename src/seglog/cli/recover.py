@@ -20,6 +20,7 @@ from typing import Any
 from seglog._native.scan import PartitionListing
 from seglog.config import BrokerConfig, LogConfig
 from seglog.errors import ConfigError, InvalidTopicPartitionError, KafkaStorageError, SeglogError
+from seglog.manager.identity import read_identities
 from seglog.manager.manager import LogManager
 from seglog.manager.phase_one import SegmentLoading
 from seglog.manager.sanity import without_wrong_indexes
@@ -206,9 +207,12 @@ def report_duplicates(outcomes: Sequence[DirectoryOutcome]) -> None:
 def rehearse(path: str, settings: RecoverySettings, listener: LoadListener) -> DirectoryOutcome:
     """What `recover_directories` would do to one directory; touches nothing.
 
-    KafkaStorageError when `path` is no data directory.
+    KafkaStorageError when `path` is no data directory, MalformedCheckpointError for a
+    `meta.properties` that is damaged or of a newer format, as then nobody may work in it.
     """
     outcome, started = DirectoryOutcome(path), time.perf_counter()
+    for error in read_identities([path]).unreadable.values():
+        raise error
     both = CompositeListener(outcome, listener)
     root = read_root(path, outcome.finding)
     outcome.root = root
