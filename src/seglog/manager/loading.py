@@ -299,7 +299,7 @@ class LogLoading:
         counts = f"({done}/{len(load.jobs)} completed in {path})"
         if log is None:
             _log.info("Error while loading logs in %s in %dms %s", job.path, ms, counts)
-        else:
+        elif _log.isEnabledFor(logging.INFO):
             _log.info("Completed load of %s with %d segments, local-log-start-offset %d and "
                       "log-end-offset %d in %dms %s", _described(log), len(log.segments),
                       log.local_log_start_offset, log.log_end_offset, ms, counts)

@@ -48,6 +48,8 @@ def raise_unreadable(plan: PartitionPlan) -> None:
 
 def stops_at(problems: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
     """Which problems pass four stops at: rows of PROBLEM_DTYPE."""
+    if not len(problems):
+        return np.zeros(0, np.bool_)  # a directory of many small logs has none thousands of times
     status, kind = problems["status"], problems["file"]
     stops: npt.NDArray[np.bool_] = (
         (kind == FileClass.INDEX) & (status == Status.FILE_MISSING)
