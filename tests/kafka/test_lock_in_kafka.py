@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import seglog
+from seglog.errors import LogDirLockedError
 from seglog.manager.lock import FileLock
 from tests.kafka import harness
+from tests.manager.support import make_dir, snapshot
 
 
 def start_jvm(path: Path) -> tuple[subprocess.Popen[str], bool]:
@@ -52,3 +55,26 @@ def test_we_hold_the_lock_against_a_jvm(tmp_path: Path) -> None:
     process, had = start_jvm(path)
     process.communicate("\n")
     assert had, "given up, a JVM has it"
+
+
+@pytest.mark.usefixtures("kafka_lib")
+def test_a_manager_is_refused_in_one_sentence_and_touches_nothing(tmp_path: Path) -> None:
+    root = make_dir(tmp_path / "k", ["a-0"], clean=False)
+    process, had = start_jvm(root / ".lock")
+    try:
+        assert had
+        before = snapshot(root)
+        with pytest.raises(seglog.SeglogError) as caught:
+            seglog.LogManager([root])
+        assert isinstance(caught.value, LogDirLockedError)
+        assert str(caught.value) == (
+            f"Failed to acquire lock on file .lock in {root}. A Kafka instance in another process "
+            f"or thread is using this directory (process {process.pid}).")
+        assert snapshot(root) == before
+    finally:
+        process.communicate("\n")
+    with seglog.LogManager([root]):
+        process, had = start_jvm(root / ".lock")
+        process.kill()
+        process.communicate()
+        assert not had

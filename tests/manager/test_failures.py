@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,6 +132,33 @@ def test_a_path_that_is_a_file_or_has_a_nul(tmp_path: Path) -> None:
         assert manager.offline_log_dirs == odd and manager.live_log_dirs == [str(root)]
     with pytest.raises(AllLogDirsFailedError, match="none of the specified log dirs from"):
         seglog.LogManager(odd)
+
+
+def test_a_directory_that_cannot_be_listed_is_not_empty(
+        roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    scandir = os.scandir
+
+    def broken(path: str) -> Any:
+        if path == str(roots[0]):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return scandir(path)
+
+    before = (roots[0] / RECOVERY).read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", broken)
+        with seglog.LogManager(roots) as manager:
+            assert manager.live_log_dirs == [str(roots[1])]
+    assert not (roots[0] / MARKER).exists()
+    assert (roots[0] / RECOVERY).read_bytes() == before
+
+
+def test_a_checkpoint_that_cannot_be_written_keeps_the_marker_away(roots: list[Path]) -> None:
+    """The marker would vouch for old log start offsets."""
+    before = (roots[0] / RECOVERY).read_bytes()
+    with seglog.LogManager(roots):
+        (roots[0] / (RECOVERY + ".tmp")).mkdir()
+    assert not (roots[0] / MARKER).exists() and (roots[1] / MARKER).exists()
+    assert (roots[0] / RECOVERY).read_bytes() == before
 
 
 @pytest.mark.parametrize("content", [
