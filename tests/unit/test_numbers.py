@@ -1,10 +1,10 @@
-"""Integers by Java's syntax."""
+"""Numbers by Java's syntax (compared with Java's own in tests/kafka)."""
 
 from __future__ import annotations
 
 import pytest
 
-from seglog.numbers import parse_int32, parse_int64
+from seglog.numbers import double_text, parse_double, parse_int32, parse_int64, trim
 
 
 @pytest.mark.parametrize(("text", "value"), [
@@ -35,3 +35,37 @@ def test_widths() -> None:
     for text in (str(2**63), str(-2**63 - 1)):
         with pytest.raises(ValueError):
             parse_int64(text)
+
+
+@pytest.mark.parametrize(("text", "value"), [
+    ("1", 1.0), (" 1.5\n", 1.5), (".5", .5), ("5.", 5.0), ("-1E-3", -.001), ("1d", 1.0),
+    ("2.5F", 2.5), ("0x1p3", 8.0), ("-0x.8p-1d", -.25), ("1e400", float("inf")),
+    ("0x1p99999", float("inf")), ("-0x1p99999", float("-inf")), ("+Infinity", float("inf")),
+])
+def test_doubles(text: str, value: float) -> None:
+    assert parse_double(text) == value
+
+
+@pytest.mark.parametrize("text", ["", " ", "inf", "nan", "1_0", "0x10", "1e", "x", ".", "1.5x",
+                                  "\u0663", "Infinityd", "--1"])
+def test_no_doubles(text: str) -> None:
+    with pytest.raises(ValueError, match="empty String|For input string"):
+        parse_double(text)
+
+
+def test_not_a_number() -> None:
+    found = parse_double("NaN")
+    assert found != found and double_text(found) == "NaN"
+
+
+@pytest.mark.parametrize(("value", "text"), [
+    (0.0, "0.0"), (-0.0, "-0.0"), (.001, "0.001"), (1.5, "1.5"), (9999999.0, "9999999.0"),
+    (1e7, "1.0E7"), (2147483647.0, "2.147483647E9"), (9.9e-4, "9.9E-4"), (-1e-5, "-1.0E-5"),
+    (1.7976931348623157e308, "1.7976931348623157E308"), (float("-inf"), "-Infinity"),
+])
+def test_text_of_doubles(value: float, text: str) -> None:
+    assert double_text(value) == text
+
+
+def test_trim() -> None:
+    assert trim("\x00\t a \u00a0 \x1f") == "a \u00a0"
