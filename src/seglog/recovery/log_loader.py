@@ -220,7 +220,7 @@ class LogLoader:
             self.remaining(len(unflushed) - number - 1)
         return True
 
-    def _scan(self, base: int, limit: int = _OFFSET_MAX
+    def _scan(self, base: int, limit: int | None = None
               ) -> tuple[SegmentFiles, SegmentRecovery, LoadingProducers]:
         """recoverSegment up to where it changes the segment: the producers before it, its scan."""
         producers = self._new_producers()
@@ -344,7 +344,10 @@ class LogLoader:
         made = split_segment(self.disk, self.inputs.config, segment, recovery, retire=True)
         self._note_split(segment, made)
         self._note_removed(segment)
-        if base not in self.segments:
+        if base in self.segments and min(one.base_offset for one in made) < base:
+            # Kafka forgets the old segment by its base unless the first new one has it.
+            self.segments.remove([base])
+        elif base not in self.segments:
             self.removed += self.snapshots.retire([base])
 
     def _split_unopened(self, recovery: SegmentRecovery, index_last: bool) -> None:

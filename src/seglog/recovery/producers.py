@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from typing import Final
 
 from seglog.errors import InvalidTxnStateError
 from seglog.model import ProducerStateEntry, TopicPartition
@@ -19,7 +18,6 @@ from seglog.storage.producers import ProducerState, is_expired
 
 __all__ = ["LoadingProducers", "rebuild_producers"]
 
-_OFFSET_MAX: Final = 2**63 - 1
 _logger = logging.getLogger("seglog.UnifiedLog")
 
 
@@ -72,14 +70,14 @@ class LoadingProducers:
 
 
 def rebuild_producers(producers: LoadingProducers, segments: SegmentMap, start: int, end: int, *,
-                      clean: bool = False, limit: int = _OFFSET_MAX) -> None:
+                      clean: bool = False, limit: int | None = None) -> None:
     """Brings the state to `end` (Kafka: rebuildProducerState), over the segments below `limit`.
 
     From the newest snapshot that reads well, then by the headers of batches, without CRCs. After a
     clean shutdown a log without snapshots gets empty ones and is not read. LoaderFailure where
     Kafka gives up.
     """
-    count = len(segments) if limit == _OFFSET_MAX else segments.floor_row(limit - 1) + 1
+    count = len(segments) if limit is None else segments.floor_row(limit - 1) + 1
     marks = [*segments.bases(range(max(count - 2, 0), count)), end]
     prefix = f"[LogLoader partition={producers.topic_partition}, dir={segments.parent}] "
     _logger.info("%sLoading producer state till offset %s", prefix, end)

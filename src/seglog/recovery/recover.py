@@ -24,7 +24,7 @@ from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.scans import Extent, SegmentScans
 from seglog.recovery.tail import open_log, read_failure
 from seglog.recovery.transactions import fold_batches
-from seglog.storage.paths import FileKind, file_name
+from seglog.storage.paths import FileKind, FileState, file_name
 from seglog.storage.producers import ProducerState
 
 __all__ = ["Extent", "RecoveryFailure", "SegmentRecovery", "count_behind", "count_records",
@@ -230,7 +230,7 @@ class _Recovery:
 
 
 def index_failure(rebuild: IndexRebuild, base_offset: int, log_path: str, *,
-                  finishing: bool = False) -> LoaderFailure:
+                  finishing: bool = False, state: FileState = FileState.LIVE) -> LoaderFailure:
     """What Kafka throws at a batch that the segment or one of its indexes does not take."""
     where: dict[str, Any] = {"file": os.path.basename(log_path), "position": rebuild.position,
                              "expected": rebuild.expected, "found": rebuild.found}
@@ -240,7 +240,7 @@ def index_failure(rebuild: IndexRebuild, base_offset: int, log_path: str, *,
                              f"Detected offset overflow at offset {rebuild.found}", **where)
     if status == Status.INDEX_OFFSET_ORDER:
         path = os.path.join(os.path.dirname(os.path.abspath(log_path)), file_name(
-            base_offset, FileKind.TIME_INDEX if is_time else FileKind.INDEX))
+            base_offset, FileKind.TIME_INDEX if is_time else FileKind.INDEX, state))
         what = (f"an offset ({rebuild.found}) to slot {rebuild.time_entries}" if is_time else
                 f"an offset {rebuild.found} to position {rebuild.offset_entries}")
         return LoaderFailure(

@@ -18,7 +18,7 @@ from seglog.recovery.recover import SegmentRecovery, index_failure
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.tail import header_batches, open_log
 from seglog.recovery.wrappers import first_offset
-from seglog.storage.paths import FileState
+from seglog.storage.paths import FileKind, FileState, file_name
 
 __all__ = ["split_segment"]
 
@@ -101,7 +101,22 @@ class _Splitting:
                                 position=end, expected=extent.end)
         for piece in self.pieces:
             self._finish(piece)
+        self._refuse_twice()
         return self.pieces
+
+    def _refuse_twice(self) -> None:
+        """Two new segments of one base: Kafka deletes the files of the first, and misses them when
+        it renames them."""
+        seen: set[int] = set()
+        for piece in self.pieces:
+            if piece.base_offset in seen:
+                raise LoaderFailure("NoSuchFileException", self._path(piece), file=os.path.basename(
+                    self._path(piece)), position=piece.start)
+            seen.add(piece.base_offset)
+
+    def _path(self, piece: _Piece) -> str:
+        return os.path.join(os.path.dirname(self.segment.log_path),
+                            file_name(piece.base_offset, FileKind.LOG, FileState.CLEANED))
 
     def _take(self, fd: int, batches: npt.NDArray[np.void]) -> None:
         strange = np.flatnonzero((batches["magic"] < 0) | (batches["magic"] > _MAGIC_MAX))
@@ -117,7 +132,8 @@ class _Splitting:
                 piece.end = int(batches["position"][row - 1]) + int(batches["size"][row - 1])
             status = Status(piece.indexes.status)
             if status not in (Status.OK, Status.BATCH_OFFSET_RANGE):
-                raise index_failure(piece.indexes, piece.base_offset, self.segment.log_path)
+                raise index_failure(piece.indexes, piece.base_offset, self.segment.log_path,
+                                    state=FileState.CLEANED)
             self.is_full = status == Status.BATCH_OFFSET_RANGE
             if self.is_full and piece.end == piece.start:
                 raise LoaderFailure(
@@ -147,7 +163,7 @@ class _Splitting:
         """The final entry of the time index."""
         if not piece.indexes.finish():
             raise index_failure(piece.indexes, piece.base_offset, self.segment.log_path,
-                                finishing=True)
+                                finishing=True, state=FileState.CLEANED)
 
 
 def _write(disk: Disk, config: LogConfig, segment: SegmentFiles, piece: _Piece) -> SegmentFiles:

@@ -170,4 +170,4 @@ def next_offset_from(fd: int, path: str, position: int, end: int, base_offset: i
         last_offset = int(batches["last_offset"][-1])
     if last_offset is None or not (found or last_offset >= target):
         return base_offset
-    return last_offset + 1
+    return (last_offset + 1 + (1 << 63)) % (1 << 64) - (1 << 63)  # Java's long
