@@ -5,8 +5,8 @@ through it pays: for zstd and gzip its stream decoder, for lz4 and snappy its ra
 (its frame decoder, which is slower, stands beside them). Batches are 16 KiB and 64 KiB before
 compression: a producer with default settings fills about 16 KiB after it.
 
-Records come out, not bytes: so the last row runs the codec and then decodes as many records that are
-not compressed, one after the other. Faster than that nobody is in one thread.
+Records come out, not bytes: so the last row runs the codec and then decodes as many records that
+are not compressed, one after the other. Faster than that nobody is in one thread.
 """
 
 from __future__ import annotations
