@@ -1,0 +1,127 @@
+"""A start and a shutdown by Kafka's LogManager and by ours: the same files with the same bytes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog.config import LoadConfig, LogConfig
+from tests.kafka import harness
+from tests.manager.support import snapshot
+
+CONFIG = {"internal.segment.bytes": "16384", "index.interval.bytes": "512",
+          "segment.index.bytes": "16384"}
+CHECKPOINTS = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint")
+
+
+def by_kafka(*roots: Path) -> list[str]:
+    """What Kafka's LogManager held, or how its start ended."""
+    return harness.run("Manager", *map(str, roots),
+                       *(f"{key}={value}" for key, value in CONFIG.items())).splitlines()
+
+
+def by_us(*roots: Path) -> list[str]:
+    """The same of ours."""
+    manager = seglog.LogManager(
+        roots, log_config=LogConfig.from_properties(CONFIG),
+        config=LoadConfig(producer_id_expiration_ms=2**31 - 1,
+                          num_segment_loading_threads_per_data_dir=3))
+    try:
+        manager.startup()
+        return sorted(str(log.topic_partition) for log in manager.all_logs)
+    except seglog.SeglogError as error:
+        return [f"{error.kafka_name}: {error}"]
+    finally:
+        manager.shutdown(broker_epoch=5)
+
+
+def files(root: Path) -> dict[str, bytes]:
+    """All files; the lines of a checkpoint have no order."""
+    found = snapshot(root)
+    for name in CHECKPOINTS:
+        found[name] = b"".join(sorted(found[name].splitlines(keepends=True)))
+    return found
+
+
+def differences(kafka: Path, ours: Path) -> list[str]:
+    theirs, mine = files(kafka), files(ours)
+    return sorted(name for name in theirs.keys() | mine.keys()
+                  if theirs.get(name) != mine.get(name))
+
+
+def remove_points(root: Path) -> None:
+    (root / CHECKPOINTS[0]).write_text("0\n0\n")
+
+
+def remove_marker(root: Path) -> None:
+    (root / ".kafka_cleanshutdown").unlink(missing_ok=True)
+
+
+def tear_tails(root: Path) -> None:
+    remove_marker(root)
+    for number, path in enumerate(sorted(root.glob("*-0"))):
+        logs = sorted(path.glob("*.log"))
+        if logs and number % 2:
+            os.truncate(logs[-1], max(logs[-1].stat().st_size - 7 * number, 0))
+
+
+def remove_indexes(root: Path) -> None:
+    for number, path in enumerate(sorted(root.glob("*/*.index"))):
+        if number % 3 == 0:
+            path.unlink()
+
+
+def odd_directories(root: Path) -> None:
+    unique = "0123456789abcdef0123456789abcdef"
+    (root / "plain-gzip-0").rename(root / f"plain-gzip-0.{unique}-future")
+    (root / "plain-lz4-0").rename(root / f"plain-lz4-0.{unique}-stray")
+    (root / "plain-none-0").rename(root / f"plain-none-0.{unique}-delete")
+    (root / "remote-log-index-cache").mkdir()
+
+
+@pytest.mark.usefixtures("kafka_lib")
+@pytest.mark.parametrize("name", ["clean", "unclean"])
+@pytest.mark.parametrize("change", [
+    None, remove_points, remove_marker, tear_tails, remove_indexes, odd_directories])
+def test_files_are_kafkas(golden: Path, tmp_path: Path, name: str,
+                          change: Callable[[Path], None] | None) -> None:
+    roots = [tmp_path / who / "k" for who in ("kafka", "ours")]
+    for root in roots:
+        shutil.copytree(golden / "real" / name, root)
+        if change is not None:
+            change(root)
+    held = by_us(roots[1])
+    assert held == by_kafka(roots[0]) and len(held) > 15
+    assert (roots[0] / ".kafka_cleanshutdown").read_bytes() == b'{"version":0,"brokerEpoch":5}'
+    assert differences(*roots) == []
+
+
+@pytest.mark.usefixtures("kafka_lib")
+def test_one_partition_in_two_directories(golden: Path, tmp_path: Path) -> None:
+    said = []
+    for who, start in (("kafka", by_kafka), ("ours", by_us)):
+        roots = [tmp_path / who / name for name in ("k1", "k2")]
+        for root in roots:
+            shutil.copytree(golden / "real/clean/txn-0", root / "txn-0")
+            shutil.copy(golden / "real/clean/.kafka_cleanshutdown", root)
+        text, = start(*roots)
+        # Which of the two is found second is a race.
+        text = text.replace(str(tmp_path / who), "").replace("/k1/", "/k?/")
+        said.append(text.replace("/k2/", "/k?/"))
+    assert said[0] == said[1] and said[0].startswith("IllegalStateException: Duplicate log ")
+
+
+@pytest.mark.usefixtures("kafka_lib")
+def test_a_foreign_directory(golden: Path, tmp_path: Path) -> None:
+    said = []
+    for who, start in (("kafka", by_kafka), ("ours", by_us)):
+        root = tmp_path / who / "k"
+        shutil.copytree(golden / "real/clean/txn-0", root / "txn-0")
+        (root / "lost+found").mkdir()
+        said.append("\n".join(start(root)).replace(str(tmp_path / who), ""))
+    assert said[0] == said[1] and "lost+found" in said[0]
