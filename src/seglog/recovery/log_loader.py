@@ -105,10 +105,7 @@ class LogLoader:
         return self.finish()
 
     def write_epochs(self) -> None:
-        """Writes the leader epochs where they changed.
-
-        At the end alone: a load that was killed begins again with those it began with.
-        """
+        """Writes the leader epochs where they changed."""
         if self._epochs_changed:
             self._epochs_changed = False
             self.disk.write_epochs(self.epochs)
@@ -255,6 +252,8 @@ class LogLoader:
     def _assign(self, recovery: SegmentRecovery) -> None:
         for entry in recovery.epochs:
             self._epochs_changed |= self.epochs.assign(entry.epoch, entry.start_offset)
+        # Before the segment is whole: nobody reads the epochs of a whole one again.
+        self.write_epochs()
 
     def _take(self, segment: SegmentFiles, recovery: SegmentRecovery, producers: LoadingProducers,
               index_last: bool) -> None:
