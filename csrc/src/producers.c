@@ -316,7 +316,7 @@ static bool read_marker(int fd, const slg_batch *batch, slg_marker *marker) {
 }
 
 slg_status slg_producers_apply(slg_producers *producers, int fd, const slg_batch *batches,
-                               size_t count, size_t *taken, slg_marker *aborted,
+                               size_t count, size_t *taken, slg_marker *aborted, size_t room,
                                size_t *aborted_count, slg_error *error) {
     *aborted_count = 0;
     for (*taken = 0; *taken < count; ++*taken) {
@@ -328,6 +328,8 @@ slg_status slg_producers_apply(slg_producers *producers, int fd, const slg_batch
         }
         if ((batch->attributes & SLG_ATTRIBUTE_CONTROL) == 0) {
             status = apply_data(producers, batch, error);
+        } else if (*aborted_count == room) {
+            return SLG_FULL;
         } else if (!read_marker(fd, batch, &marker)) {
             return SLG_MORE;
         } else {

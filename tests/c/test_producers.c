@@ -16,7 +16,7 @@ static slg_status apply(slg_producers *producers, const slg_batch *batches, size
                         size_t *taken) {
     slg_error error = {0};
     size_t aborted;
-    return slg_producers_apply(producers, -1, batches, count, taken, NULL, &aborted, &error);
+    return slg_producers_apply(producers, -1, batches, count, taken, NULL, 0, &aborted, &error);
 }
 
 static slg_status end(slg_producers *producers, slg_marker *marker, int64_t producer_id,
@@ -139,7 +139,7 @@ static void test_marker_bytes(void) {
             const slg_batch first = data_of(0, batch.producer_id, 0, true);
             CHECK_EQ(apply(&producers, &first, 1, &taken), SLG_OK);
             const slg_status status = slg_producers_apply(&producers, fileno(file), &batch, 1,
-                                                          &taken, aborted, &count, &error);
+                                                          &taken, aborted, 1, &count, &error);
             CHECK(status == SLG_OK || status == SLG_MORE);
             CHECK(status == SLG_OK || producers.all[0].in_txn);
             if (value == b.data[at]) {

@@ -143,6 +143,13 @@ def test_long_random_logs_against_the_slow_model() -> None:
             compare(log, [rng.randrange(400) for _ in range(4)], bool(seed % 2))
 
 
+def test_more_aborts_than_one_call_into_c_takes() -> None:
+    chosen = [(kind, n % 7, 0, -1, 1) for n in range(700) for kind in "ta"]
+    with Log(build(chosen)) as log:
+        compare(log, [], True)
+        assert len(ProducerState(TP).apply(log.rows, log.read, fd=log.file.fileno())) == 700
+
+
 @pytest.mark.parametrize("fields", [
     {"codec": 1}, {"codec": 4}, {"timestamp_type": 1, "max_timestamp": 1234},
     {"records": [Record(0, 99, b"\0\0\0\1", b"\0\0\0\0\0\5extra")]},

@@ -94,14 +94,15 @@ typedef struct slg_marker {
 
 /*
  * Applies batches: *taken says how many. Those without a producer and those of magic 0 and 1 mean
- * nothing. Markers as Kafka writes them are read from the log file `fd`, unless it is -1; `aborted`
- * has room for one for each control batch, and gets those that ended a transaction with an abort
- * (*aborted_count). SLG_OK: all are applied. SLG_MORE: the next is a control batch of another kind,
- * for slg_producers_end or slg_producers_touch, or one whose transaction is not open.
- * SLG_TXN_STATE: the next one has no transactional bit inside of a transaction. SLG_NO_MEMORY.
+ * nothing. Markers as Kafka writes them are read from the log file `fd`, unless it is -1; those
+ * that ended a transaction with an abort go into `aborted`, *aborted_count of them, with room for
+ * `room`. SLG_OK: all are applied. SLG_FULL: there is no room for another abort. SLG_MORE: the next
+ * is a control batch of another kind, for slg_producers_end or slg_producers_touch, or one whose
+ * transaction is not open. SLG_TXN_STATE: the next one has no transactional bit inside of a
+ * transaction. SLG_NO_MEMORY.
  */
 slg_status slg_producers_apply(slg_producers *producers, int fd, const slg_batch *batches,
-                               size_t count, size_t *taken, slg_marker *aborted,
+                               size_t count, size_t *taken, slg_marker *aborted, size_t room,
                                size_t *aborted_count, slg_error *error);
 
 /*

@@ -40,7 +40,8 @@ cdef extern from "seglog/producers.h" nogil:
                                   slg_error *error) noexcept
     slg_status slg_producers_apply(slg_producers *producers, int fd, const slg_batch *batches,
                                    size_t count, size_t *taken, slg_marker *aborted,
-                                   size_t *aborted_count, slg_error *error) noexcept
+                                   size_t room, size_t *aborted_count,
+                                   slg_error *error) noexcept
     slg_status slg_producers_end(slg_producers *producers, slg_marker *marker,
                                  slg_error *error) noexcept
     void slg_producers_defer(slg_producers *producers) noexcept

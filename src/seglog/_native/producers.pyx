@@ -4,7 +4,6 @@ import numpy as np
 
 cimport cython
 from libc.stdint cimport uintptr_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from seglog._native.capi cimport *
@@ -23,6 +22,10 @@ PRODUCER_DTYPE = np.dtype([
     ("batch_count", np.int8), ("batches", PRODUCER_BATCH_DTYPE, (PRODUCER_BATCHES,)),
 ], align=True)
 assert PRODUCER_DTYPE.itemsize == sizeof(slg_producer)
+
+# Aborts that one call into C may meet, on the stack.
+cdef enum:
+    MARKERS = 256
 
 
 @cython.final
@@ -60,45 +63,25 @@ cdef class ProducerTable:
         last offset, last stable offset, position of the marker) of the transactions that ended
         with an abort."""
         cdef slg_error error
-        cdef slg_status status
-        cdef size_t taken, ended, i, count = len(batches)
+        cdef slg_status status = SLG_FULL
+        cdef slg_marker markers[MARKERS]
+        cdef size_t taken, ended, i, row = start, count = len(batches)
         cdef uintptr_t rows = _address(batches, BATCH_DTYPE)
-        cdef slg_marker *markers = NULL
-        cdef size_t room = 0
         if start > count:
             raise ValueError("start is behind the last batch")
-        for i in range(start, count):
-            room += (<const slg_batch *>rows)[i].attributes & SLG_ATTRIBUTE_CONTROL != 0
-        if room:
-            markers = <slg_marker *>malloc(room * sizeof(slg_marker))
-            if markers == NULL:
-                raise MemoryError("no memory for markers")
-        try:
+        aborted = []
+        while status == SLG_FULL:
             with nogil:
-                status = slg_producers_apply(&self._state, fd, <const slg_batch *>rows + start,
-                                             count - start, &taken, markers, &ended, &error)
-            if status == SLG_NO_MEMORY:
-                check(status, &error, None)
-            return start + taken, <int>status, [
-                (markers[i].producer_id, markers[i].first_offset, markers[i].offset,
-                 markers[i].last_stable_offset, markers[i].position) for i in range(ended)]
-        finally:
-            free(markers)
-
-    def defer(self):
-        """From here on markers are noted; `complete` ends their transactions."""
-        slg_producers_defer(&self._state)
-
-    def complete(self):
-        """Ends what markers ended since `defer`: None, or (producer id, first offset, last offset,
-        is an abort) of one that is not open."""
-        cdef slg_error error
-        cdef slg_txn failed
-        cdef slg_status status = slg_producers_complete(&self._state, &failed, &error)
-        if status == SLG_TXN_NOT_STARTED:
-            return failed.producer_id, failed.first_offset, failed.last_offset, failed.is_abort
-        check(status, &error, None)
-        return None
+                status = slg_producers_apply(&self._state, fd, <const slg_batch *>rows + row,
+                                             count - row, &taken, markers, MARKERS, &ended,
+                                             &error)
+            row += taken
+            aborted += [(markers[i].producer_id, markers[i].first_offset, markers[i].offset,
+                         markers[i].last_stable_offset, markers[i].position)
+                        for i in range(ended)]
+        if status == SLG_NO_MEMORY:
+            check(status, &error, None)
+        return row, <int>status, aborted
 
     def end_transaction(self, int64_t producer_id, int16_t producer_epoch, int64_t offset,
                         int32_t coordinator_epoch, int64_t timestamp, bint is_abort=False):
