@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.differential.sources import GOLDEN_CONFIG
 from tests.faults.box import CHANGES, Box, points, snapshot
 from tests.faults.directories import Damaged, names
+from tests.faults.managed import make_directory
 
 End = tuple[str | None, str, Any, dict[str, str]]
 SIGKILL = 9
@@ -46,3 +48,39 @@ def test_a_killed_load_is_begun_again(box: Box, damaged: dict[str, Damaged], tmp
         if was_clean and (root / ".kafka_cleanshutdown").exists():
             continue  # killed before anything was done
         assert end_of(load(box, case, root), root) == expected, f"{action} at change {point}"
+
+
+def kept_in(aside: Path) -> set[bytes]:
+    return {path.read_bytes() for path in aside.rglob("*") if path.is_file()}
+
+
+def test_a_killed_recovery_is_begun_again(box: Box, golden: Path, tmp_path: Path) -> None:
+    """`seglog load --recover`, with what it cuts kept aside, whenever it was killed."""
+    root, aside = tmp_path / "data", tmp_path / "aside"
+
+    def make() -> None:
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.rmtree(aside, ignore_errors=True)
+        make_directory(golden, root, "unclean", "txn-0", "dots.and_under-scores-2")
+        with open(max((root / "txn-0").glob("*.log")), "r+b") as log:
+            log.seek(-1, 2)
+            log.write(b"\0\0")  # the last batch has a wrong CRC, and something follows it
+
+    def recover(**faults: Any) -> dict[str, Any]:
+        arguments = ["load", "--recover", "--threads", "1", "--quarantine", str(aside)]
+        for key, value in GOLDEN_CONFIG.items():
+            arguments += ["--config", f"{key}={value}"]
+        return box.run("command", under=tmp_path, faults={"calls": CHANGES, **faults},
+                       arguments=[*arguments, str(root)])
+
+    make()
+    undisturbed = recover()
+    expected, kept = snapshot(root), kept_in(aside)
+    assert undisturbed["result"]["status"] == 1 and kept, "records were cut, and are kept"
+    for number, point in enumerate(points(undisturbed["calls"], 12)):
+        make()
+        answer = recover(at=point, action="torn" if number % 2 else "kill")
+        assert answer == {"signal": SIGKILL}
+        assert recover()["result"]["status"] in (0, 1)
+        assert snapshot(root) == expected, f"killed at {point}"
+        assert kept <= kept_in(aside), f"killed at {point}: cut bytes are lost"
