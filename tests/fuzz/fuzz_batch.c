@@ -5,6 +5,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "log_input.h"
 
+#include "seglog/rebuild.h"
+
 enum { BATCHES_MAX = 512 };
 
 typedef struct outcome {
@@ -77,6 +79,44 @@ static void check_same(const outcome *a, const outcome *b) {
     }
 }
 
+/* A place to begin in the middle is a whole entry of the file with a right checksum. */
+static void check_find(const uint8_t *data, size_t size, int64_t from, size_t target) {
+    slg_window window;
+    slg_error error;
+    slg_batch batch;
+    int64_t found = -1;
+    int32_t whole;
+    slg_window_init(&window, file_of(data, size), (int64_t)size, target);
+    const slg_status status = slg_batch_find(&window, from, (int64_t)size, SLG_CRC32C_PORTABLE,
+                                             &found, &error);
+    slg_window_free(&window);
+    REQUIRE(status == SLG_OK || status == SLG_END || status == SLG_LIMIT);
+    if (status == SLG_OK) {
+        REQUIRE(found >= from && found < (int64_t)size);
+        const size_t left = size - (size_t)found;
+        REQUIRE(slg_batch_frame(data + found, left, found, (int64_t)size, &whole, &error) ==
+                SLG_OK);
+        REQUIRE(slg_batch_parse(data + found, left, found, whole, &batch, &error) == SLG_OK);
+        REQUIRE(slg_batch_check_crc(&batch, data + found, SLG_CRC32C_PORTABLE, &error) == SLG_OK);
+    }
+}
+
+/* Whatever the batches say, the indexes stay within their room and the counts within the log. */
+static void check_rebuild(const outcome *out, uint8_t steer) {
+    static uint8_t offsets[BATCHES_MAX * SLG_OFFSET_ENTRY_SIZE];
+    static uint8_t times[BATCHES_MAX * SLG_TIME_ENTRY_SIZE];
+    const size_t count = (size_t)out->scan.batch_count;
+    slg_rebuild rebuild;
+    slg_error error;
+    size_t taken;
+    slg_rebuild_init(&rebuild, count > 0 ? out->batches[0].base_offset : 0, 0, steer, steer * 4);
+    const slg_status status = slg_rebuild_feed(&rebuild, out->batches, count, offsets, times,
+                                               &taken, &error);
+    REQUIRE(status == SLG_OK ? taken == count : taken < count);
+    REQUIRE(rebuild.offset_entries <= steer / 2 && rebuild.time_entries <= steer / 3);
+    REQUIRE(rebuild.size <= out->scan.position);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static outcome memory;
     static outcome file;
@@ -103,6 +143,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     slg_window_free(&window);
     check_sound(&file, input.size);
     check_same(&memory, &file);
+    check_find(exact, input.size, (int64_t)(steer % 64), target);
+    check_rebuild(&memory, steer);
     free(exact);
     return 0;
 }
