@@ -18,7 +18,8 @@ _FILES = ("files_loaded", "files_closed")
 # By exception; all others may leave indexes of the swapped segments that were opened before.
 _FREE = {"NumberFormatException": ".deleted:"}
 # Java's libraries, and ours.
-_OF_CODECS = re.compile(r"^(java\.[\w.]+: |(gzip|snappy|lz4) payload).*", re.DOTALL)
+_OF_CODECS = re.compile(r"^(java\.[\w.]+: |Failed to decompress record stream|"
+                        r"(gzip|snappy|lz4|zstd) payload).*", re.DOTALL)
 
 
 def differences(kafka: State, ours: State, *, partial: bool = False) -> list[str]:

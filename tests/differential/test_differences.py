@@ -1,0 +1,69 @@
+"""What docs/differences.md lists: each deliberate difference, as it is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from seglog._native.batch import scan_file
+from seglog.recovery.failures import LoaderFailure
+from seglog.recovery.wrappers import first_offset
+from seglog.storage.codecs import MAX_BYTES_DEFAULT
+from tests.differential.kafka import Oracle
+from tests.differential.ours import files, load
+from tests.differential.sources import GOLDEN_CONFIG, Source, Sources
+from tests.oracle import compression, legacy
+from tests.support.damage_records import BOMB_BYTES, bomb
+
+
+@pytest.mark.usefixtures("kafka_lib")
+def test_a_link_is_not_followed(golden: Path, tmp_path: Path) -> None:
+    sources, source = Sources(golden, tmp_path), Source("unclean", "plain-none-0")
+    for name in ("kafka", "ours"):
+        sources.copy(source, tmp_path / name)
+        log = max((tmp_path / name / "plain-none-0").glob("*.log"))
+        shutil.move(log, tmp_path / f"{name}.elsewhere")
+        log.symlink_to(tmp_path / f"{name}.elsewhere")
+    before = files(tmp_path / "ours" / "plain-none-0")
+    with Oracle() as oracle:
+        [kafka] = oracle.load(tmp_path / "kafka", GOLDEN_CONFIG).values()
+    [ours] = load(tmp_path / "ours", GOLDEN_CONFIG).values()
+    assert "error" not in kafka
+    assert ours["error"] == "KafkaStorageException" and "symbolic link" in ours["message"]
+    assert ours["files_closed"] == before
+
+
+def failure_of(message: legacy.Message, path: Path) -> LoaderFailure:
+    """What the first offset of one old wrapper comes to."""
+    path.write_bytes(legacy.encode(message))
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        [batch] = scan_file(fd, 0, path.stat().st_size, check_crcs=False).batches
+        with pytest.raises(LoaderFailure) as caught:
+            first_offset(fd, batch, str(path))
+    finally:
+        os.close(fd)
+    return caught.value
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3])
+def test_a_codecs_words_are_its_own(tmp_path: Path, codec: int) -> None:
+    payload = compression.compress(codec, b"x" * 40, magic=1)
+    broken = payload[:-5] + bytes(byte ^ 0x55 for byte in payload[-5:])
+    failure = failure_of(legacy.Message(5, 1, None, broken, 1000, codec), tmp_path / "a.log")
+    assert failure.kafka_error == "KafkaException"
+    assert not failure.message.startswith("java.")
+
+
+def test_a_wrapper_does_not_decide_how_much_memory_is_taken(tmp_path: Path) -> None:
+    assert BOMB_BYTES > MAX_BYTES_DEFAULT
+    bombed = failure_of(legacy.Message(5, 1, None, bomb(1), 1000, 1), tmp_path / "a.log")
+    assert bombed.kafka_error == "KafkaException" and str(MAX_BYTES_DEFAULT) in bombed.message
+    inner = legacy.encode(legacy.Message(5, 1, b"k", b"v", 1000), 0)
+    lying = compression.compress(1, inner[:8] + b"\x7f\xff\xff\xff" + inner[12:], magic=1)
+    cut = failure_of(legacy.Message(5, 1, None, lying, 1000, 1), tmp_path / "b.log")
+    assert (cut.kafka_error, cut.message) == (
+        "InvalidRecordException", "Found invalid compressed record set with no inner records")
