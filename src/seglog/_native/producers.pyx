@@ -83,6 +83,21 @@ cdef class ProducerTable:
             check(status, &error, None)
         return row, <int>status, aborted
 
+    def defer(self):
+        """From here on markers are noted; `complete` ends their transactions."""
+        slg_producers_defer(&self._state)
+
+    def complete(self):
+        """Ends what markers ended since `defer`: None, or (producer id, first offset, last offset,
+        is an abort) of one that is not open."""
+        cdef slg_error error
+        cdef slg_txn failed
+        cdef slg_status status = slg_producers_complete(&self._state, &failed, &error)
+        if status == SLG_TXN_NOT_STARTED:
+            return failed.producer_id, failed.first_offset, failed.last_offset, failed.is_abort
+        check(status, &error, None)
+        return None
+
     def end_transaction(self, int64_t producer_id, int16_t producer_epoch, int64_t offset,
                         int32_t coordinator_epoch, int64_t timestamp, bint is_abort=False):
         """Applies a marker: (first offset, last stable offset) of what it ended, or None. Raises

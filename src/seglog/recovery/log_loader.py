@@ -86,6 +86,7 @@ class LogLoader:
                     pass
             return self.finish()
         finally:
+            self.scans = None  # its threads are the load's; a deferred recovery comes later
             self.write_epochs()
 
     def run_shallow(self, steps: list[Step]) -> LoadOutcome | None:
