@@ -2,7 +2,8 @@
 
 Free are: the order of producers in a snapshot, which Kafka writes as its hash map has them; which
 `.deleted` files and which indexes of `.swap` segments are there when Kafka gives up in the passes
-that meet files in the order of the file system or of a hash map; and what `_plain` takes out of messages.
+that meet files in the order of the file system or of a hash map; and what `_plain` takes out of
+messages.
 """
 
 from __future__ import annotations

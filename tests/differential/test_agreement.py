@@ -29,7 +29,7 @@ from tests.differential.ours import inputs_of, load
 from tests.differential.sources import Sources
 
 SEED = 4
-CASES = int(os.environ.get("SEGLOG_DIFFERENTIAL_CASES", "300"))
+CASES = int(os.environ.get("SEGLOG_DIFFERENTIAL_CASES", "200"))
 THREADS = 3
 #: Far below what a segment of these logs has, so that pieces of one segment are scanned apart.
 PIECE_BYTES = 700

@@ -19,7 +19,7 @@ from tests.differential.ours import EXPIRATION_MS, files
 from tests.differential.sources import Sources
 
 SEED = 12
-CASES = 60
+CASES = 40
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tests.differential.ours import inputs_of, load
 from tests.differential.sources import Sources
 
 SEED = 77
-CASES = 120
+CASES = 80
 CUTS = 3
 #: What a log is, whatever its files are called and which of them a crash made anew.
 _LOG = ("error", "message", "log_start_offset", "log_end_offset", "last_stable_offset",
