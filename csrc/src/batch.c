@@ -373,10 +373,10 @@ static const uint8_t *next_magic(const slg_window *window, int64_t at, size_t he
 }
 
 /*
- * Whether the bytes at `at`, a whole header of which is in the window, look like a batch: *size.
- * One position in millions of random bytes does.
+ * Whether the bytes at `at`, of which the window holds a header, look like an entry: *size. One
+ * position in millions of random bytes does. A message of magic 0 or 1 looks like any bytes.
  */
-static bool looks_like_batch(const slg_window *window, int64_t at, int32_t *size) {
+static bool looks_like_entry(const slg_window *window, int64_t at, int32_t *size) {
     const uint8_t *data = slg_window_at(window, at);
     const size_t left = slg_window_left(window, at);
     slg_batch batch;
@@ -385,46 +385,54 @@ static bool looks_like_batch(const slg_window *window, int64_t at, int32_t *size
            slg_batch_check_header(&batch, NULL) == SLG_OK;
 }
 
+/*
+ * Whether an entry is at `at`: SLG_OK or SLG_END. Nothing is checksummed beyond what is left of
+ * *budget: lengths are hostile, and what lies beyond the window is read for it, and the window
+ * again.
+ */
+static slg_status find_at(slg_window *window, int64_t at, slg_crc32c_kernel kernel,
+                          int64_t *budget, slg_error *error) {
+    int32_t size;
+    if (!looks_like_entry(window, at, &size)) {
+        return SLG_END;
+    }
+    const int64_t cost = size + (int64_t)window->target;
+    if (cost > *budget) {
+        return slg_fail(error, SLG_LIMIT, at, SLG_FIND_BYTES_MAX, cost);
+    }
+    *budget -= cost;
+    return try_entry(window, at, SLG_SCAN_CRC | SLG_SCAN_STRICT, kernel) == SLG_OK ? SLG_OK
+                                                                                   : SLG_END;
+}
+
 slg_status slg_batch_find(slg_window *window, int64_t from, int64_t until,
                           slg_crc32c_kernel kernel, int64_t *found, slg_error *error) {
-    int64_t spent = 0;
-    if (from < until && try_entry(window, from, SLG_SCAN_CRC, kernel) == SLG_OK) {
-        *found = from;
-        return SLG_OK;
-    }
-    for (int64_t at = from + 1; at < until;) {
+    int64_t budget = SLG_FIND_BYTES_MAX;
+    for (int64_t at = from; at < until;) {
         if (window->end - at < SLG_BATCH_HEADER_SIZE) {
             return SLG_END;
         }
-        const slg_status status = slg_window_need(window, at, SLG_BATCH_HEADER_SIZE, error);
+        slg_status status = slg_window_need(window, at, SLG_BATCH_HEADER_SIZE, error);
         if (status != SLG_OK) {
             return status;
         }
-        const size_t here = slg_window_left(window, at);
-        const uint8_t *magic = next_magic(window, at, here);
-        if (magic == NULL) {
-            /* The last bytes may be the front of a batch whose magic is not in the window. */
-            at += (int64_t)(here - SLG_BATCH_MAGIC_AT);
-            continue;
-        }
-        at += magic - slg_window_at(window, at) - SLG_BATCH_MAGIC_AT;
-        int32_t size;
-        if (at >= until) {
-            break;
-        }
-        if (slg_window_left(window, at) < SLG_BATCH_HEADER_SIZE) {
-            continue;
-        }
-        if (looks_like_batch(window, at, &size)) {
-            if (try_entry(window, at, SLG_SCAN_CRC | SLG_SCAN_STRICT, kernel) == SLG_OK) {
-                *found = at;
-                return SLG_OK;
+        if (at > from) {
+            const size_t here = slg_window_left(window, at);
+            const uint8_t *magic = next_magic(window, at, here);
+            if (magic == NULL) {
+                /* The last bytes may be the front of a batch whose magic is not in the window. */
+                at += (int64_t)(here - SLG_BATCH_MAGIC_AT);
+                continue;
             }
-            /* What lies beyond the window is read for the checksum, and then the window again. */
-            spent += size + (int64_t)window->target;
-            if (spent > SLG_FIND_BYTES_MAX) {
-                return slg_fail(error, SLG_LIMIT, at, SLG_FIND_BYTES_MAX, spent);
+            at += magic - slg_window_at(window, at) - SLG_BATCH_MAGIC_AT;
+            if (at >= until || slg_window_left(window, at) < SLG_BATCH_HEADER_SIZE) {
+                continue;
             }
+        }
+        status = find_at(window, at, kernel, &budget, error);
+        if (status != SLG_END) {
+            *found = status == SLG_OK ? at : *found;
+            return status;
         }
         at++;
     }

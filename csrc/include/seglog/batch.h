@@ -114,9 +114,10 @@ slg_status slg_batch_scan_file(slg_batch_scan *scan, slg_window *window, slg_err
 
 /*
  * Where in the middle of a file a scan may begin: the first position in [from, until) with an entry
- * whose CRC is right. At `from` itself any entry will do, because an index may have named it;
- * behind it only a batch that passes the strict rules. It may still be no entry of the log, but
- * bytes inside a value: whoever begins there has to see that the entries before it end there.
+ * that passes the strict rules and whose CRC is right. At `from` itself it may be a message of
+ * magic 0 or 1, because an index may have named it; behind it only a batch. It may still be no
+ * entry of the log, but bytes inside a value: whoever begins there has to see that the entries
+ * before it end there.
  *
  * SLG_OK and *found; SLG_END when there is none; SLG_LIMIT when so much looks like batches and is
  * none that looking on would cost more than it saves; SLG_IO and the like. The window is the
