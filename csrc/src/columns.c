@@ -59,7 +59,7 @@ static bool reserve(slg_buffer *buffer, size_t used, size_t capacity) {
         wanted = 4096;
     }
     if (wanted > HUGE_PAGE / 2) {
-        /* Whole huge pages: 450 faults for 1.8 MB cost as much as decoding into it, one does not. */
+        /* Whole huge pages: 450 faults for 1.8 MB cost as much as decoding into it. */
         wanted = (wanted + SLG_COLUMNS_SLACK + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE -
                  SLG_COLUMNS_SLACK;
     }

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from seglog.errors import (
     CorruptDataError, KafkaStorageError, OffsetOutOfRangeError, SeglogError,
 )
-from seglog.model import EpochEntry, OpenTransaction, TimestampOffset, TopicPartition
+from seglog.model import OpenTransaction, TimestampOffset, TopicPartition
 
 if TYPE_CHECKING:
     from seglog.datadir import DataDir, open_data_dir
@@ -54,7 +54,7 @@ _LAZY = {
 }
 
 __all__ = [
-    "BatchHeader", "CorruptDataError", "DataDir", "EpochEntry", "FetchData",
+    "BatchHeader", "CorruptDataError", "DataDir", "FetchData",
     "Finding", "KafkaStorageError", "LoadListener", "LoadReport", "LogGap", "LogManager",
     "LogRange", "OffsetOutOfRangeError", "OpenTransaction", "PartitionLog", "RecordBatchStream",
     "SeglogError", "TimestampOffset", "TopicPartition", "__version__", "open_data_dir",
