@@ -28,7 +28,7 @@ def test_both_arrive_at_the_same_log(judge: Judge, first: int) -> None:
     verdicts = list(judge.judge(SEED, range(first, first + SLICE)))
     wrong = [str(verdict) for verdict in verdicts if verdict.wrong]
     # Some damages find nothing to do, and some directories are refused by both.
-    assert len(verdicts) > SLICE * .91
+    assert len(verdicts) > SLICE * .85
     refused = sum("error" in state for verdict in verdicts for state in verdict.kafka.values())
     assert 0 < refused < len(verdicts) / 2
     assert not wrong, f"{len(wrong)} of {len(verdicts)} differ\n" + "\n".join(wrong)
