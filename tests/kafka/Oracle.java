@@ -165,15 +165,15 @@ public class Oracle {
         LogDirFailureChannel dead = new LogDirFailureChannel(1);
         var recoveryPoints = checkpoint(root, "recovery-point-offset-checkpoint", dead);
         var startOffsets = checkpoint(root, "log-start-offset-checkpoint", dead);
-        // A broken checkpoint takes its directory offline, and no log of it could be closed.
-        LogDirFailureChannel failures = lines ? new LogDirFailureChannel(1) : dead;
         KafkaScheduler scheduler = new KafkaScheduler(1);
         scheduler.startup();
         ObjectNode out = JSON.createObjectNode();
         File[] dirs = root.listFiles(File::isDirectory);
         Arrays.sort(dirs);
         for (File dir : dirs) {
-            out.set(dir.getName(), loadOne(root, dir, props, clean, scheduler, failures,
+            out.set(dir.getName(), loadOne(root, dir, props, clean, scheduler,
+                // One failure takes a directory offline, and then no log of it could be closed.
+                lines ? new LogDirFailureChannel(1) : dead,
                 recoveryPoints, startOffsets));
         }
         scheduler.shutdown();
