@@ -9,7 +9,7 @@ from libc.string cimport memcpy
 from seglog._native.capi cimport *
 from seglog._native.status cimport check
 
-from seglog._native.batch import BATCH_DTYPE
+from seglog._native.batch import BATCH_DTYPE as _BATCH_DTYPE
 
 PRODUCER_BATCHES = SLG_PRODUCER_BATCHES
 PRODUCER_BATCH_DTYPE = np.dtype([
@@ -56,7 +56,7 @@ cdef class ProducerTable:
                   &error, None)
 
     def apply(self, batches, size_t start=0, *, int fd=-1):
-        """Applies rows of BATCH_DTYPE from `start` on: (row, status, aborted).
+        """Applies rows of _BATCH_DTYPE from `start` on: (row, status, aborted).
 
         Markers are read from the log file `fd`. The row is that of a batch that is refused or of a
         marker that is not of the usual form, or the end; `aborted` are (producer id, first offset,
@@ -66,7 +66,7 @@ cdef class ProducerTable:
         cdef slg_status status = SLG_FULL
         cdef slg_marker markers[MARKERS]
         cdef size_t taken, ended, i, row = start, count = len(batches)
-        cdef uintptr_t rows = _address(batches, BATCH_DTYPE)
+        cdef uintptr_t rows = _address(batches, _BATCH_DTYPE)
         if start > count:
             raise ValueError("start is behind the last batch")
         aborted = []

@@ -7,7 +7,7 @@ from libc.stdint cimport uintptr_t
 
 from seglog._native.capi cimport *
 
-from seglog._native.batch import BATCH_DTYPE
+from seglog._native.batch import BATCH_DTYPE as _BATCH_DTYPE
 
 cdef enum:
     OFFSET_ENTRY = 8
@@ -33,11 +33,11 @@ cdef class IndexRebuild:
         self._offsets, self._times = [], []
 
     def feed(self, batches):
-        """Takes BATCH_DTYPE rows; how many were taken. `status` says why not all."""
+        """Takes _BATCH_DTYPE rows; how many were taken. `status` says why not all."""
         cdef uintptr_t rows, offsets_at, times_at
         cdef size_t count, taken = 0
-        if batches.dtype != BATCH_DTYPE or not batches.flags.c_contiguous:
-            raise ValueError("batches are rows of BATCH_DTYPE, one behind the other")
+        if batches.dtype != _BATCH_DTYPE or not batches.flags.c_contiguous:
+            raise ValueError("batches are rows of _BATCH_DTYPE, one behind the other")
         count = len(batches)
         offsets = np.empty(count * OFFSET_ENTRY, np.uint8)
         times = np.empty(count * TIME_ENTRY, np.uint8)
