@@ -56,7 +56,7 @@ cdef class ProducerTable:
                   &error, None)
 
     def apply(self, batches, size_t start=0, *, int fd=-1):
-        """Applies rows of _BATCH_DTYPE from `start` on: (row, status, aborted).
+        """Applies rows of BATCH_DTYPE from `start` on: (row, status, aborted).
 
         Markers are read from the log file `fd`. The row is that of a batch that is refused or of a
         marker that is not of the usual form, or the end; `aborted` are (producer id, first offset,

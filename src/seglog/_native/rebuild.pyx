@@ -33,11 +33,11 @@ cdef class IndexRebuild:
         self._offsets, self._times = [], []
 
     def feed(self, batches):
-        """Takes _BATCH_DTYPE rows; how many were taken. `status` says why not all."""
+        """Takes BATCH_DTYPE rows; how many were taken. `status` says why not all."""
         cdef uintptr_t rows, offsets_at, times_at
         cdef size_t count, taken = 0
         if batches.dtype != _BATCH_DTYPE or not batches.flags.c_contiguous:
-            raise ValueError("batches are rows of _BATCH_DTYPE, one behind the other")
+            raise ValueError("batches are rows of BATCH_DTYPE, one behind the other")
         count = len(batches)
         offsets = np.empty(count * OFFSET_ENTRY, np.uint8)
         times = np.empty(count * TIME_ENTRY, np.uint8)
