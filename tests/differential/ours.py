@@ -22,14 +22,12 @@ State = dict[str, Any]
 
 
 def files(directory: Path) -> dict[str, State]:
-    """Size and hash of every file, and the bytes of producer snapshots."""
+    """Size and hash of every file."""
     found = {}
     for path in sorted(directory.iterdir()):
         if path.is_file():
             data = path.read_bytes()
             found[path.name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-            if ".snapshot" in path.name:
-                found[path.name]["hex"] = data.hex()
     return found
 
 

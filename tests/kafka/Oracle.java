@@ -10,7 +10,7 @@
 //
 // With "-" every line is answered with {partition: state} on one line. A log that loaded is then
 // never reported as failed: what could not be told of a segment is {"error": ..., "message": ...}
-// in its place, a failing close is "close_error" and "close_message", and snapshots come in hex.
+// in its place, and a failing close is "close_error" and "close_message".
 import com.fasterxml.jackson.databind.*;
 import com.fasterxml.jackson.databind.node.*;
 import java.io.*;
@@ -38,11 +38,8 @@ public class Oracle {
             if (!f.isFile()) continue;
             byte[] bytes = Files.readAllBytes(f.toPath());
             byte[] hash = MessageDigest.getInstance("SHA-256").digest(bytes);
-            ObjectNode one = out.putObject(f.getName()).put("size", bytes.length)
+            out.putObject(f.getName()).put("size", bytes.length)
                 .put("sha256", HexFormat.of().formatHex(hash));
-            if (lines && f.getName().contains(".snapshot")) {
-                one.put("hex", HexFormat.of().formatHex(bytes));
-            }
         }
         return out;
     }
