@@ -384,13 +384,13 @@ slg_status slg_producers_end(slg_producers *producers, slg_marker *marker, slg_e
     marker->ended = known != NULL && known->in_txn;
     if (marker->ended) {
         marker->first_offset = known->txn_first_offset;
+        const slg_txn *other = first_of_others(ongoing, marker->producer_id);
+        marker->last_stable_offset =
+            other != NULL ? other->first_offset : (int64_t)((uint64_t)marker->offset + 1U);
         if (!producers->is_deferred && !is_open(ongoing, marker->first_offset)) {
             return slg_fail(error, SLG_TXN_NOT_STARTED, marker->position, 0,
                             marker->first_offset);
         }
-        const slg_txn *other = first_of_others(ongoing, marker->producer_id);
-        marker->last_stable_offset =
-            other != NULL ? other->first_offset : (int64_t)((uint64_t)marker->offset + 1U);
         const slg_txn done = {.first_offset = marker->first_offset, .last_offset = marker->offset,
                               .producer_id = marker->producer_id, .ended = true,
                               .is_abort = marker->is_abort};

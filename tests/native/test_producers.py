@@ -197,7 +197,7 @@ def test_the_table_alone() -> None:
     with Log([data(0, 1, 0, True), data(1, 2, 0, True), marker(2, 2, 0, v2.ABORT),
               data(3, 1, 0, False)]) as log:
         assert table.apply(log.rows) == (2, Status.MORE, [])
-        assert table.end_transaction(2, 0, 2, 0, 5) == (1, 0)
+        assert table.end_transaction(2, 0, 2, 0, 5) == (1, 0, True)
         assert table.apply(log.rows, 3) == (3, Status.TXN_STATE, [])
         assert len(table) == 2 and table.first_unstable_offset() == 0
         position = int(log.rows["position"][2])
@@ -208,9 +208,10 @@ def test_the_table_alone() -> None:
     assert len(table) == 2
     shared = ProducerTable()  # two producers, one first offset: Kafka knows one transaction
     shared.load(np.concatenate([_open(1, 5), _open(2, 5)]))
-    assert shared.end_transaction(2, 0, 10, 0, 5) == (5, 11)
-    with pytest.raises(InvalidTxnStateError):
-        shared.end_transaction(1, 0, 11, 0, 5)
+    assert shared.end_transaction(2, 0, 10, 0, 5) == (5, 11, True)
+    before = shared.to_numpy()
+    assert shared.end_transaction(1, 0, 11, 0, 5) == (5, 12, False)
+    assert np.array_equal(shared.to_numpy(), before)
     with pytest.raises(ValueError, match="wrong type"):
         table.apply(np.zeros(2, np.int64))
     with pytest.raises(ValueError, match="behind"):
@@ -240,8 +241,9 @@ def test_many_open_transactions_are_not_quadratic(order: str) -> None:
     elif order == "random":
         random.Random(1).shuffle(ending)
     for n, producer_id in enumerate(ending):
-        first, stable = table.end_transaction(producer_id, 0, count + n, 0, 1) or (None, None)
-        assert first == producer_id
+        ended = table.end_transaction(producer_id, 0, count + n, 0, 1)
+        assert ended is not None and ended[0] == producer_id and ended[2]
+        stable = ended[1]
         assert order != "first" or stable == (producer_id + 1 if n < count - 1 else count + n + 1)
     assert table.first_unstable_offset() == 0
     table.replicated(2 * count)

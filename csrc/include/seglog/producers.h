@@ -107,8 +107,8 @@ slg_status slg_producers_apply(slg_producers *producers, int fd, const slg_batch
 
 /*
  * Applies a marker, of which the caller fills the first part. SLG_TXN_NOT_STARTED (found: the first
- * offset): no transaction of that first offset is open any more; nothing has changed then.
- * SLG_NO_MEMORY.
+ * offset): no transaction of that first offset is open any more; nothing but the marker, which is
+ * filled, has changed then. SLG_NO_MEMORY.
  */
 slg_status slg_producers_end(slg_producers *producers, slg_marker *marker, slg_error *error);
 

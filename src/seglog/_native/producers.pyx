@@ -100,16 +100,21 @@ cdef class ProducerTable:
 
     def end_transaction(self, int64_t producer_id, int16_t producer_epoch, int64_t offset,
                         int32_t coordinator_epoch, int64_t timestamp, bint is_abort=False):
-        """Applies a marker: (first offset, last stable offset) of what it ended, or None. Raises
-        InvalidTxnStateError (txn_not_started)."""
+        """Applies a marker: None, or (first offset, last stable offset, whether it was open) of
+        what it ended. Of one that was not open nothing is applied."""
         cdef slg_marker marker
         cdef slg_error error
+        cdef slg_status status
         marker.producer_id, marker.producer_epoch, marker.offset = (
             producer_id, producer_epoch, offset)
         marker.coordinator_epoch, marker.timestamp = coordinator_epoch, timestamp
         marker.is_abort = is_abort
-        check(slg_producers_end(&self._state, &marker, &error), &error, None)
-        return (marker.first_offset, marker.last_stable_offset) if marker.ended else None
+        status = slg_producers_end(&self._state, &marker, &error)
+        if status != SLG_TXN_NOT_STARTED:
+            check(status, &error, None)
+        if not marker.ended:
+            return None
+        return marker.first_offset, marker.last_stable_offset, status == SLG_OK
 
     def touch(self, int64_t producer_id):
         """Knows of a producer, of which a compacted marker tells nothing more."""

@@ -253,16 +253,18 @@ class ProducerState:
         if marker is None:
             self._table.touch(producer_id)
             return
-        try:
-            ended = self._table.end_transaction(producer_id, int(batch["producer_epoch"]), offset,
-                                                marker.coordinator_epoch, marker.timestamp,
-                                                marker.is_abort)
-        except InvalidTxnStateError as error:
-            raise self._not_started(producer_id, int(error.found), offset, marker.is_abort, file,
-                                    position) from None
-        if ended is not None and marker.is_abort:
-            take(position, AbortedTxn(producer_id, ended[0], offset, ended[1]))
-
+        ended = self._table.end_transaction(producer_id, int(batch["producer_epoch"]), offset,
+                                            marker.coordinator_epoch, marker.timestamp,
+                                            marker.is_abort)
+        if ended is None:
+            return
+        first_offset, last_stable_offset, was_open = ended
+        if marker.is_abort:
+            # Kafka writes the transaction index before it looks whether there was a transaction.
+            take(position, AbortedTxn(producer_id, first_offset, offset, last_stable_offset))
+        if not was_open:
+            raise self._not_started(producer_id, first_offset, offset, marker.is_abort, file,
+                                    position)
 
     def _not_started(self, producer_id: int, first_offset: int, last_offset: int, is_abort: bool,
                      file: str | None, position: int | None) -> InvalidTxnStateError:
