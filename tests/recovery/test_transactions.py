@@ -33,7 +33,7 @@ BEGUN = [data(0, 7, True), data(1, 8, False)]
      "Invalid control record type for end transaction marker LEADER_CHANGE"),
     ([control(0, 7, bytes(4), None)], "NullPointerException", 0, None),
     ([control(0, 7, bytes(4), bytes(5))], "BufferUnderflowException", 0, None),
-    ([control(0, 7, None, bytes(6))], "InvalidRecordException", 0, None),
+    ([control(0, 7, None, bytes(6))], "NullPointerException", 0, None),
     ([*BEGUN, control(2, 7, bytes(4), bytes(6)), data(3, 7, False)], None, 4, None),
 ])
 def test_what_stops_a_recovery(tmp_path: Path, batches: list[oracle.Batch],
