@@ -223,15 +223,20 @@ class TimeIndexFile(_IndexFile):
 
 
 class TxnIndexFile:
-    """`.txnindex`: aborted transactions. Opened with its segment, where it exists."""
+    """`.txnindex`: aborted transactions. Opened with its segment, where it exists.
+
+    `is_left_over`: the file was another segment's of the same base offset, and this segment came
+    without one. Kafka then knows of no entry, empties nothing, and appends behind what is there.
+    """
 
     def __init__(self, disk: Disk, name: str) -> None:
         self.disk, self.name = disk, name
+        self.is_left_over = False
 
     @property
     def entries(self) -> int:
         """Whole entries."""
-        return (self.disk.size(self.name) or 0) // TXN_ENTRY.size
+        return 0 if self.is_left_over else (self.disk.size(self.name) or 0) // TXN_ENTRY.size
 
     def read(self) -> Iterator[tuple[int, tuple[int, int, int, int, int]]]:
         """(position, entry) of each."""
@@ -250,8 +255,19 @@ class TxnIndexFile:
 
     def replace(self, entries: Sequence[AbortedTxn], *, sync: bool) -> None:
         """Gives it these entries. An existing file stays, if only as an empty one."""
-        if entries or self.disk.size(self.name):
+        if self.is_left_over:
+            self._append(entries, sync=sync)
+        elif entries or self.disk.size(self.name):
             self.disk.replace(self.name, encode_entries(entries), sync=sync)
+
+    def _append(self, entries: Sequence[AbortedTxn], *, sync: bool) -> None:
+        """The first entry opens a file that was left over, and what it holds counts then."""
+        if not entries:
+            return
+        self.disk.write(self.name, self.disk.size(self.name) or 0, encode_entries(entries))
+        if sync:
+            self.disk.sync(self.name)
+        self.is_left_over = False
 
 
 def check_txn_index(index: TxnIndexFile, base_offset: int) -> str | None:

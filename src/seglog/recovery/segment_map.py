@@ -103,7 +103,7 @@ class SegmentMap:
         """Notes what has become of its files, and forgets the object where that is all of it."""
         row = self.row(segment.base_offset)
         self.log_size[row] = segment.size
-        whole = True
+        whole = not segment.txn_index.is_left_over
         for index, sizes, bit in ((segment.offset_index, self.index_size, OFFSET_INDEX_OPEN),
                                   (segment.time_index, self.time_index_size, TIME_INDEX_OPEN)):
             if index.is_open:

@@ -44,7 +44,8 @@ def split_segment(disk: Disk, config: LogConfig, segment: SegmentFiles, recovery
     `recovery` is that which met the overflow: Kafka reads the end of the segment by way of the
     index that it left unfinished. `retire`: the old files become `.deleted`. Without it they stay
     where no new file takes their name: so it is in pass four, where Kafka does not know the segment
-    yet.
+    yet, and opens all segments anew after the split. Otherwise it goes on with the new segments as
+    they are, which have no transaction index even where another segment's has the name of theirs.
 
     LoaderFailure where Kafka cannot split: no overflow at its end, bytes behind the last batch,
     batches that do not fit a segment of their own.
@@ -74,7 +75,11 @@ def split_segment(disk: Disk, config: LogConfig, segment: SegmentFiles, recovery
     for one in made:
         one.rename(FileState.SWAP, FileState.LIVE)
     disk.sync_directory()
-    return [SegmentFiles(disk, one.base_offset, config) for one in made]
+    opened = [SegmentFiles(disk, one.base_offset, config) for one in made]
+    if retire:
+        for one in opened:
+            one.txn_index.is_left_over = disk.size(one.txn_index.name) is not None
+    return opened
 
 
 class _Splitting:
