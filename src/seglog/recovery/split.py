@@ -140,13 +140,13 @@ class _Splitting:
                 raise index_failure(piece.indexes, piece.base_offset, self.segment.log_path,
                                     state=FileState.CLEANED)
             self.is_full = status == Status.BATCH_OFFSET_RANGE
+            if not self.is_full and row == readable < len(batches):
+                self._meet_strange(piece, batches[row])
             if self.is_full and piece.end == piece.start:
                 raise LoaderFailure(
                     "IllegalStateException", "Failed to append records from position "
                     f"{piece.start - self.extent.start} in {self.segment.describe()}",
                     file=self.segment.log_name, position=piece.start)
-            if not self.is_full and row == readable < len(batches):
-                self._meet_strange(piece, batches[row])
 
     def _begin(self, base_offset: int, batch: np.void) -> None:
         start = int(batch["position"])
