@@ -17,6 +17,10 @@ SEED = 2026
 CASES, SLICE = 1100, 110
 
 
+# Cases of other seeds that have differed once, or had no end.
+MET = [(203, 598), (204, 24), (402, 2008), (404, 1845)]
+
+
 @pytest.fixture(scope="module")
 def judge(kafka_lib: Path, golden: Path) -> Iterator[Judge]:
     with Judge(golden, load) as running:
@@ -32,3 +36,9 @@ def test_both_arrive_at_the_same_log(judge: Judge, first: int) -> None:
     refused = sum("error" in state for verdict in verdicts for state in verdict.kafka.values())
     assert 0 < refused < len(verdicts) / 2
     assert not wrong, f"{len(wrong)} of {len(verdicts)} differ\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize(("seed", "number"), MET)
+def test_what_was_met_once(judge: Judge, seed: int, number: int) -> None:
+    verdict, = judge.judge(seed, range(number, number + 1))
+    assert not verdict.wrong, str(verdict)

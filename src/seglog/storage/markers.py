@@ -189,19 +189,19 @@ def _parse(batch: memoryview) -> EndTransactionMarker | None:
         raise _Invalid(f"control batch of {len(batch)} bytes", "batch_size")
     attributes, _, base_timestamp, max_timestamp, _, _, _, count = _HEADER.unpack_from(
         batch, _HEADER_POSITION)
-    if count < 0:
-        raise _Invalid(f"Found invalid record count {count} in magic v2 batch",
-                       "batch_record_count")
     if not count:
         return None
     size = 12 + int.from_bytes(batch[8:12], "big", signed=True)
     payload = batch[_BATCH_HEADER_BYTES:]
     codec = attributes & ATTRIBUTE_CODEC
-    if codec:
+    if codec:  # Kafka opens the stream before it looks at the count
         payload = codecs.decompress(codec, 2, payload, max_bytes=CONTROL_BATCH_BYTES_MAX)
         left = len(payload)
     else:
         left = size - _BATCH_HEADER_BYTES
+    if count < 0:
+        raise _Invalid(f"Found invalid record count {count} in magic v2 batch",
+                       "batch_record_count")
     records = _Cursor(payload)
     record = _parse_record(records)
     # Kafka parses all records of a compressed batch before it looks at the first of them.
