@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.differential.judge import Judge, scratch
+from tests.differential.ours import load
 from tests.kafka.conftest import kafka_lib
 
 __all__ = ["kafka_lib"]
@@ -18,6 +21,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents and "kafka_lib" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.kafka)
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A directory in memory where there is room for one."""
+    path = scratch()
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="module")
+def judge(kafka_lib: Path, golden: Path) -> Iterator[Judge]:  # noqa: F811
+    """Kafka's loader and seglog's, beside each other."""
+    with Judge(golden, load) as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)

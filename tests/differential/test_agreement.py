@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from seglog._native.scan import PartitionListing
 from seglog.errors import SeglogError
 from seglog.recovery.callbacks import NullListener
@@ -24,7 +22,6 @@ from seglog.recovery.paper import PaperDisk
 from seglog.recovery.plan import LoadLevel, PartitionPlan, check_chunk, join_chunks
 from seglog.recovery.scans import SegmentScans
 from tests.differential.cases import Case, plan
-from tests.differential.judge import scratch
 from tests.differential.ours import inputs_of, load
 from tests.differential.sources import Sources
 
@@ -33,13 +30,6 @@ CASES = int(os.environ.get("SEGLOG_DIFFERENTIAL_CASES", "200"))
 THREADS = 3
 #: Far below what a segment of these logs has, so that pieces of one segment are scanned apart.
 PIECE_BYTES = 700
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    path = scratch()
-    yield path
-    shutil.rmtree(path)
 
 
 def cases(golden: Path, home: Path) -> Iterator[tuple[Case, Path, Path]]:

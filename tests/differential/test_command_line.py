@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +12,12 @@ import pytest
 from seglog.cli.main import main
 from tests.differential.cases import Case, plan
 from tests.differential.compare import differences
-from tests.differential.judge import scratch
 from tests.differential.kafka import Oracle
 from tests.differential.ours import EXPIRATION_MS, files
 from tests.differential.sources import Sources
 
 SEED = 12
 CASES = 40
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    path = scratch()
-    yield path
-    shutil.rmtree(path)
 
 
 def recover(root: Path, case: Case, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:

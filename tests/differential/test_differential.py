@@ -5,13 +5,9 @@ Any other seed: `make differential SEED=N [CASES=N]`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.differential.judge import Judge
-from tests.differential.ours import load
 
 SEED = 2026
 CASES, SLICE = 1100, 110
@@ -19,12 +15,6 @@ CASES, SLICE = 1100, 110
 
 # Cases of other seeds that have differed once, or had no end.
 MET = [(203, 598), (204, 24), (402, 2008), (404, 1845)]
-
-
-@pytest.fixture(scope="module")
-def judge(kafka_lib: Path, golden: Path) -> Iterator[Judge]:
-    with Judge(golden, load) as running:
-        yield running
 
 
 @pytest.mark.parametrize("first", range(0, CASES, SLICE))

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import collections
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from tests.differential import registry
 from tests.differential.cases import plan
-from tests.differential.judge import scratch
 from tests.differential.sources import SHAPES, Sources
 
 CASES = 400
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    path = scratch()
-    yield path
-    shutil.rmtree(path)
 
 
 def _bytes(root: Path) -> dict[str, bytes]:

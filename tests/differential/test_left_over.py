@@ -6,24 +6,14 @@ before it. That one's transaction index stays, and Kafka's new segment does not 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from seglog.recovery.index_files import TXN_ENTRY
 from tests.differential.cases import Case
 from tests.differential.judge import Judge
-from tests.differential.ours import load
 from tests.differential.sources import GOLDEN_CONFIG, Source
 
 CONFIG = tuple(sorted(GOLDEN_CONFIG.items()))
-
-
-@pytest.fixture(scope="module")
-def judge(kafka_lib: Path, golden: Path) -> Iterator[Judge]:
-    with Judge(golden, load) as running:
-        yield running
 
 
 @pytest.mark.parametrize(("partition", "damages", "index", "entries", "known"), [

@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,10 @@ from seglog.cli.recover import (
 from seglog.config import BrokerConfig
 from seglog.recovery.callbacks import NullListener
 from tests.differential.cases import plan
-from tests.differential.judge import scratch
 from tests.differential.sources import Sources
 
 SEED = 5
 CASES = int(os.environ.get("SEGLOG_DIFFERENTIAL_CASES", "120"))
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    path = scratch()
-    yield path
-    shutil.rmtree(path)
 
 
 def fingerprint(root: Path) -> dict[str, Any]:

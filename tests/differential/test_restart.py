@@ -18,7 +18,6 @@ from seglog.recovery.open_log import load_log
 from tests.differential.cases import Case, plan
 from tests.differential.compare import differences
 from tests.differential.cut_disk import CutDisk, Killed
-from tests.differential.judge import scratch
 from tests.differential.kafka import Oracle
 from tests.differential.ours import inputs_of, load
 from tests.differential.sources import Sources
@@ -31,13 +30,6 @@ _LOG = ("error", "message", "log_start_offset", "log_end_offset", "last_stable_o
         "producer_state_end_offset", "leader_epochs")
 
 State = dict[str, Any]
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    path = scratch()
-    yield path
-    shutil.rmtree(path)
 
 
 def changes(root: Path, config: Mapping[str, str], cut: int | None) -> int | None:

@@ -63,11 +63,6 @@ class _IndexFile(abc.ABC):
             self.length, self.entries = size, size // self.entry.size
         self.is_open = True
 
-    @property
-    def max_entries(self) -> int:
-        """How many the file has room for."""
-        return self.length // self.entry.size
-
     def resize(self, size: int) -> None:
         """Sets the length of the file, rounded down to whole entries."""
         self.open()

@@ -181,13 +181,6 @@ class SegmentFiles:
         self.offset_index.resize(self.config.segment_index_bytes)
         self.time_index.resize(self.config.segment_index_bytes)
 
-    def become_inactive(self) -> None:
-        """The final time index entry, and files of the length that they use."""
-        self.time_index.append_last(self.max_timestamp())
-        self.offset_index.trim()
-        self.time_index.trim()
-        self.trim_log()
-
     def trim_log(self) -> None:
         """The log file without what was preallocated."""
         if (self.disk.size(self.log_name) or 0) > self.size:

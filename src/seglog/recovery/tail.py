@@ -15,14 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from seglog._native.batch import BATCH_DTYPE, scan_file
-from seglog._native.index import OffsetIndexView
 from seglog._native.status import Status
-from seglog.errors import SeglogError
 from seglog.recovery.failures import FileVanished, LoaderFailure
 from seglog.recovery.wrappers import base_offsets, first_offset
 
-__all__ = ["LOG_OVERHEAD", "find_offset", "framing_failure", "header_batches", "log_next_offset",
-           "next_offset_from", "open_log", "read_failure"]
+__all__ = ["LOG_OVERHEAD", "find_offset", "framing_failure", "header_batches", "next_offset_from",
+           "open_log", "read_failure"]
 
 # Bytes that Kafka needs before it looks for a batch: offset, length, epoch or CRC, magic.
 LOG_OVERHEAD = 17
@@ -131,33 +129,6 @@ def find_offset(fd: int, path: str, start: int, end: int, offset: int
     if before is None or before["last_offset"][0] < offset:
         return None
     return first_offset(fd, before[0], path), int(before["position"][0])
-
-
-def log_next_offset(path: str, base_offset: int, index_path: str | None) -> int:
-    """The next offset of a whole segment file, with its offset index where it has one."""
-    target, position = base_offset, 0
-    if index_path is not None:
-        target, position = _last_indexed(index_path, base_offset)
-    fd = open_log(path)
-    try:
-        return next_offset_from(fd, path, position, os.fstat(fd).st_size, base_offset, target)
-    finally:
-        os.close(fd)
-
-
-def _last_indexed(path: str, base_offset: int) -> tuple[int, int]:
-    """Kafka's (lastOffset, position that a lookup of it gives); a padded index ends in zeros,
-    which say (base offset, 0)."""
-    view = OffsetIndexView(path, base_offset)
-    try:
-        if view.entries * 8 != (view.file_size or 0) // 8 * 8:
-            return base_offset, 0
-        last = view.last_entry[0]
-        return last, view.lookup(last)[1]
-    except SeglogError:
-        return base_offset, 0  # the checks have reported it
-    finally:
-        view.close()
 
 
 def next_offset_from(fd: int, path: str, position: int, end: int, base_offset: int,

@@ -121,7 +121,6 @@ class _IndexAgainstLog:
         self.time_seen = np.zeros(len(self.times), bool)
         self.time_broken = np.zeros(len(self.times), bool)
         self.skipped: list[int] = []
-        self.fed = False
 
     @staticmethod
     def _entries(view: OffsetIndexView | TimeIndexView | None) -> npt.NDArray[np.void]:
@@ -141,7 +140,6 @@ class _IndexAgainstLog:
 
     def feed(self, batches: npt.NDArray[np.void]) -> None:
         """The next batches of the segment."""
-        self.fed = True
         if len(self.offsets):
             row = np.searchsorted(batches["position"], self.offsets["position"])
             inside = row < len(batches)

@@ -41,15 +41,13 @@ _T = TypeVar("_T", bound=Closable)
 
 
 class FileHandle:
-    """A log file that is open for reading: its descriptor, and its size and identity then."""
+    """A log file that is open for reading: its descriptor, and its size then."""
 
-    __slots__ = ("fd", "identity", "path", "size")
+    __slots__ = ("fd", "path", "size")
 
     def __init__(self, path: str) -> None:
         self.fd, self.size = open_read(path)
-        status = os.fstat(self.fd)
         self.path = path
-        self.identity = (status.st_dev, status.st_ino)
 
     def close(self) -> None:
         """Closes the descriptor, once."""
