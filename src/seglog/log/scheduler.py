@@ -1,0 +1,314 @@
+"""Time, and tasks that run later: what logs and their manager are given instead of threads.
+
+Kafka's Time, KafkaScheduler, MockTime and MockScheduler.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+__all__ = ["MockScheduler", "MockTime", "ScheduledTask", "Scheduler", "Time"]
+
+_log = logging.getLogger(__name__)
+
+_NS_PER_MS = 1_000_000
+#: A task with this period runs once.
+ONCE = -1
+
+
+class Time:
+    """The clock of the system (Kafka: Time)."""
+
+    def milliseconds(self) -> int:
+        """Since 1970."""
+        return time.time_ns() // _NS_PER_MS
+
+    def nanoseconds(self) -> int:
+        """Since some moment; never goes back."""
+        return time.monotonic_ns()
+
+    def sleep(self, ms: int) -> None:
+        """Returns when so much time has gone by."""
+        time.sleep(ms / 1000)
+
+
+class ScheduledTask:
+    """A task that a scheduler has taken, or refused (then it counts as cancelled)."""
+
+    def __init__(self, name: str, run: Callable[[], object], due_ns: int, period_ns: int) -> None:
+        self.name = name
+        self._run: Callable[[], object] | None = run
+        self._due_ns, self._period_ns = due_ns, period_ns
+        self._done = False
+
+    def __repr__(self) -> str:
+        return f"ScheduledTask({self.name!r})"
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it was cancelled before it was through."""
+        return self._run is None and not self._done
+
+    @property
+    def done(self) -> bool:
+        """Whether it will not run (again)."""
+        return self._run is None
+
+    def cancel(self) -> None:
+        """It does not run (again); one that is running is not interrupted."""
+        self._run = None
+
+    def _execute(self) -> bool:
+        """Runs it; whether it is to run again. What it raises is logged, nothing else."""
+        run = self._run
+        if run is None:
+            return False
+        try:
+            run()
+        except Exception as error:
+            _log.error("Uncaught exception in scheduled task '%s'", self.name, exc_info=error)
+        if self._period_ns > 0:
+            self._due_ns += self._period_ns
+            return self._run is not None
+        self._done, self._run = True, None
+        return False
+
+
+class _TaskQueue:
+    """Tasks by time, then by submission. The lock is the caller's."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, ScheduledTask]] = []
+        self._submitted = 0
+
+    def push(self, task: ScheduledTask) -> None:
+        heapq.heappush(self._heap, (task._due_ns, self._submitted, task))
+        self._submitted += 1
+
+    def next_due_ns(self) -> int | None:
+        """When the first that is not cancelled is due; None without one."""
+        while self._heap and self._heap[0][2].done:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def pop_due(self, now_ns: int) -> ScheduledTask | None:
+        """Takes the first out, if its time has come."""
+        due = self.next_due_ns()
+        return heapq.heappop(self._heap)[2] if due is not None and due <= now_ns else None
+
+    def waiting(self) -> list[ScheduledTask]:
+        """All that are not cancelled, in the order in which they will run."""
+        return [task for _, _, task in sorted(self._heap, key=lambda entry: entry[:2])
+                if not task.done]
+
+    def clear(self) -> None:
+        """Cancels all."""
+        for _, _, task in self._heap:
+            task.cancel()
+        self._heap.clear()
+
+
+class Scheduler:
+    """Runs named tasks later or again and again, by a few threads (Kafka: KafkaScheduler).
+
+    Threads `kafka-scheduler-<n>` are daemons and start with the first tasks. A periodic task keeps
+    to its times, is never run twice at once, and goes on after an exception, which is logged. Safe
+    from any thread.
+    """
+
+    def __init__(self, threads: int = 1, *,
+                 thread_name_prefix: str = "kafka-scheduler-") -> None:
+        self._size, self._prefix = threads, thread_name_prefix
+        self._queue = _TaskQueue()
+        self._threads: set[threading.Thread] = set()
+        self._thread_number = 0
+        self._started = False
+        self._changed = threading.Condition(threading.RLock())
+
+    # ---- life
+
+    @property
+    def is_started(self) -> bool:
+        """Between `startup` and `shutdown`."""
+        return self._started
+
+    def startup(self) -> None:
+        """From here on tasks are taken. RuntimeError if it was started already."""
+        _log.debug("Initializing task scheduler.")
+        with self._changed:
+            if self._started:
+                raise RuntimeError("This scheduler has already been started.")
+            self._started = True
+
+    def shutdown(self) -> None:
+        """Drops what has not begun and waits for what has; a second call does nothing."""
+        _log.debug("Shutting down task scheduler.")
+        with self._changed:
+            self._started = False
+            self._queue.clear()
+            self._changed.notify_all()
+            threads = self._threads - {threading.current_thread()}
+        for thread in threads:
+            thread.join()
+
+    def resize_thread_pool(self, threads: int) -> None:
+        """Changes the number of threads (`background.threads`)."""
+        with self._changed:
+            self._size = threads
+            self._changed.notify_all()
+            self._start_threads(len(self._queue.waiting()))
+
+    # ---- tasks
+
+    def schedule(self, name: str, task: Callable[[], object], delay_ms: int = 0,
+                 period_ms: int = ONCE) -> ScheduledTask:
+        """Runs `task()` after `delay_ms`, and then every `period_ms` unless that is not positive.
+
+        A scheduler that is not running ignores the task, and says so in the log.
+        """
+        _log.debug("Scheduling task %s with initial delay %d ms and period %d ms.", name, delay_ms,
+                   period_ms)
+        scheduled = ScheduledTask(name, task, self._now_ns() + max(delay_ms, 0) * _NS_PER_MS,
+                                  period_ms * _NS_PER_MS)
+        with self._changed:
+            if not self._started:
+                _log.info("Kafka scheduler is not running at the time task '%s' is scheduled. The "
+                          "task is ignored.", name)
+                scheduled.cancel()
+                return scheduled
+            self._queue.push(scheduled)
+        self._task_added()
+        return scheduled
+
+    def schedule_once(self, name: str, task: Callable[[], object],
+                      delay_ms: int = 0) -> ScheduledTask:
+        """Runs `task()` once, after `delay_ms`."""
+        return self.schedule(name, task, delay_ms, ONCE)
+
+    @property
+    def pending_tasks(self) -> list[str]:
+        """Names of the tasks that wait for their time, in order."""
+        with self._changed:
+            return [task.name for task in self._queue.waiting()]
+
+    def _now_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def _task_added(self) -> None:
+        with self._changed:
+            self._start_threads(1)
+            self._changed.notify()
+
+    # ---- threads
+
+    def _start_threads(self, wanted: int) -> None:
+        while self._started and wanted > 0 and len(self._threads) < self._size:
+            thread = threading.Thread(target=self._work, daemon=True,
+                                      name=f"{self._prefix}{self._thread_number}")
+            self._thread_number += 1
+            wanted -= 1
+            self._threads.add(thread)
+            thread.start()
+
+    def _work(self) -> None:
+        try:
+            while (task := self._take()) is not None:
+                again = task._execute()
+                with self._changed:
+                    if again and self._started:
+                        self._queue.push(task)
+                        self._changed.notify()
+                del task
+        finally:
+            with self._changed:
+                self._threads.discard(threading.current_thread())
+
+    def _take(self) -> ScheduledTask | None:
+        """The next task, when its time has come; None when this thread is to end."""
+        with self._changed:
+            while self._started and len(self._threads) <= self._size:
+                now = self._now_ns()
+                task = self._queue.pop_due(now)
+                if task is not None:
+                    return task
+                due = self._queue.next_due_ns()
+                self._changed.wait(None if due is None else (due - now) / 1e9)
+            # Not counted any more: the next thread to look sees how many are left.
+            self._threads.discard(threading.current_thread())
+            return None
+
+
+class MockTime(Time):
+    """A clock that goes on when it is told to (Kafka: MockTime); its `scheduler` follows it.
+
+    `auto_tick_ms` go by at each look at it.
+    """
+
+    def __init__(self, auto_tick_ms: int = 0, current_time_ms: int | None = None) -> None:
+        self._ms = Time.milliseconds(self) if current_time_ms is None else current_time_ms
+        self._ns = Time.nanoseconds(self)
+        self._auto_tick_ms = auto_tick_ms
+        self._lock = threading.Lock()
+        self.scheduler = MockScheduler(self)
+
+    def _advance(self, ms: int) -> None:
+        with self._lock:
+            self._ms += ms
+            self._ns += ms * _NS_PER_MS
+
+    def milliseconds(self) -> int:
+        """See Time."""
+        if self._auto_tick_ms:
+            self.sleep(self._auto_tick_ms)
+        return self._ms
+
+    def nanoseconds(self) -> int:
+        """See Time."""
+        if self._auto_tick_ms:
+            self.sleep(self._auto_tick_ms)
+        return self._ns
+
+    def sleep(self, ms: int) -> None:
+        """Moves the clock on, and runs the tasks that are due then in this thread."""
+        self._advance(ms)
+        self.scheduler.tick()
+
+    def set_current_time_ms(self, ms: int) -> None:
+        """Sets the clock, later or earlier; runs what is due then."""
+        self._advance(ms - self._ms)
+        self.scheduler.tick()
+
+
+class MockScheduler(Scheduler):
+    """Runs tasks in the thread that moves its clock or adds a task that is due (Kafka's of that
+    name). It runs from the beginning, has no threads, and drops what waits at its shutdown."""
+
+    def __init__(self, clock: MockTime) -> None:
+        super().__init__(0)
+        self._clock = clock
+        self._started = True
+
+    def startup(self) -> None:
+        """Takes tasks, as before."""
+        self._started = True
+
+    def tick(self) -> None:
+        """Runs what is due, in order of time, then of submission."""
+        while True:
+            with self._changed:
+                task = self._queue.pop_due(self._now_ns())
+            if task is None:
+                return
+            if task._execute():
+                with self._changed:
+                    self._queue.push(task)
+
+    def _now_ns(self) -> int:
+        return self._clock._ms * _NS_PER_MS
+
+    def _task_added(self) -> None:
+        self.tick()
