@@ -12,11 +12,13 @@ from typing import Any, ClassVar
 __all__ = [
     "AllLogDirsFailedError", "ConfigError", "CorruptDataError", "CorruptIndexError",
     "CorruptRecordError", "CorruptSnapshotError", "DecompressionError", "DuplicateLogDirError",
-    "DuplicatePartitionError", "InconsistentLogDirError", "InvalidOffsetError",
+    "DuplicatePartitionError", "IllegalArgumentError", "IllegalStateError",
+    "InconsistentLogDirError", "InconsistentTopicIdError", "InvalidOffsetError",
     "InvalidRecordError", "InvalidTopicPartitionError", "InvalidTxnStateError",
     "KafkaStorageError", "LogDirLockedError", "LogDirNotFoundError", "LogLoadError",
-    "LogManagerStateError", "MalformedCheckpointError", "OffsetOutOfRangeError",
-    "ReadOnlyError", "SeglogError", "UnknownTopicOrPartitionError",
+    "LogManagerStateError", "LogSegmentOffsetOverflowError", "MalformedCheckpointError",
+    "OffsetOutOfRangeError", "ReadOnlyError", "RecordBatchTooLargeError", "SeglogError",
+    "UnexpectedAppendOffsetError", "UnknownTopicOrPartitionError",
     "UnsupportedCompressionTypeError",
 ]
 
@@ -204,3 +206,49 @@ class LogManagerStateError(SeglogError, RuntimeError):
     """A log manager was asked for what it does not do before it is started or after its end."""
 
     kafka_name = "IllegalStateException"
+
+
+class IllegalArgumentError(SeglogError, ValueError):
+    """An argument that Kafka refuses without an exception of its own."""
+
+    kafka_name = "IllegalArgumentException"
+
+
+class IllegalStateError(SeglogError, RuntimeError):
+    """What cannot be done in this state."""
+
+    kafka_name = "IllegalStateException"
+
+
+class InconsistentTopicIdError(SeglogError, ValueError):
+    """A log that has the topic id of another topic."""
+
+    kafka_name = "InconsistentTopicIdException"
+
+
+class RecordBatchTooLargeError(SeglogError, ValueError):
+    """An append that no segment can hold."""
+
+    kafka_name = "RecordBatchTooLargeException"
+
+
+class LogSegmentOffsetOverflowError(SeglogError, ValueError):
+    """An offset that is too far from the base offset of its segment."""
+
+    kafka_name = "LogSegmentOffsetOverflowException"
+
+
+class UnexpectedAppendOffsetError(SeglogError, ValueError):
+    """Records with offsets of their own that begin before the log's end.
+
+    `first_offset` and `last_offset` are those of the append.
+    """
+
+    kafka_name = "UnexpectedAppendOffsetException"
+
+    def __init__(self, message: str, first_offset: int = -1, last_offset: int = -1) -> None:
+        super().__init__(message)
+        self.first_offset, self.last_offset = first_offset, last_offset
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (*self.args, self.first_offset, self.last_offset))

@@ -17,7 +17,7 @@ import pytest
 
 import seglog
 from seglog.errors import AllLogDirsFailedError, KafkaStorageError
-from seglog.manager.failures import LogDirFailure, LogDirFailureChannel
+from seglog.log.failures import LogDirFailure, LogDirFailureChannel
 from seglog.model import TopicPartition
 from seglog.recovery.loaded import LoadedLog
 from tests.manager.support import break_load, entries, input_output_error, make_dir, snapshot

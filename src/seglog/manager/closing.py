@@ -11,7 +11,7 @@ from functools import partial
 from seglog.errors import KafkaStorageError
 from seglog.manager.checkpoints import write_log_start_offsets, write_recovery_points
 from seglog.manager.directories import LogDirectory
-from seglog.manager.failures import LogDirFailureChannel
+from seglog.log.failures import LogDirFailureChannel
 from seglog.manager.pool import WorkerPool
 from seglog.manager.table import LogTable
 from seglog.recovery.loaded import LoadedLog

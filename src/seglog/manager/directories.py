@@ -15,7 +15,7 @@ from seglog.errors import (
     ConfigError, DuplicateLogDirError, InvalidTopicPartitionError, KafkaStorageError,
     LogDirLockedError, MalformedCheckpointError,
 )
-from seglog.manager.failures import LogDirFailureChannel
+from seglog.log.failures import LogDirFailureChannel
 from seglog.manager.lock import FileLock
 from seglog.model import TopicPartition
 from seglog.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint

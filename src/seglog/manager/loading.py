@@ -19,7 +19,7 @@ from seglog._native.scan import PartitionListing
 from seglog.config import LogConfig
 from seglog.errors import LogManagerStateError
 from seglog.manager.directories import LogDirectory
-from seglog.manager.failures import LogDirFailureChannel
+from seglog.log.failures import LogDirFailureChannel
 from seglog.manager.gauges import Countdown, Gauges
 from seglog.manager.phase_one import SegmentLoading
 from seglog.manager.pool import WorkerPool

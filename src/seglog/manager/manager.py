@@ -27,7 +27,7 @@ from seglog.manager.directories import (
     LogDirectory, agreed_broker_epoch, configured_log_dirs, create_and_validate_log_dirs,
     lock_log_dirs, refuse_duplicates,
 )
-from seglog.manager.failures import LogDirFailure, LogDirFailureChannel
+from seglog.log.failures import LogDirFailure, LogDirFailureChannel
 from seglog.manager.gauges import Gauges
 from seglog.manager.identity import Identities, read_identities
 from seglog.manager.loading import LoadSettings, LogLoading
