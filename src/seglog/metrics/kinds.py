@@ -88,12 +88,25 @@ class _MovingAverage:
         self._alpha = 1 - math.exp(-_TICK_SECONDS / 60 / minutes)
         self.rate: float | None = None
 
-    def tick(self, events: int, ticks: int) -> None:
-        """`events` in the first of so many ticks, none in the others."""
-        instant = events / _TICK_SECONDS
+    def tick(self, events: int, ticks: int, steady: float = 0.0) -> None:
+        """`events` in the first of so many ticks, and `steady` events a second in each."""
+        instant = events / _TICK_SECONDS + steady
         self.rate = instant if self.rate is None else \
             self.rate + self._alpha * (instant - self.rate)
-        self.rate *= (1 - self._alpha) ** (ticks - 1)
+        self.rate = steady + (self.rate - steady) * (1 - self._alpha) ** (ticks - 1)
+
+
+class _Source:
+    """A count that somebody else keeps, as a meter saw it last."""
+
+    def __init__(self, total: Callable[[], int]) -> None:
+        self._total, self._seen = total, total()
+
+    def take(self) -> int:
+        """What was counted since the last call."""
+        total = self._total()
+        fresh, self._seen = total - self._seen, total
+        return fresh
 
 
 class Meter(Metric):
@@ -105,6 +118,8 @@ class Meter(Metric):
         self._lock = threading.Lock()
         self._started = self._ticked = clock()
         self._count = self._counted = 0  # all events, and those that a tick has seen
+        self._pulled = 0  # of `_count`, what sources brought since the last tick
+        self._sources: dict[_Source, None] = {}
         self._averages = [_MovingAverage(minutes) for minutes in (1, 5, 15)]
 
     def mark(self, events: int = 1) -> None:
@@ -113,24 +128,54 @@ class Meter(Metric):
             self._tick()
             self._count += events
 
+    def follow(self, total: Callable[[], int]) -> Callable[[], None]:
+        """Counts what `total()` grows by from now on, and costs those who count nothing.
+
+        It is asked when the meter is read or marked, under the meter's lock: it must not wait. What
+        came since the last tick counts as spread over the time. The function that is returned ends
+        this; what was counted stays, and a second call does nothing.
+        """
+        source = _Source(total)
+        with self._lock:
+            self._sources[source] = None
+
+        def stop() -> None:
+            with self._lock:
+                if source in self._sources:
+                    self._pull()
+                    del self._sources[source]
+
+        return stop
+
+    def _pull(self) -> None:
+        for source in self._sources:
+            fresh = source.take()
+            self._count += fresh
+            self._pulled += fresh
+
     def _tick(self) -> None:
         ticks = int((self._clock() - self._ticked) / _TICK_SECONDS)
         if ticks > 0:
+            self._pull()
             self._ticked += ticks * _TICK_SECONDS
-            events, self._counted = self._count - self._counted, self._count
+            events, self._counted = self._count - self._counted - self._pulled, self._count
+            steady, self._pulled = self._pulled / (ticks * _TICK_SECONDS), 0
             for average in self._averages:
-                average.tick(events, ticks)
+                average.tick(events, ticks, steady)
 
     @property
     def count(self) -> int:
         """Events since the meter was made."""
-        return self._count
+        with self._lock:
+            self._pull()
+            return self._count
 
     @property
     def mean_rate(self) -> float:
         """Events a second since the meter was made."""
         seconds = self._clock() - self._started
-        return self._count / seconds if self._count and seconds > 0 else 0.0
+        count = self.count
+        return count / seconds if count and seconds > 0 else 0.0
 
     @property
     def rates(self) -> tuple[float, float, float]:

@@ -1,0 +1,206 @@
+"""What logs count, under Kafka's names (Kafka: BrokerTopicStats, UnifiedLog.newMetrics).
+
+Nobody who appends pays for a meter: a log keeps counts of its own, and meters look at them when
+they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from seglog.config import LogConfig
+from seglog.metrics import Meter, MetricsRegistry, Timer
+from seglog.model import TopicPartition
+
+__all__ = ["BrokerTopicMetrics", "BrokerTopicStats", "LogMetrics", "flush_timer"]
+
+
+def flush_timer(registry: MetricsRegistry) -> Timer:
+    """One update for each segment that is flushed."""
+    return registry.group("kafka.log", "LogFlushStats").timer("LogFlushRateAndTimeMs")
+
+
+class _Metered(Protocol):
+    """What a log tells of itself."""
+
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+    @property
+    def config(self) -> LogConfig: ...
+    @property
+    def is_future(self) -> bool: ...
+    @property
+    def number_of_segments(self) -> int: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+
+class BrokerTopicMetrics:
+    """Meters of a topic, or of all topics together (Kafka's of that name).
+
+    Those of a topic are registered when they are first asked for.
+    """
+
+    _METERS = {
+        "MessagesInPerSec": "messages", "BytesInPerSec": "bytes", "BytesOutPerSec": "bytes",
+        "BytesRejectedPerSec": "bytes", "ProduceMessageConversionsPerSec": "requests",
+        "NoKeyCompactedTopicRecordsPerSec": "requests",
+        "InvalidMagicNumberRecordsPerSec": "requests",
+        "InvalidMessageCrcRecordsPerSec": "requests",
+        "InvalidOffsetOrSequenceRecordsPerSec": "requests",
+    }
+    _METERS_OF_ALL = {"ReplicationBytesInPerSec": "bytes"}
+
+    def __init__(self, registry: MetricsRegistry, topic: str | None = None) -> None:
+        self._group = registry.group("kafka.server", "BrokerTopicMetrics")
+        self._tags = {} if topic is None else {"topic": topic}
+        if topic is None:
+            for name in (*self._METERS, *self._METERS_OF_ALL):
+                self._meter(name)
+
+    def _meter(self, name: str) -> Meter:
+        event = self._METERS.get(name) or self._METERS_OF_ALL[name]
+        return self._group.meter(name, event, self._tags)
+
+    def close(self) -> None:
+        """Takes the meters out of the registry."""
+        for name in (*self._METERS, *self._METERS_OF_ALL):
+            self._group.remove(name, self._tags)
+
+    @property
+    def messages_in_rate(self) -> Meter:
+        """Records appended as leader."""
+        return self._meter("MessagesInPerSec")
+
+    @property
+    def bytes_in_rate(self) -> Meter:
+        """Bytes appended as leader."""
+        return self._meter("BytesInPerSec")
+
+    @property
+    def bytes_out_rate(self) -> Meter:
+        """Bytes read."""
+        return self._meter("BytesOutPerSec")
+
+    @property
+    def bytes_rejected_rate(self) -> Meter:
+        """Bytes of appends with a batch that is too large."""
+        return self._meter("BytesRejectedPerSec")
+
+    @property
+    def produce_message_conversions_rate(self) -> Meter:
+        """Appends whose records were compressed anew, or got another magic."""
+        return self._meter("ProduceMessageConversionsPerSec")
+
+    @property
+    def no_key_compacted_topic_records_per_sec(self) -> Meter:
+        """Records without a key for a compacted topic."""
+        return self._meter("NoKeyCompactedTopicRecordsPerSec")
+
+    @property
+    def invalid_magic_number_records_per_sec(self) -> Meter:
+        """Records of another magic than their batch."""
+        return self._meter("InvalidMagicNumberRecordsPerSec")
+
+    @property
+    def invalid_message_crc_records_per_sec(self) -> Meter:
+        """Batches with a wrong checksum."""
+        return self._meter("InvalidMessageCrcRecordsPerSec")
+
+    @property
+    def invalid_offset_or_sequence_records_per_sec(self) -> Meter:
+        """Batches with wrong offsets, counts or sequences."""
+        return self._meter("InvalidOffsetOrSequenceRecordsPerSec")
+
+    @property
+    def replication_bytes_in_rate(self) -> Meter:
+        """Bytes appended as follower; of all topics together only. KeyError of a topic."""
+        if self._tags:
+            raise KeyError("ReplicationBytesInPerSec")
+        return self._meter("ReplicationBytesInPerSec")
+
+
+class BrokerTopicStats:
+    """The meters of all topics of one registry. Any number may stand for the same registry."""
+
+    def __init__(self, registry: MetricsRegistry) -> None:
+        self.registry = registry
+        #: Of all topics together.
+        self.all_topics_stats = BrokerTopicMetrics(registry)
+
+    def topic_stats(self, topic: str) -> BrokerTopicMetrics:
+        """Of one topic."""
+        return BrokerTopicMetrics(self.registry, topic)
+
+    def remove_metrics(self, topic: str) -> None:
+        """Takes out those of a topic that is gone."""
+        self.topic_stats(topic).close()
+
+    def follow_appends(self, topic: str, messages: Callable[[], int],
+                       octets: Callable[[], int]) -> Callable[[], None]:
+        """Counts what a log says that it appended as leader, for its topic and for all.
+
+        `messages()` and `octets()` only grow. The function that is returned ends this.
+        """
+        stops = [meter.follow(total) for one in (self.topic_stats(topic), self.all_topics_stats)
+                 for meter, total in ((one.messages_in_rate, messages),
+                                      (one.bytes_in_rate, octets))]
+
+        def stop() -> None:
+            for each in stops:
+                each()
+
+        return stop
+
+
+class LogMetrics:
+    """The gauges of one log: `kafka.log:type=Log`, with its topic and partition as tags.
+
+    They are in the registry from `register` to `remove`; a log whose directory becomes another
+    (`-future` is a tag) registers them again.
+    """
+
+    def __init__(self, registry: MetricsRegistry, log: _Metered) -> None:
+        self._group = registry.group("kafka.log", "Log")
+        self._log = log
+        self._registered: dict[str, str | int] | None = None
+        self._retention_size_in_percent = 0
+
+    def register(self) -> None:
+        """Puts them in, after taking out those that are there."""
+        self.remove()
+        log = self._log
+        key = log.topic_partition
+        tags: dict[str, str | int] = {"topic": key.topic, "partition": key.partition}
+        if log.is_future:
+            tags["is-future"] = "true"
+        self._registered = tags
+        for name, value in self._gauges().items():
+            self._group.gauge(name, value, tags)
+
+    def remove(self) -> None:
+        """Takes them out."""
+        tags, self._registered = self._registered, None
+        if tags is not None:
+            for name in self._gauges():
+                self._group.remove(name, tags)
+
+    def refresh_retention_size(self) -> None:
+        """Looks how full the log is of what it may retain; done by each run of the retention."""
+        allowed = self._log.config.retention_bytes
+        self._retention_size_in_percent = self._log.size * 100 // allowed if allowed > 0 else 0
+
+    def _gauges(self) -> dict[str, Callable[[], int]]:
+        log = self._log
+        return {
+            "NumLogSegments": lambda: log.number_of_segments,
+            "LogStartOffset": lambda: log.log_start_offset,
+            "LogEndOffset": lambda: log.log_end_offset,
+            "Size": lambda: log.size,
+            "RetentionSizeInPercent": lambda: self._retention_size_in_percent,
+        }

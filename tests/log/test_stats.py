@@ -1,0 +1,142 @@
+"""What logs count: MBean names, what is registered when, and that meters follow counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from seglog.config import LogConfig
+from seglog.log.stats import BrokerTopicStats, LogMetrics, flush_timer
+from seglog.metrics import MetricsRegistry
+from seglog.model import TopicPartition
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@dataclass
+class Log:
+    topic_partition: TopicPartition = TopicPartition("orders", 3)
+    config: LogConfig = LogConfig(retention_bytes=200)
+    is_future: bool = False
+    number_of_segments: int = 2
+    log_start_offset: int = 10
+    log_end_offset: int = 20
+    size: int = 50
+
+
+def test_gauges_of_a_log() -> None:
+    registry, log = MetricsRegistry(), Log()
+    metrics = LogMetrics(registry, log)
+    metrics.register()
+    tags = "topic=orders,partition=3"
+    assert {name: one["Value"] for name, one in registry.snapshot().items()} == {
+        f"kafka.log:type=Log,name=NumLogSegments,{tags}": 2,
+        f"kafka.log:type=Log,name=LogStartOffset,{tags}": 10,
+        f"kafka.log:type=Log,name=LogEndOffset,{tags}": 20,
+        f"kafka.log:type=Log,name=Size,{tags}": 50,
+        f"kafka.log:type=Log,name=RetentionSizeInPercent,{tags}": 0,
+    }
+    metrics.refresh_retention_size()
+    retention = registry.get(f"kafka.log:type=Log,name=RetentionSizeInPercent,{tags}")
+    assert retention is not None and retention.attributes() == {"Value": 25}
+    log.config = LogConfig()
+    metrics.refresh_retention_size()
+    assert retention.attributes() == {"Value": 0}
+    metrics.remove()
+    metrics.remove()
+    assert not registry.snapshot()
+
+
+def test_a_future_log_that_becomes_the_current_one() -> None:
+    registry = MetricsRegistry()
+    current, future = Log(), Log(is_future=True, size=7)
+    of_current, of_future = LogMetrics(registry, current), LogMetrics(registry, future)
+    of_current.register()
+    of_future.register()
+    name = "kafka.log:type=Log,name=Size,topic=orders,partition=3"
+    assert len(registry) == 10 and f"{name},is-future=true" in registry
+    future.is_future = False
+    of_current.remove()
+    of_future.register()
+    assert len(registry) == 5
+    size = registry.get(name)
+    assert size is not None and size.attributes() == {"Value": 7}
+
+
+def test_meters_of_all_topics_are_there_at_once_and_of_a_topic_when_asked_for() -> None:
+    registry = MetricsRegistry()
+    stats = BrokerTopicStats(registry)
+    prefix = "kafka.server:type=BrokerTopicMetrics,name="
+    assert set(registry.snapshot()) == {prefix + name for name in (
+        "MessagesInPerSec", "BytesInPerSec", "BytesOutPerSec", "BytesRejectedPerSec",
+        "ProduceMessageConversionsPerSec", "NoKeyCompactedTopicRecordsPerSec",
+        "InvalidMagicNumberRecordsPerSec", "InvalidMessageCrcRecordsPerSec",
+        "InvalidOffsetOrSequenceRecordsPerSec", "ReplicationBytesInPerSec")}
+    before = len(registry)
+    topic = stats.topic_stats("orders")
+    assert len(registry) == before
+    topic.bytes_rejected_rate.mark(5)
+    topic.invalid_message_crc_records_per_sec.mark()
+    with pytest.raises(KeyError):
+        stats.topic_stats("orders").replication_bytes_in_rate  # noqa: B018
+    assert registry.snapshot()[prefix + "BytesRejectedPerSec,topic=orders"]["Count"] == 5
+    assert BrokerTopicStats(registry).topic_stats("orders").bytes_rejected_rate.count == 5
+    stats.remove_metrics("orders")
+    assert len(registry) == before
+
+
+def test_appends_are_counted_where_they_happen() -> None:
+    clock = Clock()
+    registry = MetricsRegistry(clock=clock)
+    stats = BrokerTopicStats(registry)
+    counts = {"a": [3, 300], "b": [0, 0]}
+    stops = [stats.follow_appends("orders", lambda one=one: one[0], lambda one=one: one[1])
+             for one in counts.values()]
+    rate = stats.topic_stats("orders").bytes_in_rate
+    assert rate.count == 0, "what was there before is not counted"
+    counts["a"][:] = [4, 400]
+    counts["b"][:] = [1, 50]
+    assert rate.count == 150 and stats.all_topics_stats.messages_in_rate.count == 2
+    clock.seconds = 5
+    assert rate.rates == (30.0, 30.0, 30.0)
+    stops[0]()
+    stops[0]()
+    counts["a"][1] += 1_000
+    counts["b"][1] += 10
+    assert rate.count == 160
+    stops[1]()
+    assert rate.count == 160
+
+
+def test_counts_are_spread_over_the_time_since_the_last_look() -> None:
+    clock = Clock()
+    meter = MetricsRegistry(clock=clock).group("g", "T").meter("m", "events")
+    total = [0]
+    meter.follow(lambda: total[0])
+    for _ in range(240):  # 20 minutes, 10 a second, looked at once a minute
+        clock.seconds += 5
+        total[0] += 50
+        if clock.seconds % 60 == 0:
+            meter.rates  # noqa: B018
+    assert meter.rates == pytest.approx((10.0, 10.0, 10.0))
+    meter.mark(100)
+    clock.seconds += 5
+    assert meter.count == total[0] + 100
+    assert meter.rates[0] < 30.0 and meter.rates[0] == pytest.approx(
+        10 + (20 - 10) * (1 - 2.718281828 ** (-5 / 60)), rel=1e-6)
+
+
+def test_the_flush_timer() -> None:
+    registry = MetricsRegistry()
+    with flush_timer(registry).time():
+        pass
+    name = "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs"
+    assert registry.snapshot()[name]["Count"] == 1
+    assert flush_timer(registry) is registry.get(name)
