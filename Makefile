@@ -5,7 +5,7 @@
 .DELETE_ON_ERROR:
 # pip is the only one at work in an environment.
 .NOTPARALLEL:
-.PHONY: demo test bench wheel typecheck fuzz differential sanitize clean
+.PHONY: demo test bench wheel typecheck fuzz differential sequences sanitize clean
 
 # What runs is what was installed, whatever the shell around us exports.
 unexport PYTHONPATH PYTHONHOME
@@ -41,6 +41,12 @@ fuzz: .venv-test/ready
 differential: .venv-test/ready
 	@.ci/need java
 	.venv-test/bin/python -m tests.differential --seed $(or $(SEED),1) --cases $(or $(CASES),1000) \
+	    $(ARGS)
+
+# Any sequences of operations through Kafka's UnifiedLog and through seglog's, made short.
+sequences: .venv-test/ready
+	@.ci/need java
+	.venv-test/bin/python -m tests.sequences --seed $(or $(SEED),1) --cases $(or $(CASES),1000) \
 	    $(ARGS)
 
 # The tests of the extensions once more, built with AddressSanitizer and UndefinedBehaviorSanitizer.

@@ -1,0 +1,54 @@
+"""`python -m tests.sequences --seed N [--cases N]`: any sequences, each difference in full."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.sequences.generator import Sequence, generate
+from tests.sequences.judge import Judge, remember
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.sequences", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cases", type=int, default=500, help="how many (default 500)")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first case")
+    parser.add_argument("--file", type=Path, help="sequences to run instead, a line each")
+    parser.add_argument("--print", action="store_true", help="only print the sequences")
+    parser.add_argument("--whole", action="store_true", help="do not minimise what differs")
+    parser.add_argument("--most", type=int, default=20, help="differences to print (default 20)")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="write each difference there")
+    args = parser.parse_args()
+    sequences: Iterable[Sequence] = generate(args.seed, range(args.first, args.first + args.cases))
+    if args.file:
+        sequences = map(json.loads, args.file.read_text().splitlines())
+    if args.print:
+        for sequence in sequences:
+            print(json.dumps(sequence))
+        return 0
+    started, count, wrong, without, kinds = time.monotonic(), 0, 0, 0, set()
+    with Judge() as judge:
+        for verdict in judge.judge(sequences):
+            count += 1
+            without += not verdict.counts
+            if not verdict.wrong:
+                continue
+            wrong += 1
+            if verdict.signature not in kinds and len(kinds) < args.most:
+                kinds.add(verdict.signature)
+                shown = verdict if args.whole else judge.minimise(verdict)
+                print(shown, flush=True)
+                if args.keep:
+                    remember(shown, args.keep)
+    print(f"{count} sequences in {time.monotonic() - started:.1f} s: {without} that Kafka's side "
+          f"did not survive, {wrong} differ in {len(kinds)} ways")
+    return 1 if wrong or count == without else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

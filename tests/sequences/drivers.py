@@ -1,0 +1,87 @@
+"""Both sides as processes that take a sequence a line and answer with a line: Kafka's UnifiedLog
+(tests/kafka/Driver.java, one JVM for many) and seglog's (tests/kafka/drive.py)."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.kafka import harness
+
+_OPTIONS = ["-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
+#: Maps of removed indexes stay until a collection; a fresh JVM is cheaper than many of them.
+_SEQUENCES_PER_PROCESS = 500
+_SECONDS = 60.0
+
+Answer = dict[str, Any]
+
+
+class Side:
+    """A process that leaves its logs in `home`; `with` ends it."""
+
+    def __init__(self, home: Path, command: Callable[[Path], list[str]]) -> None:
+        self.home, self.command = home, command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._count = 0
+
+    def ask(self, sequence: dict[str, Any]) -> None:
+        """Begins to run a sequence; `answer` waits for it."""
+        if self._process is not None and self._count >= _SEQUENCES_PER_PROCESS:
+            self.close()
+        if self._process is None:
+            self._process = subprocess.Popen(
+                self.command(self.home), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C.UTF-8"})
+            self._count = 0
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(sequence).encode() + b"\n")
+        self._process.stdin.flush()
+        self._count += 1
+
+    def answer(self) -> Answer | str:
+        """What was asked for, or how the process came to an end instead."""
+        process = self._process
+        assert process is not None and process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            if not selector.select(_SECONDS):
+                self.close()
+                return f"no answer in {_SECONDS:.0f} s"
+        line = process.stdout.readline()
+        if not line.endswith(b"\n"):
+            code = process.wait()
+            self.close()
+            return f"the process ended with {code}"
+        found: Answer = json.loads(line)
+        return found
+
+    def close(self) -> None:
+        """Ends the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def __enter__(self) -> Side:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+
+def kafka(home: Path) -> list[str]:
+    """The command of Kafka's side."""
+    return harness.command("Driver", str(home), options=_OPTIONS)
+
+
+def ours(home: Path) -> list[str]:
+    """The command of our side, as anybody runs it."""
+    return [sys.executable, str(harness.HERE / "drive.py"), str(home)]

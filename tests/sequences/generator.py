@@ -1,0 +1,203 @@
+"""Seeded sequences of operations, each of one theme; the same seed gives the same lines."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from tests.sequences.appends import Appends
+from tests.sequences.batches import Batches
+from tests.sequences.settings import CHANGES, REFUSED, first_config, themed
+from tests.sequences.world import FAR, World
+
+Op = dict[str, Any]
+Sequence = dict[str, Any]
+
+_HOUR, _DAY = 3_600_000, 86_400_000
+_ISOLATIONS = ("LOG_END", "LOG_END", "HIGH_WATERMARK", "TXN_COMMITTED", "TXN_COMMITTED")
+
+
+class Generator:
+    """One sequence in the making."""
+
+    def __init__(self, seed: int, number: int) -> None:
+        self.random = random.Random(f"seglog {seed} {number}")
+        self.name = f"s{seed}-{number}"
+        self.theme = themed(self.random)
+        self.world = World(self.random)
+        self.batches = Batches(self.random, self.theme.look, self.world.clock)
+        self.appends = Appends(self.world, self.batches, self.theme.wrong)
+        self.settings = self.world.settings
+        self.settings.update(first_config(self.random, self.theme))
+        room = self.world.setting("internal.segment.bytes", 2**30)
+        if room < 1000:
+            self.batches.look = replace(self.theme.look, most_records=3, most_bytes=room // 10)
+
+    def sequence(self) -> Sequence:
+        """The line: name, configuration and operations."""
+        first = dict(self.settings)
+        ops: list[Op] = []
+        names, weights = list(self.theme.weights), list(self.theme.weights.values())
+        count = self.random.choice([8, 20, 30, 40, 60])
+        while len(ops) < count:
+            name = self.random.choices(names, weights)[0]
+            if hasattr(self.appends, name):
+                ops.append(getattr(self.appends, name)())
+            else:
+                ops += getattr(self, name)()
+        return {"name": self.name, "theme": self.theme.name, "config": first, "ops": ops}
+
+    def _chance(self, much: float) -> bool:
+        return self.random.random() < much
+
+    # ---- the log as a whole
+
+    def roll(self) -> list[Op]:
+        return [{"op": "roll"}]
+
+    def flush(self) -> list[Op]:
+        return [{"op": "flush"}]
+
+    def retention(self) -> list[Op]:
+        return [{"op": "retention"}]
+
+    def expire_producers(self) -> list[Op]:
+        ops: list[Op] = [{"op": "expire_producers"}]
+        return self._clock(self.world.clock + _DAY) + ops if self._chance(.5) else ops
+
+    def clock(self) -> list[Op]:
+        """Mostly on, a little or a lot; seldom back, and seldom beyond the times of the files."""
+        world = self.world
+        kind = self.random.random()
+        if kind < .1:
+            to = world.clock - self.random.choice([1, 1000, _HOUR, _DAY])
+        elif kind < .13 and world.clock < FAR:
+            to = FAR
+        else:
+            to = world.clock + self.random.choice([1, 100, 1000, 10_000, 60_000, _HOUR, _DAY,
+                                                   8 * _DAY])
+        return self._clock(to)
+
+    def _clock(self, to: int) -> list[Op]:
+        self.world.clock = self.batches.now = to
+        return [{"op": "clock", "ms": to}]
+
+    def reopen(self) -> list[Op]:
+        self.world.high_watermark = self.world.start
+        return [{"op": "reopen", "clean": self._chance(.55)}]
+
+    # ---- offsets
+
+    def truncate_to(self) -> list[Op]:
+        offset = self.world.inside() if self._chance(.8) else self.world.offset()
+        if self._chance(.5) and self.world.end > 5:
+            offset = max(self.world.start, self.world.end - self.random.randint(0, 12))
+        if offset >= 0:
+            self.world.cut(offset)
+        return [{"op": "truncate_to", "offset": offset}]
+
+    def truncate_fully(self) -> list[Op]:
+        offset = self.random.choice([0, self.world.end, self.world.end + 10, self.world.inside(),
+                                     5000, -1])
+        if offset >= 0:
+            self.world.begin_at(offset)
+        return [{"op": "truncate_fully", "offset": offset}]
+
+    def high_watermark(self) -> list[Op]:
+        world = self.world
+        offset = world.end if self._chance(.5) else world.offset()
+        if offset >= 0:
+            world.high_watermark = max(world.start, min(offset, world.end))
+        return [{"op": "high_watermark", "offset": offset}]
+
+    def start_offset(self) -> list[Op]:
+        """Mostly one that the high watermark allows."""
+        world = self.world
+        if self._chance(.15):
+            offset = world.offset()
+        else:
+            low = min(world.start, world.high_watermark)
+            offset = self.random.randint(low, world.high_watermark)
+        if world.start < offset <= world.high_watermark:
+            world.start = offset
+        return [{"op": "start_offset", "offset": offset}]
+
+    def epoch(self) -> list[Op]:
+        """A new leader: the epoch of the appends that follow; seldom an old one."""
+        step = self.random.choice([1, 1, 2, 5])
+        self.world.epoch = max(0, self.world.epoch - 1) if self._chance(self.theme.wrong) \
+            else self.world.epoch + step
+        if self._chance(.4):
+            return [{"op": "epoch_start", "epoch": self.world.epoch, "offset": self.world.end}]
+        return []
+
+    def epoch_start(self) -> list[Op]:
+        epoch = self.world.epoch + self.random.choice([0, 1, 1, -1])
+        offset = self.world.end if self._chance(.5) else self.world.offset()
+        self.world.epoch = max(self.world.epoch, epoch)
+        return [{"op": "epoch_start", "epoch": epoch, "offset": offset}]
+
+    def retain(self) -> list[Op]:
+        """Retention where it has something to do: replicated, and a while later."""
+        later = self.world.clock + self.random.choice([0, 1001, 60_001, _HOUR + 1, _DAY])
+        return [*self._replicated(), *self._clock(later), {"op": "retention"}]
+
+    def _replicated(self) -> list[Op]:
+        self.world.high_watermark = self.world.end
+        return [{"op": "high_watermark", "offset": self.world.end + self.random.choice([0, 9])}]
+
+    # ---- settings
+
+    def config(self) -> list[Op]:
+        key = self.random.choice(sorted(CHANGES))
+        return [self._set(key, self.random.choice(CHANGES[key]))]
+
+    def _set(self, key: str, value: str) -> Op:
+        change = {key: value}
+        if key == "preallocate" and "internal.segment.bytes" not in self.settings:
+            change["internal.segment.bytes"] = "4096"  # a gigabyte is too much to hash
+        self.settings.update(change)
+        return {"op": "config", "set": change}
+
+    def bad_config(self) -> list[Op]:
+        """A value that is refused, and soon one that is not: till then nothing is taken."""
+        key = self.random.choice(sorted(REFUSED))
+        before = self.settings.get(key, "1048576" if key == "segment.bytes" else None)
+        good = before if before is not None else self.random.choice(CHANGES[key])
+        return [{"op": "config", "set": {key: self.random.choice(REFUSED[key])}},
+                *self._between(), self._set(key, good)]
+
+    def _between(self) -> list[Op]:
+        return [self.appends.append()] if self._chance(.5) else []
+
+    # ---- questions
+
+    def read(self) -> list[Op]:
+        return [{"op": "read", "offset": self.world.offset(),
+                 "max_bytes": self.random.choice([0, 1, 100, 500, 4096, 1 << 20, 1 << 20]
+                                                 + [-1] * self._chance(self.theme.wrong)),
+                 "isolation": self.random.choice(_ISOLATIONS), "min_one": self._chance(.6)}]
+
+    def read_committed(self) -> list[Op]:
+        """What a consumer of transactions gets of all that is replicated."""
+        world = self.world
+        offset = self.random.choice([world.start, world.inside()])
+        return [*(self._replicated() if self._chance(.7) else []),
+                {"op": "read", "offset": offset, "isolation": "TXN_COMMITTED", "min_one": True,
+                 "max_bytes": self.random.choice([1 << 20, 1 << 20, 300])}]
+
+    def timestamp(self) -> list[Op]:
+        now = self.world.clock
+        special = self._chance(.4)
+        return [{"op": "timestamp", "ts": self.random.choice(
+            [-1, -2, -3, -3, -3, -4, -5, -6, -7, 0, 2**62] if special else
+            [now, now - 1000, now - self.random.randint(-2000, 5000), now - _HOUR, now - _DAY,
+             now + 1, now - self.random.randint(-60_000, 60_000)])}]
+
+
+def generate(seed: int, numbers: range) -> Iterator[Sequence]:
+    """Sequences by their numbers; each is the same whatever others are asked for."""
+    for number in numbers:
+        yield Generator(seed, number).sequence()

@@ -1,0 +1,125 @@
+"""Configurations of sequences, and the themes that say which operations one is made of."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+from tests.sequences.batches import Look
+
+Config = dict[str, str]
+
+#: Values for `config` operations, legal ones; a topic of a real broker sees all of them.
+CHANGES: dict[str, tuple[str, ...]] = {
+    "internal.segment.bytes": ("300", "1024", "4096", "20000", "1048576"),
+    "index.interval.bytes": ("0", "1", "100", "500", "4096"),
+    "segment.index.bytes": ("12", "24", "40", "96", "1200", "65536"),
+    "segment.ms": ("1", "1000", "60000", "3600000", "604800000"),
+    "segment.jitter.ms": ("0", "1"),
+    "retention.ms": ("-1", "0", "1000", "60000", "86400000"),
+    "retention.bytes": ("-1", "0", "500", "5000", "1000000"),
+    "cleanup.policy": ("delete", "compact", "compact,delete", ""),
+    "compression.type": ("producer", "producer", "uncompressed", "gzip", "lz4", "zstd", "snappy"),
+    "message.timestamp.type": ("CreateTime", "LogAppendTime"),
+    "message.timestamp.before.max.ms": ("0", "5000", "9223372036854775807"),
+    "message.timestamp.after.max.ms": ("0", "1000", "3600000", "9223372036854775807"),
+    "max.message.bytes": ("200", "500", "1048588", "1048588", "1048588"),
+    "flush.messages": ("1", "5", "9223372036854775807"),
+    "max.compaction.lag.ms": ("1", "5000", "9223372036854775807"),
+    "preallocate": ("true", "false"),
+    "file.delete.delay.ms": ("0", "60000"),
+    "compression.gzip.level": ("-1", "1", "9"),
+    "compression.lz4.level": ("1", "9", "17"),
+    "compression.zstd.level": ("1", "3", "9"),
+    "min.compaction.lag.ms": ("0", "1000"),
+    "delete.retention.ms": ("0", "86400000"),
+    "unclean.leader.election.enable": ("true", "false"),
+}
+#: What Kafka refuses; the configuration stays refused until the key has a legal value again.
+REFUSED: dict[str, tuple[str, ...]] = {
+    "segment.ms": ("0", "-1", "x"), "retention.ms": ("-2",), "cleanup.policy": ("forever",),
+    "index.interval.bytes": ("-1",), "compression.type": ("brotli",), "preallocate": ("maybe",),
+    "message.timestamp.type": ("append",), "segment.bytes": ("1000", "13"),
+    "segment.index.bytes": ("3",), "flush.messages": ("0",), "max.message.bytes": ("-1",),
+    "compression.gzip.level": ("10", "0"), "compression.lz4.level": ("0", "18"),
+}
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Weights of operations, and how often one is aimed to be refused."""
+
+    name: str
+    look: Look = Look()
+    weights: dict[str, float] = field(default_factory=dict)
+    wrong: float = .06
+    begin: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+_BASE = {
+    "append": 12, "idempotent": 4, "transactional": 4, "marker": 2, "old": .5, "several": .4,
+    "follower": 1, "roll": .8, "flush": .8, "retention": .8, "retain": .6, "expire_producers": .2,
+    "clock": 2, "truncate_to": .5, "truncate_fully": .1, "high_watermark": 3, "start_offset": .8,
+    "epoch": .7, "epoch_start": .3, "config": .6, "bad_config": .1, "read": 4,
+    "read_committed": 1, "timestamp": 2, "reopen": .8, "odd": 1, "odd_marker": .3, "raft": .05}
+
+
+def _theme(name: str, look: Look = Look(), wrong: float = .06,
+           begin: dict[str, tuple[str, ...]] | None = None, **weights: float) -> Theme:
+    return Theme(name, look, {**_BASE, **weights}, wrong, begin or {})
+
+
+THEMES = (
+    _theme("mixed"),
+    _theme("idempotent", idempotent=20, append=4, expire_producers=1, wrong=.2, truncate_to=1),
+    _theme("transactional", transactional=14, marker=9, append=3, read=5, read_committed=5,
+           high_watermark=5, odd_marker=1, truncate_to=1),
+    _theme("follower", append=2, follower=16, truncate_to=2, truncate_fully=.5, epoch=3, raft=.3),
+    _theme("rolling", roll=3, clock=5, reopen=1.5, begin={
+        "internal.segment.bytes": ("300", "600", "1000", "1500"),
+        "segment.ms": ("1000", "20000", "3600000"), "segment.index.bytes": ("12", "24", "48", "64"),
+        "index.interval.bytes": ("0", "50", "100")}),
+    _theme("retention", retention=3, retain=5, clock=4, start_offset=4, roll=2, begin={
+        "retention.ms": ("0", "1000", "60000", "3600000"), "retention.bytes": ("-1", "0", "2000"),
+        "internal.segment.bytes": ("300", "1000", "3000"),
+        "cleanup.policy": ("delete", "delete", "compact,delete", "compact", "")}),
+    _theme("truncation", truncate_to=6, truncate_fully=1.5, epoch=3, epoch_start=1, reopen=2,
+           high_watermark=5, begin={"internal.segment.bytes": ("300", "800", "4000")}),
+    _theme("formats", Look(append_time=.05), old=10, append=8, several=2, begin={
+        "compression.type": ("producer", "gzip", "lz4", "zstd", "snappy", "uncompressed")}),
+    _theme("times", Look(spread_ms=60_000, no_timestamp=.15, append_time=.1), clock=8, timestamp=9,
+           begin={"message.timestamp.type": ("CreateTime", "LogAppendTime"),
+                   "message.timestamp.before.max.ms": ("20000", "60000", "9223372036854775807"),
+                   "message.timestamp.after.max.ms": ("20000", "3600000", "3600000"),
+                   "internal.segment.bytes": ("600", "2000", "8000")}),
+    _theme("hostile", Look(most_records=5), odd=16, odd_marker=3, wrong=.35, bad_config=.5),
+    _theme("settings", config=8, bad_config=.5, append=14, reopen=1.5, retention=2),
+    _theme("preallocated", reopen=3, roll=2, truncate_to=1.5, flush=2, begin={
+        "preallocate": ("true",), "internal.segment.bytes": ("500", "2000", "10000")}),
+    _theme("large", Look(most_records=150, most_bytes=110), append=16, begin={
+        "internal.segment.bytes": ("20000", "60000", "1048576"),
+        "index.interval.bytes": ("1000", "4096")}),
+)
+
+
+def first_config(source: random.Random, theme: Theme) -> Config:
+    """The configuration that a sequence begins with: always one that Kafka takes."""
+    config = {"internal.segment.bytes": source.choice(["500", "1500", "4096", "4096", "16384"]),
+              "segment.index.bytes": source.choice(["65536", "65536", "1200", "120"]),
+              "index.interval.bytes": source.choice(["0", "100", "300", "1000", "4096"])}
+    for key, values in theme.begin.items():
+        config[key] = source.choice(values)
+    for key in source.sample(sorted(CHANGES), source.choice([0, 0, 1, 1, 2, 3])):
+        config.setdefault(key, source.choice(CHANGES[key]))
+    if source.random() < .05 and config.get("preallocate") != "true":
+        # As a topic has it that nobody configured.
+        config.pop("internal.segment.bytes")
+    return config
+
+
+def themed(source: random.Random) -> Theme:
+    """The theme of a sequence; often without records that only some codecs have."""
+    theme = source.choice(THEMES)
+    if source.random() < .3:
+        theme = replace(theme, look=replace(theme.look, codecs=(0,)))
+    return theme
