@@ -57,6 +57,13 @@ const char *slg_status_name(slg_status status) {
     case SLG_INDEX_FULL: return "index_full";
     case SLG_TXN_STATE: return "txn_state";
     case SLG_TXN_NOT_STARTED: return "txn_not_started";
+    case SLG_ENCODE_OFFSET: return "encode_offset";
+    case SLG_ENCODE_TIMESTAMP: return "encode_timestamp";
+    case SLG_ENCODE_DELTA: return "encode_delta";
+    case SLG_ENCODE_SIZE: return "encode_size";
+    case SLG_ENCODE_HEADER_KEY: return "encode_header_key";
+    case SLG_ARROW_TYPE: return "arrow_type";
+    case SLG_ARROW_LAYOUT: return "arrow_layout";
     }
     return "unknown";
 }

@@ -14,6 +14,8 @@ from seglog._native.status import Status, status_error
 
 HEADER = Path(__file__).parents[2] / "csrc/include/seglog/status.h"
 ERRORS = [status for status in Status if status.is_error and status is not Status.NO_MEMORY]
+#: About what a caller passed, which stands in no file.
+ARGUMENTS = [status for status in ERRORS if status >= Status.ENCODE_OFFSET]
 
 
 def test_codes_are_those_of_the_header() -> None:
@@ -34,7 +36,15 @@ def test_outcomes_are_no_errors() -> None:
         status_error(15)
 
 
-@pytest.mark.parametrize("status", ERRORS, ids=lambda status: status.code)
+@pytest.mark.parametrize("status", ARGUMENTS, ids=lambda status: status.code)
+def test_an_argument_is_refused_as_by_kafka(status: Status) -> None:
+    error = status_error(status, file="row 7", expected=-17, found=39)
+    assert type(error) is errors.IllegalArgumentError and isinstance(error, ValueError)
+    assert str(error).startswith("row 7: ") and "{" not in str(error)
+
+
+@pytest.mark.parametrize("status", [status for status in ERRORS if status not in ARGUMENTS],
+                         ids=lambda status: status.code)
 def test_error_names_file_position_expected_and_found(status: Status) -> None:
     error = status_error(status, file="/d/t-0/0.log", position=4242, expected=-17, found=39)
     assert isinstance(error, errors.SeglogError)

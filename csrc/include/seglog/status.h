@@ -94,7 +94,16 @@ typedef enum slg_status {
 
     /* Folding a log into producer state (Kafka: InvalidTxnStateException and what it is near). */
     SLG_TXN_STATE = 176, /* a batch without the transactional bit inside a transaction */
-    SLG_TXN_NOT_STARTED = 177 /* a marker ends what nobody has open: found = first offset */
+    SLG_TXN_NOT_STARTED = 177, /* a marker ends what nobody has open: found = first offset */
+
+    /* Records and columns that a caller wants written (Kafka: IllegalArgumentException). */
+    SLG_ENCODE_OFFSET = 192, /* not above the last one: expected = the last, found = offset */
+    SLG_ENCODE_TIMESTAMP = 193, /* negative and not -1: found = timestamp */
+    SLG_ENCODE_DELTA = 194, /* 2^31 or more behind the base: expected = base, found = offset */
+    SLG_ENCODE_SIZE = 195, /* a batch above 2^31 - 1 bytes: expected = those, found = its size */
+    SLG_ENCODE_HEADER_KEY = 196, /* a header without a key */
+    SLG_ARROW_TYPE = 200, /* a column of a type that it cannot have */
+    SLG_ARROW_LAYOUT = 201 /* offsets out of order, or fewer values than announced */
 } slg_status;
 
 /* Where and what. The caller owns it; a function writes it only when it does not return SLG_OK. */

@@ -1,5 +1,6 @@
 /*
- * Reading numbers from bytes: big-endian loads and stores, a bounded cursor, and Kafka's varints.
+ * Numbers in bytes: big-endian loads and stores, a bounded cursor, and Kafka's varints, read and
+ * written.
  *
  * Everything is inline and touches only the caller's memory, so it is safe from any thread. Loads
  * and stores take any alignment; the caller has checked that the bytes exist. Cursor reads check:
@@ -269,6 +270,42 @@ static inline bool slg_read_varlong(slg_cursor *c, int64_t *out) {
     }
     *out = slg_zigzag64(value);
     return true;
+}
+
+/* ---- varints written ----------------------------------------------------------------------- */
+
+static inline uint32_t slg_zigzagged32(int32_t v) {
+    return (uint32_t)v << 1 ^ (v < 0 ? UINT32_MAX : 0U);
+}
+
+static inline uint64_t slg_zigzagged64(int64_t v) {
+    return (uint64_t)v << 1 ^ (v < 0 ? UINT64_MAX : 0U);
+}
+
+/* How many bytes slg_put_uvarlong writes: one for every seven bits, and one for none. */
+static inline unsigned slg_uvarlong_size(uint64_t v) {
+    return (70U - (unsigned)__builtin_clzll(v | 1U)) / 7U;
+}
+
+static inline unsigned slg_varint_size(int32_t v) { return slg_uvarlong_size(slg_zigzagged32(v)); }
+static inline unsigned slg_varlong_size(int64_t v) { return slg_uvarlong_size(slg_zigzagged64(v)); }
+
+/* Writes at `p`, where the bytes exist; returns the byte behind. */
+static inline uint8_t *slg_put_uvarlong(uint8_t *p, uint64_t v) {
+    while (v >= 0x80U) {
+        *p++ = (uint8_t)(v | 0x80U);
+        v >>= 7;
+    }
+    *p++ = (uint8_t)v;
+    return p;
+}
+
+static inline uint8_t *slg_put_varint(uint8_t *p, int32_t v) {
+    return slg_put_uvarlong(p, slg_zigzagged32(v));
+}
+
+static inline uint8_t *slg_put_varlong(uint8_t *p, int64_t v) {
+    return slg_put_uvarlong(p, slg_zigzagged64(v));
 }
 
 #ifdef __cplusplus

@@ -61,6 +61,8 @@ cdef extern from "seglog/status.h" nogil:
         SLG_INDEX_FULL
         SLG_TXN_STATE
         SLG_TXN_NOT_STARTED
+        SLG_ENCODE_OFFSET, SLG_ENCODE_TIMESTAMP, SLG_ENCODE_DELTA, SLG_ENCODE_SIZE
+        SLG_ENCODE_HEADER_KEY, SLG_ARROW_TYPE, SLG_ARROW_LAYOUT
 
     ctypedef struct slg_error:
         slg_status status

@@ -57,6 +57,13 @@ class Status(IntEnum):
     INDEX_FULL = 162
     TXN_STATE = 176
     TXN_NOT_STARTED = 177
+    ENCODE_OFFSET = 192
+    ENCODE_TIMESTAMP = 193
+    ENCODE_DELTA = 194
+    ENCODE_SIZE = 195
+    ENCODE_HEADER_KEY = 196
+    ARROW_TYPE = 200
+    ARROW_LAYOUT = 201
     @property
     def code(self) -> str: ...
     @property

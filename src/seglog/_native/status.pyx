@@ -10,6 +10,7 @@ from seglog.errors import (
     CorruptIndexError,
     CorruptRecordError,
     DecompressionError,
+    IllegalArgumentError,
     InvalidRecordError,
     InvalidTxnStateError,
     KafkaStorageError,
@@ -73,6 +74,13 @@ class Status(IntEnum):
     INDEX_FULL = SLG_INDEX_FULL
     TXN_STATE = SLG_TXN_STATE
     TXN_NOT_STARTED = SLG_TXN_NOT_STARTED
+    ENCODE_OFFSET = SLG_ENCODE_OFFSET
+    ENCODE_TIMESTAMP = SLG_ENCODE_TIMESTAMP
+    ENCODE_DELTA = SLG_ENCODE_DELTA
+    ENCODE_SIZE = SLG_ENCODE_SIZE
+    ENCODE_HEADER_KEY = SLG_ENCODE_HEADER_KEY
+    ARROW_TYPE = SLG_ARROW_TYPE
+    ARROW_LAYOUT = SLG_ARROW_LAYOUT
 
     @property
     def code(self):
@@ -132,6 +140,17 @@ _SENTENCES = {
     Status.INDEX_FULL: "the index is full: {expected} entries fit",
     Status.TXN_STATE: "a batch that is not transactional inside a transaction of its producer",
     Status.TXN_NOT_STARTED: "the transaction that began at offset {found} is not open",
+    # Kafka's texts where it has one; what a caller passed stands at no byte of a file.
+    Status.ENCODE_OFFSET: "Illegal offset {found} following previous offset {expected} "
+                          "(Offsets must increase monotonically).",
+    Status.ENCODE_TIMESTAMP: "Invalid negative timestamp {found}",
+    Status.ENCODE_DELTA: "Maximum offset delta exceeded, base offset: {expected}, "
+                         "last offset: {found}",
+    Status.ENCODE_SIZE: "a batch of {found} bytes, above the largest of {expected}",
+    Status.ENCODE_HEADER_KEY: "Invalid null header key found in headers",
+    Status.ARROW_TYPE: "a column of this name cannot have this type",
+    Status.ARROW_LAYOUT: "offsets out of order, or fewer values than announced "
+                         "(expected {expected}, found {found})",
 }
 
 # Codes whose system error is implied when C met no failing call.
@@ -186,6 +205,8 @@ def status_error(status, *, file=None, position=0, expected=0, found=0, sys_errn
         error.file, error.position, error.code = name, position, status.code
         error.expected, error.found = expected, found
         return error
+    if status >= Status.ENCODE_OFFSET:
+        return IllegalArgumentError(f"{where}{sentence}")
     return _class_of(status)(f"{where}{sentence}, at byte {position}", file=name,
                              position=position, expected=expected, found=found, code=status.code)
 

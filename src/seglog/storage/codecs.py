@@ -20,12 +20,13 @@ from typing import Final, Literal
 import cramjam
 
 from seglog.errors import (
-    CorruptDataError, DecompressionError, InvalidRecordError, UnsupportedCompressionTypeError,
+    CorruptDataError, DecompressionError, IllegalArgumentError, InvalidRecordError,
+    UnsupportedCompressionTypeError,
 )
 
 __all__ = [
     "CODEC_NAMES", "DIRECT", "GZIP", "LZ4", "MAX_BYTES_DEFAULT", "NONE", "SNAPPY", "ZSTD",
-    "Buffer", "codec_id", "compress", "decompress",
+    "Buffer", "codec_id", "compress", "decompress", "level_of",
 ]
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
@@ -378,17 +379,23 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
     """`data` in the framing that Kafka's producer writes for `codec` in batches of `magic`.
 
     `level` takes Kafka's range for the codec, None and gzip's -1 are its default. Raises
-    ValueError for a codec or level that Kafka does not have.
+    IllegalArgumentError, a ValueError, for a codec or level that Kafka does not have.
     """
     if codec == NONE:
         return bytes(data)
     if codec not in _ENCODERS or (codec == ZSTD and magic < 2):
-        raise ValueError(f"Unknown compression type id: {codec} for magic {magic}")
+        raise IllegalArgumentError(f"Unknown compression type id: {codec} for magic {magic}")
+    return _ENCODERS[codec](memoryview(data), level_of(codec, level), magic)
+
+
+def level_of(codec: int, level: int | None) -> int:
+    """The level that `compress` uses, 0 for codecs without levels; raises as it does."""
     if level is None or (codec == GZIP and level == -1):
-        level = _LEVEL_DEFAULT.get(codec, 0)
-    elif codec not in _LEVELS or level not in _LEVELS[codec]:
-        raise ValueError(f"{CODEC_NAMES[codec]} has no compression level {level}")
-    return _ENCODERS[codec](memoryview(data), level, magic)
+        return _LEVEL_DEFAULT.get(codec, 0)
+    if codec not in _LEVELS or level not in _LEVELS[codec]:
+        raise IllegalArgumentError(
+            f"{CODEC_NAMES[codec]} doesn't support given compression level: {level}")
+    return level
 
 
 def _compress_gzip(data: memoryview, level: int, magic: int) -> bytes:

@@ -1,0 +1,108 @@
+/*
+ * Record batches of magic 2 written into the caller's memory (docs/format.md): record by record, or
+ * from columns (encode_columns.h). For the same records the bytes are those of Kafka's
+ * MemoryRecordsBuilder.
+ *
+ * Nothing here allocates or keeps what it is given. An open batch belongs to one thread at a time.
+ */
+#ifndef SEGLOG_ENCODE_H
+#define SEGLOG_ENCODE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "seglog/crc32c.h"
+#include "seglog/status.h"
+#include "seglog/wire.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A record to write. Offsets and timestamps (ms) are absolute; -1 is the size of a null. */
+typedef struct slg_encode_record {
+    int64_t offset;
+    int64_t timestamp;
+    const uint8_t *key;
+    const uint8_t *value;
+    int64_t key_size;
+    int64_t value_size;
+    int64_t headers_size; /* of all headers in the form of a record, without their count */
+    int32_t header_count;
+} slg_encode_record;
+
+/*
+ * A batch that records are added to. Its bytes begin at `data`, first the room of the header, which
+ * slg_encode_seal fills. `data` may be moved between calls (set data and capacity).
+ */
+typedef struct slg_encode_batch {
+    uint8_t *data;
+    size_t capacity;
+    size_t size; /* bytes so far, SLG_BATCH_HEADER_SIZE without a record */
+    int64_t base_offset;
+    int64_t base_timestamp; /* the first record's, or the delete horizon; -1 before either */
+    int64_t max_timestamp;  /* -1 without a record */
+    int64_t offset_of_max_timestamp; /* of the first record that has it, -1 without one */
+    int64_t last_offset;    /* base_offset - 1 without a record */
+    int32_t record_count;
+    bool has_base_timestamp;
+} slg_encode_batch;
+
+/* What the header says beside what the records say. */
+typedef struct slg_encode_fields {
+    int64_t max_timestamp; /* the batch's, or the append time */
+    int64_t producer_id;
+    int32_t partition_leader_epoch;
+    int32_t base_sequence;
+    int32_t last_offset_delta;
+    int16_t attributes;
+    int16_t producer_epoch;
+} slg_encode_fields;
+
+/*
+ * The bytes of a field of `size` bytes with its length in front (-1: null). What no record can hold
+ * counts as 2^40, so that sums of a few fields do not wrap and are found too large.
+ */
+static inline uint64_t slg_encode_field(int64_t size) {
+    if (size > INT32_MAX) {
+        return UINT64_C(1) << 40;
+    }
+    return size < 0 ? 1U : slg_uvarlong_size((uint64_t)size << 1) + (uint64_t)size;
+}
+
+/* Opens an empty batch; `data` may be NULL while `capacity` is 0. */
+void slg_encode_open(slg_encode_batch *batch, uint8_t *data, size_t capacity, int64_t base_offset);
+
+/* The bytes that the record will take in the batch, its length included; above INT32_MAX: never. */
+uint64_t slg_encode_size(const slg_encode_batch *batch, const slg_encode_record *record);
+
+/*
+ * Adds a record, all but its headers: *headers is where the caller puts its `headers_size` bytes
+ * before the batch is used. Nothing is changed unless SLG_OK comes back:
+ *   SLG_MORE               capacity is short: error->expected is what the batch needs
+ *   SLG_ENCODE_TIMESTAMP   negative and not -1: found = timestamp
+ *   SLG_ENCODE_OFFSET      not above the last one: expected = the last, found = offset
+ *   SLG_ENCODE_DELTA       2^31 or more behind the base: expected = base, found = offset
+ *   SLG_ENCODE_SIZE        the batch would pass 2^31 - 1 bytes: found = its size then
+ * error->position is left to the caller.
+ */
+slg_status slg_encode_add(slg_encode_batch *batch, const slg_encode_record *record,
+                          uint8_t **headers, slg_error *error);
+
+/*
+ * Writes the header of SLG_BATCH_HEADER_SIZE bytes at `header`, CRC included, for the batch whose
+ * records are the `payload_size` bytes at `payload`, compressed or not; they need not lie behind
+ * the header. header and payload together are at most INT32_MAX bytes.
+ */
+void slg_encode_seal(uint8_t *header, const slg_encode_batch *batch,
+                     const slg_encode_fields *fields, const uint8_t *payload, size_t payload_size,
+                     slg_crc32c_kernel kernel);
+
+/* The sequence `increment` records on; sequences wrap from 2^31 - 1 to 0. */
+int32_t slg_encode_sequence(int32_t sequence, int32_t increment);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,135 @@
+#include "seglog/encode.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "seglog/format.h"
+#include "seglog/wire.h"
+
+enum { MAGIC = 2, NO_TIMESTAMP = -1 };
+
+void slg_encode_open(slg_encode_batch *batch, uint8_t *data, size_t capacity, int64_t base_offset) {
+    *batch = (slg_encode_batch){
+        .data = data,
+        .capacity = capacity,
+        .size = SLG_BATCH_HEADER_SIZE,
+        .base_offset = base_offset,
+        .base_timestamp = NO_TIMESTAMP,
+        .max_timestamp = NO_TIMESTAMP,
+        .offset_of_max_timestamp = -1,
+        /* Unsigned: nothing lies below the lowest offset, and C's long does not wrap. */
+        .last_offset = (int64_t)((uint64_t)base_offset - 1U),
+    };
+}
+
+/* Java's long wraps, and so does a delta between timestamps: readers add it back the same way. */
+static int64_t time_delta(const slg_encode_batch *batch, int64_t timestamp) {
+    return batch->has_base_timestamp
+               ? (int64_t)((uint64_t)timestamp - (uint64_t)batch->base_timestamp)
+               : 0;
+}
+
+static int32_t offset_delta(const slg_encode_batch *batch, int64_t offset) {
+    return (int32_t)((uint64_t)offset - (uint64_t)batch->base_offset);
+}
+
+/* What the length of the record says. slg_encode_field bounds its parts: no sum wraps. */
+static uint64_t body_size(const slg_encode_batch *batch, const slg_encode_record *record) {
+    return 1U + slg_varlong_size(time_delta(batch, record->timestamp)) +
+           slg_varint_size(offset_delta(batch, record->offset)) +
+           slg_encode_field(record->key_size) + slg_encode_field(record->value_size) +
+           slg_varint_size(record->header_count) + (uint64_t)record->headers_size;
+}
+
+uint64_t slg_encode_size(const slg_encode_batch *batch, const slg_encode_record *record) {
+    const uint64_t size = body_size(batch, record);
+    return size + slg_uvarlong_size(size << 1);
+}
+
+static uint8_t *put_field(uint8_t *p, const uint8_t *data, int64_t size) {
+    p = slg_put_varint(p, (int32_t)size);
+    if (size > 0) {
+        memcpy(p, data, (size_t)size);
+        p += size;
+    }
+    return p;
+}
+
+/* Kafka's checks, in its order (MemoryRecordsBuilder.appendWithOffset, recordWritten). */
+static slg_status check(const slg_encode_batch *batch, const slg_encode_record *record,
+                        slg_error *error) {
+    if (batch->record_count > 0 && record->offset <= batch->last_offset) {
+        return slg_fail(error, SLG_ENCODE_OFFSET, 0, batch->last_offset, record->offset);
+    }
+    if (record->timestamp < 0 && record->timestamp != NO_TIMESTAMP) {
+        return slg_fail(error, SLG_ENCODE_TIMESTAMP, 0, NO_TIMESTAMP, record->timestamp);
+    }
+    if ((uint64_t)record->offset - (uint64_t)batch->base_offset > INT32_MAX) {
+        return slg_fail(error, SLG_ENCODE_DELTA, 0, batch->base_offset, record->offset);
+    }
+    return SLG_OK;
+}
+
+slg_status slg_encode_add(slg_encode_batch *batch, const slg_encode_record *record,
+                          uint8_t **headers, slg_error *error) {
+    assert(record->header_count >= 0 && record->headers_size >= 0);
+    const slg_status status = check(batch, record, error);
+    if (status != SLG_OK) {
+        return status;
+    }
+    const uint64_t body = body_size(batch, record);
+    const uint64_t size = batch->size + body + slg_uvarlong_size(body << 1);
+    if (size > INT32_MAX) {
+        return slg_fail(error, SLG_ENCODE_SIZE, 0, INT32_MAX, (int64_t)size);
+    }
+    if (size > batch->capacity) {
+        return slg_fail(error, SLG_MORE, 0, (int64_t)size, (int64_t)batch->capacity);
+    }
+    uint8_t *p = slg_put_varint(batch->data + batch->size, (int32_t)body);
+    *p++ = 0; /* a record has no attributes */
+    p = slg_put_varlong(p, time_delta(batch, record->timestamp));
+    p = slg_put_varint(p, offset_delta(batch, record->offset));
+    p = put_field(p, record->key, record->key_size);
+    p = put_field(p, record->value, record->value_size);
+    *headers = slg_put_varint(p, record->header_count);
+    assert(*headers + record->headers_size == batch->data + size);
+    batch->size = (size_t)size;
+    batch->last_offset = record->offset;
+    batch->record_count++;
+    if (!batch->has_base_timestamp) {
+        batch->base_timestamp = record->timestamp;
+        batch->has_base_timestamp = true;
+    }
+    if (record->timestamp > batch->max_timestamp) {
+        batch->max_timestamp = record->timestamp;
+        batch->offset_of_max_timestamp = record->offset;
+    }
+    return SLG_OK;
+}
+
+void slg_encode_seal(uint8_t *header, const slg_encode_batch *batch,
+                     const slg_encode_fields *fields, const uint8_t *payload, size_t payload_size,
+                     slg_crc32c_kernel kernel) {
+    assert(payload_size <= INT32_MAX - SLG_BATCH_HEADER_SIZE);
+    slg_store_i64(header + SLG_BATCH_BASE_OFFSET_AT, batch->base_offset);
+    slg_store_i32(header + SLG_BATCH_LENGTH_AT, (int32_t)(payload_size + SLG_BATCH_LENGTH_MIN));
+    slg_store_i32(header + SLG_BATCH_LEADER_EPOCH_AT, fields->partition_leader_epoch);
+    header[SLG_BATCH_MAGIC_AT] = MAGIC;
+    slg_store_i16(header + SLG_BATCH_ATTRIBUTES_AT, fields->attributes);
+    slg_store_i32(header + SLG_BATCH_LAST_OFFSET_DELTA_AT, fields->last_offset_delta);
+    slg_store_i64(header + SLG_BATCH_BASE_TIMESTAMP_AT, batch->base_timestamp);
+    slg_store_i64(header + SLG_BATCH_MAX_TIMESTAMP_AT, fields->max_timestamp);
+    slg_store_i64(header + SLG_BATCH_PRODUCER_ID_AT, fields->producer_id);
+    slg_store_i16(header + SLG_BATCH_PRODUCER_EPOCH_AT, fields->producer_epoch);
+    slg_store_i32(header + SLG_BATCH_BASE_SEQUENCE_AT, fields->base_sequence);
+    slg_store_i32(header + SLG_BATCH_RECORD_COUNT_AT, batch->record_count);
+    uint32_t crc = slg_crc32c(kernel, 0, header + SLG_BATCH_CRC_FROM,
+                              SLG_BATCH_HEADER_SIZE - SLG_BATCH_CRC_FROM);
+    crc = slg_crc32c(kernel, crc, payload, payload_size);
+    slg_store_u32(header + SLG_BATCH_CRC_AT, crc);
+}
+
+int32_t slg_encode_sequence(int32_t sequence, int32_t increment) {
+    return sequence > INT32_MAX - increment ? increment - (INT32_MAX - sequence) - 1
+                                            : sequence + increment;
+}

@@ -1,0 +1,313 @@
+"""Builds record batches of magic 2, byte for byte as Kafka's MemoryRecordsBuilder does."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from seglog._native.batch import (
+    ATTRIBUTE_CONTROL, ATTRIBUTE_DELETE_HORIZON, ATTRIBUTE_LOG_APPEND_TIME,
+    ATTRIBUTE_TRANSACTIONAL,
+)
+from seglog._native.encode import BATCH_OVERHEAD, BatchEncoder
+from seglog.errors import IllegalArgumentError, IllegalStateError
+from seglog.storage import codecs
+from seglog.storage.codecs import Buffer
+from seglog.storage.markers import ControlType
+
+__all__ = ["Headers", "RecordBatchBuilder", "RecordsInfo", "end_transaction_marker"]
+
+#: Pairs of a key (text, or its bytes in UTF-8) and a value, which may be None.
+Headers = Iterable[tuple[str | Buffer, Buffer | None]]
+
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER_ID: Final = -1
+_INT_MAX: Final = 2**31 - 1
+_ESTIMATION_FACTOR = np.float32(1.05)
+_CONTROL_KEY = struct.Struct(">hh")
+_MARKER_VALUE = struct.Struct(">hi")
+_CONTROL_KEY_VERSION = _MARKER_VERSION = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsInfo:
+    """The largest timestamp (ms) of a batch and the offset that a time index gets for it, -1 for
+    none (Kafka: MemoryRecordsBuilder.RecordsInfo)."""
+
+    max_timestamp: int
+    shallow_offset_of_max_timestamp: int
+
+
+def codec_of(codec: int | str) -> int:
+    """The id of a codec from its id or its name in Kafka (`compression.type`).
+
+    Raises IllegalArgumentError with Kafka's text.
+    """
+    if isinstance(codec, int):
+        if not 0 <= codec < len(codecs.CODEC_NAMES):
+            raise IllegalArgumentError(f"Unknown compression type id: {codec}")
+        return codec
+    if codec not in codecs.CODEC_NAMES:
+        raise IllegalArgumentError(f"Unknown compression name: {codec}")
+    return codecs.CODEC_NAMES.index(codec)
+
+
+class RecordBatchBuilder:
+    """One batch in the making (Kafka: MemoryRecordsBuilder, whose names and texts these are).
+
+    Offsets begin at `base_offset` and timestamps are ms since 1970, -1 for none. `codec` is an id
+    or Kafka's name, `level` is that of `compression.<codec>.level`, None the codec's default. With
+    `log_append_time` the batch has that time and the timestamp type LogAppendTime. `write_limit`
+    (bytes) is what `has_room_for` and `is_full` go by; the first record passes any limit.
+    One thread at a time.
+
+    Raises IllegalArgumentError for what Kafka refuses with IllegalArgumentException and
+    IllegalStateError for calls that come too late.
+    """
+
+    def __init__(self, *, base_offset: int = 0, codec: int | str = codecs.NONE,
+                 level: int | None = None, log_append_time: int | None = None,
+                 producer_id: int = NO_PRODUCER_ID, producer_epoch: int = -1,
+                 base_sequence: int = -1, is_transactional: bool = False,
+                 is_control_batch: bool = False, partition_leader_epoch: int = -1,
+                 write_limit: int = _INT_MAX, delete_horizon_ms: int = NO_TIMESTAMP) -> None:
+        self.base_offset = base_offset
+        self.codec, self.level = codec_of(codec), level
+        codecs.level_of(self.codec, level)
+        self.log_append_time = log_append_time
+        self.producer_id, self.producer_epoch = producer_id, producer_epoch
+        self.base_sequence = base_sequence
+        self.is_transactional, self.is_control_batch = is_transactional, is_control_batch
+        self.partition_leader_epoch = partition_leader_epoch
+        self.write_limit = write_limit
+        self.delete_horizon_ms = delete_horizon_ms
+        #: What a compressed record is thought to become of its size, until the batch is built.
+        self.estimated_compression_ratio = 1.0
+        #: What the records became of their size, once the batch is built.
+        self.compression_ratio = 1.0
+        self._encoder = BatchEncoder(
+            base_offset, delete_horizon=delete_horizon_ms if delete_horizon_ms >= 0 else None)
+        self._next_offset = base_offset
+        self._last_offset: int | None = None
+        self._is_open = True
+        self._is_aborted = False
+        self._payload: bytes | None = None
+        self._built: bytes | None = None
+
+    # --- records ----------------------------------------------------------------------------------
+
+    def append(self, timestamp: int, key: Buffer | None, value: Buffer | None,
+               headers: Headers = ()) -> None:
+        """Adds a record at the next offset."""
+        self.append_with_offset(self._next_offset, timestamp, key, value, headers)
+
+    def append_with_offset(self, offset: int, timestamp: int, key: Buffer | None,
+                           value: Buffer | None, headers: Headers = ()) -> None:
+        """Adds a record at `offset`, which lies behind the last one."""
+        if self.is_control_batch:
+            raise IllegalArgumentError("Control records can only be appended to control batches")
+        self._append(offset, timestamp, key, value, headers)
+
+    def append_control_record(self, timestamp: int, control_type: ControlType,
+                              value: Buffer | None) -> None:
+        """Adds a control record at the next offset; the batch is a control batch."""
+        if not self.is_control_batch:
+            raise IllegalArgumentError("Control records can only be appended to control batches")
+        if control_type is ControlType.UNKNOWN:
+            raise IllegalArgumentError("Cannot serialize UNKNOWN control record type")
+        key = _CONTROL_KEY.pack(_CONTROL_KEY_VERSION, control_type)
+        self._append(self._next_offset, timestamp, key, value, ())
+
+    def append_end_txn_marker(self, timestamp: int, control_type: ControlType,
+                              coordinator_epoch: int) -> None:
+        """Adds the marker that commits or aborts the producer's transaction."""
+        if control_type not in (ControlType.COMMIT, ControlType.ABORT):
+            raise IllegalArgumentError("Invalid control record type for end transaction marker "
+                                       f"{control_type.name}")
+        if self.producer_id == NO_PRODUCER_ID:
+            raise IllegalArgumentError("End transaction marker requires a valid producerId")
+        if not self.is_transactional:
+            raise IllegalArgumentError("End transaction marker depends on batch transactional "
+                                       "flag being enabled")
+        self.append_control_record(timestamp, control_type,
+                                   _MARKER_VALUE.pack(_MARKER_VERSION, coordinator_epoch))
+
+    def _append(self, offset: int, timestamp: int, key: Buffer | None, value: Buffer | None,
+                headers: Headers) -> None:
+        if not self._is_open:
+            raise IllegalStateError("Tried to append a record, but MemoryRecordsBuilder is closed "
+                                    "for record appends")
+        self._encoder.append(offset, timestamp, key, value, headers)
+        self._next_offset = offset + 1
+
+    # --- sizes ------------------------------------------------------------------------------------
+
+    @property
+    def num_records(self) -> int:
+        """How many records there are."""
+        return self._encoder.record_count
+
+    @property
+    def uncompressed_bytes_written(self) -> int:
+        """Header and records, the records before compression."""
+        return BATCH_OVERHEAD + self._encoder.records_size
+
+    @property
+    def max_allowed_bytes(self) -> int:
+        """What the limit leaves for records."""
+        return self.write_limit - BATCH_OVERHEAD
+
+    @property
+    def estimated_size_in_bytes(self) -> int:
+        """Exact without compression and for a batch that is built."""
+        return len(self._built) if self._built is not None else self._estimated_bytes_written()
+
+    def _estimated_bytes_written(self) -> int:
+        size = self._encoder.records_size
+        if self.codec == codecs.NONE:
+            return BATCH_OVERHEAD + size
+        # In Java's floats of 32 bits, so that batches end where Kafka's end.
+        ratio = np.float32(self.estimated_compression_ratio)
+        return BATCH_OVERHEAD + int(np.float32(size) * ratio * _ESTIMATION_FACTOR)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no record is taken any more: closed, or at the limit."""
+        return not self._is_open or (
+            self.num_records > 0 and self.write_limit <= self._estimated_bytes_written())
+
+    def has_room_for(self, timestamp: int, key: Buffer | None, value: Buffer | None,
+                     headers: Headers = ()) -> bool:
+        """Whether the record fits below the limit; the first one always does."""
+        if self.is_full:
+            return False
+        if self.num_records == 0:
+            return True
+        size = self._encoder.size_of(self._next_offset, timestamp, key, value, headers)
+        return self.write_limit >= self._estimated_bytes_written() + size
+
+    def has_room_for_bytes(self, estimated_records_size: int) -> bool:
+        """Whether so many bytes of records fit below the limit."""
+        return not self.is_full and (
+            self.write_limit >= self._estimated_bytes_written() + estimated_records_size)
+
+    @property
+    def last_offset(self) -> int | None:
+        """What the batch says is its last offset; None without a record."""
+        return self._encoder.last_offset if self._last_offset is None else self._last_offset
+
+    @property
+    def info(self) -> RecordsInfo:
+        """What the time index is told of the batch."""
+        last = self.last_offset
+        offset = -1 if last is None else last
+        if self.log_append_time is not None:
+            return RecordsInfo(self.log_append_time, offset)
+        if self._encoder.max_timestamp == NO_TIMESTAMP:
+            return RecordsInfo(NO_TIMESTAMP, -1)
+        return RecordsInfo(self._encoder.max_timestamp, offset)
+
+    # --- the batch --------------------------------------------------------------------------------
+
+    def set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int,
+                           is_transactional: bool) -> None:
+        """Whose batch it is, as long as it is not built."""
+        if self._built is not None:
+            raise IllegalStateError("Trying to set producer state of an already closed batch. "
+                                    "This indicates a bug on the client.")
+        self.producer_id, self.producer_epoch = producer_id, producer_epoch
+        self.base_sequence, self.is_transactional = base_sequence, is_transactional
+
+    def reopen_and_rewrite_producer_state(self, producer_id: int, producer_epoch: int,
+                                          base_sequence: int, is_transactional: bool) -> None:
+        """The same records for another producer: `build` again gives the other header."""
+        if self._is_aborted:
+            raise IllegalStateError("Should not reopen a batch which is already aborted.")
+        self._built = None
+        self.set_producer_state(producer_id, producer_epoch, base_sequence, is_transactional)
+
+    def override_last_offset(self, last_offset: int) -> None:
+        """Another last offset than that of the last record: what compaction leaves."""
+        if self._built is not None:
+            raise IllegalStateError("Cannot override the last offset after the records have been "
+                                    "built")
+        self._last_offset = last_offset
+
+    def close_for_record_appends(self) -> None:
+        """No more records: compresses those that there are."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        if self.codec != codecs.NONE and self.num_records and not self._is_aborted:
+            self._payload = codecs.compress(self.codec, self._encoder.records(), self.level)
+
+    def abort(self) -> None:
+        """Gives the batch up."""
+        self._is_aborted, self._is_open = True, False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the batch is built."""
+        return self._built is not None
+
+    def build(self) -> bytes:
+        """The batch; nothing at all when it has no record."""
+        if self._is_aborted:
+            raise IllegalStateError("Attempting to build an aborted record batch")
+        if self._built is None:
+            self._validate_producer_state()
+            self.close_for_record_appends()
+            self._built = self._seal() if self.num_records else b""
+        return self._built
+
+    def _validate_producer_state(self) -> None:
+        if self.producer_id == NO_PRODUCER_ID:
+            if self.is_transactional:
+                raise IllegalArgumentError("Cannot write transactional messages without a valid "
+                                           "producer ID")
+            return
+        if self.producer_epoch == -1:
+            raise IllegalArgumentError("Invalid negative producer epoch")
+        if self.base_sequence < 0 and not self.is_control_batch:
+            raise IllegalArgumentError("Invalid negative sequence number used")
+
+    def _seal(self) -> bytes:
+        built = self._encoder.seal(
+            attributes=attributes_of(
+                self.codec, is_log_append_time=self.log_append_time is not None,
+                is_transactional=self.is_transactional, is_control=self.is_control_batch,
+                has_delete_horizon=self.delete_horizon_ms >= 0),
+            max_timestamp=self.log_append_time, last_offset=self._last_offset,
+            producer_id=self.producer_id, producer_epoch=self.producer_epoch,
+            base_sequence=self.base_sequence, payload=self._payload,
+            partition_leader_epoch=self.partition_leader_epoch)
+        self.compression_ratio = (len(built) - BATCH_OVERHEAD) / self._encoder.records_size
+        return built
+
+
+def attributes_of(codec: int, *, is_log_append_time: bool = False, is_transactional: bool = False,
+                  is_control: bool = False, has_delete_horizon: bool = False) -> int:
+    """The attributes of a batch (Kafka: DefaultRecordBatch.computeAttributes)."""
+    return (codec | ATTRIBUTE_LOG_APPEND_TIME * is_log_append_time
+            | ATTRIBUTE_TRANSACTIONAL * is_transactional | ATTRIBUTE_CONTROL * is_control
+            | ATTRIBUTE_DELETE_HORIZON * has_delete_horizon)
+
+
+def end_transaction_marker(producer_id: int, producer_epoch: int, control_type: ControlType, *,
+                           timestamp: int, coordinator_epoch: int = 0, base_offset: int = 0,
+                           partition_leader_epoch: int = -1) -> bytes:
+    """The control batch that ends a transaction (Kafka: MemoryRecords.withEndTransactionMarker).
+
+    `control_type` is ControlType.COMMIT or ABORT, `timestamp` ms since 1970. Raises
+    IllegalArgumentError.
+    """
+    builder = RecordBatchBuilder(
+        base_offset=base_offset, producer_id=producer_id, producer_epoch=producer_epoch,
+        is_transactional=True, is_control_batch=True,
+        partition_leader_epoch=partition_leader_epoch)
+    builder.append_end_txn_marker(timestamp, control_type, coordinator_epoch)
+    return builder.build()

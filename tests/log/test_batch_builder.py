@@ -1,0 +1,174 @@
+"""The builder of batches: bytes as the oracle's, limits and refusals as Kafka's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from seglog.errors import IllegalArgumentError, IllegalStateError
+from seglog.log.batch_builder import RecordBatchBuilder, RecordsInfo, end_transaction_marker
+from seglog.storage.markers import ControlType, parse_marker
+from tests.oracle import batch as v2
+from tests.oracle.batch import Batch, Headers, Record
+
+RECORDS: list[tuple[int, bytes | None, bytes | None, Headers]] = [
+    (1000, b"k", b"v", [(b"h", b"\1\2"), (b"n", None), ("ä".encode(), b"")]),
+    (900, None, b"", []), (-1, b"", None, []), (5000, b"x" * 100, b"y" * 20000, []),
+]
+
+
+def _oracle(base_offset: int = 0, **fields: object) -> bytes:
+    records = [Record(base_offset + n, timestamp, key, value, headers)
+               for n, (timestamp, key, value, headers) in enumerate(RECORDS)]
+    known: dict[str, Any] = {"base_timestamp": 1000, "max_timestamp": 5000,
+                             "partition_leader_epoch": -1, **fields}
+    return v2.encode(Batch(base_offset, len(records) - 1, records, **known))
+
+
+def _filled(builder: RecordBatchBuilder) -> RecordBatchBuilder:
+    for timestamp, key, value, headers in RECORDS:
+        builder.append(timestamp, key, value, headers)
+    return builder
+
+
+def test_an_uncompressed_batch_has_the_bytes_of_the_oracle() -> None:
+    assert _filled(RecordBatchBuilder()).build() == _oracle()
+    assert _filled(RecordBatchBuilder(base_offset=2**40, partition_leader_epoch=7)).build() == \
+        _oracle(2**40, partition_leader_epoch=7)
+
+
+def test_every_field_of_the_header() -> None:
+    built = _filled(RecordBatchBuilder(
+        log_append_time=77, producer_id=2**40, producer_epoch=3, base_sequence=2**31 - 2,
+        is_transactional=True, delete_horizon_ms=123)).build()
+    assert built == _oracle(timestamp_type=1, max_timestamp=77, producer_id=2**40,
+                            producer_epoch=3, base_sequence=2**31 - 2, is_transactional=True,
+                            base_timestamp=123, has_delete_horizon=True)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_batches_hold_the_records(codec: str) -> None:
+    builder = _filled(RecordBatchBuilder(codec=codec))
+    found, plain = v2.decode(builder.build()), v2.decode(_oracle())
+    assert found.records == plain.records
+    assert builder.compression_ratio < 0.2
+
+
+def test_lz4_blocks_are_independent() -> None:
+    builder = RecordBatchBuilder(codec="lz4")
+    builder.append(0, None, b"abc" * 100_000)
+    assert builder.build()[61:68] == b"\x04\x22\x4d\x18\x60\x40\x82"
+
+
+def test_no_records_are_no_bytes() -> None:
+    for codec in range(5):
+        assert RecordBatchBuilder(codec=codec).build() == b""
+
+
+def test_keys_and_values_may_be_any_buffer() -> None:
+    plain, other = RecordBatchBuilder(), RecordBatchBuilder()
+    plain.append(1, b"key", b"value", [("h", b"v")])
+    other.append(1, bytearray(b"key"), memoryview(b"xvaluex")[1:-1],
+                 ((b"h", bytearray(b"v")) for _ in range(1)))
+    assert plain.build() == other.build()
+    with pytest.raises(TypeError, match="bytes or None, not str"):
+        RecordBatchBuilder().append(0, "key", b"")  # type: ignore[arg-type]
+
+
+def test_markers_are_those_of_the_oracle() -> None:
+    for kind in (ControlType.COMMIT, ControlType.ABORT):
+        built = end_transaction_marker(5, 2, kind, timestamp=99, coordinator_epoch=8,
+                                       base_offset=40, partition_leader_epoch=6)
+        assert built == v2.encode(v2.marker(40, 5, 2, kind, 99, coordinator_epoch=8,
+                                            leader_epoch=6))
+        marker = parse_marker(built)
+        assert marker is not None and marker.is_abort is (kind is ControlType.ABORT)
+    with pytest.raises(IllegalArgumentError, match="Invalid control record type for end tran"):
+        end_transaction_marker(5, 2, ControlType.LEADER_CHANGE, timestamp=0)
+    with pytest.raises(IllegalArgumentError, match="requires a valid producerId"):
+        end_transaction_marker(-1, 2, ControlType.ABORT, timestamp=0)
+
+
+def test_offsets_may_have_gaps_but_rise() -> None:
+    builder = RecordBatchBuilder(base_offset=10)
+    builder.append_with_offset(12, 5, None, b"a")
+    with pytest.raises(IllegalArgumentError, match="Illegal offset 12 following previous offset"):
+        builder.append_with_offset(12, 5, None, b"b")
+    with pytest.raises(IllegalArgumentError, match="Maximum offset delta exceeded, base offset: "):
+        builder.append_with_offset(10 + 2**31, 5, None, b"b")
+    builder.append(6, None, b"b")
+    builder.override_last_offset(20)
+    found = v2.decode(builder.build())
+    assert [record.offset for record in found.records] == [12, 13]
+    assert found.last_offset == 20 == builder.last_offset
+
+
+def test_what_kafka_refuses() -> None:
+    builder = RecordBatchBuilder()
+    with pytest.raises(IllegalArgumentError, match="^Invalid negative timestamp -2$"):
+        builder.append(-2, None, None)
+    with pytest.raises(IllegalArgumentError, match="Invalid null header key found in headers"):
+        builder.append(0, None, None, [(None, b"")])  # type: ignore[list-item]
+    with pytest.raises(IllegalArgumentError, match="can only be appended to control batches"):
+        builder.append_control_record(0, ControlType.ABORT, None)
+    assert builder.num_records == 0
+    for fields, message in (
+            ({"is_transactional": True}, "without a valid producer ID"),
+            ({"producer_id": 1}, "Invalid negative producer epoch"),
+            ({"producer_id": 1, "producer_epoch": 0}, "Invalid negative sequence number used")):
+        with pytest.raises(IllegalArgumentError, match=message):
+            RecordBatchBuilder(**fields).build()  # type: ignore[arg-type]
+    with pytest.raises(IllegalArgumentError, match="Unknown compression name: brotli"):
+        RecordBatchBuilder(codec="brotli")
+    with pytest.raises(IllegalArgumentError, match="gzip doesn't support given compression lev"):
+        RecordBatchBuilder(codec="gzip", level=10)
+
+
+def test_a_built_batch_takes_nothing_more() -> None:
+    builder = _filled(RecordBatchBuilder(codec="lz4"))
+    first = builder.build()
+    assert builder.build() is first and builder.is_closed and builder.is_full
+    with pytest.raises(IllegalStateError, match="closed for record appends"):
+        builder.append(0, None, None)
+    with pytest.raises(IllegalStateError, match="Trying to set producer state"):
+        builder.set_producer_state(1, 1, 1, False)
+    builder.reopen_and_rewrite_producer_state(9, 1, 5, True)
+    found = v2.decode(builder.build())
+    assert (found.producer_id, found.base_sequence, found.is_transactional) == (9, 5, True)
+    assert found.records == v2.decode(first).records
+    builder.abort()
+    with pytest.raises(IllegalStateError, match="aborted record batch"):
+        builder.build()
+
+
+def test_room_ends_where_the_limit_is() -> None:
+    builder = RecordBatchBuilder(write_limit=200)
+    assert builder.has_room_for(0, None, b"x" * 1000), "the first record passes any limit"
+    builder.append(0, None, b"x" * 60)
+    assert builder.estimated_size_in_bytes == 61 + 60 + 8 == builder.uncompressed_bytes_written
+    assert builder.has_room_for(0, None, b"x" * 62) and builder.has_room_for_bytes(71)
+    assert not builder.has_room_for(0, None, b"x" * 64) and not builder.has_room_for_bytes(72)
+    builder.append(0, None, b"x" * 62)
+    assert not builder.is_full
+    builder.append(0, None, b"")
+    assert builder.is_full and not builder.has_room_for(0, None, None)
+
+
+def test_compressed_records_are_estimated() -> None:
+    builder = RecordBatchBuilder(codec="zstd", write_limit=1000)
+    builder.append(0, None, b"x" * 992)
+    assert builder.is_full
+    builder.estimated_compression_ratio = 0.5
+    assert builder.estimated_size_in_bytes == 61 + 525 and not builder.is_full
+    built = builder.build()
+    assert builder.estimated_size_in_bytes == len(built) < 100
+
+
+def test_the_time_index_is_told_the_last_offset() -> None:
+    builder = _filled(RecordBatchBuilder(base_offset=10))
+    assert builder.info == RecordsInfo(5000, 13)
+    builder = RecordBatchBuilder(base_offset=10)
+    builder.append(-1, None, None)
+    assert builder.info == RecordsInfo(-1, -1)
+    assert _filled(RecordBatchBuilder(log_append_time=7)).info == RecordsInfo(7, 3)
