@@ -14,12 +14,12 @@ __all__ = [
     "CorruptRecordError", "CorruptSnapshotError", "DecompressionError", "DuplicateLogDirError",
     "DuplicatePartitionError", "IllegalArgumentError", "IllegalStateError",
     "InconsistentLogDirError", "InconsistentTopicIdError", "InvalidOffsetError",
-    "InvalidRecordError", "InvalidTopicPartitionError", "InvalidTxnStateError",
-    "KafkaStorageError", "LogDirLockedError", "LogDirNotFoundError", "LogLoadError",
-    "LogManagerStateError", "LogSegmentOffsetOverflowError", "MalformedCheckpointError",
-    "OffsetOutOfRangeError", "ReadOnlyError", "RecordBatchTooLargeError", "SeglogError",
-    "UnexpectedAppendOffsetError", "UnknownTopicOrPartitionError",
-    "UnsupportedCompressionTypeError",
+    "InvalidRecordError", "InvalidReplicaAssignmentError", "InvalidTopicError",
+    "InvalidTopicPartitionError", "InvalidTxnStateError", "KafkaStorageError", "LogDirLockedError",
+    "LogDirNotFoundError", "LogLoadError", "LogManagerStateError", "LogSegmentOffsetOverflowError",
+    "MalformedCheckpointError", "OffsetOutOfRangeError", "ReadOnlyError",
+    "RecordBatchTooLargeError", "SeglogError", "UnexpectedAppendOffsetError",
+    "UnknownTopicOrPartitionError", "UnsupportedCompressionTypeError",
 ]
 
 
@@ -200,6 +200,18 @@ class LogDirNotFoundError(SeglogError, LookupError):
     """A data directory that is not in the configuration."""
 
     kafka_name = "LogDirNotFoundException"
+
+
+class InvalidTopicError(SeglogError, ValueError):
+    """A topic whose name is too long for what is to be done with it."""
+
+    kafka_name = "InvalidTopicException"
+
+
+class InvalidReplicaAssignmentError(SeglogError, ValueError):
+    """A partition is to go where none may go."""
+
+    kafka_name = "InvalidReplicaAssignmentException"
 
 
 class LogManagerStateError(SeglogError, RuntimeError):

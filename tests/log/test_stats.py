@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from seglog.config import LogConfig
 from seglog.log.stats import BrokerTopicStats, LogMetrics, flush_timer
 from seglog.metrics import MetricsRegistry
 from seglog.model import TopicPartition
@@ -23,12 +22,12 @@ class Clock:
 @dataclass
 class Log:
     topic_partition: TopicPartition = TopicPartition("orders", 3)
-    config: LogConfig = LogConfig(retention_bytes=200)
     is_future: bool = False
     number_of_segments: int = 2
     log_start_offset: int = 10
     log_end_offset: int = 20
     size: int = 50
+    retention_size_in_percent: int = 25
 
 
 def test_gauges_of_a_log() -> None:
@@ -41,14 +40,8 @@ def test_gauges_of_a_log() -> None:
         f"kafka.log:type=Log,name=LogStartOffset,{tags}": 10,
         f"kafka.log:type=Log,name=LogEndOffset,{tags}": 20,
         f"kafka.log:type=Log,name=Size,{tags}": 50,
-        f"kafka.log:type=Log,name=RetentionSizeInPercent,{tags}": 0,
+        f"kafka.log:type=Log,name=RetentionSizeInPercent,{tags}": 25,
     }
-    metrics.refresh_retention_size()
-    retention = registry.get(f"kafka.log:type=Log,name=RetentionSizeInPercent,{tags}")
-    assert retention is not None and retention.attributes() == {"Value": 25}
-    log.config = LogConfig()
-    metrics.refresh_retention_size()
-    assert retention.attributes() == {"Value": 0}
     metrics.remove()
     metrics.remove()
     assert not registry.snapshot()

@@ -44,6 +44,7 @@ class ScheduledTask:
         self._run: Callable[[], object] | None = run
         self._due_ns, self._period_ns = due_ns, period_ns
         self._done = False
+        self._running = threading.RLock()
 
     def __repr__(self) -> str:
         return f"ScheduledTask({self.name!r})"
@@ -62,15 +63,21 @@ class ScheduledTask:
         """It does not run (again); one that is running is not interrupted."""
         self._run = None
 
+    def join(self) -> None:
+        """Returns when it is not running, or is what calls."""
+        with self._running:
+            pass
+
     def _execute(self) -> bool:
         """Runs it; whether it is to run again. What it raises is logged, nothing else."""
-        run = self._run
-        if run is None:
-            return False
-        try:
-            run()
-        except Exception as error:
-            _log.error("Uncaught exception in scheduled task '%s'", self.name, exc_info=error)
+        with self._running:
+            run = self._run
+            if run is None:
+                return False
+            try:
+                run()
+            except Exception as error:
+                _log.error("Uncaught exception in scheduled task '%s'", self.name, exc_info=error)
         if self._period_ns > 0:
             self._due_ns += self._period_ns
             return self._run is not None

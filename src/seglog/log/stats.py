@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from seglog.config import LogConfig
 from seglog.metrics import Meter, MetricsRegistry, Timer
 from seglog.model import TopicPartition
 
@@ -27,8 +26,6 @@ class _Metered(Protocol):
     @property
     def topic_partition(self) -> TopicPartition: ...
     @property
-    def config(self) -> LogConfig: ...
-    @property
     def is_future(self) -> bool: ...
     @property
     def number_of_segments(self) -> int: ...
@@ -38,6 +35,8 @@ class _Metered(Protocol):
     def log_end_offset(self) -> int: ...
     @property
     def size(self) -> int: ...
+    @property
+    def retention_size_in_percent(self) -> int: ...
 
 
 class BrokerTopicMetrics:
@@ -169,7 +168,6 @@ class LogMetrics:
         self._group = registry.group("kafka.log", "Log")
         self._log = log
         self._registered: dict[str, str | int] | None = None
-        self._retention_size_in_percent = 0
 
     def register(self) -> None:
         """Puts them in, after taking out those that are there."""
@@ -190,11 +188,6 @@ class LogMetrics:
             for name in self._gauges():
                 self._group.remove(name, tags)
 
-    def refresh_retention_size(self) -> None:
-        """Looks how full the log is of what it may retain; done by each run of the retention."""
-        allowed = self._log.config.retention_bytes
-        self._retention_size_in_percent = self._log.size * 100 // allowed if allowed > 0 else 0
-
     def _gauges(self) -> dict[str, Callable[[], int]]:
         log = self._log
         return {
@@ -202,5 +195,5 @@ class LogMetrics:
             "LogStartOffset": lambda: log.log_start_offset,
             "LogEndOffset": lambda: log.log_end_offset,
             "Size": lambda: log.size,
-            "RetentionSizeInPercent": lambda: self._retention_size_in_percent,
+            "RetentionSizeInPercent": lambda: log.retention_size_in_percent,
         }
