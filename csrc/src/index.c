@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "seglog/wire.h"
+#include "index_search.h"
 
 /* What Java's long addition gives, on any input. */
 static inline int64_t add_wrapping(int64_t base, int32_t relative) {
@@ -78,51 +79,20 @@ static inline int64_t column_at(const column *c, size_t n) {
     return slg_load_i32(p + SLG_OFFSET_ENTRY_POSITION_AT);
 }
 
-/* Slots of the largest value <= target and of the smallest >= it; -1 where there is none. */
-typedef struct slots {
-    int64_t lower;
-    int64_t upper;
-} slots;
+static inline bool value_at(void *source, size_t n, int64_t *value) {
+    *value = column_at(source, n);
+    return true;
+}
 
-/*
- * Kafka searches the last 8 KiB first, because consumers and followers read near the end: those
- * pages are in memory, those of a plain bisection over the whole file may not be. The order of the
- * probes is Kafka's, so that also a damaged index gives the slot that Kafka's search would give.
- */
-static slots search(const column *c, size_t entries, int64_t target) {
-    const int64_t count = (int64_t)entries;
-    const int64_t warm = (int64_t)(SLG_WARM_BYTES / c->width);
-    const int64_t first_hot = count - 1 - warm > 0 ? count - 1 - warm : 0;
-    int64_t lo = 0;
-    int64_t hi = first_hot;
-    if (count == 0) {
-        return (slots){-1, -1};
-    }
-    if (column_at(c, (size_t)first_hot) < target) {
-        lo = first_hot;
-        hi = count - 1;
-    } else if (column_at(c, 0) > target) {
-        return (slots){-1, 0};
-    }
-    while (lo < hi) {
-        const int64_t mid = lo + (hi - lo + 1) / 2;
-        const int64_t value = column_at(c, (size_t)mid);
-        if (value == target) {
-            return (slots){mid, mid};
-        }
-        if (value > target) {
-            hi = mid - 1;
-        } else {
-            lo = mid;
-        }
-    }
-    /* Kafka does not look at the last slot for equality: `lower` is the same, `upper` is not. */
-    return (slots){lo, lo == count - 1 ? -1 : lo + 1};
+static slg_slots search(column *c, size_t entries, int64_t target) {
+    slg_slots found;
+    (void)slg_search_index(entries, c->width, target, value_at, c, &found);
+    return found;
 }
 
 int64_t slg_index_lookup(slg_index_kind kind, const uint8_t *data, size_t entries,
                          int64_t base_offset, int64_t target) {
-    const column c = {
+    column c = {
         .data = data,
         .base_offset = base_offset,
         .width = slg_index_entry_size(kind),
@@ -133,7 +103,7 @@ int64_t slg_index_lookup(slg_index_kind kind, const uint8_t *data, size_t entrie
 }
 
 int64_t slg_index_upper_bound(const uint8_t *data, size_t entries, int64_t position) {
-    const column c = {
+    column c = {
         .data = data,
         .base_offset = 0,
         .width = SLG_OFFSET_ENTRY_SIZE,

@@ -1,0 +1,72 @@
+/*
+ * Random reads by offset: Kafka's search in an index and its walk over the headers of a log, both
+ * by pread. Nothing is mapped, so a file that is cut under a reader is a status and no signal.
+ *
+ * Descriptors are the caller's, open for reading. Functions allocate nothing, keep no state but in
+ * what the caller gives them, and may be called from any thread, one per slg_fetch_index at a time.
+ * All may wait for the disk.
+ */
+#ifndef SEGLOG_FETCH_H
+#define SEGLOG_FETCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "seglog/index.h"
+#include "seglog/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An offset or time index of which the first `entries` entries are searched. */
+typedef struct slg_fetch_index {
+    slg_index_kind kind;
+    int fd;              /* -1: no file, which is an index without entries */
+    int64_t base_offset;
+    size_t entries;
+} slg_fetch_index;
+
+typedef enum slg_fetch_bound {
+    SLG_FETCH_LOWER = 0,         /* the last entry whose key is <= target */
+    SLG_FETCH_UPPER_POSITION = 1 /* offset index: the first entry whose position is >= target */
+} slg_fetch_bound;
+
+/*
+ * Kafka's lookups, entry for entry on any bytes. *slot is -1 where there is none, and *entry is
+ * then what Kafka answers for an empty index: (base_offset, 0) of an offset index, (-1,
+ * base_offset) of a time index. SLG_IO, or SLG_FILE_SHRANK where the file has fewer entries.
+ */
+slg_status slg_fetch_search(const slg_fetch_index *index, slg_fetch_bound bound, int64_t target,
+                            int64_t *slot, slg_index_entry *entry, slg_error *error);
+
+/* A batch in a log file. */
+typedef struct slg_fetch_batch {
+    int64_t base_offset;
+    int64_t position;
+    int64_t size;
+} slg_fetch_batch;
+
+/* Bytes of a log file that were read on the way; a caller takes what it wants from them. */
+enum { SLG_FETCH_WINDOW = 8192 };
+typedef struct slg_fetch_window {
+    int64_t position;
+    size_t size;
+    uint8_t data[SLG_FETCH_WINDOW];
+} slg_fetch_window;
+
+/*
+ * The batch that holds `target`, else the first one above it, walking from `position` to `end`
+ * (the bytes of the log that count). Headers alone are read, and judged as Kafka's file iteration
+ * judges them. SLG_OK; SLG_END: all batches end before `target`; SLG_BATCH_LENGTH: a length that no
+ * batch has (Kafka: CorruptRecordException); SLG_BATCH_MAGIC: a message of magic 0 or 1 on the way,
+ * whose first offset a header may not tell; SLG_BATCH_SIZE: a batch that ends before its header;
+ * SLG_FILE_SHRANK, SLG_IO.
+ */
+slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target,
+                          slg_fetch_window *window, slg_fetch_batch *found, slg_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,165 @@
+#include "seglog/fetch.h"
+
+#include <stdbool.h>
+
+#include "seglog/file.h"
+#include "seglog/format.h"
+#include "seglog/wire.h"
+#include "index_search.h"
+
+/* ---- the index ------------------------------------------------------------------------------ */
+
+/* Entries of an index file, a block at a time: the last probes of a search are close together. */
+enum { BLOCK_BYTES = 4096 };
+
+typedef struct blocks {
+    const slg_fetch_index *index;
+    slg_fetch_bound bound;
+    slg_error *error;
+    slg_status status;
+    size_t width;
+    size_t first; /* entries [first, first + count) are in `data` */
+    size_t count;
+    uint8_t data[BLOCK_BYTES];
+} blocks;
+
+static bool entry_of(blocks *b, size_t n, slg_index_entry *entry) {
+    const size_t capacity = BLOCK_BYTES / b->width;
+    if (n < b->first || n >= b->first + b->count) {
+        const size_t first = n - n % capacity;
+        const size_t left = b->index->entries - first;
+        const size_t count = left < capacity ? left : capacity;
+        b->count = 0;
+        b->status = slg_pread_exact(b->index->fd, b->data, count * b->width,
+                                    (int64_t)(first * b->width), b->error);
+        if (b->status != SLG_OK) {
+            return false;
+        }
+        b->first = first;
+        b->count = count;
+    }
+    *entry = slg_index_entry_at(b->index->kind, b->data, n - b->first, b->index->base_offset);
+    return true;
+}
+
+static inline bool value_at(void *source, size_t n, int64_t *value) {
+    blocks *b = source;
+    slg_index_entry entry;
+    if (!entry_of(b, n, &entry)) {
+        return false;
+    }
+    *value = b->bound == SLG_FETCH_LOWER ? entry.key : entry.value;
+    return true;
+}
+
+slg_status slg_fetch_search(const slg_fetch_index *index, slg_fetch_bound bound, int64_t target,
+                            int64_t *slot, slg_index_entry *entry, slg_error *error) {
+    blocks b;
+    slg_slots found;
+    b.index = index;
+    b.bound = bound;
+    b.error = error;
+    b.status = SLG_OK;
+    b.width = slg_index_entry_size(index->kind);
+    b.first = 0;
+    b.count = 0;
+    const size_t entries = index->fd < 0 ? 0 : index->entries;
+    if (!slg_search_index(entries, b.width, target, value_at, &b, &found)) {
+        return b.status;
+    }
+    *slot = bound == SLG_FETCH_LOWER ? found.lower : found.upper;
+    if (*slot < 0) {
+        *entry = index->kind == SLG_INDEX_KIND_OFFSET
+                     ? (slg_index_entry){index->base_offset, 0}
+                     : (slg_index_entry){-1, index->base_offset};
+        return SLG_OK;
+    }
+    return entry_of(&b, (size_t)*slot, entry) ? SLG_OK : b.status;
+}
+
+/* ---- the log -------------------------------------------------------------------------------- */
+
+/*
+ * At least `size` bytes from `position` in the window, as far as the file has them. While batches
+ * fit into the window it is filled, so that one read serves many headers; behind a larger batch
+ * the header alone is read.
+ */
+static slg_status need(int fd, int64_t position, size_t size, int64_t end, bool ahead,
+                       slg_fetch_window *window, slg_error *error) {
+    const int64_t skip = position - window->position;
+    if (skip >= 0 && (uint64_t)skip + size <= window->size) {
+        return SLG_OK;
+    }
+    size_t wanted = size;
+    if (ahead) {
+        const int64_t left = end - position;
+        wanted = left > SLG_FETCH_WINDOW ? SLG_FETCH_WINDOW : left > (int64_t)size ? (size_t)left
+                                                                                  : size;
+    }
+    window->size = 0;
+    window->position = position;
+    return slg_pread(fd, window->data, wanted, position, &window->size, error);
+}
+
+/* What Java's long addition gives, on any input. */
+static inline int64_t last_offset(const uint8_t *header, int64_t base_offset) {
+    const int32_t delta = slg_load_i32(header + SLG_BATCH_LAST_OFFSET_DELTA_AT);
+    return (int64_t)((uint64_t)base_offset + (uint64_t)(int64_t)delta);
+}
+
+slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target,
+                          slg_fetch_window *window, slg_fetch_batch *found, slg_error *error) {
+    slg_fetch_batch before = {0, -1, 0};
+    int64_t before_last = INT64_MIN;
+    bool ahead = true;
+    window->size = 0;
+    window->position = 0;
+    while (position < end - SLG_PREFIX_AND_MAGIC_SIZE) {
+        slg_status status = need(fd, position, SLG_BATCH_HEADER_SIZE, end, ahead, window, error);
+        if (status != SLG_OK) {
+            return status;
+        }
+        const size_t at = (size_t)(position - window->position);
+        const size_t available = window->size - at;
+        const uint8_t *header = window->data + at;
+        if (available < SLG_PREFIX_AND_MAGIC_SIZE) {
+            return slg_fail(error, SLG_FILE_SHRANK, position, SLG_PREFIX_AND_MAGIC_SIZE,
+                            (int64_t)available);
+        }
+        const int64_t base = slg_load_i64(header + SLG_PREFIX_OFFSET_AT);
+        const int32_t length = slg_load_i32(header + SLG_PREFIX_LENGTH_AT);
+        if (length < SLG_LEGACY_LENGTH_MIN) {
+            return slg_fail(error, SLG_BATCH_LENGTH, position, SLG_LEGACY_LENGTH_MIN, length);
+        }
+        const int64_t size = (int64_t)length + SLG_PREFIX_SIZE;
+        if (position > end - size) {
+            break;
+        }
+        const int8_t magic = slg_load_i8(header + SLG_MAGIC_AT);
+        if (magic < 2) {
+            return slg_fail(error, SLG_BATCH_MAGIC, position, 2, magic);
+        }
+        if (base == target) {
+            *found = (slg_fetch_batch){base, position, size};
+            return SLG_OK;
+        }
+        if (base > target) {
+            *found = before.position >= 0 && before_last >= target
+                         ? before
+                         : (slg_fetch_batch){base, position, size};
+            return SLG_OK;
+        }
+        if (size < SLG_BATCH_HEADER_SIZE || available < SLG_BATCH_HEADER_SIZE) {
+            return slg_fail(error, SLG_BATCH_SIZE, position, SLG_BATCH_HEADER_SIZE, size);
+        }
+        before = (slg_fetch_batch){base, position, size};
+        before_last = last_offset(header, base);
+        ahead = size < SLG_FETCH_WINDOW;
+        position += size;
+    }
+    if (before.position >= 0 && before_last >= target) {
+        *found = before;
+        return SLG_OK;
+    }
+    return SLG_END;
+}

@@ -1,0 +1,242 @@
+"""Reads of a log by offset (Kafka: UnifiedLog.read, LocalLog.read, LogSegment.read).
+
+Answers are Kafka's, with bytes in the place of a file region. CRCs are left to the consumer.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from seglog.errors import (
+    CorruptDataError, CorruptRecordError, IllegalArgumentError, OffsetOutOfRangeError, SeglogError,
+)
+from seglog.log.offset_metadata import LogOffsetMetadata
+from seglog.log.readers import OpenSegment, ReadableLog, SegmentView
+from seglog.model import AbortedTxn
+from seglog.recovery.failures import LoaderFailure
+from seglog.recovery.tail import find_offset
+
+__all__ = ["FetchDataInfo", "FetchIsolation", "collect_aborted_transactions",
+           "convert_to_offset_metadata", "maybe_convert_to_offset_metadata", "public_error", "read"]
+
+_LENGTH: Final = struct.Struct(">i")
+_LENGTH_AT, _PREFIX_SIZE = 8, 12
+# Ends of a native walk over headers that Kafka's own iteration judges otherwise: old messages, whose
+# first offset may be inside of a compressed payload, and entries shorter than a header.
+_KAFKA_DECIDES: Final = ("batch_magic", "batch_size")
+_ATTEMPTS: Final = 3
+
+
+class FetchIsolation(enum.Enum):
+    """Up to where a read goes: the log's end (replicas), the high watermark, or the last stable
+    offset (consumers that read committed)."""
+
+    LOG_END = "LOG_END"
+    HIGH_WATERMARK = "HIGH_WATERMARK"
+    TXN_COMMITTED = "TXN_COMMITTED"
+
+
+@dataclass(slots=True)
+class FetchDataInfo:
+    """What a read gave.
+
+    `records` begin with the batch that holds the offset asked for, or the next one, and end where
+    the limit cuts them: the last batch may be incomplete. `fetch_offset_metadata` is that batch's
+    base offset and place. `first_entry_incomplete`: the limit cuts the first batch.
+    `aborted_transactions` (None unless TXN_COMMITTED) overlap with what was read; consumers need
+    their producer id and first offset.
+    """
+
+    fetch_offset_metadata: LogOffsetMetadata
+    records: bytes = b""
+    first_entry_incomplete: bool = False
+    aborted_transactions: list[AbortedTxn] | None = None
+
+
+def read(log: ReadableLog, start_offset: int, max_length: int, isolation: FetchIsolation,
+         min_one_message: bool) -> FetchDataInfo:
+    """Up to `max_length` bytes from the batch that holds `start_offset`, none beyond the bound of
+    `isolation`; with `min_one_message` at least that whole batch (Kafka: UnifiedLog.read).
+
+    Takes no lock, unless files are being changed. Raises OffsetOutOfRangeError,
+    IllegalArgumentError for a negative `max_length`, CorruptRecordError where the headers on the
+    way cannot be followed, KafkaStorageError.
+    """
+    readers = log.readers
+    for _ in range(_ATTEMPTS):
+        generation, view = readers.generation, readers.view(log)
+        try:
+            found = _read(log, view, start_offset, max_length, isolation, min_one_message)
+        except SeglogError:
+            if readers.is_current(log, generation, view):
+                raise
+        else:
+            if readers.is_current(log, generation, view):
+                return found
+    with log.lock:
+        return _read(log, readers.view(log), start_offset, max_length, isolation, min_one_message)
+
+
+def convert_to_offset_metadata(log: ReadableLog, offset: int) -> LogOffsetMetadata:
+    """Where the batch that holds `offset` is, or the next one; the answer has that batch's base
+    offset. Raises OffsetOutOfRangeError (Kafka: convertToOffsetMetadataOrThrow).
+
+    For the thread that holds the log's lock.
+    """
+    return _read_up_to(log, log.readers.view(log), offset, 1, False, log.log_end_offset_metadata,
+                       None).fetch_offset_metadata
+
+
+def maybe_convert_to_offset_metadata(log: ReadableLog, offset: int) -> LogOffsetMetadata:
+    """The same; the offset alone where it is outside of the log."""
+    try:
+        return convert_to_offset_metadata(log, offset)
+    except OffsetOutOfRangeError:
+        return LogOffsetMetadata(offset)
+
+
+def collect_aborted_transactions(log: ReadableLog, start_offset: int, upper_bound_offset: int
+                                 ) -> list[AbortedTxn]:
+    """The aborted transactions of the segment that holds `start_offset` and those behind it, as
+    far as they concern offsets from the log's start to below `upper_bound_offset`."""
+    view = log.readers.view(log)
+    base = view.floor(start_offset)
+    return [] if base is None else _aborted(log, view, base, log.log_start_offset,
+                                            upper_bound_offset)
+
+
+def _read(log: ReadableLog, view: SegmentView, start_offset: int, max_length: int,
+          isolation: FetchIsolation, min_one_message: bool) -> FetchDataInfo:
+    log_start_offset = log.log_start_offset
+    if start_offset < log_start_offset:
+        raise OffsetOutOfRangeError(
+            f"Received request for offset {start_offset} for partition {log.topic_partition}, but "
+            f"we only have log segments starting from offset: {log_start_offset}.")
+    if isolation is FetchIsolation.LOG_END:
+        return _read_up_to(log, view, start_offset, max_length, min_one_message,
+                           log.log_end_offset_metadata, None)
+    if isolation is FetchIsolation.HIGH_WATERMARK:
+        return _read_up_to(log, view, start_offset, max_length, min_one_message,
+                           log.fetch_high_watermark_metadata(), None)
+    return _read_up_to(log, view, start_offset, max_length, min_one_message,
+                       log.fetch_last_stable_offset_metadata(), [])
+
+
+def _read_up_to(log: ReadableLog, view: SegmentView, start_offset: int, max_length: int,
+                min_one_message: bool, bound: LogOffsetMetadata,
+                none_aborted: list[AbortedTxn] | None) -> FetchDataInfo:
+    """LocalLog.read; `none_aborted` is [] where aborted transactions are wanted, else None."""
+    end = log.log_end_offset_metadata
+    base = view.floor(start_offset)
+    if start_offset > end.message_offset or base is None:
+        raise OffsetOutOfRangeError(
+            f"Received request for offset {start_offset} for partition {log.topic_partition}, but "
+            f"we only have log segments upto {end.message_offset}.")
+    if start_offset >= bound.message_offset:
+        if start_offset > bound.message_offset:
+            bound = convert_to_offset_metadata(log, start_offset)
+        return FetchDataInfo(bound, b"", False, none_aborted)
+    while base is not None:
+        segment = log.readers.segment(log, view, base)
+        found = _read_segment(log, segment, start_offset, max_length, min_one_message, bound, end)
+        if found is not None:
+            if none_aborted is not None:
+                _add_aborted(log, view, segment, start_offset, found)
+            return found
+        base = view.higher(base)
+    return FetchDataInfo(log.log_end_offset_metadata)
+
+
+def _read_segment(log: ReadableLog, segment: OpenSegment, start_offset: int, max_length: int,
+                  min_one_message: bool, bound: LogOffsetMetadata, end: LogOffsetMetadata
+                  ) -> FetchDataInfo | None:
+    if max_length < 0:
+        raise IllegalArgumentError(f"Invalid max size {max_length} for log read from segment "
+                                   f"{segment.reader.path}")
+    base, size, entries = segment.base_offset, segment.size, segment.entries
+    if size is None or entries is None:
+        size, entries = end.relative_position_in_segment, log.active_index_entries()
+    if base < bound.segment_base_offset:
+        max_position = size
+    elif base == bound.segment_base_offset:
+        max_position = bound.relative_position_in_segment
+    else:
+        max_position = -1
+    try:
+        found = segment.reader.fetch(start_offset, size, entries, max_length, max_position,
+                                     min_one_message)
+    except CorruptDataError as error:
+        if error.code not in _KAFKA_DECIDES:
+            raise
+        found = _fetch_slowly(segment, start_offset, size, entries, max_length, max_position,
+                              min_one_message)
+    if found is None:
+        return None
+    base_offset, position, batch_size, records = found
+    if records is None:
+        raise IllegalArgumentError(f"Invalid size: {max_position - position} in read from "
+                                   f"{segment.reader.path}")
+    incomplete = (max_length < batch_size and not min_one_message and max_length > 0
+                  and max_position >= 0)
+    return FetchDataInfo(LogOffsetMetadata(base_offset, base, position), records, incomplete)
+
+
+def _fetch_slowly(segment: OpenSegment, start_offset: int, size: int, entries: int,
+                  max_length: int, max_position: int, min_one_message: bool
+                  ) -> tuple[int, int, int, bytes | None] | None:
+    """SegmentReader.fetch where there are messages of old formats on the way."""
+    reader = segment.reader
+    position = max(reader.index.lookup(start_offset, entries)[1], 0)
+    try:
+        place = find_offset(reader.fileno(), reader.path, position, size, start_offset)
+    except LoaderFailure as failure:
+        raise public_error(failure, reader.path) from failure
+    if place is None:
+        return None
+    base_offset, position = place
+    batch_size = _LENGTH.unpack(reader.read(position + _LENGTH_AT, _LENGTH.size))[0] + _PREFIX_SIZE
+    length = max(max_length, batch_size) if min_one_message else max_length
+    if length == 0 or max_position < 0:
+        return base_offset, position, batch_size, b""
+    length = min(length, min(max_position, size) - position)
+    return base_offset, position, batch_size, reader.read(position, length) if length >= 0 else None
+
+
+def public_error(failure: LoaderFailure, path: str) -> SeglogError:
+    """What a reader is told of bytes at which Kafka's iteration throws."""
+    if failure.kafka_error == "CorruptRecordException":
+        return CorruptRecordError(failure.message, file=path,
+                                  position=failure.where.get("position"), code="batch_length")
+    return failure.to_error(os.path.dirname(path))
+
+
+def _add_aborted(log: ReadableLog, view: SegmentView, segment: OpenSegment, start_offset: int,
+                 found: FetchDataInfo) -> None:
+    """Which of the records were aborted: the offset index says how far they go at most."""
+    entries = log.active_index_entries() if segment.entries is None else segment.entries
+    stop = found.fetch_offset_metadata.relative_position_in_segment + len(found.records)
+    entry = segment.reader.index.upper_bound(stop, entries)
+    if entry is not None:
+        upper_bound = entry[0]
+    else:
+        higher = view.higher(segment.base_offset)
+        upper_bound = log.log_end_offset_metadata.message_offset if higher is None else higher
+    found.aborted_transactions = _aborted(log, view, segment.base_offset, start_offset, upper_bound)
+
+
+def _aborted(log: ReadableLog, view: SegmentView, first_base: int, start_offset: int,
+             upper_bound: int) -> list[AbortedTxn]:
+    found: list[AbortedTxn] = []
+    base: int | None = first_base
+    while base is not None:
+        for aborted in log.readers.segment(log, view, base).aborted():
+            if aborted.last_offset >= start_offset and aborted.first_offset < upper_bound:
+                found.append(aborted)
+            if aborted.last_stable_offset >= upper_bound:
+                return found
+        base = view.higher(base)
+    return found

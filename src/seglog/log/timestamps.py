@@ -1,0 +1,232 @@
+"""Offsets by timestamp (Kafka: UnifiedLog.fetchOffsetByTimestamp)."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from seglog._native.dump import LogWalk
+from seglog._native.fetch import IndexReader
+from seglog.errors import SeglogError
+from seglog.log.read import public_error
+from seglog.log.readers import OpenSegment, ReadableLog
+from seglog.model import TimestampOffset
+from seglog.recovery.failures import LoaderFailure, public_errors
+from seglog.recovery.segment_files import SegmentFiles
+from seglog.recovery.tail import header_batches
+from seglog.storage.codecs import decompress
+
+__all__ = ["EARLIEST_LOCAL_TIMESTAMP", "EARLIEST_PENDING_UPLOAD_TIMESTAMP", "EARLIEST_TIMESTAMP",
+           "LATEST_TIERED_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP", "FoundOffset",
+           "fetch_offset_by_timestamp"]
+
+LATEST_TIMESTAMP: Final = -1
+EARLIEST_TIMESTAMP: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL_TIMESTAMP: Final = -4
+LATEST_TIERED_TIMESTAMP: Final = -5
+EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
+
+_logger = logging.getLogger("seglog.UnifiedLog")
+_NONE: Final = -1
+_WINDOW_BYTES: Final = 4096
+
+
+class FoundOffset(NamedTuple):
+    """A record's timestamp (ms, -1 for what is asked for by a special value), its offset, and the
+    leader epoch that it was written in, None where that is not known."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int | None = None
+
+
+_NO_REMOTE: Final = FoundOffset(_NONE, _NONE, _NONE)
+
+
+def fetch_offset_by_timestamp(log: ReadableLog, timestamp_ms: int) -> FoundOffset | None:
+    """The first record at or after a time, None if there is none; or what a special value asks for.
+
+    LATEST (-1) is the log's end, EARLIEST (-2) its start, MAX_TIMESTAMP (-3) the first record with
+    the largest timestamp, EARLIEST_LOCAL (-4) where local segments begin, LATEST_TIERED (-5) and
+    EARLIEST_PENDING_UPLOAD (-6) what is known of remote storage (offset -1 without it). A segment
+    without a time index counts as late as its file's modification.
+
+    Raises CorruptRecordError, InvalidRecordError where the way to the record is damaged,
+    KafkaStorageError, SeglogError where only remote storage could answer.
+    """
+    _logger.debug("Searching offset for timestamp %d.", timestamp_ms)
+    special = _SPECIAL.get(timestamp_ms)
+    if special is not None:
+        return special(log)
+    if log.remote_log_enabled and log.log_start_offset != log.log_end_offset_metadata.message_offset:
+        raise SeglogError("RemoteLogManager is empty even though the remote log storage is "
+                          "enabled.")
+    start = log.log_start_offset
+    view = log.readers.view(log)
+    for base in view.base_offsets.tolist():
+        if _largest_timestamp(log, base) >= timestamp_ms:
+            segment = log.readers.segment(log, view, base)
+            return _find_in_segment(log, segment, timestamp_ms, start)
+    return None
+
+
+# ---- special values ---------------------------------------------------------------------------
+
+
+def _latest(log: ReadableLog) -> FoundOffset:
+    latest = log.leader_epochs.latest
+    return FoundOffset(_NONE, log.log_end_offset_metadata.message_offset,
+                       None if latest is None else latest.epoch)
+
+
+def _earliest(log: ReadableLog) -> FoundOffset:
+    start, first = log.log_start_offset, log.leader_epochs.earliest
+    return FoundOffset(_NONE, start,
+                       first.epoch if first is not None and first.start_offset <= start else None)
+
+
+def _earliest_local(log: ReadableLog) -> FoundOffset:
+    if not log.remote_log_enabled:
+        return _earliest(log)
+    start = log.local_log_start_offset
+    return FoundOffset(_NONE, start, log.leader_epochs.epoch_for_offset(start))
+
+
+def _latest_tiered(log: ReadableLog) -> FoundOffset:
+    if not log.remote_log_enabled:
+        return _NO_REMOTE
+    highest = log.highest_offset_in_remote_storage
+    epoch = log.leader_epochs.epoch_for_offset(highest)
+    return FoundOffset(_NONE, highest, _NONE if epoch is None and highest == _NONE else epoch)
+
+
+def _earliest_pending_upload(log: ReadableLog) -> FoundOffset:
+    if not log.remote_log_enabled:
+        return _NO_REMOTE
+    highest = log.highest_offset_in_remote_storage
+    if highest != _NONE:
+        pending = max(highest + 1, log.log_start_offset)
+        return FoundOffset(_NONE, pending, log.leader_epochs.epoch_for_offset(pending))
+    return _earliest(log) if log.local_log_start_offset == log.log_start_offset else _NO_REMOTE
+
+
+def _of_max_timestamp(log: ReadableLog) -> FoundOffset | None:
+    view = log.readers.view(log)
+    best: tuple[int, TimestampOffset] | None = None
+    for base in view.base_offsets.tolist():
+        with _files(log, base) as files:
+            found = files.max_timestamp()
+        if best is None or found.timestamp > best[1].timestamp:
+            best = base, found
+    if best is None:
+        return None
+    base, largest = best
+    segment = log.readers.segment(log, view, base)
+    position = _position_of(log, segment, largest.offset)
+    for batch in _batches(log, segment, position):
+        if int(batch["max_timestamp"]) == largest.timestamp:
+            if batch["magic"] == 0:
+                return None
+            return _first_record(log, segment, int(batch["position"]),
+                                 lambda timestamp, _: timestamp == largest.timestamp)
+    return None
+
+
+_SPECIAL: Final[dict[int, Callable[[ReadableLog], FoundOffset | None]]] = {
+    LATEST_TIMESTAMP: _latest,
+    EARLIEST_TIMESTAMP: _earliest,
+    MAX_TIMESTAMP: _of_max_timestamp,
+    EARLIEST_LOCAL_TIMESTAMP: _earliest_local,
+    LATEST_TIERED_TIMESTAMP: _latest_tiered,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP: _earliest_pending_upload,
+}
+
+
+# ---- the search -------------------------------------------------------------------------------
+
+
+@contextmanager
+def _files(log: ReadableLog, base_offset: int) -> Iterator[SegmentFiles]:
+    """The files of a segment, for as long as the lock is held."""
+    if log.deferred_checks is not None:
+        log.deferred_checks.ensure_offset(base_offset)
+    with log.lock, public_errors(log.path):
+        log.settle()
+        files = log.segments.get(base_offset)
+        try:
+            yield files
+        finally:
+            log.segments.release(files)
+
+
+def _largest_timestamp(log: ReadableLog, base_offset: int) -> int:
+    """Of a segment's records; when its file was changed, if none is known."""
+    with _files(log, base_offset) as files:
+        largest = files.max_timestamp().timestamp
+        return largest if largest >= 0 else files.disk.modified_ms(files.log_name)
+
+
+def _extent(log: ReadableLog, segment: OpenSegment) -> tuple[int, int]:
+    """Bytes of the log and entries of the offset index that count now."""
+    if segment.size is not None and segment.entries is not None:
+        return segment.size, segment.entries
+    return log.log_end_offset_metadata.relative_position_in_segment, log.active_index_entries()
+
+
+def _position_of(log: ReadableLog, segment: OpenSegment, offset: int) -> int:
+    return max(segment.reader.index.lookup(offset, _extent(log, segment)[1])[1], 0)
+
+
+def _batches(log: ReadableLog, segment: OpenSegment, position: int) -> Iterator[np.void]:
+    """Headers from a position on. CorruptRecordError as Kafka's iteration throws it."""
+    reader = segment.reader
+    try:
+        for batches in header_batches(reader.fileno(), reader.path, position,
+                                      _extent(log, segment)[0]):
+            yield from batches
+    except LoaderFailure as failure:
+        raise public_error(failure, reader.path) from failure
+
+
+def _find_in_segment(log: ReadableLog, segment: OpenSegment, timestamp_ms: int, start_offset: int
+                     ) -> FoundOffset | None:
+    with _files(log, segment.base_offset) as files:
+        files.time_index.open()
+        entries = files.time_index.entries
+        times = IndexReader(os.path.join(log.path, files.time_index.name), segment.base_offset,
+                            times=True)
+    offset = times.lookup(timestamp_ms, entries)[1]
+    position = _position_of(log, segment, max(offset, start_offset))
+    for batch in _batches(log, segment, position):
+        if int(batch["max_timestamp"]) >= timestamp_ms:
+            found = _first_record(log, segment, int(batch["position"]),
+                                  lambda timestamp, offset: (timestamp >= timestamp_ms
+                                                             and offset >= start_offset))
+            if found is not None:
+                return found
+    return None
+
+
+def _first_record(log: ReadableLog, segment: OpenSegment, position: int,
+                  wanted: Callable[[int, int], bool]) -> FoundOffset | None:
+    """Of one batch, by timestamp and offset."""
+    reader = segment.reader
+    walk = LogWalk(reader.fileno(), _extent(log, segment)[0], decompress=decompress,
+                   window_size=_WINDOW_BYTES, file=reader.path)
+    walk.seek(position)
+    batch = walk.next_batch()
+    if batch is None:
+        return None
+    epoch = batch.get("partition_leader_epoch", _NONE)
+    walk.enter()
+    while (record := walk.next_record()) is not None:
+        if wanted(record["timestamp"], record["offset"]):
+            return FoundOffset(record["timestamp"], record["offset"],
+                               epoch if epoch >= 0 else None)
+    return None
