@@ -7,6 +7,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from seglog.log.batch_builder import RecordBatchBuilder
 from tests.oracle import batch as v2
 from tests.oracle import legacy
 from tests.oracle.batch import Batch, Headers, Record
@@ -152,6 +153,20 @@ class Batches:
         record = Record(offset, self.now, b"\0\0\0\2", b"\0\0\0\0\0\1\1\1\0")
         return Batch(offset, 0, [record], base_timestamp=self.now, max_timestamp=self.now,
                      partition_leader_epoch=leader_epoch, is_control=True)
+
+
+def built(batch: Batch) -> bytes:
+    """The bytes of a batch by seglog's own builder."""
+    builder = RecordBatchBuilder(
+        base_offset=batch.base_offset, codec=batch.codec, producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch, base_sequence=batch.base_sequence,
+        is_transactional=batch.is_transactional,
+        partition_leader_epoch=batch.partition_leader_epoch,
+        log_append_time=batch.max_timestamp if batch.timestamp_type else None)
+    for record in batch.records:
+        builder.append_with_offset(record.offset, record.timestamp, record.key, record.value,
+                                   record.headers)
+    return builder.build()
 
 
 def encode_all(batches: Sequence[Batch]) -> bytes:
