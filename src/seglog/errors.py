@@ -18,7 +18,7 @@ __all__ = [
     "InvalidTopicPartitionError", "InvalidTxnStateError", "KafkaStorageError", "LogDirLockedError",
     "LogDirNotFoundError", "LogLoadError", "LogManagerStateError", "LogSegmentOffsetOverflowError",
     "MalformedCheckpointError", "OffsetOutOfRangeError", "ReadOnlyError",
-    "RecordBatchTooLargeError", "SeglogError", "UnexpectedAppendOffsetError",
+    "RecordBatchTooLargeError", "RecordTooLargeError", "SeglogError", "UnexpectedAppendOffsetError",
     "UnknownTopicOrPartitionError", "UnsupportedCompressionTypeError",
 ]
 
@@ -242,6 +242,12 @@ class RecordBatchTooLargeError(SeglogError, ValueError):
     """An append that no segment can hold."""
 
     kafka_name = "RecordBatchTooLargeException"
+
+
+class RecordTooLargeError(SeglogError, ValueError):
+    """A batch above `max.message.bytes`."""
+
+    kafka_name = "RecordTooLargeException"
 
 
 class LogSegmentOffsetOverflowError(SeglogError, ValueError):

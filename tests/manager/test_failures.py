@@ -71,7 +71,7 @@ def test_a_directory_that_fails_at_run_time(roots: list[Path],
     with seglog.LogManager(roots, on_log_dir_failure=told) as manager:
         flush = LoadedLog.flush
 
-        def broken(log: LoadedLog) -> None:
+        def broken(log: LoadedLog, force: bool = False) -> None:
             if log.topic_partition == A0:
                 raise KafkaStorageError(errno.ENOSPC, os.strerror(errno.ENOSPC), log.path)
             flush(log)

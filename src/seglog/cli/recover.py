@@ -356,7 +356,7 @@ class _Recovery:
     def _close(self, log: LoadedLog) -> None:
         """Flushes and closes what is not the manager's to close."""
         try:
-            log.flush()
+            log.flush(True)
             log.close()
         except SeglogError as error:
             self.outcome.failed(log.path, error)

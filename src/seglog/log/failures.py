@@ -8,11 +8,16 @@ import queue
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from seglog.errors import KafkaStorageError
 from seglog.model import TopicPartition
 
-__all__ = ["LogDirFailure", "LogDirFailureChannel"]
+__all__ = ["CLOSED", "OFFLINE", "LogDirFailure", "LogDirFailureChannel", "closed_error"]
+
+#: Codes of a KafkaStorageError that is no news about a directory.
+OFFLINE: Final = "log_dir_offline"
+CLOSED: Final = "log_closed"
 
 _log = logging.getLogger(__name__)
 
@@ -71,14 +76,30 @@ class LogDirFailureChannel:
         """Runs an operation on a directory (Kafka: maybeHandleIOException).
 
         KafkaStorageError without doing anything where the directory is offline; an OSError in the
-        body takes it offline and becomes KafkaStorageError with `message`.
+        body takes it offline and becomes KafkaStorageError with `message`, unless it is one that
+        says so already, or that the log is closed.
         """
         if self.has_offline_log_dir(log_dir):
-            raise KafkaStorageError(f"The log dir {log_dir} is already offline due to a previous "
-                                    "IO exception.")
+            raise _refusal(f"The log dir {log_dir} is already offline due to a previous IO "
+                           "exception.", OFFLINE)
         try:
             yield
         except OSError as error:
+            if isinstance(error, KafkaStorageError) and error.code in (OFFLINE, CLOSED):
+                raise
             self.maybe_add_offline_log_dir(log_dir, message, error)
-            raise KafkaStorageError(error.errno, f"{message}: {error.strerror}",
-                                    error.filename or log_dir) from error
+            failure = KafkaStorageError(error.errno, f"{message}: {error.strerror}",
+                                        error.filename or log_dir)
+            failure.code = OFFLINE
+            raise failure from error
+
+
+def _refusal(message: str, code: str) -> KafkaStorageError:
+    refused = KafkaStorageError(message)
+    refused.code = code
+    return refused
+
+
+def closed_error(message: str) -> KafkaStorageError:
+    """What work on a closed log raises: nothing is wrong with its directory."""
+    return _refusal(message, CLOSED)

@@ -53,7 +53,7 @@ def _close(log: LoadedLog, directory: LogDirectory, channel: LogDirFailureChanne
     with log.lock:
         with channel.guard(directory.path, f"Error while flushing log for {key} in dir "
                                            f"{directory.path} with offset {log.log_end_offset}"):
-            log.flush()
+            log.flush(True)
         # The text is Kafka's, though nothing is renamed here.
         with channel.guard(directory.path, f"Error while renaming dir for {key} in dir "
                                            f"{directory.path}"):

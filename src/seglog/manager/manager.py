@@ -436,7 +436,7 @@ class LogManager:
                                                f"{log.topic_partition} in dir {path} with offset "
                                                f"{log.log_end_offset}"):
                     with log.lock:
-                        log.flush()
+                        log.flush(True)
             except KafkaStorageError as error:
                 _log.error("Error flushing topic %s: %s", log.topic_partition.topic, error)
 

@@ -16,6 +16,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+from seglog._native.file import preallocate
 from seglog.errors import KafkaStorageError
 from seglog.model import EpochEntry
 from seglog.recovery.paper import PaperDisk
@@ -47,6 +48,9 @@ class Disk(Protocol):
     def create(self, name: str, size: int = 0) -> None:
         """A new file of zeros; an existing one keeps its bytes and gets the size."""
 
+    def preallocate(self, name: str, size: int) -> None:
+        """A new file of zeros with its blocks on the medium, where the file system can do so."""
+
     def resize(self, name: str, size: int) -> None:
         """Cuts a file, or grows it by zeros."""
 
@@ -76,6 +80,10 @@ class Disk(Protocol):
 
     def sync(self, name: str) -> None:
         """Waits until a file is on the medium."""
+
+    def open_for_sync(self, names: Iterable[str]) -> list[tuple[int, str]]:
+        """(descriptor, path) of those of these files that are there, for a sync that nobody is to
+        wait for but its caller, who closes them."""
 
     def sync_directory(self) -> None:
         """Waits until names are on the medium."""
@@ -142,6 +150,11 @@ class RealDisk:
         """See Disk."""
         with self._open(name, os.O_RDWR | os.O_CREAT) as fd:
             os.ftruncate(fd, size)
+
+    def preallocate(self, name: str, size: int) -> None:
+        """See Disk."""
+        with self._open(name, os.O_RDWR | os.O_CREAT) as fd:
+            preallocate(fd, size, file=self._path(name))
 
     def resize(self, name: str, size: int) -> None:
         """See Disk."""
@@ -220,6 +233,20 @@ class RealDisk:
         """See Disk."""
         with self._open(name, os.O_RDONLY) as fd:
             os.fsync(fd)
+
+    def open_for_sync(self, names: Iterable[str]) -> list[tuple[int, str]]:
+        """See Disk."""
+        found: list[tuple[int, str]] = []
+        try:
+            for name in names:
+                path = self._path(name)
+                with _storage_errors(path), contextlib.suppress(FileNotFoundError):
+                    found.append((os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), path))
+        except KafkaStorageError:
+            for fd, _ in found:
+                os.close(fd)
+            raise
+        return found
 
     def sync_directory(self) -> None:
         """See Disk."""

@@ -77,6 +77,19 @@ class _IndexFile(abc.ABC):
                                 f"newPosition > limit: ({used} > {rounded})", file=self.name,
                                 expected=rounded, found=used)
 
+    @property
+    def max_entries(self) -> int:
+        """How many the file has room for."""
+        self.open()
+        return self.length // self.entry.size
+
+    def _append(self, key: int, value: int) -> None:
+        position = self.entries * self.entry.size
+        if position + self.entry.size > self.length:
+            raise LoaderFailure("BufferOverflowException", "null", file=self.name)
+        self.disk.write(self.name, position, self.entry.pack(key, value))
+        self.entries += 1
+
     def trim(self) -> None:
         """To the entries in use."""
         self.resize(self.entries * self.entry.size)
@@ -156,6 +169,23 @@ class OffsetIndexFile(_IndexFile):
         self.open()
         return self._key(self.entries - 1) if self.entries else self.base_offset
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no entry fits any more."""
+        return self.max_entries <= self.entries
+
+    def append(self, offset: int, position: int) -> None:
+        """A new last entry. LoaderFailure for a full index and an offset that is not above all."""
+        if self.is_full:
+            raise LoaderFailure("IllegalArgumentException", "Attempt to append to a full index "
+                                f"(size = {self.entries}).", file=self.name)
+        if self.entries and offset <= self.last_offset:
+            raise LoaderFailure(
+                "InvalidOffsetException", f"Attempt to append an offset {offset} to position "
+                f"{self.entries} no larger than the last offset appended ({self.last_offset}) to "
+                f"{os.path.abspath(self.disk.path)}/{self.name}", file=self.name)
+        self._append(offset - self.base_offset, position)
+
     def lookup(self, offset: int) -> tuple[int, int]:
         """(offset, position) of the last entry at or below `offset`, else (base offset, 0)."""
         self.open()
@@ -194,6 +224,18 @@ class TimeIndexFile(_IndexFile):
         slot = self._slot(offset, by_value=True)
         self.entries = slot if slot >= 0 and self._value(slot) == offset else slot + 1
 
+    @property
+    def is_full(self) -> bool:
+        """Whether only the place for the final entry is left."""
+        return self.max_entries - 1 <= self.entries
+
+    def maybe_append(self, found: TimestampOffset) -> None:
+        """An entry, if its timestamp is above all. LoaderFailure, for a full index too."""
+        if self.is_full:
+            raise LoaderFailure("IllegalArgumentException", "Attempt to append to a full time "
+                                f"index (size = {self.entries}).", file=self.name)
+        self.append_last(found)
+
     def append_last(self, found: TimestampOffset) -> None:
         """The final entry of a segment (maybeAppend without the full check). LoaderFailure."""
         last = self.last_entry
@@ -207,14 +249,8 @@ class TimeIndexFile(_IndexFile):
                 "IllegalStateException", f"Attempt to append a timestamp ({found.timestamp}) to "
                 f"slot {self.entries} no larger than the last timestamp appended "
                 f"({last.timestamp}) to {self.disk.path}/{self.name}", file=self.name)
-        if found.timestamp <= last.timestamp:
-            return
-        position = self.entries * self.entry.size
-        if position + self.entry.size > self.length:
-            raise LoaderFailure("BufferOverflowException", "null", file=self.name)
-        self.disk.write(self.name, position,
-                        self.entry.pack(found.timestamp, found.offset - self.base_offset))
-        self.entries += 1
+        if found.timestamp > last.timestamp:
+            self._append(found.timestamp, found.offset - self.base_offset)
 
 
 class TxnIndexFile:
@@ -251,12 +287,13 @@ class TxnIndexFile:
     def replace(self, entries: Sequence[AbortedTxn], *, sync: bool) -> None:
         """Gives it these entries. An existing file stays, if only as an empty one."""
         if self.is_left_over:
-            self._append(entries, sync=sync)
+            self.append(entries, sync=sync)
         elif entries or self.disk.size(self.name):
             self.disk.replace(self.name, encode_entries(entries), sync=sync)
 
-    def _append(self, entries: Sequence[AbortedTxn], *, sync: bool) -> None:
-        """The first entry opens a file that was left over, and what it holds counts then."""
+    def append(self, entries: Sequence[AbortedTxn], *, sync: bool = False) -> None:
+        """Adds entries; the first creates the file, or opens one that was left over, and what that
+        holds counts then."""
         if not entries:
             return
         self.disk.write(self.name, self.disk.size(self.name) or 0, encode_entries(entries))

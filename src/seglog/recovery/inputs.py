@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from seglog.config import LogConfig
 from seglog.model import TopicPartition
 
-__all__ = ["LoadInputs", "LoadOutcome", "Step"]
+__all__ = ["LoadInputs", "LoadOutcome", "Step", "wall_clock_ms"]
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +22,7 @@ class LoadInputs:
     """What the data directory says about a log, and the settings that decide its recovery.
 
     `is_deleted`: a `-delete` directory, which is opened and not recovered.
-    `producer_id_expiration_ms`: None keeps idle producers for ever.
+    `producer_id_expiration_ms`: None keeps idle producers for ever. `clock` says what time it is.
     """
 
     topic_partition: TopicPartition
@@ -26,6 +33,7 @@ class LoadInputs:
     is_deleted: bool = False
     is_remote: bool = False
     producer_id_expiration_ms: int | None = 86_400_000
+    clock: Callable[[], int] = wall_clock_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from seglog._native.file import sync
 from seglog.errors import KafkaStorageError, SeglogError
 from seglog.model import TopicPartition
 from seglog.recovery.deferred import DeferredChecks
@@ -20,7 +22,7 @@ from seglog.recovery.log_loader import LoadOutcome, LogLoader, Step
 from seglog.recovery.producers import LoadingProducers
 from seglog.recovery.segment_map import OFFSET_INDEX_OPEN, TIME_INDEX_OPEN, SegmentMap
 from seglog.storage.epochs import LeaderEpochs
-from seglog.storage.paths import FileKind, file_name
+from seglog.storage.paths import FileKind, FileState, file_name
 from seglog.storage.producers import ProducerState
 from seglog.storage.textfile import sync_directory
 
@@ -44,7 +46,7 @@ class LoadedLog:
 
     def __init__(self, disk: Disk, loader: LogLoader, outcome: LoadOutcome,
                  topic_id: uuid.UUID | None) -> None:
-        self._disk, self._loader = disk, loader
+        self.disk, self._loader = disk, loader
         self.path = os.path.abspath(disk.path)
         self.topic_partition: TopicPartition = loader.inputs.topic_partition
         self.topic_id = topic_id
@@ -63,7 +65,7 @@ class LoadedLog:
         self.lock = threading.RLock()
         #: What is left to check of the segments (KIP-263); None where the load looked at all.
         self.deferred_checks: DeferredChecks | None = None
-        self._first_unstable = self._find_first_unstable()
+        self.first_unstable_offset = self._find_first_unstable()
 
     def __repr__(self) -> str:
         return (f"LoadedLog({self.path!r}, log_start_offset={self.log_start_offset}, "
@@ -77,9 +79,9 @@ class LoadedLog:
     @property
     def last_stable_offset(self) -> int:
         """Below it no transaction is open, at most the high watermark."""
-        if self._first_unstable is None:
+        if self.first_unstable_offset is None:
             return self.high_watermark
-        return min(self._first_unstable, self.high_watermark)
+        return min(self.first_unstable_offset, self.high_watermark)
 
     def _find_first_unstable(self) -> int | None:
         """The base offset of the batch in which the earliest transaction is open, or the log
@@ -113,28 +115,55 @@ class LoadedLog:
         self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
         self.producers.on_high_watermark_updated(self.high_watermark)
         with public_errors(self.path):
-            self._first_unstable = self._find_first_unstable()
+            self.first_unstable_offset = self._find_first_unstable()
         return self.high_watermark
 
     # ---- writing ------------------------------------------------------------------------------
 
-    def flush(self) -> None:
-        """Everything from the recovery point on onto the medium, the active segment's indexes
-        too, which are created where they are missing; the recovery point is then the log's end.
+    def flush(self, force_flush_active_segment: bool = False) -> None:
+        """Everything from the recovery point on onto the medium: logs, their indexes, which are
+        created where they are missing, and the names of new files. The recovery point is then the
+        log's end. With `force_flush_active_segment` an empty active segment too, as a clean
+        shutdown needs it.
 
         Raises KafkaStorageError.
         """
-        if self.log_end_offset + 1 <= self.recovery_point:
+        self._flush(self.log_end_offset, force_flush_active_segment)
+
+    def _flush(self, offset: int, including_offset: bool) -> None:
+        """All below `offset`, or up to it, which is the recovery point then."""
+        end, start = offset + including_offset, self.recovery_point
+        if end <= start:
             return
-        rows = self.segments.rows(self.recovery_point, self.log_end_offset + 1)
-        for base in self.segments.bases(rows):
+        with self.lock:
+            bases = self.segments.bases(self.segments.rows(start, end))
+        for base in bases:
+            self._flush_segment(base)
+        if bases and bases[-1] >= start:
+            try:
+                self.disk.sync_directory()
+            except KafkaStorageError as error:
+                if error.errno != errno.ENOENT:  # it is being deleted under another name
+                    raise
+        with self.lock:
+            self.recovery_point = max(self.recovery_point, offset)
+
+    def _flush_segment(self, base: int) -> None:
+        """One segment, if it is still there; waits for the medium without the lock."""
+        with self.lock:
+            if base not in self.segments:
+                return
             segment = self.segments.get(base)
             with public_errors(self.path):
-                segment.flush()
+                segment.open_indexes()
             self.segments.release(segment)
-        if rows and int(self.segments.base_offsets[rows.stop - 1]) >= self.recovery_point:
-            self._disk.sync_directory()
-        self.recovery_point = max(self.recovery_point, self.log_end_offset)
+            files = self.disk.open_for_sync(segment.names(FileState.LIVE))
+        try:
+            for fd, path in files:
+                sync(fd, metadata=True, file=path)
+        finally:
+            for fd, _ in files:
+                os.close(fd)
 
     def delete_removed(self) -> None:
         """Deletes the `.deleted` files of segments that the load took out.
@@ -144,7 +173,7 @@ class LoadedLog:
         """
         while self._loader.removed:
             name = self._loader.removed[-1]
-            if self._disk.delete(name):
+            if self.disk.delete(name):
                 _logger.info("Deleted %s.", os.path.join(self.path, name))
             self._loader.removed.pop()
 
@@ -200,7 +229,7 @@ class LoadedLog:
             raise KafkaStorageError(error.errno, f"Error while renaming dir for "
                                     f"{self.topic_partition} in log dir {parent}: "
                                     f"{error.strerror}", self.path) from error
-        self.path = self._disk.path = target
+        self.path = self.disk.path = target
 
     def _trim_opened(self) -> None:
         segments = self.segments
@@ -210,7 +239,7 @@ class LoadedLog:
                  FileKind.TIME_INDEX)):
             for row in np.flatnonzero((segments.opened & bit != 0) & (sizes % width != 0)):
                 whole = int(sizes[row]) // width * width
-                self._disk.resize(file_name(int(segments.base_offsets[row]), kind), whole)
+                self.disk.resize(file_name(int(segments.base_offsets[row]), kind), whole)
                 sizes[row] = whole
 
     # ---- deferred checks ----------------------------------------------------------------------

@@ -68,7 +68,7 @@ class LogLoader:
 
     def _new_producers(self) -> LoadingProducers:
         return LoadingProducers(self.inputs.topic_partition, self.snapshots,
-                                self.inputs.producer_id_expiration_ms)
+                                self.inputs.producer_id_expiration_ms, self.inputs.clock)
 
     def _log(self, level: int, message: str, *values: object) -> None:
         _logger.log(level, "%s" + message, self.prefix, *values)
@@ -438,7 +438,10 @@ class LogLoader:
     def _new_segment(self, base: int, *, preallocate: bool) -> None:
         config = self.inputs.config
         name = file_name(base, FileKind.LOG)
-        self.disk.create(name, config.segment_size if preallocate else 0)
+        if preallocate:
+            self.disk.preallocate(name, config.segment_size)
+        else:
+            self.disk.create(name)
         self.segments.add(SegmentFiles(self.disk, base, config, size=0))
 
     def _report_no_snapshot(self) -> None:

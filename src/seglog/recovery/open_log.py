@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable
+from typing import TypeVar
 
 from seglog._native.scan import PartitionListing
 from seglog.errors import MalformedCheckpointError
@@ -29,6 +30,7 @@ from seglog.storage.paths import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
 __all__ = ["check_listing", "load_log"]
 
 Report = Callable[[Finding], None]
+_Log = TypeVar("_Log", bound=LoadedLog)
 
 
 def check_listing(listing: PartitionListing) -> PartitionPlan:
@@ -42,13 +44,15 @@ def load_log(path: str, inputs: LoadInputs, *, disk: Disk | None = None,
              check: Callable[[PartitionListing], PartitionPlan] = check_listing,
              listener: LoadListener | None = None,
              remaining: Callable[[int], None] | None = None,
-             scans: SegmentScans | None = None, quarantine: str | None = None) -> LoadedLog:
+             scans: SegmentScans | None = None, quarantine: str | None = None,
+             make: Callable[..., _Log] = LoadedLog) -> _Log:  # type: ignore[assignment]
     """Loads the partition directory `path`, recovering what needs it, as Kafka does at start-up.
 
     `check(listing)` is phase one; `listener.finding` hears of each finding as it is made, in this
     thread; `remaining(n)` is told before each segment of a recovery how many are left, and 0 at the
     end. `scans` may scan ahead of a recovery, side by side. `quarantine` is a directory that gets
     the bytes of logs that are cut or removed. With a PaperDisk as `disk` nothing is changed.
+    `make` makes the log of what was loaded.
 
     Raises KafkaStorageError where the file system refuses (the data directory goes offline; data
     are never cut for that), and LogLoadError where Kafka gives up the log.
@@ -56,12 +60,13 @@ def load_log(path: str, inputs: LoadInputs, *, disk: Disk | None = None,
     path = os.fspath(path)
     with public_errors(path):
         return _load(path, inputs, disk or RealDisk(path, quarantine=quarantine), check,
-                     (listener or NullListener()).finding, remaining, scans)
+                     (listener or NullListener()).finding, remaining, scans, make)
 
 
 def _load(path: str, inputs: LoadInputs, disk: Disk,
           check: Callable[[PartitionListing], PartitionPlan], report: Report,
-          remaining: Callable[[int], None] | None, scans: SegmentScans | None) -> LoadedLog:
+          remaining: Callable[[int], None] | None, scans: SegmentScans | None,
+          make: Callable[..., _Log]) -> _Log:
     epochs = _read_epochs(path, disk)
     plan = check(list_directory(path))
     raise_unreadable(plan)
@@ -73,7 +78,7 @@ def _load(path: str, inputs: LoadInputs, disk: Disk,
         Snapshots(disk, files.snapshots, files.listed_snapshots, report), epochs, report,
         remaining, scans)
     outcome = loader.run(pass_four.steps())
-    return LoadedLog(disk, loader, outcome, _read_topic_id(path))
+    return make(disk, loader, outcome, _read_topic_id(path))
 
 
 def _read_epochs(path: str, disk: Disk) -> LeaderEpochs:

@@ -108,6 +108,10 @@ class PaperDisk:
         """See Disk."""
         self._changed[name] = (self._file(name) or _Paper(_NOTHING, b"", 0)).resized(size)
 
+    def preallocate(self, name: str, size: int) -> None:
+        """See Disk."""
+        self.create(name, size)
+
     def resize(self, name: str, size: int) -> None:
         """See Disk."""
         self._changed[name] = self._existing(name).resized(size)
@@ -158,6 +162,10 @@ class PaperDisk:
 
     def sync(self, name: str) -> None:
         """See Disk."""
+
+    def open_for_sync(self, names: Iterable[str]) -> list[tuple[int, str]]:
+        """See Disk: there is nothing to wait for."""
+        return []
 
     def sync_directory(self) -> None:
         """See Disk."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import time
+from collections.abc import Callable
 
 from seglog.errors import InvalidTxnStateError
 from seglog.model import ProducerStateEntry, TopicPartition
@@ -26,9 +26,9 @@ class LoadingProducers:
     it knows; one is only taken above that."""
 
     def __init__(self, topic_partition: TopicPartition, snapshots: Snapshots,
-                 expiration_ms: int | None) -> None:
+                 expiration_ms: int | None, clock: Callable[[], int]) -> None:
         self.topic_partition, self.snapshots = topic_partition, snapshots
-        self.expiration_ms = expiration_ms
+        self.expiration_ms, self.clock = expiration_ms, clock
         self.state = ProducerState(topic_partition)
         self.last_snapshot = 0
 
@@ -49,7 +49,7 @@ class LoadingProducers:
         self.snapshots.delete_outside(start, end)
         if end != self.state.map_end_offset:
             offset, entries = self.snapshots.newest(start)
-            now = time.time_ns() // 1_000_000
+            now = self.clock()
             self.state = ProducerState(self.topic_partition, offset,
                                        [entry for entry in entries
                                         if not self._is_expired(entry, now)])

@@ -27,7 +27,8 @@ class SegmentFiles:
     """The files of the segment at `base_offset`, indexes opened at first use.
 
     `size` are the bytes of the log that count; a preallocated file is longer. `max_seen` is the
-    largest timestamp so far, None until it is asked for.
+    largest timestamp so far, None until it is asked for. `created_ms` is when a log that is
+    written to opened it.
     """
 
     def __init__(self, disk: Disk, base_offset: int, config: LogConfig,
@@ -42,6 +43,7 @@ class SegmentFiles:
                                         config.segment_index_bytes)
         self.txn_index = TxnIndexFile(disk, name[FileKind.TXN_INDEX])
         self.max_seen: TimestampOffset | None = None
+        self.created_ms = 0
 
     @property
     def log_path(self) -> str:
@@ -66,6 +68,11 @@ class SegmentFiles:
         if self.max_seen is None:
             self.max_seen = self.time_index.last_entry
         return self.max_seen
+
+    def largest_timestamp(self) -> int:
+        """Of its records, in ms; of one without timestamps when its log was last written."""
+        largest = self.max_timestamp().timestamp
+        return largest if largest >= 0 else self.disk.modified_ms(self.log_name)
 
     # ---- reading ------------------------------------------------------------------------------
 
@@ -101,7 +108,7 @@ class SegmentFiles:
         finally:
             os.close(fd)
 
-    def _largest_timestamp(self) -> TimestampOffset:
+    def _find_largest_timestamp(self) -> TimestampOffset:
         last = self.time_index.last_entry
         position = self.offset_index.lookup(last.offset)[1]
         extent = self.extent
@@ -174,7 +181,7 @@ class SegmentFiles:
             self.disk.resize(self.log_name, position)
             self.size = position
         if self.max_timestamp().timestamp >= 0:
-            self.max_seen = self._largest_timestamp()
+            self.max_seen = self._find_largest_timestamp()
 
     def resize_indexes(self) -> None:
         """Room for `segment.index.bytes`, as the active segment needs it."""
@@ -200,15 +207,10 @@ class SegmentFiles:
         if self.disk.size(self.log_name) is not None:
             self.disk.sync(self.log_name)
 
-    def flush(self) -> None:
-        """Waits until all its files are on the medium; indexes are opened for it."""
+    def open_indexes(self) -> None:
+        """Opens both, which creates what is missing."""
         self.offset_index.open()
         self.time_index.open()
-        self.disk.sync(self.log_name)
-        self.disk.sync(self.offset_index.name)
-        self.disk.sync(self.time_index.name)
-        if self.disk.size(self.txn_index.name) is not None:
-            self.disk.sync(self.txn_index.name)
 
     def names(self, state: FileState) -> list[str]:
         """Of its four files with this suffix, in Kafka's order."""

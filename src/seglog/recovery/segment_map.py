@@ -20,20 +20,28 @@ __all__ = ["OFFSET_INDEX_OPEN", "TIME_INDEX_OPEN", "SegmentMap"]
 OFFSET_INDEX_OPEN: Final = 1
 TIME_INDEX_OPEN: Final = 2
 
-_COLUMNS = ("base_offsets", "log_size", "index_size", "time_index_size", "opened")
+_COLUMNS = ("base_offsets", "log_size", "index_size", "time_index_size", "opened", "created_ms",
+            "generation")
 
 
 class SegmentMap:
     """Base offsets, ascending, and what is known of each segment's files (sizes in bytes, -1 for
-    none), 33 bytes a segment. Objects exist only of segments that somebody works on."""
+    none), 45 bytes a segment. Objects exist only of segments that somebody works on.
+
+    A segment keeps the settings that it was opened with: `generation` is their number. `created_ms`
+    is when it was opened, in ms. `pinned` is the base offset of a segment that is never forgotten.
+    """
 
     def __init__(self, disk: Disk, config: LogConfig, table: SegmentTable | None = None) -> None:
-        self.disk, self.config = disk, config
+        self.disk, self.configs = disk, [config]
         self.parent = os.path.dirname(os.path.abspath(disk.path))
         count = 0 if table is None else len(table)
         self.base_offsets: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self.log_size = self.index_size = self.time_index_size = self.base_offsets
         self.opened: npt.NDArray[np.uint8] = np.zeros(count, np.uint8)
+        self.created_ms: npt.NDArray[np.int64] = np.zeros(count, np.int64)
+        self.generation: npt.NDArray[np.uint32] = np.zeros(count, np.uint32)
+        self.pinned: int | None = None
         if table is not None:
             self.base_offsets = table.base_offsets.copy()
             self.log_size = table.log_size.copy()
@@ -90,8 +98,9 @@ class SegmentMap:
         if held is None:
             row = self.row(base_offset)
             size = int(self.log_size[row])
-            held = SegmentFiles(self.disk, base_offset, self.config,
+            held = SegmentFiles(self.disk, base_offset, self.configs[self.generation[row]],
                                 size=size if size >= 0 else None)
+            held.created_ms = int(self.created_ms[row])
             for index, bit in ((held.offset_index, OFFSET_INDEX_OPEN),
                                (held.time_index, TIME_INDEX_OPEN)):
                 if self.opened[row] & bit:
@@ -102,7 +111,7 @@ class SegmentMap:
     def release(self, segment: SegmentFiles) -> None:
         """Notes what has become of its files, and forgets the object where that is all of it."""
         row = self.row(segment.base_offset)
-        self.log_size[row] = segment.size
+        self.log_size[row], self.created_ms[row] = segment.size, segment.created_ms
         whole = not segment.txn_index.is_left_over
         for index, sizes, bit in ((segment.offset_index, self.index_size, OFFSET_INDEX_OPEN),
                                   (segment.time_index, self.time_index_size, TIME_INDEX_OPEN)):
@@ -113,7 +122,7 @@ class SegmentMap:
         # A maximum that is known and not in the time index is written at the close.
         if segment.max_seen is not None and whole:
             whole = segment.max_seen == segment.time_index.last_entry
-        if whole:
+        if whole and segment.base_offset != self.pinned:
             self._held.pop(segment.base_offset, None)
 
     @property
@@ -133,14 +142,22 @@ class SegmentMap:
             self.index_size = np.insert(self.index_size, row, -1)
             self.time_index_size = np.insert(self.time_index_size, row, -1)
             self.opened = np.insert(self.opened, row, 0)
+            self.created_ms = np.insert(self.created_ms, row, 0)
+            self.generation = np.insert(self.generation, row, 0)
         row = self.row(base)
         self.log_size[row], self.opened[row] = segment.size, 0
+        self.generation[row] = self._generation(segment.config)
         for index, sizes in ((segment.offset_index, self.index_size),
                              (segment.time_index, self.time_index_size)):
             size = self.disk.size(index.name)
             sizes[row] = -1 if size is None else size
         self._held[base] = segment
         self.release(segment)
+
+    def _generation(self, config: LogConfig) -> int:
+        if config not in self.configs:
+            self.configs.append(config)
+        return self.configs.index(config)
 
     def remove(self, bases: Iterable[int]) -> None:
         """Takes segments out; their files are the caller's."""

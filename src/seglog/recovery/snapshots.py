@@ -97,6 +97,12 @@ class Snapshots:
         self._taken: set[int] = set()
         self._reported: set[int] = set()
         self._unsynced: set[int] = set()
+        self._is_live = False
+
+    def adopt(self) -> None:
+        """The log is loaded: what is there, and what is written from now on, is its own."""
+        self._is_live = True
+        self._known = self.names.copy()
 
     @property
     def offsets(self) -> array[int]:
@@ -121,6 +127,8 @@ class Snapshots:
                      len(state.producer_ids))
         self.names.add(offset, name)
         self._taken.add(offset)
+        if self._is_live:
+            self._known.add(offset, name)
 
     def sync(self) -> None:
         """Waits until the newest are on the medium: those at the bases of the last two segments and

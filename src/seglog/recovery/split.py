@@ -20,7 +20,7 @@ from seglog.recovery.tail import header_batches, open_log
 from seglog.recovery.wrappers import first_offset
 from seglog.storage.paths import FileKind, FileState, file_name
 
-__all__ = ["split_segment"]
+__all__ = ["split_segment", "write_split"]
 
 _RELATIVE_OFFSET_MAX = 2**31 - 1
 _MAGIC_MAX = 2
@@ -52,20 +52,7 @@ def split_segment(disk: Disk, config: LogConfig, segment: SegmentFiles, recovery
     """
     rehearsed = SegmentFiles(disk.rehearsal(), segment.base_offset, config)
     rehearsed.take_failed(recovery)
-    if rehearsed.read_next_offset() - 1 - segment.base_offset <= _RELATIVE_OFFSET_MAX:
-        raise LoaderFailure(
-            "IllegalArgumentException", "Split operation is only permitted for segments with "
-            f"overflow, and the problem path is {segment.log_path}", file=segment.log_name)
-    _logger.info("Splitting overflowed segment %s", segment.describe())
-    pieces = _Splitting(segment, config).run()
-    made: list[SegmentFiles] = []
-    try:
-        for piece in pieces:
-            made.append(_write(disk, config, segment, piece))
-    except BaseException:
-        for one in made:
-            _delete(disk, one, FileState.CLEANED)
-        raise
+    made = write_split(disk, config, segment, rehearsed.read_next_offset())
     _logger.info("Replacing overflowed segment %s with split segments %s", segment.describe(),
                  [one.base_offset for one in made])
     for one in reversed(made):
@@ -80,6 +67,29 @@ def split_segment(disk: Disk, config: LogConfig, segment: SegmentFiles, recovery
         for one in opened:
             one.txn_index.is_left_over = disk.size(one.txn_index.name) is not None
     return opened
+
+
+def write_split(disk: Disk, config: LogConfig, segment: SegmentFiles,
+                next_offset: int) -> list[SegmentFiles]:
+    """The segments that take the place of one, ascending, as `.cleaned` files on the medium.
+
+    `next_offset` is that behind its last batch. LoaderFailure as in `split_segment`.
+    """
+    if next_offset - 1 - segment.base_offset <= _RELATIVE_OFFSET_MAX:
+        raise LoaderFailure(
+            "IllegalArgumentException", "Split operation is only permitted for segments with "
+            f"overflow, and the problem path is {segment.log_path}", file=segment.log_name)
+    _logger.info("Splitting overflowed segment %s", segment.describe())
+    pieces = _Splitting(segment, config).run()
+    made: list[SegmentFiles] = []
+    try:
+        for piece in pieces:
+            made.append(_write(disk, config, segment, piece))
+    except BaseException:
+        for one in made:
+            _delete(disk, one, FileState.CLEANED)
+        raise
+    return made
 
 
 class _Splitting:

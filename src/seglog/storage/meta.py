@@ -17,11 +17,13 @@ from typing import Final, NoReturn
 from seglog.errors import MalformedCheckpointError
 from seglog.numbers import parse_int32
 from seglog.properties import parse_properties
-from seglog.storage.textfile import read_small_file
+from seglog.storage.paths import temporary_name
+from seglog.storage.textfile import read_small_file, replace_file
 
 __all__ = [
     "MetaProperties", "PartitionMetadata", "format_uuid", "parse_uuid",
     "read_clean_shutdown_epoch", "read_meta_properties", "read_partition_metadata",
+    "write_partition_metadata",
 ]
 
 #: Far above what Kafka writes (under 200 bytes).
@@ -202,6 +204,12 @@ def read_partition_metadata(path: _Path) -> PartitionMetadata | None:
         _malformed(path, "partition_metadata_id",
                    f"Invalid topic ID in partition metadata file ({name})", found=lines[1])
     return PartitionMetadata(version, topic_id)
+
+
+def write_partition_metadata(path: _Path, topic_id: uuid.UUID) -> None:
+    """Replaces a partition.metadata atomically and durably. Raises KafkaStorageError."""
+    content = f"version: 0\ntopic_id: {format_uuid(topic_id)}"
+    replace_file(path, content.encode(), temporary_name(path))
 
 
 def read_clean_shutdown_epoch(path: _Path) -> int | None:

@@ -1,0 +1,138 @@
+"""One append, step by step (Kafka: UnifiedLog.append, reference 2.2).
+
+This is the authority; a native append does the ordinary ones alike.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from seglog.errors import RecordBatchTooLargeError, RecordTooLargeError, UnexpectedAppendOffsetError
+from seglog.log import rolling, watermarks
+from seglog.log.append_info import AppendOrigin, LogAppendInfo
+from seglog.log.segment import Records
+from seglog.log.provisional import (
+    analyze_and_validate_records, validate_messages_and_assign_offsets,
+)
+
+if TYPE_CHECKING:
+    from seglog.log.unified_log import UnifiedLog
+
+__all__ = ["append"]
+
+_MAGIC_V2 = 2
+_SHOWN_OFFSETS = 10
+
+
+def append(log: UnifiedLog, records: Records, origin: AppendOrigin, leader_epoch: int, *,
+           assign_offsets: bool, ignore_record_size: bool = False,
+           verification_guard: Any = None, transaction_version: int = -1) -> LogAppendInfo:
+    """See UnifiedLog.append_as_leader and append_as_follower."""
+    log.flush_metadata()  # no record is there before the topic's id is
+    info, batches = analyze_and_validate_records(
+        records, topic_partition=log.topic_partition, origin=origin, leader_epoch=leader_epoch,
+        max_message_bytes=log.config.max_message_bytes, ignore_record_size=ignore_record_size,
+        requires_offset_assignment=assign_offsets, stats=log.stats)
+    if info.valid_bytes <= 0:
+        return info
+    given = len(memoryview(records).cast("B"))
+    valid = memoryview(records).cast("B")[:info.valid_bytes]
+    with log.lock, log.guarded(f"Error while appending records to {log.topic_partition}"):
+        log.check_open()
+        if assign_offsets:
+            valid, batches = _assign(log, valid, batches, info, origin, leader_epoch,
+                                     ignore_record_size, given)
+        elif info.first_or_last_offset_of_first_batch < log.log_end_offset:
+            raise _unexpected_offset(log, info, batches)
+        _assign_epochs(log, batches)
+        if len(valid) > log.config.segment_size:
+            raise RecordBatchTooLargeError(
+                f"Message batch size is {len(valid)} bytes in append to partition "
+                f"{log.topic_partition}, which exceeds the maximum configured segment size of "
+                f"{log.config.segment_size}.")
+        rolling.maybe_roll(log, len(valid), info)
+        _write(log, valid, batches, info, origin, verification_guard, transaction_version)
+    return info
+
+
+def _assign(log: UnifiedLog, valid: memoryview, batches: npt.NDArray[np.void],
+            info: LogAppendInfo, origin: AppendOrigin, leader_epoch: int,
+            ignore_record_size: bool, given: int) -> tuple[memoryview, npt.NDArray[np.void]]:
+    """The batches with the next offsets; `info` says what they are."""
+    config = log.config
+    info.first_offset = log.log_end_offset
+    result = validate_messages_and_assign_offsets(
+        valid, batches, topic_partition=log.topic_partition, origin=origin,
+        next_offset=log.log_end_offset, now_ms=log.now_ms(), leader_epoch=leader_epoch,
+        config=config, source_compression=info.source_compression, stats=log.stats)
+    info.max_timestamp = result.max_timestamp
+    info.last_offset = int(result.batches["last_offset"][-1])
+    if config.message_timestamp_type == "LogAppendTime":
+        info.log_append_time = result.log_append_time_ms
+    if result.message_size_maybe_changed and not ignore_record_size:
+        for size in result.batches["size"].tolist():
+            if size > config.max_message_bytes:
+                log.count_rejected(given)
+                raise RecordTooLargeError(
+                    f"Message batch size is {size} bytes in append topartition "
+                    f"{log.topic_partition} which exceeds the maximum configured size of "
+                    f"{config.max_message_bytes}.")
+    return memoryview(result.records), result.batches
+
+
+def _unexpected_offset(log: UnifiedLog, info: LogAppendInfo,
+                       batches: npt.NDArray[np.void]) -> UnexpectedAppendOffsetError:
+    first = info.first_or_last_offset_of_first_batch
+    what = "First offset" if info.first_offset >= 0 else "Last offset of the first batch"
+    shown: list[int] = []
+    for one in batches[:_SHOWN_OFFSETS]:
+        shown += range(int(one["base_offset"]),
+                       min(int(one["last_offset"]), int(one["base_offset"]) + _SHOWN_OFFSETS) + 1)
+    offsets = ", ".join(map(str, shown[:_SHOWN_OFFSETS]))
+    return UnexpectedAppendOffsetError(
+        f"Unexpected offset in append to {log.topic_partition}. {what} {first} is less than the "
+        f"next offset {log.log_end_offset}. First 10 offsets in append: {offsets}, last offset in "
+        f"append: {info.last_offset}. Log start offset = {log.log_start_offset}",
+        first, info.last_offset)
+
+
+def _assign_epochs(log: UnifiedLog, batches: npt.NDArray[np.void]) -> None:
+    """What the leader stamped onto the batches; old formats say nothing, and void what is known."""
+    for magic, epoch, offset in zip(
+            batches["magic"].tolist(), batches["partition_leader_epoch"].tolist(),
+            batches["base_offset"].tolist(), strict=True):
+        if magic >= _MAGIC_V2:
+            watermarks.assign_epoch(log, epoch, offset)
+        elif len(log.leader_epochs):
+            watermarks.clear_epochs(log, magic)
+
+
+def _write(log: UnifiedLog, valid: memoryview, batches: npt.NDArray[np.void], info: LogAppendInfo,
+           origin: AppendOrigin, verification_guard: Any, transaction_version: int) -> None:
+    """From the producers' state to the flush that is due (reference 2.2, steps 9 to 15)."""
+    producers, active = log.producer_manager, log.active
+    analysis = producers.analyze(
+        batches, valid, origin=origin, segment_base_offset=active.base_offset,
+        position=active.size, transaction_version=transaction_version,
+        verification_guard=verification_guard)
+    if analysis.duplicate is not None:
+        again = analysis.duplicate
+        info.first_offset, info.last_offset = again.first_offset, again.last_offset
+        info.log_append_time, info.log_start_offset = again.timestamp, log.log_start_offset
+        return
+    # The end moves with the write: an error in what follows reuses no offset.
+    active.append(info.last_offset, valid, batches)
+    log.set_log_end(info.last_offset + 1)
+    watermarks.follow_log_end(log)
+    producers.update(analysis)
+    for ended in analysis.completed_txns:
+        if ended.is_aborted:
+            active.append_aborted(ended.to_aborted(producers.last_stable_offset(ended)))
+        producers.complete_txn(ended)
+    producers.update_map_end_offset(info.last_offset + 1)
+    watermarks.update_first_unstable_offset(log)
+    if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
+        log.flush()

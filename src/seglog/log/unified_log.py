@@ -1,0 +1,488 @@
+"""One partition's log, for reading and writing (Kafka: UnifiedLog, LocalLog)."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from seglog._native.file import sync
+from seglog.config import LogConfig
+from seglog.errors import InconsistentTopicIdError
+from seglog.log import append, deletion, replace, retention, rolling, truncation, watermarks
+from seglog.log.append_info import AppendOrigin, LogAppendInfo
+from seglog.log.failures import LogDirFailureChannel, closed_error
+from seglog.log.offset_metadata import LogOffsetMetadata
+from seglog.log.provisional import ProducerStateManager
+from seglog.log.scheduler import Scheduler, Time
+from seglog.log.segment import ActiveSegment, Records
+from seglog.log.stats import BrokerTopicStats
+from seglog.model import TopicPartition
+from seglog.recovery.disk import Disk
+from seglog.recovery.failures import public_errors
+from seglog.recovery.inputs import LoadInputs, LoadOutcome
+from seglog.recovery.loaded import LoadedLog
+from seglog.recovery.log_loader import LogLoader
+from seglog.recovery.open_log import load_log
+from seglog.recovery.producers import rebuild_producers
+from seglog.recovery.segment_files import SegmentFiles
+from seglog.storage.meta import write_partition_metadata
+from seglog.storage.paths import DirectoryKind, parse_directory_name
+
+__all__ = ["LogContext", "UnifiedLog", "load_unified_log"]
+
+_logger = logging.getLogger("seglog.UnifiedLog")
+
+
+@dataclass(frozen=True, slots=True)
+class LogContext:
+    """What a log shares with the others of its process. Times are ms.
+
+    `transaction_verification`: whether a client's transactional batch needs a verification guard
+    (`transaction.partition.verification.enable`).
+    """
+
+    scheduler: Scheduler
+    time: Time = field(default_factory=Time)
+    failures: LogDirFailureChannel = field(default_factory=LogDirFailureChannel)
+    transaction_verification: bool = False
+    producer_id_expiration_check_interval_ms: int = 600_000
+    remote_storage: bool = False
+    stats: BrokerTopicStats | None = None
+
+
+class UnifiedLog(LoadedLog):
+    """A log that was loaded and is written to.
+
+    Any thread may call any method. One at a time changes the log, under `lock`, which is
+    reentrant; reads wait for no write. Every operation raises KafkaStorageError where the file
+    system refuses, and the data directory is then offline (`LogContext.failures`): no operation
+    touches it again. After `close_handlers` or `delete` operations raise KafkaStorageError.
+    """
+
+    def __init__(self, disk: Disk, loader: LogLoader, outcome: LoadOutcome,
+                 topic_id: uuid.UUID | None, *, context: LogContext,
+                 new_topic_id: uuid.UUID | None = None) -> None:
+        """By `load_unified_log`. `new_topic_id` is written down, unless the log has one."""
+        self.context, self.stats = context, context.stats
+        self.config: LogConfig = loader.inputs.config
+        super().__init__(disk, loader, outcome, topic_id)
+        self.producer_manager = ProducerStateManager(self._producers)
+        self.unstable_known: tuple[int, int] | None = None
+        self.on_high_watermark: Callable[[int], object] = lambda offset: None
+        now = context.time.milliseconds()
+        self.last_flush_ms = now
+        self.segments.created_ms[:] = now
+        self.active = self.activate(int(self.segments.base_offsets[-1]))
+        self._end = LogOffsetMetadata(self.log_end_offset, self.active.base_offset,
+                                      self.active.files.size)
+        self.high_watermark_metadata = LogOffsetMetadata(self.high_watermark)
+        self.highest_offset_in_remote_storage = -1
+        self.retention_size_in_percent = 0
+        self._handlers_closed = False
+        self._expiry = context.scheduler.schedule(
+            "PeriodicProducerExpirationCheck",
+            lambda: self.remove_expired_producers(self.now_ms()),
+            context.producer_id_expiration_check_interval_ms,
+            context.producer_id_expiration_check_interval_ms)
+        if self.local_log_start_offset > self.high_watermark:
+            watermarks.update_high_watermark(self,
+                                             LogOffsetMetadata(self.local_log_start_offset))
+        self._unwritten_topic_id: uuid.UUID | None = None
+        if new_topic_id is not None:
+            self._take_topic_id(new_topic_id, "Optional[{}]", "")
+        if loader.removed:
+            context.scheduler.schedule_once("delete-file", self.delete_removed,
+                                            self.config.file_delete_delay_ms)
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], config: LogConfig, *, scheduler: Scheduler,
+               log_start_offset: int = 0, recovery_point: int = 0, time: Time | None = None,
+               failures: LogDirFailureChannel | None = None, clean_shutdown: bool = True,
+               producer_id_expiration_ms: int = 86_400_000, topic_id: uuid.UUID | None = None,
+               transaction_verification: bool = False) -> UnifiedLog:
+        """Opens the log in the directory `path`, which is made where it is missing and whose name
+        is that of the partition (`topic-0`).
+
+        `log_start_offset` and `recovery_point` are those of the checkpoints. After an unclean
+        shutdown what lies behind the recovery point is recovered. Raises
+        InvalidTopicPartitionError, KafkaStorageError, LogLoadError, InconsistentTopicIdError.
+        """
+        path = os.path.abspath(os.fspath(path))
+        name = parse_directory_name(path)
+        os.makedirs(path, exist_ok=True)
+        context = LogContext(scheduler, time or Time(), failures or LogDirFailureChannel(),
+                             transaction_verification)
+        inputs = LoadInputs(name.topic_partition, clean_shutdown, log_start_offset, recovery_point,
+                            config, is_deleted=name.kind is DirectoryKind.DELETED,
+                            producer_id_expiration_ms=producer_id_expiration_ms,
+                            clock=context.time.milliseconds)
+        return load_unified_log(path, inputs, context=context, topic_id=topic_id)
+
+    # ---- what it is ---------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        topic_id = "" if self.topic_id is None else f", topicId={self.topic_id}"
+        return (f"Log(dir={self.path}{topic_id}, topic={self.topic_partition.topic}, "
+                f"partition={self.topic_partition.partition}, "
+                f"highWatermark={self.high_watermark}, "
+                f"lastStableOffset={self.last_stable_offset}, "
+                f"logStartOffset={self.log_start_offset}, logEndOffset={self.log_end_offset})")
+
+    @property
+    def parent_dir(self) -> str:
+        """The data directory that the log is in."""
+        return os.path.dirname(self.path)
+
+    @property
+    def is_future(self) -> bool:
+        """Whether it is one that will replace another directory's log."""
+        return self.path.endswith(DirectoryKind.FUTURE.value)
+
+    @property
+    def remote_log_enabled(self) -> bool:
+        """Whether segments of it may be in remote storage."""
+        return (self.context.remote_storage and self.config.remote_storage_enable
+                and not self.config.compact)
+
+    @property
+    def remote_copy_enabled(self) -> bool:
+        """Whether segments are still copied there."""
+        return self.remote_log_enabled and not self.config.remote_log_copy_disable
+
+    @property
+    def log_end_offset_metadata(self) -> LogOffsetMetadata:
+        """The log's end, with the segment and the byte at which the next batch goes."""
+        return self._end
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        with self.lock:
+            self.settle()
+            return self.segments.size
+
+    @property
+    def number_of_segments(self) -> int:
+        """With the active one."""
+        return len(self.segments)
+
+    def now_ms(self) -> int:
+        """What the log's clock says."""
+        return self.context.time.milliseconds()
+
+    def log_text(self, message: str) -> str:
+        """A line of the log's, as Kafka begins it."""
+        return f"[UnifiedLog partition={self.topic_partition}, dir={self.parent_dir}] {message}"
+
+    # ---- for the operations -------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def guarded(self, message: str) -> Iterator[None]:
+        """Runs a part of an operation (Kafka: maybeHandleIOException).
+
+        What the file system refuses takes the data directory offline, and is told by `message`
+        with the directory behind it.
+        """
+        text = f"{message} in dir {self.parent_dir}"
+        with self.context.failures.guard(self.parent_dir, text), public_errors(self.path):
+            yield
+
+    def check_open(self) -> None:
+        """KafkaStorageError if the log was closed or deleted."""
+        if self._handlers_closed or self.is_closed:
+            raise closed_error(f"The memory mapped buffer for log of {self.topic_partition} is "
+                               "already closed")
+
+    def settle(self) -> None:
+        """Brings `segments` up to date with what was appended to the active one."""
+        self.active.settle()
+        self.segments.release(self.active.files)
+
+    def activate(self, base_offset: int) -> ActiveSegment:
+        """Takes the segment, which is the last one, as the one to write to."""
+        self.segments.pinned = base_offset
+        self.active = ActiveSegment(self.segments.get(base_offset))
+        return self.active
+
+    def set_log_end(self, offset: int) -> None:
+        """The log ends at `offset` from now on; the recovery point is never behind its end."""
+        self.log_end_offset = offset
+        self._end = LogOffsetMetadata(offset, self.active.base_offset, self.active.files.size)
+        self.recovery_point = min(self.recovery_point, offset)
+
+    def check_deferred(self, offset: int) -> None:
+        """Makes the check of the segment with `offset`, if the load left it for later (KIP-263)."""
+        if self.deferred_checks is not None:
+            self.deferred_checks.ensure_offset(offset)
+
+    def rebuild_producers(self, end: int) -> None:
+        """Brings the producers' state to what the log says up to `end`."""
+        with public_errors(self.path):
+            rebuild_producers(self._producers, self.segments, self.log_start_offset, end)
+
+    def sync_file(self, name: str) -> None:
+        """Waits until a file of the directory, if it is there, is on the medium."""
+        for fd, path in self.disk.open_for_sync([name]):
+            try:
+                sync(fd, metadata=True, file=path)
+            finally:
+                os.close(fd)
+
+    def stop_tasks(self) -> None:
+        """The log is at its end: nothing is done any more at regular times."""
+        self._expiry.cancel()
+
+    def mark_deleted(self) -> None:
+        """No operation works from here on."""
+        self._handlers_closed = self.is_closed = True
+
+    def count_rejected(self, size: int) -> None:
+        """An append of `size` bytes was refused, because a batch is too large."""
+        if self.stats is not None:
+            for one in (self.stats.topic_stats(self.topic_partition.topic),
+                        self.stats.all_topics_stats):
+                one.bytes_rejected_rate.mark(size)
+
+    # ---- appending ----------------------------------------------------------------------------
+
+    def append_as_leader(self, records: Records, leader_epoch: int, *,
+                         origin: AppendOrigin = AppendOrigin.CLIENT,
+                         verification_guard: Any = None,
+                         transaction_version: int = -1) -> LogAppendInfo:
+        """Appends batches, one or many, that get the next offsets (reference 2.2 to 2.6).
+
+        `records` are whole batches, as a producer sends them; they are copied, not changed. What
+        does not end a whole batch is cut off. Nothing is synced unless `flush.messages` says so. A
+        batch that an idempotent producer sent before is not written again: the answer is that of
+        the first time.
+        """
+        return append.append(
+            self, records, origin, leader_epoch, verification_guard=verification_guard,
+            transaction_version=transaction_version,
+            assign_offsets=origin is not AppendOrigin.RAFT_LEADER)
+
+    def append_as_follower(self, records: Records, leader_epoch: int) -> LogAppendInfo:
+        """Appends batches with the offsets that they have, which the leader gave them.
+
+        Batches of a higher epoch than `leader_epoch`, and all behind them, are left out. Raises
+        OffsetsOutOfOrderError, UnexpectedAppendOffsetError.
+        """
+        return append.append(self, records, AppendOrigin.REPLICATION, leader_epoch,
+                             assign_offsets=False, ignore_record_size=True)
+
+    def roll(self, expected_next_offset: int | None = None) -> int:
+        """Begins a new segment at the log's end, or at `expected_next_offset` if that is above;
+        its base offset.
+
+        The old one is flushed by a task of its own.
+        """
+        with self.lock:
+            return rolling.roll(self, expected_next_offset or 0)
+
+    def flush(self, force_flush_active_segment: bool = False) -> None:
+        """See LoadedLog. What was appended before the call is durable when it returns."""
+        self.flush_to(self.log_end_offset, force_flush_active_segment)
+
+    def flush_to(self, offset: int, including_offset: bool = False) -> None:
+        """Flushes all below `offset`; with `including_offset` the segment that begins there too."""
+        how = "inclusive" if including_offset else "exclusive"
+        parent = self.parent_dir
+        text = (f"Error while flushing log for {self.topic_partition} in dir {parent} with offset "
+                f"{offset} ({how}) and recovery point {offset}")
+        with self.context.failures.guard(parent, text):
+            before = self.recovery_point
+            if offset + including_offset <= before:
+                return
+            _logger.debug(self.log_text(
+                f"Flushing log up to offset {offset} ({how}) with recovery point {offset}, last "
+                f"flushed: {self.last_flush_ms},  current time: {self.now_ms()}, unflushed: "
+                f"{self.log_end_offset - before}"))
+            with self.lock:
+                self.settle()
+            self._flush(offset, including_offset)
+            if self.recovery_point > before:
+                self.last_flush_ms = self.now_ms()
+
+    # ---- watermarks and starts ----------------------------------------------------------------
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Sets the high watermark within the log; the one that was set. It may go down."""
+        return watermarks.update_high_watermark(self, LogOffsetMetadata(offset))
+
+    def maybe_increment_high_watermark(self, new: LogOffsetMetadata) -> LogOffsetMetadata | None:
+        """Moves the high watermark up, or to a newer segment; the old one if it did.
+
+        IllegalArgumentError above the log's end.
+        """
+        return watermarks.maybe_increment_high_watermark(self, new)
+
+    def maybe_update_high_watermark(self, offset: int) -> int | None:
+        """A follower's update; the new high watermark if that is another one."""
+        with self.lock:
+            before = self.high_watermark
+            after = self.update_high_watermark(offset)
+            return None if after == before else after
+
+    def maybe_increment_log_start_offset(
+            self, offset: int, reason: watermarks.StartOffsetReason) -> bool:
+        """Moves the log's start up; whether it did. `reason` goes to the log file.
+
+        OffsetOutOfRangeError above the high watermark. Segments below it are retention's to
+        delete.
+        """
+        return watermarks.maybe_increment_log_start_offset(self, offset, reason)
+
+    def fetch_offset_snapshot(self) -> tuple[int, LogOffsetMetadata, LogOffsetMetadata,
+                                             LogOffsetMetadata]:
+        """(log start offset, log end, high watermark, last stable offset), with positions."""
+        stable = watermarks.fetch_last_stable_offset_metadata(self)
+        high = watermarks.fetch_high_watermark_metadata(self)
+        return self.log_start_offset, self._end, high, stable
+
+    def convert_to_offset_metadata(self, offset: int) -> LogOffsetMetadata:
+        """Where the batch with `offset`, or the next one, is; OffsetOutOfRangeError."""
+        with self.guarded(f"Exception while reading from {self.topic_partition}"):
+            return watermarks.locate(self, offset)
+
+    # ---- epochs and producers -----------------------------------------------------------------
+
+    def assign_epoch_start_offset(self, epoch: int, offset: int) -> None:
+        """Notes that a leader epoch begins at `offset`, durably. IllegalArgumentError."""
+        with self.lock:
+            watermarks.assign_epoch(self, epoch, offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
+        """(largest epoch at or below `epoch`, where it ended); None where nothing is known."""
+        with self.lock:
+            found = self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
+        return None if found[1] < 0 else found
+
+    def remove_expired_producers(self, now_ms: int) -> None:
+        """Forgets producers that were idle for `producer.id.expiration.ms`."""
+        with self.lock:
+            self.producer_manager.remove_expired(now_ms)
+
+    # ---- removing -----------------------------------------------------------------------------
+
+    def delete_old_segments(self) -> int:
+        """Deletes what retention by start offset, size and time lets go; how many segments.
+
+        The files are renamed now and deleted after `file.delete.delay.ms`.
+        """
+        return retention.delete_old_segments(self)
+
+    def truncate_to(self, offset: int) -> bool:
+        """Cuts the log so that it ends below `offset`; whether there was something to cut.
+
+        A batch that holds `offset` goes whole. IllegalArgumentError for a negative one.
+        """
+        return truncation.truncate_to(self, offset)
+
+    def truncate_fully_and_start_at(self, offset: int,
+                                    log_start_offset: int | None = None) -> None:
+        """Removes everything; the log begins, and ends, at `offset`."""
+        truncation.truncate_fully_and_start_at(self, offset, log_start_offset)
+
+    def replace_segments(self, new: Sequence[SegmentFiles], old: Sequence[int]) -> None:
+        """Puts segments, `.cleaned` and flushed, in the place of those with the base offsets
+        `old`, so that a crash leaves the ones or the others."""
+        with self.lock:
+            replace.replace_segments(self, new, old)
+
+    def split_overflowed_segment(self, base_offset: int) -> list[int]:
+        """Splits a segment with offsets too far from its base; the base offsets of the new ones.
+
+        IllegalArgumentError for a segment without such offsets.
+        """
+        with self.lock:
+            return replace.split_overflowed_segment(self, base_offset)
+
+    def delete(self) -> None:
+        """Deletes the log and its directory at once."""
+        deletion.delete_log(self)
+
+    # ---- settings, name, end ------------------------------------------------------------------
+
+    def update_config(self, config: LogConfig) -> LogConfig:
+        """New settings; the old ones. Segments that are there keep theirs for their indexes."""
+        with self.lock:
+            before, self.config = self.config, config
+            return before
+
+    def assign_topic_id(self, topic_id: uuid.UUID) -> None:
+        """Gives a log without one its topic's id. InconsistentTopicIdError."""
+        with self.lock:
+            self._take_topic_id(topic_id, "{}", " ")
+
+    def _take_topic_id(self, topic_id: uuid.UUID, shape: str, blank: str) -> None:
+        if self.topic_id is None:
+            self.topic_id = self._unwritten_topic_id = topic_id
+            self.context.scheduler.schedule_once("flush-metadata-file", self.flush_metadata)
+        elif self.topic_id != topic_id:
+            raise InconsistentTopicIdError(
+                f"Tried to assign topic ID {shape.format(topic_id)} to log for topic partition "
+                f"{self.topic_partition},{blank}but log already contained topic ID "
+                f"{self.topic_id}")
+
+    def flush_metadata(self) -> None:
+        """Writes `partition.metadata` if it is due: it is there before the first record is."""
+        if self._unwritten_topic_id is None:
+            return
+        with self.lock, self.guarded(f"Error while writing partition metadata file {self.path}"):
+            if self._unwritten_topic_id is not None:
+                write_partition_metadata(self.path, self._unwritten_topic_id)
+                self._unwritten_topic_id = None
+
+    def rename_dir(self, name: str, reinitialize: bool = True) -> None:
+        """Gives the log's directory another name in its data directory, durably.
+
+        Without `reinitialize` it is on its way out: its leader epochs are forgotten.
+        """
+        with self.lock, self.guarded(f"Error while renaming dir for {self.topic_partition} in log "
+                                     "dir"):
+            self.flush_metadata()
+            super().rename_dir(name)
+            if not reinitialize:
+                self.leader_epochs.clear()
+                self._unwritten_topic_id = None
+
+    def close(self) -> None:
+        """See LoadedLog. Kafka's text speaks of renaming."""
+        with self.lock:
+            if self.is_closed:
+                return
+            self.flush_metadata()
+            self.check_open()
+            self._expiry.cancel()
+            with self.guarded(f"Error while renaming dir for {self.topic_partition}"):
+                self.settle()
+                self.active.close_handles()
+                super().close()
+
+    def close_handlers(self) -> None:
+        """Gives the log up as it is, without writing anything: its directory has failed."""
+        with self.lock:
+            self.active.close_handles()
+            self._expiry.cancel()
+            self._handlers_closed = True
+            super().close_handlers()
+
+    def state(self) -> dict[str, Any]:
+        """See LoadedLog."""
+        with self.lock:
+            self.settle()
+            return super().state()
+
+
+def load_unified_log(path: str, inputs: LoadInputs, *, context: LogContext,
+                     topic_id: uuid.UUID | None = None, **how: Any) -> UnifiedLog:
+    """Loads a partition directory for writing: `recovery.open_log.load_log`, with its arguments
+    and errors, but what comes out may be written to."""
+    return load_log(path, inputs, make=partial(UnifiedLog, context=context, new_topic_id=topic_id),
+                    **how)

@@ -1,0 +1,221 @@
+"""Drives seglog's UnifiedLog through sequences of operations: our side of Driver.java, which says
+what the lines are.
+
+    python tests/kafka/drive.py WORK_DIR < sequences.jsonl > results.jsonl
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from seglog.config import LogConfig
+from seglog.log.append_info import AppendOrigin, LogAppendInfo
+from seglog.log.failures import LogDirFailureChannel
+from seglog.log.scheduler import ScheduledTask, Scheduler, Time
+from seglog.log.unified_log import UnifiedLog
+from seglog.log.watermarks import StartOffsetReason
+
+Json = dict[str, Any]
+
+
+class StillTime(Time):
+    """A clock that only an operation moves."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000_000
+
+    def milliseconds(self) -> int:
+        return self.now
+
+    def nanoseconds(self) -> int:
+        return self.now * 1_000_000
+
+
+class SettlingScheduler(Scheduler):
+    """Runs what is to run at once when it is told to. Kafka's scheduler goes by the real clock, so
+    that here nothing that is to run later ever does."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.startup()
+        self._due: list[ScheduledTask] = []
+
+    def schedule(self, name: str, task: Callable[[], object], delay_ms: int = 0,
+                 period_ms: int = -1) -> ScheduledTask:
+        scheduled = ScheduledTask(name, task, 0, -1)
+        if delay_ms <= 0 and period_ms <= 0:
+            self._due.append(scheduled)
+        return scheduled
+
+    def settle(self) -> None:
+        while self._due:
+            self._due.pop(0)._execute()
+
+
+class Driver:
+    """One sequence."""
+
+    def __init__(self, path: Path, config: Json) -> None:
+        self.path, self.config = path, {key: _text(value) for key, value in config.items()}
+        self.time, self.scheduler = StillTime(), SettlingScheduler()
+        self.failures = LogDirFailureChannel()
+        path.mkdir(parents=True, exist_ok=True)
+        self.log = self._open(True, 0, 0)
+
+    def _open(self, clean: bool, recovery_point: int, start_offset: int) -> UnifiedLog:
+        return UnifiedLog.create(
+            self.path, LogConfig.from_properties(self.config), log_start_offset=start_offset,
+            recovery_point=recovery_point, scheduler=self.scheduler, time=self.time,
+            failures=self.failures, clean_shutdown=clean)
+
+    # ---- operations ---------------------------------------------------------------------------
+
+    def run(self, op: Json) -> Json:
+        """What it returned."""
+        run = getattr(self, f"_{op['op']}", None)
+        if run is None:
+            raise ValueError(f"unknown op {op}")
+        found: Json | None = run(op)
+        return found or {}
+
+    def _append(self, op: Json) -> Json:
+        return _appended(self.log.append_as_leader(
+            base64.b64decode(op["records"]), op["epoch"],
+            origin=AppendOrigin[op.get("origin", "CLIENT")],
+            transaction_version=op.get("txn_version", 0)))
+
+    def _append_follower(self, op: Json) -> Json:
+        return _appended(self.log.append_as_follower(base64.b64decode(op["records"]), op["epoch"]))
+
+    def _roll(self, op: Json) -> Json:
+        return {"base_offset": self.log.roll()}
+
+    def _flush(self, op: Json) -> None:
+        self.log.flush(True)
+
+    def _retention(self, op: Json) -> Json:
+        return {"deleted": self.log.delete_old_segments()}
+
+    def _expire_producers(self, op: Json) -> None:
+        self.log.remove_expired_producers(self.time.milliseconds())
+
+    def _clock(self, op: Json) -> None:
+        self.time.now = op["ms"]
+
+    def _truncate_to(self, op: Json) -> Json:
+        return {"truncated": self.log.truncate_to(op["offset"])}
+
+    def _truncate_fully(self, op: Json) -> None:
+        self.log.truncate_fully_and_start_at(op["offset"])
+
+    def _high_watermark(self, op: Json) -> Json:
+        return {"high_watermark": self.log.update_high_watermark(op["offset"])}
+
+    def _start_offset(self, op: Json) -> Json:
+        return {"changed": self.log.maybe_increment_log_start_offset(
+            op["offset"], StartOffsetReason.CLIENT_RECORD_DELETION)}
+
+    def _epoch_start(self, op: Json) -> None:
+        self.log.assign_epoch_start_offset(op["epoch"], op["offset"])
+
+    def _config(self, op: Json) -> None:
+        self.config.update({key: _text(value) for key, value in op["set"].items()})
+        self.log.update_config(LogConfig.from_properties(self.config))
+
+    def _read(self, op: Json) -> Json:
+        found = self.log.read(op["offset"], op["max_bytes"], FetchIsolation[op["isolation"]],
+                              op["min_one"])
+        where, data = found.fetch_offset_metadata, bytes(found.records)
+        return {"offset": where.message_offset, "segment": where.segment_base_offset,
+                "position": where.relative_position_in_segment, "bytes": len(data),
+                "sha256": hashlib.sha256(data).hexdigest(),
+                "aborted": [[one.producer_id, one.first_offset]
+                            for one in found.aborted_transactions or ()]}
+
+    def _timestamp(self, op: Json) -> Json:
+        found = self.log.fetch_offset_by_timestamp(op["ts"])
+        return {} if found is None else {"timestamp": found.timestamp, "offset": found.offset}
+
+    def _reopen(self, op: Json) -> None:
+        recovery_point, start_offset = self.log.recovery_point, self.log.log_start_offset
+        if op["clean"]:
+            self.log.close()
+        else:
+            self.log.close_handlers()
+        self.scheduler.settle()
+        self.log = self._open(op["clean"], recovery_point, start_offset)
+
+    # ---- where it ends ------------------------------------------------------------------------
+
+    def state(self) -> Json:
+        """The log, opened for it: every index is."""
+        log, found = self.log, self.log.state()
+        return {
+            "log_start_offset": log.log_start_offset, "recovery_point": log.recovery_point,
+            "log_end_offset": log.log_end_offset, "high_watermark": log.high_watermark,
+            "last_stable_offset": log.last_stable_offset,
+            "segments": [{key: one[key] for key in (
+                "base_offset", "size", "offset_index_entries", "time_index_entries",
+                "aborted_txns")} for one in found["segments"]],
+            "producers": [{key: one[key] for key in (
+                "producer_id", "epoch", "coordinator_epoch", "first_data_offset",
+                "last_data_offset", "last_timestamp", "batches")} | {
+                    "current_txn_first_offset": -1 if one["current_txn_first_offset"] is None
+                    else one["current_txn_first_offset"]} for one in found["producers"]],
+            "leader_epochs": found["leader_epochs"],
+        }
+
+    def files(self) -> Json:
+        """Sizes and hashes of all files."""
+        return {path.name: {"size": path.stat().st_size,
+                            "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+                for path in sorted(self.path.iterdir()) if path.is_file()}
+
+
+def _text(value: Any) -> str:
+    """As Jackson prints a value."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _appended(info: LogAppendInfo) -> Json:
+    return {"first_offset": info.first_offset, "last_offset": info.last_offset,
+            "max_timestamp": info.max_timestamp, "log_append_time": info.log_append_time,
+            "valid_bytes": info.valid_bytes}
+
+
+def _error(error: Exception) -> Json:
+    return {"error": getattr(error, "kafka_name", None) or type(error).__name__}
+
+
+def run_sequence(work_dir: Path, sequence: Json) -> Json:
+    """The answer to one line."""
+    driver = Driver(work_dir / sequence["name"] / "t-0", sequence["config"])
+    results = []
+    for op in sequence["ops"]:
+        try:
+            results.append(driver.run(op))
+        except Exception as error:
+            results.append(_error(error))
+        driver.scheduler.settle()
+    state = driver.state()
+    driver.log.close()
+    driver.scheduler.settle()
+    return {"name": sequence["name"], "results": results, "state": state,
+            "files": driver.files()}
+
+
+def main() -> None:
+    work_dir = Path(sys.argv[1])
+    for line in sys.stdin:
+        print(json.dumps(run_sequence(work_dir, json.loads(line)), separators=(",", ":")),
+              flush=True)
+
+
+if __name__ == "__main__":
+    main()
