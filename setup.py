@@ -34,6 +34,7 @@ STEMS = [
     "records",
     "scan",
     "status",
+    "validate",
 ]
 C_SOURCES = [
     "arrow",
@@ -62,6 +63,7 @@ C_SOURCES = [
     "scan_check",
     "status",
     "utf8",
+    "validate",
     "walk",
     "window",
 ]

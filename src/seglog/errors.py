@@ -7,6 +7,7 @@ expected and what was found.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 __all__ = [
@@ -14,12 +15,13 @@ __all__ = [
     "CorruptRecordError", "CorruptSnapshotError", "DecompressionError", "DuplicateLogDirError",
     "DuplicatePartitionError", "IllegalArgumentError", "IllegalStateError",
     "InconsistentLogDirError", "InconsistentTopicIdError", "InvalidOffsetError",
-    "InvalidRecordError", "InvalidReplicaAssignmentError", "InvalidTopicError",
-    "InvalidTopicPartitionError", "InvalidTxnStateError", "KafkaStorageError", "LogDirLockedError",
-    "LogDirNotFoundError", "LogLoadError", "LogManagerStateError", "LogSegmentOffsetOverflowError",
-    "MalformedCheckpointError", "OffsetOutOfRangeError", "ReadOnlyError",
-    "RecordBatchTooLargeError", "RecordTooLargeError", "SeglogError", "UnexpectedAppendOffsetError",
-    "UnknownTopicOrPartitionError", "UnsupportedCompressionTypeError",
+    "InvalidRecordError", "InvalidReplicaAssignmentError", "InvalidTimestampError",
+    "InvalidTopicError", "InvalidTopicPartitionError", "InvalidTxnStateError", "KafkaStorageError",
+    "LogDirLockedError", "LogDirNotFoundError", "LogLoadError", "LogManagerStateError",
+    "LogSegmentOffsetOverflowError", "MalformedCheckpointError", "OffsetOutOfRangeError",
+    "OffsetsOutOfOrderError", "OutOfBoundsError", "ReadOnlyError", "RecordBatchTooLargeError",
+    "RecordTooLargeError", "RecordValidationError", "SeglogError", "UnexpectedAppendOffsetError",
+    "UnknownTopicOrPartitionError", "UnsupportedCompressionTypeError", "UnsupportedOperationError",
 ]
 
 
@@ -248,6 +250,47 @@ class RecordTooLargeError(SeglogError, ValueError):
     """A batch above `max.message.bytes`."""
 
     kafka_name = "RecordTooLargeException"
+
+
+class OffsetsOutOfOrderError(SeglogError, ValueError):
+    """Batches with offsets of their own that do not increase."""
+
+    kafka_name = "OffsetsOutOfOrderException"
+
+
+class InvalidTimestampError(SeglogError, ValueError):
+    """Records whose timestamps the topic does not take."""
+
+    kafka_name = "InvalidTimestampException"
+
+
+class RecordValidationError(SeglogError, ValueError):
+    """Records that a topic's rules refuse: the whole batch is refused with them.
+
+    `invalid_exception` is what a client is told (InvalidTimestampError or InvalidRecordError, and
+    the message is its), `record_errors` are all that were found, in order.
+    """
+
+    kafka_name = "RecordValidationException"
+
+    def __init__(self, invalid_exception: SeglogError, record_errors: Sequence[object]) -> None:
+        super().__init__(str(invalid_exception))
+        self.invalid_exception, self.record_errors = invalid_exception, tuple(record_errors)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.invalid_exception, self.record_errors))
+
+
+class UnsupportedOperationError(SeglogError, RuntimeError):
+    """What Kafka's code cannot do with this input and dies of."""
+
+    kafka_name = "UnsupportedOperationException"
+
+
+class OutOfBoundsError(SeglogError, IndexError):
+    """A field that lies outside of its record or batch."""
+
+    kafka_name = "IndexOutOfBoundsException"
 
 
 class LogSegmentOffsetOverflowError(SeglogError, ValueError):

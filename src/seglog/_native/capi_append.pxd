@@ -1,0 +1,118 @@
+"""What appends need of csrc, declared once. `capi` has the rest."""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from seglog._native.capi cimport slg_batch, slg_crc32c_kernel
+
+cdef extern from "seglog/format.h" nogil:
+    enum:
+        SLG_BATCH_HEADER_SIZE
+
+cdef extern from "seglog/validate.h" nogil:
+    ctypedef enum slg_refusal:
+        SLG_ACCEPTED
+        SLG_NO_MORE
+        SLG_REFUSE_LENGTH
+        SLG_REFUSE_OVERFLOW
+        SLG_REFUSE_MAGIC
+        SLG_REFUSE_RAFT_EPOCH
+        SLG_REFUSE_BASE_OFFSET
+        SLG_REFUSE_SHORT
+        SLG_REFUSE_SIZE
+        SLG_REFUSE_CRC
+        SLG_REFUSE_CODEC
+        SLG_REFUSE_ORDER
+        SLG_REFUSE_RANGE
+        SLG_REFUSE_COUNT
+        SLG_REFUSE_COUNT_OF_RANGE
+        SLG_REFUSE_CONTROL
+        SLG_REFUSE_SEQUENCE
+        SLG_REFUSE_RECORD_COUNT
+        SLG_REFUSE_PREMATURE_END
+        SLG_REFUSE_VARINT
+        SLG_REFUSE_BODY
+        SLG_REFUSE_BODY_END
+        SLG_REFUSE_BODY_SIZE
+        SLG_REFUSE_STRUCTURE
+        SLG_REFUSE_HEADER_COUNT
+        SLG_REFUSE_HEADERS_LEFT
+        SLG_REFUSE_HEADER_KEY
+        SLG_REFUSE_SKIP
+        SLG_REFUSE_BYTES_LEFT
+        SLG_REFUSE_NO_KEY
+        SLG_REFUSE_TIMESTAMP
+        SLG_REFUSE_TIMESTAMP_TYPE
+
+    ctypedef enum slg_append_origin:
+        SLG_ORIGIN_REPLICATION
+        SLG_ORIGIN_COORDINATOR
+        SLG_ORIGIN_CLIENT
+        SLG_ORIGIN_RAFT_LEADER
+
+    ctypedef struct slg_analysis:
+        slg_append_origin origin
+        int32_t leader_epoch
+        int64_t batch_bytes_max
+        bint needs_order
+        bint is_plain
+        slg_crc32c_kernel kernel
+        size_t position
+        int64_t first_offset
+        int64_t last_offset
+        int64_t last_offset_of_first_batch
+        int64_t max_timestamp
+        int32_t last_leader_epoch
+        int64_t valid_bytes
+        int codec
+        bint is_skipping
+        bint is_ordered
+        bint has_batch
+        int64_t a
+        int64_t b
+
+    void slg_analysis_init(slg_analysis *analysis) noexcept
+    slg_refusal slg_analyze_next(slg_analysis *analysis, const uint8_t *data, size_t size,
+                                 slg_batch *batch) noexcept
+    slg_refusal slg_check_client_header(const slg_batch *batch) noexcept
+
+    ctypedef enum slg_record_source:
+        SLG_RECORDS_BUFFER
+        SLG_RECORDS_STREAM
+        SLG_RECORDS_SKIP
+
+    ctypedef struct slg_record:
+        int64_t offset
+        int64_t timestamp
+        int32_t key_size
+        int32_t value_size
+
+    ctypedef struct slg_record_rules:
+        bint needs_key
+        bint has_create_time
+        int64_t now
+        int64_t before_max
+        int64_t after_max
+
+    ctypedef struct slg_record_walk:
+        int32_t index
+        int64_t max_timestamp
+        bint is_sequential
+        slg_record record
+        int64_t a
+        int64_t b
+
+    void slg_record_walk_init(slg_record_walk *walk, const slg_batch *batch,
+                              const uint8_t *records, size_t size, slg_record_source source,
+                              const slg_record_rules *rules) noexcept
+    slg_refusal slg_record_next(slg_record_walk *walk) noexcept
+    slg_refusal slg_record_walk_run(slg_record_walk *walk) noexcept
+
+    ctypedef struct slg_assignment:
+        int64_t next_offset
+        int32_t leader_epoch
+        bint has_append_time
+        int64_t max_timestamp
+
+    void slg_assign(uint8_t *header, const uint8_t *records, const slg_assignment *assignment,
+                    int64_t count, slg_crc32c_kernel kernel, slg_batch *batch) noexcept

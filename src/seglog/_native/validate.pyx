@@ -1,0 +1,293 @@
+"""Checks of batches and records before an append. A refusal is a number; no raise for bad bytes."""
+
+import enum
+
+import numpy as np
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport uintptr_t
+
+from seglog._native.capi cimport *
+from seglog._native.capi_append cimport *
+
+from seglog._native.batch import BATCH_DTYPE as _BATCH_DTYPE
+
+cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
+
+cdef enum:
+    ROOM_FIRST = 16
+
+
+class Refusal(enum.IntEnum):
+    """Why Kafka refuses a batch or a record (csrc/include/seglog/validate.h says more)."""
+
+    ACCEPTED = SLG_ACCEPTED
+    NO_MORE = SLG_NO_MORE
+    LENGTH = SLG_REFUSE_LENGTH
+    OVERFLOW = SLG_REFUSE_OVERFLOW
+    MAGIC = SLG_REFUSE_MAGIC
+    RAFT_EPOCH = SLG_REFUSE_RAFT_EPOCH
+    BASE_OFFSET = SLG_REFUSE_BASE_OFFSET
+    SHORT = SLG_REFUSE_SHORT
+    SIZE = SLG_REFUSE_SIZE
+    CRC = SLG_REFUSE_CRC
+    CODEC = SLG_REFUSE_CODEC
+    ORDER = SLG_REFUSE_ORDER
+    RANGE = SLG_REFUSE_RANGE
+    COUNT = SLG_REFUSE_COUNT
+    COUNT_OF_RANGE = SLG_REFUSE_COUNT_OF_RANGE
+    CONTROL = SLG_REFUSE_CONTROL
+    SEQUENCE = SLG_REFUSE_SEQUENCE
+    RECORD_COUNT = SLG_REFUSE_RECORD_COUNT
+    PREMATURE_END = SLG_REFUSE_PREMATURE_END
+    VARINT = SLG_REFUSE_VARINT
+    BODY = SLG_REFUSE_BODY
+    BODY_END = SLG_REFUSE_BODY_END
+    BODY_SIZE = SLG_REFUSE_BODY_SIZE
+    STRUCTURE = SLG_REFUSE_STRUCTURE
+    HEADER_COUNT = SLG_REFUSE_HEADER_COUNT
+    HEADERS_LEFT = SLG_REFUSE_HEADERS_LEFT
+    HEADER_KEY = SLG_REFUSE_HEADER_KEY
+    SKIP = SLG_REFUSE_SKIP
+    BYTES_LEFT = SLG_REFUSE_BYTES_LEFT
+    NO_KEY = SLG_REFUSE_NO_KEY
+    TIMESTAMP = SLG_REFUSE_TIMESTAMP
+    TIMESTAMP_TYPE = SLG_REFUSE_TIMESTAMP_TYPE
+
+
+class Origin(enum.IntEnum):
+    """Kafka's AppendOrigin as C counts it."""
+
+    REPLICATION = SLG_ORIGIN_REPLICATION
+    COORDINATOR = SLG_ORIGIN_COORDINATOR
+    CLIENT = SLG_ORIGIN_CLIENT
+    RAFT_LEADER = SLG_ORIGIN_RAFT_LEADER
+
+
+class Source(enum.IntEnum):
+    """How Kafka reads the records of a batch, which decides what it notices."""
+
+    BUFFER = SLG_RECORDS_BUFFER
+    STREAM = SLG_RECORDS_STREAM
+    SKIP = SLG_RECORDS_SKIP
+
+
+cdef slg_batch *_row(object batches, Py_ssize_t row) except NULL:
+    cdef uintptr_t address
+    if batches.dtype != _BATCH_DTYPE or not batches.flags.c_contiguous:
+        raise ValueError("batches are rows of BATCH_DTYPE, one behind the other")
+    if not 0 <= row < len(batches):
+        raise IndexError("no such batch")
+    address = batches.ctypes.data
+    return <slg_batch *>address + row
+
+
+@cython.final
+cdef class Analysis:
+    """What a span of batches is, up to its end or to the batch that is refused."""
+
+    cdef slg_analysis _analysis
+    cdef slg_refusal _refusal
+    cdef readonly object batches
+    cdef readonly object skipped
+
+    @property
+    def refusal(self):
+        return <int>self._refusal
+
+    @property
+    def a(self):
+        return self._analysis.a
+
+    @property
+    def position(self):
+        return self._analysis.position
+
+    @property
+    def first_offset(self):
+        return self._analysis.first_offset
+
+    @property
+    def last_offset(self):
+        return self._analysis.last_offset
+
+    @property
+    def last_offset_of_first_batch(self):
+        return self._analysis.last_offset_of_first_batch
+
+    @property
+    def max_timestamp(self):
+        return self._analysis.max_timestamp
+
+    @property
+    def last_leader_epoch(self):
+        return self._analysis.last_leader_epoch
+
+    @property
+    def valid_bytes(self):
+        return self._analysis.valid_bytes
+
+    @property
+    def codec(self):
+        return self._analysis.codec
+
+
+cdef object _analyze(Analysis found, object data):
+    """Room for the batches grows as needed; the GIL is released while they are judged."""
+    cdef Py_buffer view
+    cdef slg_analysis *analysis = &found._analysis
+    cdef slg_batch *rows
+    cdef Py_ssize_t count = 0, kept = 0, room = ROOM_FIRST
+    cdef uintptr_t address
+    analysis.kernel = _kernel
+    slg_analysis_init(analysis)
+    batches = np.empty(room, _BATCH_DTYPE)
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        while True:
+            address = batches.ctypes.data
+            rows = <slg_batch *>address
+            with nogil:
+                while count < room:
+                    found._refusal = slg_analyze_next(analysis, <const uint8_t *>view.buf,
+                                                      <size_t>view.len, rows + count)
+                    if found._refusal != SLG_ACCEPTED:
+                        break
+                    count += 1
+                    kept += not analysis.is_skipping
+            if count < room:
+                break
+            room *= 4
+            grown = np.empty(room, _BATCH_DTYPE)
+            grown[:count] = batches
+            batches = grown
+    finally:
+        PyBuffer_Release(&view)
+    found.batches = batches[:kept]
+    found.skipped = batches[kept:count]
+    return found
+
+
+def analyze(data, *, int origin, int32_t leader_epoch, int64_t batch_bytes_max,
+            bint needs_order):
+    """Judges the batches of `data` in Kafka's order."""
+    cdef Analysis found = Analysis.__new__(Analysis)
+    if origin < 0 or origin > SLG_ORIGIN_RAFT_LEADER:
+        raise ValueError("no such origin")
+    found._analysis.origin = <slg_append_origin>origin
+    found._analysis.leader_epoch = leader_epoch
+    found._analysis.batch_bytes_max = batch_bytes_max
+    found._analysis.needs_order = needs_order
+    return _analyze(found, data)
+
+
+def frames(data):
+    """The batches of `data`, judged by nothing but their framing."""
+    cdef Analysis found = Analysis.__new__(Analysis)
+    found._analysis.is_plain = True
+    return _analyze(found, data)
+
+
+def check_client_header(batches, Py_ssize_t row):
+    """Whether a client may send this batch of magic 2 (a Refusal)."""
+    return <int>slg_check_client_header(_row(batches, row))
+
+
+@cython.final
+cdef class RecordWalk:
+    """The records of one batch of magic 2, held against Kafka's reader and a topic's rules."""
+
+    cdef slg_record_walk _walk
+    cdef slg_record_rules _rules
+    cdef Py_buffer _view
+    cdef bint _has_view
+
+    def __cinit__(self, batches, Py_ssize_t row, records, *, int source, rules=None):
+        cdef slg_batch *batch = _row(batches, row)
+        if source < 0 or source > SLG_RECORDS_SKIP:
+            raise ValueError("no such source")
+        if rules is not None:
+            (self._rules.needs_key, self._rules.has_create_time, self._rules.now,
+             self._rules.before_max, self._rules.after_max) = rules
+        PyObject_GetBuffer(records, &self._view, PyBUF_SIMPLE)
+        self._has_view = True
+        slg_record_walk_init(&self._walk, batch, <const uint8_t *>self._view.buf,
+                             <size_t>self._view.len, <slg_record_source>source,
+                             NULL if rules is None else &self._rules)
+
+    def __dealloc__(self):
+        if self._has_view:
+            PyBuffer_Release(&self._view)
+
+    def run(self):
+        """Goes on to the end (NO_MORE) or to what is refused; may be called again behind a
+        record that the rules refused."""
+        cdef slg_refusal refusal
+        with nogil:
+            refusal = slg_record_walk_run(&self._walk)
+        return <int>refusal
+
+    def next(self):
+        """One record: ACCEPTED, NO_MORE behind the last, or what is wrong."""
+        return <int>slg_record_next(&self._walk)
+
+    @property
+    def index(self):
+        return self._walk.index
+
+    @property
+    def max_timestamp(self):
+        return self._walk.max_timestamp
+
+    @property
+    def is_sequential(self):
+        return self._walk.is_sequential
+
+    @property
+    def offset(self):
+        return self._walk.record.offset
+
+    @property
+    def timestamp(self):
+        return self._walk.record.timestamp
+
+    @property
+    def key_size(self):
+        return self._walk.record.key_size
+
+    @property
+    def value_size(self):
+        return self._walk.record.value_size
+
+    @property
+    def a(self):
+        return self._walk.a
+
+    @property
+    def b(self):
+        return self._walk.b
+
+
+def assign(data, batches, Py_ssize_t row, *, int64_t next_offset, int64_t count,
+           int32_t leader_epoch, bint has_append_time, int64_t max_timestamp):
+    """Sets offsets, leader epoch and timestamps of a batch of magic 2 in writable bytes."""
+    cdef Py_buffer view
+    cdef slg_assignment assignment
+    cdef slg_batch *batch = _row(batches, row)
+    cdef uint8_t *header
+    assignment.next_offset = next_offset
+    assignment.leader_epoch = leader_epoch
+    assignment.has_append_time = has_append_time
+    assignment.max_timestamp = max_timestamp
+    PyObject_GetBuffer(data, &view, PyBUF_WRITABLE)
+    try:
+        if (batch.magic < 2 or batch.size < SLG_BATCH_HEADER_SIZE or batch.position < 0
+                or batch.position > view.len - batch.size):
+            raise ValueError("the batch is not in these bytes")
+        header = <uint8_t *>view.buf + batch.position
+        with nogil:
+            slg_assign(header, header + SLG_BATCH_HEADER_SIZE, &assignment, count, _kernel,
+                       batch)
+    finally:
+        PyBuffer_Release(&view)

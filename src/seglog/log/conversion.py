@@ -1,0 +1,133 @@
+"""Records that are encoded again on their way into a log: because the topic has a codec of its own,
+or because they are older than magic 2 (Kafka: LogValidator's conversions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from seglog._native.batch import (
+    ATTRIBUTE_CODEC, ATTRIBUTE_LOG_APPEND_TIME, ATTRIBUTE_TRANSACTIONAL,
+)
+from seglog._native.validate import RecordWalk, Refusal, Source, frames, transfer
+from seglog.errors import CorruptRecordError, UnsupportedOperationError
+from seglog.log.batch_builder import RecordBatchBuilder
+from seglog.log.deep_records import legacy_records, touch_records
+from seglog.log.legacy_records import LegacyRecord
+from seglog.log.refusals import of_record
+from seglog.log.validation import (
+    Append, RecordErrors, ValidationResult, check_batch, check_first_batch,
+)
+from seglog.storage import codecs
+
+__all__ = ["convert", "convert_compressed", "rebuild"]
+
+
+def _builder(append: Append) -> RecordBatchBuilder:
+    """One batch with the first batch's producer and the topic's codec."""
+    first, config = append.batches[0], append.config
+    codec = append.target_codec
+    level = None if config.compression_type == "producer" else {
+        codecs.GZIP: config.compression_gzip_level, codecs.LZ4: config.compression_lz4_level,
+        codecs.ZSTD: config.compression_zstd_level}.get(codec)
+    return RecordBatchBuilder(
+        base_offset=append.next_offset, codec=codec, level=level,
+        log_append_time=append.now_ms if append.has_append_time else None,
+        producer_id=int(first["producer_id"]), producer_epoch=int(first["producer_epoch"]),
+        base_sequence=int(first["base_sequence"]),
+        is_transactional=bool(first["attributes"] & ATTRIBUTE_TRANSACTIONAL)
+        and first["magic"] >= 2,
+        partition_leader_epoch=append.leader_epoch)
+
+
+def _built(append: Append, builder: RecordBatchBuilder) -> ValidationResult:
+    records = builder.build()
+    return ValidationResult(records, frames(records).batches,
+                            append.next_offset + builder.num_records, append.now_ms,
+                            builder.info.max_timestamp, True)
+
+
+def rebuild(append: Append, plain: memoryview, source: Source) -> ValidationResult:
+    """The records of a batch of magic 2, good ones, encoded again.
+
+    Raises UnsupportedOperationError where Kafka finds out too late that it has to: it has thrown
+    the keys away by then.
+    """
+    if source is Source.SKIP:
+        raise UnsupportedOperationError("key is skipped in PartialDefaultRecord")
+    builder = _builder(append)
+    walk = RecordWalk(append.batches, 0, plain, source=source)
+    refusal = transfer(walk, builder.encoder)
+    if refusal not in (Refusal.ACCEPTED, Refusal.NO_MORE):
+        raise of_record(refusal, walk)
+    return _built(append, builder)
+
+
+def convert(append: Append) -> ValidationResult:
+    """Messages of magic 0 or 1 into one batch that is not compressed."""
+    touch_records(append.records)  # Kafka adds up their sizes first
+    check_first_batch(append)
+    builder = _builder(append)
+    for row in range(len(append.batches)):
+        check_batch(append, row)
+        errors = RecordErrors(append)
+        for message in _checked(append, row, errors):
+            builder.append(message.timestamp, message.key, message.value)
+        errors.raise_if_any()
+    return _built(append, builder)
+
+
+def convert_compressed(append: Append) -> ValidationResult:
+    """Messages of magic 0 or 1, compressed or to be compressed, into one batch."""
+    messages: list[LegacyRecord] = []
+    for row in range(len(append.batches)):
+        check_batch(append, row)
+        errors = RecordErrors(append)
+        messages += _checked(append, row, errors)
+        errors.raise_if_any()
+    for message in messages:
+        message.touch()
+    builder = _builder(append)
+    for message in messages:
+        builder.append(message.timestamp, message.key, message.value)
+    return _built(append, builder)
+
+
+def _checked(append: Append, row: int, errors: RecordErrors) -> Iterator[LegacyRecord]:
+    """The messages of an entry up to the first that the topic's rules refuse."""
+    attributes = int(append.batches["attributes"][row])
+    magic = int(append.batches["magic"][row])
+    has_append_time = magic > 0 and bool(attributes & ATTRIBUTE_LOG_APPEND_TIME)
+    for index, message in enumerate(legacy_records(append.records, append.batches, row)):
+        if _is_good(append, errors, index, message, magic, has_append_time,
+                    is_compressed=bool(attributes & ATTRIBUTE_CODEC)) and not errors:
+            yield message
+
+
+def _is_good(append: Append, errors: RecordErrors, index: int, message: LegacyRecord, magic: int,
+             has_append_time: bool, *, is_compressed: bool) -> bool:
+    """Kafka's validateRecord for an old message."""
+    config, now = append.config, append.now_ms
+    if message.magic != magic:
+        errors.magic(index, str(message), magic)
+        return False
+    if is_compressed:
+        try:
+            message.ensure_valid()
+        except CorruptRecordError:
+            append.mark("invalid_message_crc_records_per_sec")
+            raise
+    if config.compact and message.key_size < 0:
+        errors.no_key(index)
+        return False
+    timestamp = message.timestamp
+    if not append.has_append_time and timestamp != -1:
+        age = now - timestamp
+        if (age > config.message_timestamp_before_max_ms
+                or -age > config.message_timestamp_after_max_ms):
+            errors.timestamp(index, timestamp, message.offset)
+            return False
+    elif has_append_time:
+        errors.timestamp_type(index, str(message))
+        return False
+    return True

@@ -1,0 +1,194 @@
+"""Messages of magic 0 and 1 in a client's bytes, as Kafka reads them (LegacyRecord,
+AbstractLegacyRecordBatch): for conversions, and for what a refusal says.
+
+Only producers of old speak so: one message at a time, and every field where Kafka looks at it.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from seglog.errors import (
+    CorruptRecordError, IllegalArgumentError, InvalidRecordError, OutOfBoundsError,
+)
+from seglog.storage import codecs
+
+__all__ = ["LegacyRecord", "inner_records"]
+
+_OFFSET_AND_SIZE = struct.Struct(">qi")
+_I32 = struct.Struct(">i")
+_I64 = struct.Struct(">q")
+_U32 = struct.Struct(">I")
+_MAGIC_AT, _ATTRIBUTES_AT, _TIMESTAMP_AT = 4, 5, 6
+_SIZE_MIN = 14
+_LOG_APPEND_TIME = 0x08
+_CODEC = 0x07
+
+
+@dataclass(slots=True)
+class LegacyRecord:
+    """One message: `buffer` begins at its CRC. Those inside a wrapper know its timestamp (ms) and
+    whether it says LogAppendTime. Every property raises what Kafka raises for a field that is not
+    there (OutOfBoundsError, IllegalArgumentError).
+    """
+
+    offset: int
+    buffer: memoryview
+    wrapper_timestamp: int = -1
+    wrapper_has_append_time: bool | None = None
+
+    @property
+    def magic(self) -> int:
+        return _signed_byte(self.buffer[_MAGIC_AT])
+
+    @property
+    def attributes(self) -> int:
+        return _signed_byte(self.buffer[_ATTRIBUTES_AT])
+
+    @property
+    def codec(self) -> int:
+        """The id of the codec. Raises IllegalArgumentError for bits that name none."""
+        codec = self.attributes & _CODEC
+        if codec > codecs.ZSTD:
+            raise IllegalArgumentError(f"Unknown compression type id: {codec}")
+        return codec
+
+    @property
+    def has_append_time(self) -> bool:
+        if self.magic == 0:
+            return False
+        if self.wrapper_has_append_time is not None:
+            return self.wrapper_has_append_time
+        return bool(self.attributes & _LOG_APPEND_TIME)
+
+    @property
+    def timestamp(self) -> int:
+        """ms; -1 for magic 0."""
+        if self.magic == 0:
+            return -1
+        if self.wrapper_has_append_time:
+            return self.wrapper_timestamp
+        return int(_I64.unpack_from(self.buffer, _TIMESTAMP_AT)[0])
+
+    @property
+    def key_size(self) -> int:
+        return self._int_at(self._key_at)
+
+    @property
+    def key(self) -> memoryview | None:
+        return self._sized_at(self._key_at)
+
+    @property
+    def value(self) -> memoryview | None:
+        return self._sized_at(self._key_at + 4 + max(0, self.key_size))
+
+    @property
+    def crc(self) -> int:
+        """As stored."""
+        return int(_U32.unpack_from(self.buffer)[0])
+
+    def touch(self) -> None:
+        """Raises what `key` and `value` raise."""
+        _ = self.key, self.value
+
+    def ensure_valid(self) -> None:
+        """Raises CorruptRecordError unless the CRC is that of the bytes."""
+        computed = zlib.crc32(self.buffer[_MAGIC_AT:])
+        if computed != self.crc:
+            raise CorruptRecordError(
+                f"Record is corrupt (stored crc = {self.crc}, computed crc = {computed})",
+                expected=self.crc, found=computed, code="batch_crc")
+
+    @property
+    def _key_at(self) -> int:
+        return _TIMESTAMP_AT if self.magic == 0 else _TIMESTAMP_AT + 8
+
+    def _int_at(self, position: int) -> int:
+        if not 0 <= position <= len(self.buffer) - 4:
+            raise OutOfBoundsError(f"no field at byte {position} of {len(self.buffer)}")
+        return int(_I32.unpack_from(self.buffer, position)[0])
+
+    def _sized_at(self, position: int) -> memoryview | None:
+        size = self._int_at(position)
+        if size < 0:
+            return None
+        rest = self.buffer[position + 4:]
+        if size > len(rest):
+            raise IllegalArgumentError(f"newLimit > capacity: ({size} > {len(rest)})")
+        return rest[:size]
+
+    def __str__(self) -> str:
+        time = ""
+        if self.magic > 0:
+            kind = "LogAppendTime" if self.has_append_time else "CreateTime"
+            time = f"{kind}={self.timestamp}, "
+        return (f"LegacyRecordBatch(offset={self.offset}, Record(magic={self.magic}, "
+                f"attributes={self.attributes}, compression={codecs.CODEC_NAMES[self.codec]}, "
+                f"crc={self.crc}, {time}key={len(self.key or b'')} bytes, "
+                f"value={len(self.value or b'')} bytes))")
+
+
+def _signed_byte(value: int) -> int:
+    return value - 256 if value > 127 else value
+
+
+def inner_records(wrapper: LegacyRecord) -> Iterator[LegacyRecord]:
+    """The messages in a compressed one, with absolute offsets (Kafka: DeepRecordsIterator).
+
+    Raises, before the first one, InvalidRecordError, CorruptRecordError or DecompressionError;
+    and InvalidRecordError in the place of a message that is compressed itself.
+    """
+    magic = wrapper.magic
+    if wrapper.codec == codecs.ZSTD:
+        raise InvalidRecordError(
+            f"Invalid wrapper compressionType found in legacy deep record iterator {magic}",
+            code="legacy_codec")
+    value = wrapper.value
+    if value is None:
+        raise InvalidRecordError(
+            f"Found invalid compressed record set with null value (magic = {magic})",
+            code="legacy_null_wrapper")
+    inner = _split(wrapper, codecs.decompress(wrapper.codec, magic, value))
+    if not inner:
+        raise InvalidRecordError("Found invalid compressed record set with no inner records",
+                                 code="legacy_empty_wrapper")
+    base = 0
+    if magic == 1 and wrapper.offset:
+        last = inner[-1].offset
+        if wrapper.offset < last:
+            raise InvalidRecordError(
+                "Found invalid wrapper offset in compressed v1 message set, wrapper offset "
+                f"'{wrapper.offset}' is less than the last inner message offset '{last}' and it "
+                "is not zero.", expected=last, found=wrapper.offset, code="legacy_offset")
+        base = wrapper.offset - last
+    for record in inner:
+        record.offset += base
+        if record.codec:
+            raise InvalidRecordError("Inner messages must not be compressed",
+                                     code="legacy_nested")
+        yield record
+
+
+def _split(wrapper: LegacyRecord, plain: memoryview) -> list[LegacyRecord]:
+    """The messages of a decompressed wrapper; one that is cut at the end does not count."""
+    found: list[LegacyRecord] = []
+    position = 0
+    while position + _OFFSET_AND_SIZE.size <= len(plain):
+        offset, size = _OFFSET_AND_SIZE.unpack_from(plain, position)
+        position += _OFFSET_AND_SIZE.size
+        if size < _SIZE_MIN:
+            raise CorruptRecordError(
+                f"Record size is less than the minimum record overhead ({_SIZE_MIN})",
+                expected=_SIZE_MIN, found=size, code="legacy_size")
+        if size > len(plain) - position:
+            break
+        record = LegacyRecord(offset, plain[position:position + size])
+        if record.magic == 1:
+            record.wrapper_timestamp = wrapper.timestamp
+            record.wrapper_has_append_time = wrapper.has_append_time
+        found.append(record)
+        position += size
+    return found
