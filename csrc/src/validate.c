@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "seglog/format.h"
+#include "seglog/utf8.h"
 
 /* ---- batches ------------------------------------------------------------------------------- */
 
@@ -417,4 +418,32 @@ void slg_assign(uint8_t *header, const uint8_t *records, const slg_assignment *a
     batch->crc = slg_crc32c(kernel, batch->crc, records,
                             (size_t)batch->size - SLG_BATCH_HEADER_SIZE);
     slg_store_u32(header + SLG_BATCH_CRC_AT, batch->crc);
+}
+
+size_t slg_headers_rewrite(const slg_record *record, uint8_t *into) {
+    slg_cursor bytes = record->headers;
+    uint8_t *to = into;
+    for (int32_t i = 0; i < record->header_count; i++) {
+        int32_t size = 0;
+        const uint8_t *data = NULL;
+        /* The walk has read them once: nothing here can be missing. */
+        if (!slg_read_varint(&bytes, &size) || !slg_take(&bytes, size, &data)) {
+            break;
+        }
+        /* The length comes first and is known last: the key waits behind the longest of lengths. */
+        const size_t key_size =
+            slg_utf8_replace(data, (size_t)size, to + SLG_VARINT_SIZE_MAX);
+        uint8_t *key = slg_put_varint(to, (int32_t)key_size);
+        memmove(key, to + SLG_VARINT_SIZE_MAX, key_size);
+        to = key + key_size;
+        if (!slg_read_varint(&bytes, &size) || (size > 0 && !slg_take(&bytes, size, &data))) {
+            break;
+        }
+        to = slg_put_varint(to, size < 0 ? -1 : size);
+        if (size > 0) {
+            memcpy(to, data, (size_t)size);
+            to += size;
+        }
+    }
+    return (size_t)(to - into);
 }

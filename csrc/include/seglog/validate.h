@@ -171,11 +171,22 @@ typedef struct slg_assignment {
 
 /*
  * The header of a batch of magic 2 with offsets, leader epoch and timestamps set, as Kafka does it
- * in place. `header` are its 61 bytes and are written; `records` the bytes behind them, whose CRC is
- * taken only if the timestamps change. `count` is how many records there are. *batch follows.
+ * in place. `header` are its 61 bytes and are written; `records` the bytes behind them, whose CRC
+ * is taken only if the timestamps change. `count` is how many records there are. *batch follows.
  */
 void slg_assign(uint8_t *header, const uint8_t *records, const slg_assignment *assignment,
                 int64_t count, slg_crc32c_kernel kernel, slg_batch *batch);
+
+/*
+ * The headers of a record as Kafka writes them again: keys that are no UTF-8 become what Java makes
+ * of them. Returns their size; `into` has room for slg_headers_bound.
+ */
+static inline size_t slg_headers_bound(const slg_record *record) {
+    return 3 * slg_cursor_left(&record->headers) +
+           (size_t)record->header_count * SLG_VARINT_SIZE_MAX;
+}
+
+size_t slg_headers_rewrite(const slg_record *record, uint8_t *into);
 
 #ifdef __cplusplus
 }

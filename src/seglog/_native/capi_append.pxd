@@ -86,6 +86,9 @@ cdef extern from "seglog/validate.h" nogil:
         int64_t timestamp
         int32_t key_size
         int32_t value_size
+        int32_t header_count
+        const uint8_t *key
+        const uint8_t *value
 
     ctypedef struct slg_record_rules:
         bint needs_key
@@ -116,3 +119,6 @@ cdef extern from "seglog/validate.h" nogil:
 
     void slg_assign(uint8_t *header, const uint8_t *records, const slg_assignment *assignment,
                     int64_t count, slg_crc32c_kernel kernel, slg_batch *batch) noexcept
+
+    size_t slg_headers_bound(const slg_record *record) noexcept
+    size_t slg_headers_rewrite(const slg_record *record, uint8_t *into) noexcept

@@ -1,4 +1,4 @@
-"""C of this stem, which encode_columns stands on."""
+"""C of this stem, which encode_columns stands on, and the open batch, to which `validate` adds."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
@@ -47,3 +47,13 @@ cdef extern from "seglog/encode.h" nogil:
                          const slg_encode_fields *fields, const uint8_t *payload,
                          size_t payload_size, slg_crc32c_kernel kernel) noexcept
     int32_t slg_encode_sequence(int32_t sequence, int32_t increment) noexcept
+
+cdef class BatchEncoder:
+    cdef slg_encode_batch _batch
+    cdef slg_error _error
+    cdef object _headers  # of the record in hand
+
+    cdef tuple _record(self, slg_encode_record *record, int64_t offset, int64_t timestamp, key,
+                       value, headers)
+    cdef int _grow(self, size_t wanted) except -1
+    cdef int32_t _last_offset_delta(self, int64_t last_offset) except? -1

@@ -81,10 +81,6 @@ cdef tuple _encode_headers(object headers):
 cdef class BatchEncoder:
     """One open batch: records come in by `append`, `seal` gives the bytes of the whole."""
 
-    cdef slg_encode_batch _batch
-    cdef slg_error _error
-    cdef object _headers  # of the record in hand
-
     def __cinit__(self, int64_t base_offset=0, *, delete_horizon=None):
         if base_offset < 0:
             raise ValueError(f"base offset {base_offset} is negative")
@@ -151,7 +147,7 @@ cdef class BatchEncoder:
                 <const char *>self._batch.data + HEADER_BYTES,
                 <Py_ssize_t>self._batch.size - HEADER_BYTES)
 
-    cdef int32_t _last_offset_delta(self, int64_t last_offset) except -1:
+    cdef int32_t _last_offset_delta(self, int64_t last_offset) except? -1:
         if not 0 <= last_offset - self._batch.base_offset <= 0x7FFFFFFF:
             self._error.expected, self._error.found = self._batch.base_offset, last_offset
             check(SLG_ENCODE_DELTA, &self._error, None)

@@ -5,6 +5,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+from seglog._native.encode import BatchEncoder
+
 class Refusal(enum.IntEnum):
     ACCEPTED = ...
     NO_MORE = ...
@@ -126,3 +128,4 @@ def assign(
     has_append_time: bool,
     max_timestamp: int,
 ) -> None: ...
+def transfer(walk: RecordWalk, encoder: BatchEncoder, next_offset: int) -> int: ...

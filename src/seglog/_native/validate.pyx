@@ -7,9 +7,13 @@ import numpy as np
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uintptr_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
 
 from seglog._native.capi cimport *
 from seglog._native.capi_append cimport *
+from seglog._native.encode cimport BatchEncoder, slg_encode_add, slg_encode_record
+from seglog._native.status cimport check
 
 from seglog._native.batch import BATCH_DTYPE as _BATCH_DTYPE
 
@@ -291,3 +295,66 @@ def assign(data, batches, Py_ssize_t row, *, int64_t next_offset, int64_t count,
                        batch)
     finally:
         PyBuffer_Release(&view)
+
+
+cdef class _Scratch:
+    """Memory for the headers of one record."""
+
+    cdef uint8_t *data
+    cdef size_t size
+
+    def __dealloc__(self):
+        free(self.data)
+
+    cdef int reserve(self, size_t size) except -1:
+        cdef uint8_t *grown
+        if size > self.size:
+            grown = <uint8_t *>realloc(self.data, size)
+            if grown == NULL:
+                raise MemoryError("no memory for the headers of a record")
+            self.data, self.size = grown, size
+        return 0
+
+
+def transfer(RecordWalk walk, BatchEncoder encoder, int64_t next_offset):
+    """Adds the records that are left of a walk to a batch, with offsets from `next_offset` on.
+
+    NO_MORE when all were good, else what is wrong. Raises what `encoder.append` raises.
+    """
+    cdef slg_record_walk *records = &walk._walk
+    cdef slg_record *record = &records.record
+    cdef slg_encode_record wanted
+    cdef slg_refusal refusal
+    cdef slg_status status = SLG_OK
+    cdef _Scratch scratch = _Scratch.__new__(_Scratch)
+    cdef uint8_t *headers_at
+    cdef size_t bound
+    with nogil:
+        while True:
+            refusal = slg_record_next(records)
+            if refusal != SLG_ACCEPTED:
+                break
+            wanted.offset = next_offset
+            wanted.timestamp = record.timestamp
+            wanted.key, wanted.key_size = record.key, max(record.key_size, -1)
+            wanted.value, wanted.value_size = record.value, max(record.value_size, -1)
+            wanted.header_count, wanted.headers_size = record.header_count, 0
+            if record.header_count > 0:
+                bound = slg_headers_bound(record)
+                if bound > scratch.size:
+                    with gil:
+                        scratch.reserve(2 * bound)
+                wanted.headers_size = <int64_t>slg_headers_rewrite(record, scratch.data)
+            status = slg_encode_add(&encoder._batch, &wanted, &headers_at, &encoder._error)
+            if status == SLG_MORE:
+                with gil:
+                    encoder._grow(<size_t>encoder._error.expected)
+                status = slg_encode_add(&encoder._batch, &wanted, &headers_at,
+                                        &encoder._error)
+            if status != SLG_OK:
+                break
+            if wanted.headers_size > 0:
+                memcpy(headers_at, scratch.data, <size_t>wanted.headers_size)
+            next_offset += 1
+    check(status, &encoder._error, None)
+    return <int>refusal

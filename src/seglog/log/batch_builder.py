@@ -14,6 +14,7 @@ from seglog._native.batch import (
     ATTRIBUTE_TRANSACTIONAL,
 )
 from seglog._native.encode import BATCH_OVERHEAD, BatchEncoder
+from seglog._native.validate import RecordWalk, transfer
 from seglog.errors import IllegalArgumentError, IllegalStateError
 from seglog.storage import codecs
 from seglog.storage.codecs import Buffer
@@ -111,6 +112,15 @@ class RecordBatchBuilder:
         if self.is_control_batch:
             raise IllegalArgumentError("Control records can only be appended to control batches")
         self._append(offset, timestamp, key, value, headers)
+
+    def append_all(self, walk: RecordWalk) -> int:
+        """Adds the records that are left of a walk at the next offsets; what ended the walk."""
+        if self.is_control_batch:
+            raise IllegalArgumentError("Control records can only be appended to control batches")
+        refusal = transfer(walk, self._encoder, self._next_offset)
+        last = self._encoder.last_offset
+        self._next_offset = self.base_offset if last is None else last + 1
+        return refusal
 
     def append_control_record(self, timestamp: int, control_type: ControlType,
                               value: Buffer | None) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from seglog._native.batch import (
     ATTRIBUTE_CODEC, ATTRIBUTE_LOG_APPEND_TIME, ATTRIBUTE_TRANSACTIONAL,
 )
-from seglog._native.validate import RecordWalk, Refusal, Source, frames, transfer
+from seglog._native.validate import RecordWalk, Refusal, Source, frames
 from seglog.errors import CorruptRecordError, UnsupportedOperationError
 from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.log.deep_records import legacy_records, touch_records
@@ -57,8 +57,8 @@ def rebuild(append: Append, plain: memoryview, source: Source) -> ValidationResu
         raise UnsupportedOperationError("key is skipped in PartialDefaultRecord")
     builder = _builder(append)
     walk = RecordWalk(append.batches, 0, plain, source=source)
-    refusal = transfer(walk, builder.encoder)
-    if refusal not in (Refusal.ACCEPTED, Refusal.NO_MORE):
+    refusal = builder.append_all(walk)
+    if refusal != Refusal.NO_MORE:
         raise of_record(refusal, walk)
     return _built(append, builder)
 
