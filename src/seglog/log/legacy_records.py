@@ -42,10 +42,12 @@ class LegacyRecord:
 
     @property
     def magic(self) -> int:
+        """0 or 1; any byte in the middle of a wrapper."""
         return _signed_byte(self.buffer[_MAGIC_AT])
 
     @property
     def attributes(self) -> int:
+        """Codec and timestamp type."""
         return _signed_byte(self.buffer[_ATTRIBUTES_AT])
 
     @property
@@ -58,6 +60,7 @@ class LegacyRecord:
 
     @property
     def has_append_time(self) -> bool:
+        """Whether it says LogAppendTime; no for magic 0."""
         if self.magic == 0:
             return False
         if self.wrapper_has_append_time is not None:
@@ -75,14 +78,17 @@ class LegacyRecord:
 
     @property
     def key_size(self) -> int:
+        """Negative for null."""
         return self._int_at(self._key_at)
 
     @property
     def key(self) -> memoryview | None:
+        """None for null."""
         return self._sized_at(self._key_at)
 
     @property
     def value(self) -> memoryview | None:
+        """None for null."""
         return self._sized_at(self._key_at + 4 + max(0, self.key_size))
 
     @property
