@@ -163,3 +163,33 @@ slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target,
     }
     return SLG_END;
 }
+
+slg_status slg_fetch_whole(const uint8_t *data, size_t size, int64_t position,
+                           int64_t stop_offset, slg_fetch_span *span, slg_error *error) {
+    *span = (slg_fetch_span){0, 0, 0, 0};
+    size_t at = 0;
+    while (size - at >= SLG_PREFIX_AND_MAGIC_SIZE) {
+        const uint8_t *header = data + at;
+        const int64_t base = slg_load_i64(header + SLG_PREFIX_OFFSET_AT);
+        const int32_t length = slg_load_i32(header + SLG_PREFIX_LENGTH_AT);
+        if (length < SLG_LEGACY_LENGTH_MIN) {
+            return at > 0 ? SLG_OK : slg_fail(error, SLG_BATCH_LENGTH, position,
+                                              SLG_LEGACY_LENGTH_MIN, length);
+        }
+        const size_t bytes = (size_t)length + SLG_PREFIX_SIZE;
+        const bool old = slg_load_i8(header + SLG_MAGIC_AT) < 2;
+        if (at == 0) {
+            span->first_size = bytes;
+            span->base_offset = base;
+        } else if (base >= stop_offset) {
+            break;
+        }
+        if (bytes > size - at || (!old && bytes < SLG_BATCH_HEADER_SIZE)) {
+            break;
+        }
+        span->next_offset = (int64_t)((uint64_t)(old ? base : last_offset(header, base)) + 1);
+        at += bytes;
+        span->size = at;
+    }
+    return SLG_OK;
+}

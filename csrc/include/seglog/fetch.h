@@ -66,6 +66,22 @@ typedef struct slg_fetch_window {
 slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target,
                           slg_fetch_window *window, slg_fetch_batch *found, slg_error *error);
 
+/* What stands at the beginning of a span of log bytes. */
+typedef struct slg_fetch_span {
+    size_t size;         /* bytes of whole batches, at most what was asked for */
+    size_t first_size;   /* of the first batch, whole or not; 0 where not even its length is there */
+    int64_t base_offset; /* stored in the first batch */
+    int64_t next_offset; /* behind the last whole batch; undefined with size 0 */
+} slg_fetch_span;
+
+/*
+ * The whole batches, of any format, at the beginning of `data`, by their lengths alone. They end
+ * before the first one that begins at or above `stop_offset`. SLG_OK, or SLG_BATCH_LENGTH when the
+ * first of them has a length that no batch has; a later such one ends the span.
+ */
+slg_status slg_fetch_whole(const uint8_t *data, size_t size, int64_t position,
+                           int64_t stop_offset, slg_fetch_span *span, slg_error *error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -5,6 +5,11 @@ from libc.stdint cimport int64_t, uint8_t
 
 from seglog._native.capi cimport slg_error, slg_index_entry, slg_index_kind, slg_status
 
+cdef extern from "seglog/format.h" nogil:
+    enum:
+        SLG_BATCH_HEADER_SIZE
+
+
 cdef extern from "seglog/index.h" nogil:
     size_t slg_index_entry_size(slg_index_kind kind) noexcept
 
@@ -32,3 +37,11 @@ cdef extern from "seglog/fetch.h" nogil:
     slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target,
                               slg_fetch_window *window, slg_fetch_batch *found,
                               slg_error *error) noexcept
+    ctypedef struct slg_fetch_span:
+        size_t size
+        size_t first_size
+        int64_t base_offset
+        int64_t next_offset
+    slg_status slg_fetch_whole(const uint8_t *data, size_t size, int64_t position,
+                               int64_t stop_offset, slg_fetch_span *span,
+                               slg_error *error) noexcept

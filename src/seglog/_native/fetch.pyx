@@ -3,7 +3,10 @@
 import os
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_CLEAR, Py_XDECREF
 from cython cimport final
+from libc.stdint cimport INT64_MAX
 from libc.string cimport memcpy
 from posix.fcntl cimport AT_FDCWD
 from posix.unistd cimport close
@@ -11,6 +14,12 @@ from posix.unistd cimport close
 from seglog._native.capi cimport *
 from seglog._native.capi_fetch cimport *
 from seglog._native.status cimport as_exception, check
+
+cdef extern from "Python.h":
+    # Without Cython's count of references, because a resize may move the object.
+    PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL
+    char *bytes_data "PyBytes_AS_STRING"(PyObject *data) noexcept
+    int _PyBytes_Resize(PyObject **data, Py_ssize_t size) except -1
 
 
 cdef int open_file(object path, int *fd, int64_t *size, bint may_miss) except -1:
@@ -200,3 +209,40 @@ cdef class SegmentReader:
             status = slg_pread_exact(self._fd, into, <size_t>length, position, &error)
         check(status, &error, self.path)
         return data
+
+    def read_batches(self, int64_t position, int64_t end, int64_t max_bytes,
+                     int64_t stop_offset=INT64_MAX):
+        """(bytes, base offset, next offset) of the whole batches from `position`, where one begins,
+        to the byte `end` at most: up to `max_bytes`, or one batch that is larger, and none but the
+        first that begins at or above `stop_offset`.
+
+        CorruptRecordError for a length that no batch of these bytes has.
+        """
+        cdef int64_t length = min(max(max_bytes, <int64_t>SLG_BATCH_HEADER_SIZE), end - position)
+        cdef slg_fetch_span span
+        cdef slg_error error
+        cdef slg_status status
+        cdef PyObject *data = NULL
+        cdef uint8_t *into
+        try:
+            while length > 0:
+                data = new_bytes(NULL, <Py_ssize_t>length)
+                into = <uint8_t *>bytes_data(data)
+                with nogil:
+                    status = slg_pread_exact(self._fd, into, <size_t>length, position, &error)
+                    if status == SLG_OK:
+                        status = slg_fetch_whole(into, <size_t>length, position, stop_offset,
+                                                 &span, &error)
+                check(status, &error, self.path)
+                if span.size:
+                    if <int64_t>span.size < length:
+                        _PyBytes_Resize(&data, <Py_ssize_t>span.size)
+                    return <bytes>data, span.base_offset, span.next_offset
+                Py_CLEAR(data)
+                if not length < <int64_t>span.first_size <= end - position:
+                    break
+                length = <int64_t>span.first_size
+            status = slg_fail(&error, SLG_BATCH_SIZE, position, end - position, length)
+            check(status, &error, self.path)
+        finally:
+            Py_XDECREF(data)

@@ -21,7 +21,8 @@ from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.tail import find_offset
 
 __all__ = ["FetchDataInfo", "FetchIsolation", "collect_aborted_transactions",
-           "convert_to_offset_metadata", "maybe_convert_to_offset_metadata", "public_error", "read"]
+           "convert_to_offset_metadata", "maybe_convert_to_offset_metadata", "public_error", "read",
+           "upper_bound"]
 
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AT, _PREFIX_SIZE = 8, 12
@@ -81,6 +82,16 @@ def read(log: ReadableLog, start_offset: int, max_length: int, isolation: FetchI
         return _read(log, readers.view(log), start_offset, max_length, isolation, min_one_message)
 
 
+def upper_bound(log: ReadableLog, isolation: FetchIsolation) -> LogOffsetMetadata:
+    """Up to where a read with this isolation goes."""
+    if isolation is FetchIsolation.LOG_END:
+        return log.log_end_offset_metadata
+    if isolation is FetchIsolation.TXN_COMMITTED:
+        return log.fetch_last_stable_offset_metadata()
+    known = log.high_watermark_metadata
+    return log.fetch_high_watermark_metadata() if known.message_offset_only else known
+
+
 def convert_to_offset_metadata(log: ReadableLog, offset: int) -> LogOffsetMetadata:
     """Where the batch that holds `offset` is, or the next one; the answer has that batch's base
     offset. Raises OffsetOutOfRangeError (Kafka: convertToOffsetMetadataOrThrow).
@@ -116,14 +127,9 @@ def _read(log: ReadableLog, view: SegmentView, start_offset: int, max_length: in
         raise OffsetOutOfRangeError(
             f"Received request for offset {start_offset} for partition {log.topic_partition}, but "
             f"we only have log segments starting from offset: {log_start_offset}.")
-    if isolation is FetchIsolation.LOG_END:
-        return _read_up_to(log, view, start_offset, max_length, min_one_message,
-                           log.log_end_offset_metadata, None)
-    if isolation is FetchIsolation.HIGH_WATERMARK:
-        return _read_up_to(log, view, start_offset, max_length, min_one_message,
-                           log.fetch_high_watermark_metadata(), None)
     return _read_up_to(log, view, start_offset, max_length, min_one_message,
-                       log.fetch_last_stable_offset_metadata(), [])
+                       upper_bound(log, isolation),
+                       [] if isolation is FetchIsolation.TXN_COMMITTED else None)
 
 
 def _read_up_to(log: ReadableLog, view: SegmentView, start_offset: int, max_length: int,

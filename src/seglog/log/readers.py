@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,9 +31,14 @@ from seglog.storage.epochs import LeaderEpochs
 from seglog.storage.handles import shared_cache
 from seglog.storage.paths import FileKind, file_name
 
+if TYPE_CHECKING:
+    from seglog.log.tail import Followers
+
 __all__ = ["LogReaders", "OpenSegment", "ReadableLog", "SegmentView"]
 
 _FILES_PER_SEGMENT: Final = 2
+#: Truncations that are remembered for those who follow the log.
+_CUTS_KEPT: Final = 64
 #: Aborted transactions of one segment that stay in memory.
 _ABORTED_KEPT_MAX: Final = 4096
 
@@ -48,13 +53,22 @@ class ReadableLog(Protocol):
     leader_epochs: LeaderEpochs
     deferred_checks: DeferredChecks | None
     readers: LogReaders
+    followers: Followers
+    is_closed: bool
     log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    high_watermark_metadata: LogOffsetMetadata
     local_log_start_offset: int
     highest_offset_in_remote_storage: int
 
     @property
     def log_end_offset_metadata(self) -> LogOffsetMetadata:
         """The offset of the next record, the base offset of the last segment, its size."""
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it no transaction is open, at most the high watermark."""
 
     @property
     def remote_log_enabled(self) -> bool:
@@ -184,15 +198,19 @@ class LogReaders:
     def __init__(self) -> None:
         self.generation = 0
         self._depth = 0
+        self._cuts: deque[tuple[int, int]] = deque(maxlen=_CUTS_KEPT)
         self._view = SegmentView(np.empty(0, np.int64), _Opened())
 
     @contextmanager
-    def changing(self) -> Iterator[None]:
+    def changing(self, cut_to: int | None = None) -> Iterator[None]:
         """Around every change of bytes that readers may have been told of, by the thread that
-        holds the log's lock: truncations, and segments that are put in the place of others."""
+        holds the log's lock: truncations, which say from which offset on nothing is as it was, and
+        segments that are put in the place of others."""
         self._depth += 1
         if self._depth == 1:
             self.generation += 1
+        if cut_to is not None:
+            self._cuts.append((self.generation, cut_to))
         try:
             yield
         finally:
@@ -200,6 +218,14 @@ class LogReaders:
             self._depth -= 1
             if self._depth == 0:
                 self.generation += 1
+
+    def lowest_cut_since(self, generation: int) -> int | None:
+        """To which offset the log was cut since then, the lowest; None if it was not. Of a time
+        that nobody remembers: 0."""
+        cuts = list(self._cuts)
+        if len(cuts) == _CUTS_KEPT and cuts[0][0] > generation:
+            return 0
+        return min((offset for at, offset in cuts if at > generation), default=None)
 
     def is_current(self, log: ReadableLog, generation: int, view: SegmentView) -> bool:
         """Whether what was read since `generation` and through `view` is still so."""

@@ -1,0 +1,313 @@
+"""Following a log while it grows: a blocking and an asynchronous iterator.
+
+A reader that keeps up costs the writer next to nothing: it comes back on its own after `linger`,
+takes all that was appended meanwhile in one read without the GIL, and asks to be woken only when
+there was nothing. The writer then looks at one empty queue for each append.
+"""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from seglog.errors import KafkaStorageError, OffsetOutOfRangeError
+from seglog.log.offset_metadata import LogOffsetMetadata
+from seglog.log.read import FetchIsolation, collect_aborted_transactions, read, upper_bound
+from seglog.log.readers import OpenSegment, ReadableLog
+from seglog.model import AbortedTxn
+
+__all__ = ["LINGER_SECONDS", "MAX_BYTES", "AsyncLogTail", "Followers", "LogTail", "TailSpan"]
+
+#: What one step hands over at most, unless a single batch is larger.
+MAX_BYTES: Final = 1024 * 1024
+#: How long after a span a reader leaves the log alone. Under load it is what an append waits for
+#: at most before it is delivered; in a quiet log an append is delivered at once.
+LINGER_SECONDS: Final = 0.002
+_INT64_MAX: Final = 2**63 - 1
+
+
+class Followers:
+    """Who waits for a log to change. Whoever changes its end or a watermark, or closes it, does
+
+        if log.followers.waiting:
+            log.followers.wake()
+
+    afterwards. Safe from any thread.
+    """
+
+    __slots__ = ("waiting",)
+
+    def __init__(self) -> None:
+        self.waiting: deque[Callable[[], object]] = deque()
+
+    def wake(self) -> None:
+        """Calls everybody who waits now, once."""
+        for _ in range(len(self.waiting)):
+            try:
+                waiter = self.waiting.popleft()
+            except IndexError:
+                return
+            waiter()
+
+    def forget(self, waiter: Callable[[], object]) -> None:
+        """Somebody no longer waits, or was called already."""
+        with contextlib.suppress(ValueError):
+            self.waiting.remove(waiter)
+
+
+@dataclass(frozen=True, slots=True)
+class TailSpan:
+    """Whole batches, byte for byte, that follow those handed over before.
+
+    `start_offset` is the first offset that the reader has not seen: the first batch may begin below
+    it, and behind the last of a log that was cleaned up nothing may be there. `next_offset` is where
+    the next span begins. `aborted_transactions` are those that concern these records (read
+    committed; else None).
+    """
+
+    start_offset: int
+    next_offset: int
+    records: bytes
+    aborted_transactions: list[AbortedTxn] | None = None
+
+
+class _Tail:
+    """What both iterators share: where the reader is, and whether there is more."""
+
+    def __init__(self, log: ReadableLog, start_offset: int, *,
+                 isolation: FetchIsolation = FetchIsolation.LOG_END,
+                 stop_offset: int | None = None, timeout: float | None = None,
+                 max_bytes: int = MAX_BYTES, linger: float = LINGER_SECONDS) -> None:
+        if max_bytes < 1:
+            raise ValueError(f"spans of {max_bytes} bytes")
+        self._log, self._isolation, self._max_bytes = log, isolation, max_bytes
+        self._stop_offset = _INT64_MAX if stop_offset is None else stop_offset
+        self._timeout, self._linger = timeout, linger
+        self._closed = False
+        self._delivered = 0.0  # when the last span was, by the monotonic clock
+        self._wake: Callable[[], object] | None = None
+        self.next_offset = start_offset
+        self._generation = log.readers.generation
+        self._base, self._position = -1, -1  # of the next batch; unknown
+        if start_offset < log.log_start_offset or start_offset > log.log_end_offset:
+            read(log, start_offset, 0, FetchIsolation.LOG_END, False)  # raises, in Kafka's words
+
+    # ---- where it is
+
+    def _has_news(self) -> bool:
+        log = self._log
+        if self._isolation is FetchIsolation.LOG_END:
+            end = log.log_end_offset
+        elif self._isolation is FetchIsolation.HIGH_WATERMARK:
+            end = log.high_watermark
+        else:
+            end = log.last_stable_offset
+        return self.next_offset < end or self._generation != log.readers.generation
+
+    def _poll(self) -> TailSpan | None:
+        """The next span, None if there is none now."""
+        log = self._log
+        while not self._is_over() and self._has_news():
+            generation = log.readers.generation
+            if generation & 1:
+                with log.lock:  # files are being changed: until that is done
+                    continue
+            if generation != self._generation:
+                self._check_cut()
+                self._generation, self._position = generation, -1
+                continue
+            try:
+                span = self._take()
+            except KafkaStorageError:
+                if log.is_closed:
+                    return None
+                if generation == log.readers.generation:
+                    raise
+                continue
+            if generation == log.readers.generation:
+                if span is not None:
+                    self._advance(span)
+                    return span
+                self._delivered = time.monotonic()  # a watermark that is not what it seemed
+                return None
+        return None
+
+    def _check_cut(self) -> None:
+        cut = self._log.readers.lowest_cut_since(self._generation)
+        if cut is not None and cut < self.next_offset:
+            raise OffsetOutOfRangeError(
+                f"{self._log.topic_partition} was truncated to offset {cut}, and was read up to "
+                f"{self.next_offset} before")
+
+    def _take(self) -> TailSpan | None:
+        """Reads from where the reader is, and does not move it yet."""
+        log, start = self._log, self.next_offset
+        if start < log.log_start_offset or self._position < 0:
+            found = read(log, start, 0, self._isolation, False).fetch_offset_metadata
+            if found.message_offset_only:
+                return None
+            self._base = found.segment_base_offset
+            self._position = found.relative_position_in_segment
+        place = self._extent(upper_bound(log, self._isolation))
+        if place is None:
+            return None
+        segment, stop = place
+        records, _, next_offset = segment.reader.read_batches(
+            self._position, stop, self._max_bytes, self._stop_offset)
+        aborted = None
+        if self._isolation is FetchIsolation.TXN_COMMITTED:
+            aborted = [txn for txn in collect_aborted_transactions(log, start, next_offset)
+                       if txn.last_offset >= start]
+        return TailSpan(start, next_offset, records, aborted)
+
+    def _extent(self, bound: LogOffsetMetadata) -> tuple[OpenSegment, int] | None:
+        """The segment to read from, and the byte at which what may be read of it ends."""
+        log = self._log
+        readers = log.readers
+        while self._base <= bound.segment_base_offset:
+            view = readers.view(log)
+            segment = readers.segment(log, view, self._base)
+            if self._base == bound.segment_base_offset:
+                stop = bound.relative_position_in_segment
+                return (segment, stop) if self._position < stop else None
+            if segment.size is None:
+                continue  # it was the last one a moment ago
+            if self._position < segment.size:
+                return segment, segment.size
+            higher = view.higher(self._base)
+            if higher is None:
+                return None
+            self._base, self._position = higher, 0
+        return None
+
+    def _advance(self, span: TailSpan) -> None:
+        self._position += len(span.records)
+        self.next_offset = max(span.next_offset, span.start_offset)
+        self._delivered = time.monotonic()
+
+    # ---- its end
+
+    def _is_over(self) -> bool:
+        return self._closed or self.next_offset >= self._stop_offset
+
+    def _ends_here(self) -> bool:
+        """With nothing to read: whether nothing can come any more."""
+        return self._is_over() or (self._log.is_closed and not self._has_news())
+
+    def _rest(self, now: float) -> float:
+        """Seconds that the reader leaves the log alone."""
+        return self._delivered + self._linger - now
+
+    def close(self) -> None:
+        """Ends the iteration, also of a thread or task that is waiting. From any thread."""
+        self._closed = True
+        wake = self._wake
+        if wake is not None:
+            wake()
+
+
+class LogTail(_Tail, Iterator[TailSpan]):
+    """Blocks until there is more. For one thread; any may `close` it.
+
+    It ends when it is closed, at `stop_offset`, when the log is closed, or after `timeout` seconds
+    without news. Raises OffsetOutOfRangeError where retention or a truncation took what it was to
+    read next, and what `read` raises.
+    """
+
+    def __next__(self) -> TailSpan:
+        began = time.monotonic()
+        while True:
+            span = self._poll()
+            if span is not None:
+                return span
+            if self._ends_here():
+                raise StopIteration
+            now = time.monotonic()
+            left = None if self._timeout is None else began + self._timeout - now
+            if left is not None and left <= 0:
+                raise StopIteration
+            rest = self._rest(now)
+            if rest > 0:
+                time.sleep(rest if left is None else min(rest, left))
+            else:
+                self._wait(left)
+
+    def _wait(self, left: float | None) -> None:
+        woken = _thread.allocate_lock()
+        woken.acquire()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # somebody else did
+                woken.release()
+
+        followers = self._log.followers
+        self._wake = wake
+        followers.waiting.append(wake)
+        # What came before the queue knew of us is seen here, what comes now wakes us.
+        if not self._has_news() and not self._closed and not self._log.is_closed:
+            woken.acquire(timeout=-1 if left is None else left)
+        self._wake = None
+        followers.forget(wake)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        self.close()
+
+
+class AsyncLogTail(_Tail, AsyncIterator[TailSpan]):
+    """The same for `async for`. Bytes are read in a thread of the loop's executor, so that a slow
+    disk does not hold up the loop. For one task; any thread may `close` it."""
+
+    async def __anext__(self) -> TailSpan:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while True:
+            if self._has_news() and not self._is_over():
+                span = await loop.run_in_executor(None, self._poll)
+                if span is not None:
+                    return span
+            if self._ends_here():
+                raise StopAsyncIteration
+            left = None if self._timeout is None else began + self._timeout - loop.time()
+            if left is not None and left <= 0:
+                raise StopAsyncIteration
+            rest = self._rest(time.monotonic())
+            if rest > 0:
+                await asyncio.sleep(rest if left is None else min(rest, left))
+            else:
+                await self._wait(loop, left)
+
+    async def _wait(self, loop: asyncio.AbstractEventLoop, left: float | None) -> None:
+        woken = asyncio.Event()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(woken.set)
+
+        followers = self._log.followers
+        self._wake = wake
+        followers.waiting.append(wake)
+        try:
+            if not self._has_news() and not self._closed and not self._log.is_closed:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(woken.wait(), left)
+        finally:
+            self._wake = None
+            followers.forget(wake)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        traceback: TracebackType | None) -> None:
+        self.close()
