@@ -7,6 +7,7 @@ one by one, and a random number of them is done; sometimes the disk forgot one o
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -73,7 +74,7 @@ def _steps(t: Target, old: list[Path], new: list[tuple[int, dict[str, bytes]]]) 
 
     for base, contents in new:
         for suffix, raw in contents.items():
-            yield lambda path=at(base, suffix + ".cleaned"), raw=raw: path.write_bytes(raw)
+            yield functools.partial(at(base, suffix + ".cleaned").write_bytes, raw)
     for base, contents in reversed(new):
         for suffix in contents:
             yield rename(at(base, suffix + ".cleaned"), at(base, suffix + ".swap"))
@@ -92,7 +93,7 @@ def _steps(t: Target, old: list[Path], new: list[tuple[int, dict[str, bytes]]]) 
     for path in old:
         for suffix in (*_SUFFIXES, ".snapshot"):
             deleted = path.with_name(path.name[:20] + suffix + ".deleted")
-            yield lambda deleted=deleted: deleted.unlink(missing_ok=True)
+            yield functools.partial(deleted.unlink, missing_ok=True)
 
 
 def _crash(t: Target, old: list[Path], parts: list[tuple[int, list[Entry]]]) -> str | None:

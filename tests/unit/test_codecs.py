@@ -114,6 +114,8 @@ def test_into_is_reused_or_replaced(codec: int) -> None:
 def test_the_cap_is_exact(codec: int) -> None:
     payload = codecs.compress(codec, BIG)
     assert read(codec, payload, max_bytes=len(BIG)) == BIG
+    for size in (100, 70_000):  # blocks that could hold far more than they do
+        assert read(codec, codecs.compress(codec, bytes(size)), max_bytes=size) == bytes(size)
     for cap in (len(BIG) - 1, 1000, 1):
         for into in (None, bytearray(100), bytearray(2 * len(BIG))):
             with pytest.raises(DecompressionError) as caught:

@@ -67,8 +67,8 @@ def test_refused(key: bytes | None, value: bytes | None, code: str, message: str
 
 
 @pytest.mark.parametrize(("position", "byte", "code"), [
-    (57, 0x80, "batch_record_count"), (61, 0x22, "record_length"), (61, 0x1E, "record_varint"),
-    (61, 0x01, "record_length"), (65, 0x7E, "record_field"), (77, 0x02, "record_headers"),
+    (57, 0x80, "batch_record_count"), (61, 0x22, "record_length"), (61, 0x1E, "record_size"),
+    (61, 0x01, "record_size"), (65, 0x7E, "record_field"), (77, 0x02, "record_headers"),
     (77, 0x01, "record_headers"), (61, 0x00, "record_size"),
 ])
 def test_broken_structure(position: int, byte: int, code: str) -> None:

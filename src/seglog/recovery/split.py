@@ -52,6 +52,7 @@ def split_segment(disk: Disk, config: LogConfig, segment: SegmentFiles, recovery
     """
     rehearsed = SegmentFiles(disk.rehearsal(), segment.base_offset, config)
     rehearsed.take_failed(recovery)
+    segment.max_seen = rehearsed.max_seen  # messages below tell it
     made = write_split(disk, config, segment, rehearsed.read_next_offset())
     _logger.info("Replacing overflowed segment %s with split segments %s", segment.describe(),
                  [one.base_offset for one in made])

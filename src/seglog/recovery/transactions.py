@@ -30,6 +30,11 @@ _UNCHECKED: dict[str, tuple[str, str | None]] = {
     "control_marker_null": ("NullPointerException", 'Cannot invoke "java.nio.ByteBuffer.getShort()'
                             '" because "value" is null'),
     "control_marker_short": ("BufferUnderflowException", "null"),
+    "record_varint_endless": ("IllegalArgumentException", None),
+    "stream_chunk": ("SnappyError", None),
+    "stream_memory": ("OutOfMemoryError", None),
+    "stream_size": ("NegativeArraySizeException", None),
+    "stream_underflow": ("BufferUnderflowException", "null"),
     "txn_not_started": ("IllegalArgumentException", None),
 }
 

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from seglog._native.file import read_at
-from seglog.errors import CorruptDataError
 from seglog.recovery.failures import LoaderFailure
-from seglog.storage.codecs import decompress
+from seglog.storage.codec_streams import StreamError, open_stream
 
 __all__ = ["base_offsets", "first_offset"]
 
@@ -117,18 +116,20 @@ def _value(record: bytes, magic: int) -> bytes | None:
 
 def _inner(codec: int, magic: int, payload: bytes) -> list[tuple[int, bytes]]:
     """(offset, record) of every whole message in a wrapper."""
+    found = []
     try:
-        plain = decompress(codec, magic, payload)
-    except CorruptDataError as error:
-        raise LoaderFailure("KafkaException", str(error)) from None
-    found, position = [], 0
-    while position + _ENTRY.size <= len(plain):
-        offset, size = _ENTRY.unpack_from(plain, position)
-        if size < _RECORD_BYTES_MIN:
-            raise LoaderFailure("CorruptRecordException", "Record size is less than the minimum "
-                                f"record overhead ({_RECORD_BYTES_MIN})")
-        position += _ENTRY.size + size
-        if position > len(plain):
-            break
-        found.append((offset, bytes(plain[position - size:position])))
+        stream = open_stream(codec, magic, payload)
+        while len(head := stream.read(_ENTRY.size)) == _ENTRY.size:
+            offset, size = _ENTRY.unpack(head)
+            if size < _RECORD_BYTES_MIN:
+                raise LoaderFailure("CorruptRecordException", "Record size is less than the "
+                                    f"minimum record overhead ({_RECORD_BYTES_MIN})")
+            record = stream.read(size)
+            if len(record) < size:
+                break
+            found.append((offset, record))
+    except StreamError as error:
+        if error.is_io:
+            raise LoaderFailure("KafkaException", str(error)) from None
+        raise LoaderFailure(error.kafka_error, error.message) from None
     return found

@@ -25,8 +25,9 @@ from seglog.errors import (
 )
 
 __all__ = [
-    "CODEC_NAMES", "DIRECT", "GZIP", "LZ4", "MAX_BYTES_DEFAULT", "NONE", "SNAPPY", "ZSTD",
-    "Buffer", "codec_id", "compress", "decompress", "level_of",
+    "CODEC_NAMES", "DIRECT", "GZIP", "LZ4", "LZ4_RATIO_MAX", "MAX_BYTES_DEFAULT", "NONE",
+    "SNAPPY", "ZSTD", "Buffer", "check_lz4_block", "codec_id", "compress", "decompress",
+    "level_of", "xxh32_short",
 ]
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
@@ -53,7 +54,7 @@ _LZ4_END = b"\0\0\0\0"
 _LZ4_BLOCK_BYTES = 64 << 10
 _LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM = 0x10, 0x08, 0x04
 # A block grows at most 255 times: one byte of a match length stands for 255 bytes.
-_LZ4_RATIO_MAX = 255
+LZ4_RATIO_MAX = 255
 # 64 bytes from a copy of 3: a length in a snappy preamble beyond this is a lie.
 _SNAPPY_RATIO_MAX = 22
 
@@ -286,15 +287,16 @@ def _decompress_lz4(magic: int, payload: Buffer, into: bytearray | memoryview | 
             raise _refused(LZ4, "Stream ended prematurely", size)
         block = view[position:end]
         if checksum_bytes:
-            _lz4_check_block(view[position - 4:end + 4], block_bytes)
-        wanted = min(block_bytes, _LZ4_RATIO_MAX * length)
+            check_lz4_block(view[position - 4:end + 4], block_bytes)
+        wanted = min(block_bytes, LZ4_RATIO_MAX * length)
         if stored:
             out.append(block)
         elif len(free := out.reserve(wanted)) >= wanted:
             out.size += decode(block, free[:wanted], output_len=wanted)
         else:
             # The cap leaves less than the block may need: only its bytes tell whether they fit.
-            out.append(bytes(cramjam.lz4.decompress_block(block, output_len=wanted)))
+            room = bytearray(wanted)
+            out.append(memoryview(room)[:decode(block, room, output_len=wanted)])
         position = end + checksum_bytes
     if flags & _LZ4_CONTENT_CHECKSUM and position + 4 > size:
         raise _refused(LZ4, "Stream ended prematurely", size)
@@ -318,23 +320,23 @@ def _lz4_header(magic: int, view: memoryview) -> tuple[int, int, int]:
     end = 14 if flags & _LZ4_CONTENT_SIZE else 6
     if size <= end:
         raise _refused(LZ4, "Stream ended prematurely", size)
-    if magic > 0 and _xxh32_short(view[4:end]) >> 8 & 0xFF != view[end]:
+    if magic > 0 and xxh32_short(view[4:end]) >> 8 & 0xFF != view[end]:
         raise _refused(LZ4, "Stream frame descriptor corrupted", size)
     return end + 1, 1 << (2 * (descriptor >> 4) + 8), flags
 
 
-def _lz4_check_block(block: memoryview, block_bytes: int) -> None:
+def check_lz4_block(block: memoryview, block_bytes: int) -> None:
     """Raises unless the checksum behind a block (size, data, checksum) is right.
 
     No Kafka client ever writes one. cramjam's frame decoder knows XXH32, so the block gets a
     frame of its own.
     """
     descriptor = bytes((0x60 | _LZ4_BLOCK_CHECKSUM, block_bytes.bit_length() - 9 << 3))
-    header = _LZ4_MAGIC + descriptor + bytes((_xxh32_short(descriptor) >> 8 & 0xFF,))
+    header = _LZ4_MAGIC + descriptor + bytes((xxh32_short(descriptor) >> 8 & 0xFF,))
     cramjam.lz4.decompress_into(b"".join((header, block, _LZ4_END)), bytearray(block_bytes))
 
 
-def _xxh32_short(data: Buffer) -> int:
+def xxh32_short(data: Buffer) -> int:
     """XXH32 with seed 0 of fewer than 16 bytes: what an lz4 frame header needs."""
     mask = 0xFFFFFFFF
     value = 0x165667B1 + len(data)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from seglog._native.batch import ATTRIBUTE_CODEC, ATTRIBUTE_LOG_APPEND_TIME
-from seglog.errors import CorruptDataError, InvalidRecordError
+from seglog.errors import DecompressionError, InvalidRecordError
 from seglog.storage import codecs
+from seglog.storage.codec_streams import CodecStream, StreamError, open_stream
 
 __all__ = [
     "CONTROL_BATCH_BYTES_MAX", "ControlType", "EndTransactionMarker", "parse_marker",
@@ -48,32 +49,41 @@ class EndTransactionMarker:
     timestamp: int
 
 
+_PREMATURE = "Incorrect declared batch size, premature EOF reached"
+_REMAINING = "Incorrect declared batch size, records still remaining in file"
+# Codes of what Kafka's streams throw besides IOException.
+_STREAM_CODES = {
+    "SnappyError": "stream_chunk", "BufferUnderflowException": "stream_underflow",
+    "NegativeArraySizeException": "stream_size", "OutOfMemoryError": "stream_memory",
+}
+
+
 class _Invalid(Exception):
     """Message and code of what is wrong, on the way to the error that knows the file."""
 
 
+class _Undecodable(_Invalid):
+    """The same of what a codec complains of."""
+
+
 class _Cursor:
-    """Reads one record, never past its end."""
+    """Reads the fields of records as Kafka reads a buffer: past a record, never past the end."""
 
     __slots__ = ("data", "end", "position")
 
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: bytes | memoryview) -> None:
         self.data, self.position, self.end = data, 0, len(data)
 
-    def varint(self, bytes_max: int) -> int:
-        raw = 0
-        for number in range(bytes_max):
-            if self.position >= self.end:
-                raise _Invalid("Found invalid record structure", "record_varint")
-            byte = self.data[self.position]
-            self.position += 1
-            raw |= (byte & 0x7F) << 7 * number
-            if byte < 0x80:
-                raw &= (1 << (32 if bytes_max == 5 else 64)) - 1
-                return raw >> 1 ^ -(raw & 1)
-        raise _Invalid("Found invalid record structure", "record_varint")
+    def byte(self) -> int:
+        if self.position >= self.end:
+            raise _Underflow
+        self.position += 1
+        return self.data[self.position - 1]
 
-    def nullable(self) -> memoryview | None:
+    def varint(self, bytes_max: int) -> int:
+        return _varint(self.byte, bytes_max)
+
+    def nullable(self) -> bytes | memoryview | None:
         length = self.varint(5)
         if length < 0:
             return None
@@ -83,7 +93,27 @@ class _Cursor:
         return self.data[self.position - length:self.position]
 
 
-def _parse_key(key: memoryview | None) -> ControlType:
+class _Underflow(Exception):
+    """A buffer ends where Kafka wants another byte of it."""
+
+
+class _TooLong(Exception):
+    """A varint without an end, with Kafka's text."""
+
+
+def _varint(byte: Callable[[], int], bytes_max: int) -> int:
+    raw = 0
+    for number in range(bytes_max):
+        value = byte()
+        raw |= (value & 0x7F) << 7 * number
+        if value < 0x80:
+            raw &= (1 << (32 if bytes_max == 5 else 64)) - 1
+            return raw >> 1 ^ -(raw & 1)
+    raise _TooLong("Varint is too long, the most significant bit in the 5th byte is set, converted "
+                   f"value: {raw & 0xFFFFFFFF:x}")
+
+
+def _parse_key(key: bytes | memoryview | None) -> ControlType:
     if key is None:
         raise _Invalid("control record of null key bytes, 4 are required", "control_key_null")
     if len(key) < 4:
@@ -104,8 +134,12 @@ def _parse_headers(record: _Cursor) -> None:
         raise _Invalid(f"Found invalid number of record headers. {count} is larger than the "
                        "remaining size of the buffer", "record_headers")
     for _ in range(count):
-        if record.nullable() is None:
-            raise _Invalid("Invalid negative header key size", "record_headers")
+        length = record.varint(5)
+        if length < 0:
+            raise _Invalid(f"Invalid negative header key size {length}", "record_headers")
+        if length > record.end - record.position:
+            raise _Invalid("Found invalid record structure", "record_field")
+        record.position += length
         record.nullable()
 
 
@@ -113,33 +147,78 @@ class _Record(NamedTuple):
     """What a marker needs of a record."""
 
     timestamp_delta: int
-    key: memoryview | None
-    value: memoryview | None
+    key: bytes | memoryview | None
+    value: bytes | memoryview | None
 
 
-def _parse_record(payload: _Cursor) -> _Record:
-    """The next record, with its structure checked."""
-    length, left = payload.varint(5), payload.end - payload.position
-    if not 0 <= length <= left:
+def _parse_record(record: _Cursor, length: int) -> _Record:
+    """The record of `length` bytes from here on, with its structure checked."""
+    left = record.end - record.position
+    if length > left:
         raise _Invalid(f"Invalid record size: expected {length} bytes in record payload, but "
-                       f"instead the buffer has only {left} remaining "
-                       "bytes.", "record_length")
-    record = _Cursor(payload.data[payload.position:payload.position + length])
-    payload.position += length
-    if record.end < 1:
-        raise _Invalid("Found invalid record structure", "record_size")
-    record.position = 1  # the record's attributes, unused
-    timestamp_delta = record.varint(10)
-    record.varint(5)  # offset delta
-    key, value = record.nullable(), record.nullable()
-    _parse_headers(record)
-    if record.position != record.end:
-        raise _Invalid(f"Invalid record size: expected to read {record.end} bytes in record "
-                       f"payload, but instead read {record.position}", "record_size")
+                       f"instead the buffer has only {left} remaining bytes.", "record_length")
+    start = record.position
+    try:
+        record.byte()  # attributes, unused
+        timestamp_delta = record.varint(10)
+        record.varint(5)  # offset delta
+        key, value = record.nullable(), record.nullable()
+        _parse_headers(record)
+    except (_Underflow, _TooLong):
+        raise _Invalid("Found invalid record structure", "record_varint") from None
+    if record.position - start != length:
+        raise _Invalid(f"Invalid record size: expected to read {length} bytes in record payload, "
+                       f"but instead read {record.position - start}", "record_size")
     return _Record(timestamp_delta, key, value)
 
 
-def _parse_value(kind: ControlType, value: memoryview | None) -> int:
+def _first_of_buffer(payload: memoryview, count: int, left: int) -> _Record:
+    """The first record of a batch without a codec: Kafka reads no other. `left` is what the batch
+    holds, of which `payload` may be the beginning."""
+    records = _Cursor(payload)
+    try:
+        length = records.varint(5)
+    except _Underflow:
+        raise _Invalid(_PREMATURE, "record_varint") from None
+    except _TooLong as error:
+        raise _Invalid(str(error), "record_varint_endless") from None
+    record = _parse_record(records, length)
+    if count == 1 and records.position != left:
+        raise _Invalid(_REMAINING, "record_count")
+    return record
+
+
+def _first_of_stream(stream: CodecStream, count: int) -> _Record:
+    """The first record of a compressed batch. Kafka parses all before it looks at the first."""
+    first = None
+    for _ in range(count):
+        try:
+            # Java takes the end of a stream for a byte of 255.
+            length = _varint(lambda: (stream.read(1) or b"\xff")[0], 5)
+        except _TooLong:
+            length = -1
+        if length < 0:
+            raise _Invalid(_PREMATURE, "record_varint")
+        data = stream.read(length)
+        if len(data) < length:
+            raise _Invalid(f"Invalid record size: expected {length} bytes in record payload, but "
+                           "the record payload reached EOF.", "record_length")
+        record = _parse_record(_Cursor(data), length)
+        first = first or record
+    assert first is not None
+    try:
+        is_over = not stream.read(1)
+    except StreamError as error:
+        if not error.is_io:
+            raise
+        raise _Undecodable("Error checking for remaining bytes after reading batch",
+                           "codec_data") from None
+    if not is_over:
+        raise _Invalid(_REMAINING, "record_count")
+    return first
+
+
+def _parse_value(kind: ControlType, value: bytes | memoryview | None) -> int:
     """The coordinator epoch."""
     if kind not in (ControlType.ABORT, ControlType.COMMIT):
         raise _Invalid("Invalid control record type for end transaction marker "
@@ -176,12 +255,28 @@ def parse_marker(batch: bytes | memoryview, *, file: str | None = None,
         return _parse(memoryview(batch))
     except _Invalid as error:
         message, code = error.args
-        raise InvalidRecordError(message, file=file, position=position,
-                                 expected="an end-transaction marker", found=message,
-                                 code=code) from None
-    except CorruptDataError as error:  # from a codec, which knows no file
-        error.file, error.position = file, position
-        raise
+        raised = DecompressionError if isinstance(error, _Undecodable) else InvalidRecordError
+        raise raised(message, file=file, position=position, expected="an end-transaction marker",
+                     found=message, code=code) from None
+
+
+def _first_record(payload: memoryview, codec: int, count: int, left: int) -> _Record:
+    # Kafka opens the stream before it looks at the count.
+    try:
+        stream = open_stream(codec, 2, payload) if codec else None
+    except StreamError as error:
+        raise _Undecodable(error.message, "codec_data") from None
+    if count < 0:
+        raise _Invalid(f"Found invalid record count {count} in magic v2 batch",
+                       "batch_record_count")
+    if stream is None:
+        return _first_of_buffer(payload, count, left)
+    try:
+        return _first_of_stream(stream, count)
+    except StreamError as error:
+        if error.is_io:
+            raise _Undecodable("Failed to decompress record stream", "codec_data") from None
+        raise _Undecodable(error.message, _STREAM_CODES[error.kafka_error]) from None
 
 
 def _parse(batch: memoryview) -> EndTransactionMarker | None:
@@ -194,22 +289,9 @@ def _parse(batch: memoryview) -> EndTransactionMarker | None:
     size = 12 + int.from_bytes(batch[8:12], "big", signed=True)
     payload = batch[_BATCH_HEADER_BYTES:]
     codec = attributes & ATTRIBUTE_CODEC
-    if codec:  # Kafka opens the stream before it looks at the count
-        payload = codecs.decompress(codec, 2, payload, max_bytes=CONTROL_BATCH_BYTES_MAX)
-        left = len(payload)
-    else:
-        left = size - _BATCH_HEADER_BYTES
-    if count < 0:
-        raise _Invalid(f"Found invalid record count {count} in magic v2 batch",
-                       "batch_record_count")
-    records = _Cursor(payload)
-    record = _parse_record(records)
-    # Kafka parses all records of a compressed batch before it looks at the first of them.
-    for _ in range(count - 1 if codec else 0):
-        _parse_record(records)
-    if (codec or count == 1) and records.position != left:
-        raise _Invalid("Incorrect declared batch size, records still remaining in file",
-                       "record_count")
+    if codec > codecs.ZSTD:
+        raise _Invalid(f"Unknown compression type id: {codec}", "batch_codec")
+    record = _first_record(payload, codec, count, size - _BATCH_HEADER_BYTES)
     kind = _parse_key(record.key)
     coordinator_epoch = _parse_value(kind, record.value)
     timestamp = max_timestamp if attributes & ATTRIBUTE_LOG_APPEND_TIME \

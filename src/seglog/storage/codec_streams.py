@@ -1,0 +1,440 @@
+"""A compressed payload as Kafka's streams give it: piece by piece, with what they throw and when.
+
+What Kafka throws at a batch that is wrong under a right checksum depends on how far it had read
+when the codec complained: records that are bad come before bytes that are. `codecs.decompress`
+is the way to data; this is the way to Kafka's verdict, for batches that it opens while it loads.
+
+Sources: Kafka's ChunkedBytesStream and Lz4BlockInputStream, java.util.zip.GZIPInputStream,
+snappy-java's SnappyInputStream, zstd-jni's ZstdInputStreamNoFinalizer.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Final, Protocol
+
+import cramjam
+
+from seglog.errors import DecompressionError
+from seglog.storage import codecs
+
+__all__ = ["CodecStream", "StreamError", "open_stream"]
+
+#: Java arrays are shorter than this.
+_ARRAY_MAX: Final = (1 << 31) - 2
+_IO_EXCEPTIONS = ("IOException", "EOFException", "ZipException", "ZstdIOException",
+                  "SnappyIOException")
+#: No block or frame of a payload grows past this.
+_BYTES_MAX: Final = 64 << 20
+
+
+class StreamError(Exception):
+    """Java's `java_class` with `message` (None: without one), thrown by a stream."""
+
+    def __init__(self, java_class: str, message: str | None) -> None:
+        super().__init__(java_class if message is None else f"{java_class}: {message}")
+        self.kafka_error, self.message = java_class.rpartition(".")[2], message or "null"
+
+    @property
+    def is_io(self) -> bool:
+        """Whether it is an IOException, which Kafka wraps."""
+        return self.kafka_error in _IO_EXCEPTIONS
+
+
+def _io(message: str) -> StreamError:
+    return StreamError("java.io.IOException", message)
+
+
+def _underflow() -> StreamError:
+    return StreamError("java.nio.BufferUnderflowException", None)
+
+
+class _Source(Protocol):
+    def read(self, count: int) -> bytes:
+        """At most `count` bytes; none at the end of the stream."""
+
+
+class CodecStream:
+    """Reads a source through a buffer, which Kafka fills whenever it is empty."""
+
+    def __init__(self, source: _Source, buffer_bytes: int) -> None:
+        self._source, self._buffer_bytes, self._buffer = source, buffer_bytes, b""
+        self._left = codecs.MAX_BYTES_DEFAULT
+
+    def read(self, count: int) -> bytes:
+        """The next `count` bytes, or fewer at the end. StreamError where Kafka's stream throws,
+        and behind MAX_BYTES_DEFAULT bytes."""
+        if count >= _ARRAY_MAX:
+            raise StreamError("java.lang.OutOfMemoryError", "Requested array size exceeds VM limit")
+        pieces: list[bytes] = []
+        while count > 0:
+            if self._buffer:
+                piece, self._buffer = self._buffer[:count], self._buffer[count:]
+            elif count >= self._buffer_bytes:
+                piece = self._source.read(min(count, _BYTES_MAX))
+            else:
+                self._buffer = self._source.read(self._buffer_bytes)
+                if self._buffer:
+                    continue
+                piece = b""
+            if not piece:
+                break
+            pieces.append(piece)
+            count -= len(piece)
+            self._left -= len(piece)
+            if self._left < 0:
+                raise _io(f"the payload grows past {codecs.MAX_BYTES_DEFAULT} bytes")
+        return b"".join(pieces)
+
+
+def open_stream(codec: int, magic: int, payload: bytes | memoryview) -> CodecStream:
+    """The stream of a payload of `codec` (1 to 4). StreamError, a KafkaException, where Kafka
+    cannot open it."""
+    try:
+        return _open(codec, magic, bytes(payload))
+    except StreamError as error:  # Kafka wraps all that is thrown here
+        raise StreamError("org.apache.kafka.common.KafkaException", str(error)) from None
+
+
+def _open(codec: int, magic: int, data: bytes) -> CodecStream:
+    if codec == codecs.GZIP:
+        return CodecStream(_Gzip(data), 16 << 10)
+    if codec == codecs.SNAPPY:
+        return CodecStream(_Snappy(data), 2 << 10)
+    if codec == codecs.LZ4:
+        return CodecStream(_Lz4(data, checked=magic > 0), 2 << 10)
+    return CodecStream(_Zstd(data), 16 << 10)
+
+
+class _Gzip:
+    _INPUT_BYTES = 8 << 10
+    _HEADER_CHECKSUM, _EXTRA, _NAME, _COMMENT = 2, 4, 8, 16
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at, self._done = data, 0, False
+        self._at = self._header(0)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._inflater, self._input, self._checksum, self._size = zlib.decompressobj(-15), b"", 0, 0
+
+    def _take(self, at: int, count: int) -> bytes:
+        if at + count > len(self._data):
+            raise StreamError("java.io.EOFException", None)
+        return self._data[at:at + count]
+
+    def _header(self, start: int) -> int:
+        """Where the data of the member at `start` begins."""
+        if self._take(start, 2) != b"\x1f\x8b":
+            raise StreamError("java.util.zip.ZipException", "Not in GZIP format")
+        if self._take(start + 2, 1) != b"\x08":
+            raise StreamError("java.util.zip.ZipException", "Unsupported compression method")
+        flags, at = self._take(start + 3, 1)[0], start + 4
+        self._take(at, 6)
+        at += 6
+        if flags & self._EXTRA:
+            size, = struct.unpack("<H", self._take(at, 2))
+            self._take(at + 2, size)
+            at += 2 + size
+        for flag in (self._NAME, self._COMMENT):
+            if flags & flag:
+                end = self._data.find(b"\0", at)
+                at = len(self._take(0, (end if end >= 0 else len(self._data)) + 1))
+        if flags & self._HEADER_CHECKSUM:
+            found, = struct.unpack("<H", self._take(at, 2))
+            if found != zlib.crc32(self._data[start:at]) & 0xFFFF:
+                raise StreamError("java.util.zip.ZipException", "Corrupt GZIP header")
+            at += 2
+        return at
+
+    def read(self, count: int) -> bytes:
+        while not self._done:
+            if self._inflater.eof:
+                self._trailer()
+                continue
+            try:
+                piece = self._inflater.decompress(self._input, count)
+            except zlib.error as error:
+                raise StreamError("java.util.zip.ZipException",
+                                  str(error).partition(": ")[2]) from None
+            self._input = self._inflater.unconsumed_tail
+            if piece:
+                self._checksum = zlib.crc32(piece, self._checksum)
+                self._size += len(piece)
+                return piece
+            if not self._inflater.eof:
+                self._fill()
+        return b""
+
+    def _fill(self) -> None:
+        self._input = self._data[self._at:self._at + self._INPUT_BYTES]
+        self._at += len(self._input)
+        if not self._input:
+            raise StreamError("java.io.EOFException", "Unexpected end of ZLIB input stream")
+
+    def _trailer(self) -> None:
+        """The end of a member: what follows is another one, or nothing that Java looks at."""
+        left = len(self._inflater.unused_data)
+        start, available = self._at - left, len(self._data) - self._at
+        checksum, = struct.unpack("<I", self._take(start, 4))
+        size, = struct.unpack("<I", self._take(start + 4, 4)) if checksum == self._checksum else (
+            -1,)
+        if size != self._size & 0xFFFFFFFF:
+            raise StreamError("java.util.zip.ZipException", "Corrupt GZIP trailer")
+        self._done = True
+        if available or left > 26:
+            try:
+                self._at = self._header(start + 8)
+            except StreamError:
+                return
+            self._begin()
+            self._done = False
+
+
+class _Snappy:
+    _MAGIC, _HEADER_BYTES = b"\x82SNAPPY\0", 16
+    _CHUNK_BYTES_MAX = 512 << 20
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at, self._chunk, self._done = data, self._HEADER_BYTES, b"", False
+        if not data:
+            raise StreamError("org.xerial.snappy.SnappyIOException",
+                              "[EMPTY_INPUT] Cannot decompress empty stream")
+        if len(data) < self._HEADER_BYTES or data[:8] != self._MAGIC:
+            self._chunk, self._done = self._uncompress(data), True
+
+    @staticmethod
+    def _uncompress(block: bytes) -> bytes:
+        if not block:
+            raise _io("PARSING_ERROR(2)")
+        try:
+            size = cramjam.snappy.decompress_raw_len(block)
+        except cramjam.DecompressionError:
+            raise _io("PARSING_ERROR(2)") from None
+        if size >= 1 << 31:
+            raise StreamError("java.lang.NegativeArraySizeException", str(size - (1 << 32)))
+        try:
+            if size > _BYTES_MAX:
+                raise _io("FAILED_TO_UNCOMPRESS(5)")
+            return bytes(cramjam.snappy.decompress_raw(block))
+        except cramjam.DecompressionError:
+            raise _io("FAILED_TO_UNCOMPRESS(5)") from None
+
+    def read(self, count: int) -> bytes:
+        pieces: list[bytes] = []
+        while count > 0 and (self._chunk or self._next_chunk()):
+            pieces.append(self._chunk[:count])
+            self._chunk = self._chunk[count:]
+            count -= len(pieces[-1])
+        return b"".join(pieces)
+
+    def _take(self, count: int) -> bytes:
+        piece = self._data[self._at:self._at + count]
+        self._at += len(piece)
+        self._done = self._done or len(piece) < count
+        return piece
+
+    def _next_chunk(self) -> bool:
+        while not self._done:
+            head = self._take(4)
+            if len(head) < 4:
+                break
+            if head == self._MAGIC[:4]:  # another stream behind the first
+                head += self._take(self._HEADER_BYTES - 4)
+                if len(head) < self._HEADER_BYTES:
+                    raise StreamError(
+                        "org.xerial.snappy.SnappyIOException", "[FAILED_TO_UNCOMPRESS] "
+                        "Insufficient header size in a concatenated block")
+                if head[:8] != self._MAGIC:
+                    return False
+                version, = struct.unpack_from(">i", head, 8)
+                if version < 1:
+                    raise StreamError(
+                        "org.xerial.snappy.SnappyIOException", "[INCOMPATIBLE_VERSION] Compressed "
+                        f"with an incompatible codec version {version}. At least version 1 is "
+                        "required")
+                continue
+            self._chunk = self._uncompress(self._block(struct.unpack(">i", head)[0]))
+            if self._chunk:
+                return True
+        return False
+
+    def _block(self, size: int) -> bytes:
+        if size < 0:
+            raise StreamError("org.xerial.snappy.SnappyError", "[INVALID_CHUNK_SIZE] chunkSize is "
+                              f"too big or negative : {size}")
+        if size > self._CHUNK_BYTES_MAX:
+            raise StreamError("org.xerial.snappy.SnappyError", "[FAILED_TO_UNCOMPRESS] Received "
+                              f"chunkSize {size:,} is greater than max configured chunk size "
+                              f"{self._CHUNK_BYTES_MAX:,}")
+        if size > len(self._data) - self._at:
+            raise _io("failed to read chunk")
+        return self._take(size)
+
+
+class _Lz4:
+    _MAGIC = b"\x04\x22\x4d\x18"
+    _BLOCK_CHECKSUM, _CONTENT_SIZE, _CONTENT_CHECKSUM = 0x10, 0x08, 0x04
+
+    def __init__(self, data: bytes, *, checked: bool) -> None:
+        self._data, self._block, self._done = data, b"", False
+        if len(data) < 6:
+            raise _io("Stream ended prematurely")
+        if data[:4] != self._MAGIC:
+            raise _io("Stream unsupported (invalid magic bytes)")
+        self._flags, descriptor = data[4], data[5]
+        complaint = self._complaint(self._flags, descriptor)
+        if complaint:
+            raise StreamError("java.lang.RuntimeException", complaint)
+        self._block_bytes = 1 << (2 * (descriptor >> 4) + 8)
+        self._at = 6
+        if self._flags & self._CONTENT_SIZE:
+            if len(data) < 14:
+                raise _io("Stream ended prematurely")
+            self._at = 14
+        if self._at >= len(data):
+            raise _underflow() if checked else StreamError(
+                "java.lang.IllegalArgumentException",
+                f"newPosition > limit: ({self._at + 1} > {len(data)})")
+        if checked and codecs.xxh32_short(data[4:self._at]) >> 8 & 0xFF != data[self._at]:
+            raise _io("Stream frame descriptor corrupted")
+        self._at += 1
+
+    @staticmethod
+    def _complaint(flags: int, descriptor: int) -> str:
+        if flags & 0x03:
+            return "Reserved bits must be 0"
+        if not flags & 0x20:
+            return "Dependent block stream is unsupported"
+        if flags >> 6 != 1:
+            return f"Version {flags >> 6} is unsupported"
+        if descriptor & 0x0F:
+            return "Reserved2 field must be 0"
+        if not 4 <= descriptor >> 4 & 7:
+            return "Block size value must be between 4 and 7"
+        return "Reserved3 field must be 0" if descriptor & 0x80 else ""
+
+    def read(self, count: int) -> bytes:
+        if not self._done and not self._block:
+            self._block = self._next_block()
+        piece, self._block = self._block[:count], self._block[count:]
+        return piece
+
+    def _next_block(self) -> bytes:
+        data, at = self._data, self._at
+        if at + 4 > len(data):
+            raise _io("Stream ended prematurely")
+        head, = struct.unpack_from("<I", data, at)
+        at, size = at + 4, head & 0x7FFFFFFF
+        if not size:
+            self._done, self._at = True, at
+            if self._flags & self._CONTENT_CHECKSUM and at + 4 > len(data):
+                raise _underflow()
+            return b""
+        if size > self._block_bytes:
+            raise _io(f"Block size {size} exceeded max: {self._block_bytes}")
+        if at + size > len(data):
+            raise _io("Stream ended prematurely")
+        block = data[at:at + size]
+        if not head >> 31:
+            room = bytearray(min(self._block_bytes, codecs.LZ4_RATIO_MAX * size))
+            try:
+                block = bytes(room[:cramjam.lz4.decompress_block_into(block, room,
+                                                                      output_len=len(room))])
+            except cramjam.DecompressionError as error:
+                raise _io(f"net.jpountz.lz4.LZ4Exception: {error}") from None
+        if self._flags & self._BLOCK_CHECKSUM:
+            if at + size + 4 > len(data):
+                raise _underflow()
+            try:
+                codecs.check_lz4_block(memoryview(data)[at - 4:at + size + 4], self._block_bytes)
+            except cramjam.DecompressionError:
+                raise _io("Block checksum mismatch") from None
+            at += 4
+        self._at = at + size
+        return block
+
+
+class _Zstd:
+    _MAGIC = b"\x28\xb5\x2f\xfd"
+    _INPUT_BYTES, _BLOCK_BYTES_MAX, _WINDOW_BYTES_MAX = 131075, 128 << 10, 128 << 20
+    # A frame without checksum and size, with a window of 8 MiB.
+    _HEADER = _MAGIC + b"\x00\x68"
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at, self._frame = data, 0, b""
+        self._is_cut = False
+        # Where the last piece of input begins that Java reads: a frame that ended in it lets the
+        # end of the input pass for the end of the stream.
+        self._last_input = max(len(data) - 1, 0) // self._INPUT_BYTES * self._INPUT_BYTES
+
+    def read(self, count: int) -> bytes:
+        while not self._frame and self._at < len(self._data) and not self._is_cut:
+            self._frame = self._next_frame()
+        if not self._frame and self._is_cut and self._at <= self._last_input:
+            raise StreamError("com.github.luben.zstd.ZstdIOException", "Truncated source")
+        piece, self._frame = self._frame[:count], self._frame[count:]
+        return piece
+
+    def _next_frame(self) -> bytes:
+        """What the next frame holds; of one that is cut, what is there."""
+        start = self._at
+        blocks, end = self._blocks(start)
+        if end <= len(self._data):
+            frame, self._at = self._data[start:end], end
+        else:
+            self._is_cut = True
+            if not blocks:
+                return b""
+            last = len(blocks) - 1
+            frame = self._HEADER + b"".join(bytes([block[0] & 0xFE | (number == last)]) + block[1:]
+                                            for number, block in enumerate(blocks))
+        try:
+            return bytes(codecs.decompress(codecs.ZSTD, 2, frame, max_bytes=_BYTES_MAX))
+        except DecompressionError as error:
+            raise StreamError("com.github.luben.zstd.ZstdIOException", str(error)) from None
+
+    def _blocks(self, start: int) -> tuple[list[bytes], int]:
+        """What is there of the blocks of the frame at `start`, and where it ends.
+
+        That is beyond the data when it is cut, and at the end of the data when it is no frame, so
+        that zstd itself says what is wrong.
+        """
+        data, beyond = self._data, len(self._data) + 1
+        head = data[start:start + 4]
+        if head[1:] == b"\x2a\x4d\x18" and head[0] >> 4 == 5:
+            size = int.from_bytes(data[start + 4:start + 8], "little")
+            return [], start + 8 + size if start + 8 <= len(data) else beyond
+        if head != self._MAGIC:
+            return [], len(data) if not self._MAGIC.startswith(head) else beyond
+        if start + 5 > len(data):
+            return [], beyond
+        flags, at = data[start + 4], start + 5
+        window = None
+        if not flags & 0x20:
+            descriptor, at = data[at:at + 1], at + 1
+            if descriptor:
+                window = (1 << 10 + (descriptor[0] >> 3)) // 8 * (8 + (descriptor[0] & 7))
+        dictionary = data[at:at + (0, 1, 2, 4)[flags & 3]]
+        at += (0, 1, 2, 4)[flags & 3] + (flags >> 5 & 1, 2, 4, 8)[flags >> 6]
+        if at <= len(data) and (flags & 0x08 or any(dictionary)
+                                or (window or 0) > self._WINDOW_BYTES_MAX):
+            return [], len(data)
+        blocks: list[bytes] = []
+        while at + 3 <= len(data):
+            block = int.from_bytes(data[at:at + 3], "little")
+            is_last, kind, size = block & 1, block >> 1 & 3, block >> 3
+            if kind == 3 or size > min(window or self._BLOCK_BYTES_MAX, self._BLOCK_BYTES_MAX):
+                return blocks, len(data)
+            end = at + 3 + (1 if kind == 1 else size)
+            if end > len(data):
+                if kind == 0:  # stored bytes are given out as they come
+                    there = data[at + 3:]
+                    blocks.append((len(there) << 3).to_bytes(3, "little") + there)
+                break
+            blocks.append(data[at:end])
+            at = end
+            if is_last:
+                return blocks, at + 4 * (flags >> 2 & 1)
+        return blocks, beyond
