@@ -69,7 +69,7 @@ slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target,
 /* What stands at the beginning of a span of log bytes. */
 typedef struct slg_fetch_span {
     size_t size;         /* bytes of whole batches, at most what was asked for */
-    size_t first_size;   /* of the first batch, whole or not; 0 where not even its length is there */
+    size_t first_size;   /* of the first batch, whole or not; 0 without even its length */
     int64_t base_offset; /* stored in the first batch */
     int64_t next_offset; /* behind the last whole batch; undefined with size 0 */
 } slg_fetch_span;

@@ -26,8 +26,8 @@ __all__ = ["FetchDataInfo", "FetchIsolation", "collect_aborted_transactions",
 
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AT, _PREFIX_SIZE = 8, 12
-# Ends of a native walk over headers that Kafka's own iteration judges otherwise: old messages, whose
-# first offset may be inside of a compressed payload, and entries shorter than a header.
+# Ends of a native walk over headers that Kafka's own iteration judges otherwise: old messages,
+# whose first offset may be inside of a compressed payload, and entries shorter than a header.
 _KAFKA_DECIDES: Final = ("batch_magic", "batch_size")
 _ATTEMPTS: Final = 3
 

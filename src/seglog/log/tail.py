@@ -15,15 +15,16 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Generic, Self, TypeVar
 
 from seglog.errors import KafkaStorageError, OffsetOutOfRangeError
-from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.read import FetchIsolation, collect_aborted_transactions, read, upper_bound
 from seglog.log.readers import OpenSegment, ReadableLog
 from seglog.model import AbortedTxn
+from seglog.storage.ranges import LogRange
 
-__all__ = ["LINGER_SECONDS", "MAX_BYTES", "AsyncLogTail", "Followers", "LogTail", "TailSpan"]
+__all__ = ["LINGER_SECONDS", "MAX_BYTES", "AsyncRangeTail", "AsyncSpanTail", "Followers",
+           "RangeTail", "SpanTail", "TailSpan"]
 
 #: What one step hands over at most, unless a single batch is larger.
 MAX_BYTES: Final = 1024 * 1024
@@ -66,10 +67,9 @@ class Followers:
 class TailSpan:
     """Whole batches, byte for byte, that follow those handed over before.
 
-    `start_offset` is the first offset that the reader has not seen: the first batch may begin below
-    it, and behind the last of a log that was cleaned up nothing may be there. `next_offset` is where
-    the next span begins. `aborted_transactions` are those that concern these records (read
-    committed; else None).
+    `start_offset` is the first offset that the reader has not seen; the first batch may begin
+    below it. `next_offset` is where the next span begins. `aborted_transactions` are those that
+    concern these records (read committed; else None).
     """
 
     start_offset: int
@@ -78,8 +78,22 @@ class TailSpan:
     aborted_transactions: list[AbortedTxn] | None = None
 
 
-class _Tail:
-    """What both iterators share: where the reader is, and whether there is more."""
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Bytes `[start, stop)` of a segment that nobody has handed over; whole batches, and the
+    offset behind them."""
+
+    segment: OpenSegment
+    start: int
+    stop: int
+    next_offset: int
+
+
+_Item = TypeVar("_Item")
+
+
+class _Tail(Generic[_Item]):
+    """What all of them share: where the reader is, and whether there is more."""
 
     def __init__(self, log: ReadableLog, start_offset: int, *,
                  isolation: FetchIsolation = FetchIsolation.LOG_END,
@@ -91,13 +105,19 @@ class _Tail:
         self._stop_offset = _INT64_MAX if stop_offset is None else stop_offset
         self._timeout, self._linger = timeout, linger
         self._closed = False
-        self._delivered = 0.0  # when the last span was, by the monotonic clock
+        self._delivered = 0.0  # when something was, by the monotonic clock
         self._wake: Callable[[], object] | None = None
+        #: The first offset that was not handed over.
         self.next_offset = start_offset
         self._generation = log.readers.generation
         self._base, self._position = -1, -1  # of the next batch; unknown
-        if start_offset < log.log_start_offset or start_offset > log.log_end_offset:
+        if not log.log_start_offset <= start_offset <= log.log_end_offset:
             read(log, start_offset, 0, FetchIsolation.LOG_END, False)  # raises, in Kafka's words
+
+    def _take(self, place: _Place) -> tuple[_Item, int, int]:
+        """What there is to hand over, the offset behind it, and how many bytes of the place it
+        is."""
+        raise RuntimeError("a tail is of one kind or the other")
 
     # ---- where it is
 
@@ -111,8 +131,8 @@ class _Tail:
             end = log.last_stable_offset
         return self.next_offset < end or self._generation != log.readers.generation
 
-    def _poll(self) -> TailSpan | None:
-        """The next span, None if there is none now."""
+    def _poll(self) -> _Item | None:
+        """The next of what there is, None if that is nothing now."""
         log = self._log
         while not self._is_over() and self._has_news():
             generation = log.readers.generation
@@ -124,19 +144,23 @@ class _Tail:
                 self._generation, self._position = generation, -1
                 continue
             try:
-                span = self._take()
+                place = self._next_place()
+                taken = None if place is None else self._take(place)
             except KafkaStorageError:
                 if log.is_closed:
                     return None
                 if generation == log.readers.generation:
                     raise
                 continue
-            if generation == log.readers.generation:
-                if span is not None:
-                    self._advance(span)
-                    return span
-                self._delivered = time.monotonic()  # a watermark that is not what it seemed
-                return None
+            if generation != log.readers.generation:
+                continue
+            self._delivered = time.monotonic()
+            if taken is None:
+                return None  # a watermark that is not what it seemed
+            item, next_offset, size = taken
+            self._position += size
+            self.next_offset = max(next_offset, self.next_offset)
+            return item
         return None
 
     def _check_cut(self) -> None:
@@ -146,8 +170,7 @@ class _Tail:
                 f"{self._log.topic_partition} was truncated to offset {cut}, and was read up to "
                 f"{self.next_offset} before")
 
-    def _take(self) -> TailSpan | None:
-        """Reads from where the reader is, and does not move it yet."""
+    def _next_place(self) -> _Place | None:
         log, start = self._log, self.next_offset
         if start < log.log_start_offset or self._position < 0:
             found = read(log, start, 0, self._isolation, False).fetch_offset_metadata
@@ -155,42 +178,30 @@ class _Tail:
                 return None
             self._base = found.segment_base_offset
             self._position = found.relative_position_in_segment
-        place = self._extent(upper_bound(log, self._isolation))
-        if place is None:
-            return None
-        segment, stop = place
-        records, _, next_offset = segment.reader.read_batches(
-            self._position, stop, self._max_bytes, self._stop_offset)
-        aborted = None
-        if self._isolation is FetchIsolation.TXN_COMMITTED:
-            aborted = [txn for txn in collect_aborted_transactions(log, start, next_offset)
-                       if txn.last_offset >= start]
-        return TailSpan(start, next_offset, records, aborted)
-
-    def _extent(self, bound: LogOffsetMetadata) -> tuple[OpenSegment, int] | None:
-        """The segment to read from, and the byte at which what may be read of it ends."""
-        log = self._log
-        readers = log.readers
+        bound = upper_bound(log, self._isolation)
         while self._base <= bound.segment_base_offset:
-            view = readers.view(log)
-            segment = readers.segment(log, view, self._base)
+            view = log.readers.view(log)
+            segment = log.readers.segment(log, view, self._base)
             if self._base == bound.segment_base_offset:
                 stop = bound.relative_position_in_segment
-                return (segment, stop) if self._position < stop else None
+                return (_Place(segment, self._position, stop, bound.message_offset)
+                        if self._position < stop else None)
             if segment.size is None:
                 continue  # it was the last one a moment ago
-            if self._position < segment.size:
-                return segment, segment.size
             higher = view.higher(self._base)
             if higher is None:
                 return None
+            if self._position < segment.size:
+                return _Place(segment, self._position, segment.size, higher)
             self._base, self._position = higher, 0
         return None
 
-    def _advance(self, span: TailSpan) -> None:
-        self._position += len(span.records)
-        self.next_offset = max(span.next_offset, span.start_offset)
-        self._delivered = time.monotonic()
+    def _aborted(self, next_offset: int) -> list[AbortedTxn] | None:
+        if self._isolation is not FetchIsolation.TXN_COMMITTED:
+            return None
+        return [txn for txn in collect_aborted_transactions(self._log, self.next_offset,
+                                                            next_offset)
+                if txn.last_offset >= self.next_offset]
 
     # ---- its end
 
@@ -213,15 +224,8 @@ class _Tail:
             wake()
 
 
-class LogTail(_Tail, Iterator[TailSpan]):
-    """Blocks until there is more. For one thread; any may `close` it.
-
-    It ends when it is closed, at `stop_offset`, when the log is closed, or after `timeout` seconds
-    without news. Raises OffsetOutOfRangeError where retention or a truncation took what it was to
-    read next, and what `read` raises.
-    """
-
-    def __next__(self) -> TailSpan:
+class _Blocking(_Tail[_Item], Iterator[_Item]):
+    def __next__(self) -> _Item:
         began = time.monotonic()
         while True:
             span = self._poll()
@@ -264,11 +268,8 @@ class LogTail(_Tail, Iterator[TailSpan]):
         self.close()
 
 
-class AsyncLogTail(_Tail, AsyncIterator[TailSpan]):
-    """The same for `async for`. Bytes are read in a thread of the loop's executor, so that a slow
-    disk does not hold up the loop. For one task; any thread may `close` it."""
-
-    async def __anext__(self) -> TailSpan:
+class _Asynchronous(_Tail[_Item], AsyncIterator[_Item]):
+    async def __anext__(self) -> _Item:
         loop = asyncio.get_running_loop()
         began = loop.time()
         while True:
@@ -311,3 +312,46 @@ class AsyncLogTail(_Tail, AsyncIterator[TailSpan]):
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
                         traceback: TracebackType | None) -> None:
         self.close()
+
+
+class _Spans(_Tail[TailSpan]):
+    def _take(self, place: _Place) -> tuple[TailSpan, int, int]:
+        records, _, next_offset = place.segment.reader.read_batches(
+            place.start, place.stop, self._max_bytes, self._stop_offset)
+        span = TailSpan(self.next_offset, next_offset, records, self._aborted(next_offset))
+        return span, next_offset, len(records)
+
+
+class _Ranges(_Tail[LogRange]):
+    def _take(self, place: _Place) -> tuple[LogRange, int, int]:
+        stop = None if self._stop_offset == _INT64_MAX else self._stop_offset
+        aborted = self._aborted(place.next_offset) or ()
+        planned = LogRange(
+            place.segment.reader.path, place.segment.base_offset, place.start, place.stop,
+            self.next_offset, stop, place.stop, place.stop,
+            tuple((one.producer_id, one.first_offset, one.last_offset) for one in aborted))
+        return planned, place.next_offset, place.stop - place.start
+
+
+class SpanTail(_Spans, _Blocking[TailSpan]):
+    """Bytes of a log as they are appended; blocks until there is more. For one thread; any may
+    `close` it.
+
+    It ends when it is closed, at `stop_offset`, when the log is closed, or after `timeout` seconds
+    without news. `max_bytes` bounds a span, unless a single batch is larger; `linger` (seconds) is
+    how long the reader leaves the log alone after a span. Raises OffsetOutOfRangeError where
+    retention or a truncation took what it was to read next, and what `read` raises.
+    """
+
+
+class AsyncSpanTail(_Spans, _Asynchronous[TailSpan]):
+    """The same for `async for`. Bytes are read in a thread of the loop's executor, so that a slow
+    disk does not hold up the loop. For one task; any thread may `close` it."""
+
+
+class RangeTail(_Ranges, _Blocking[LogRange]):
+    """Like SpanTail, with ranges of bytes for a decoder in the place of bytes."""
+
+
+class AsyncRangeTail(_Ranges, _Asynchronous[LogRange]):
+    """Like AsyncSpanTail, with ranges of bytes for a decoder in the place of bytes."""

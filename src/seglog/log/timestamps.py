@@ -64,7 +64,7 @@ def fetch_offset_by_timestamp(log: ReadableLog, timestamp_ms: int) -> FoundOffse
     special = _SPECIAL.get(timestamp_ms)
     if special is not None:
         return special(log)
-    if log.remote_log_enabled and log.log_start_offset != log.log_end_offset_metadata.message_offset:
+    if log.remote_log_enabled and log.log_start_offset != log.log_end_offset:
         raise SeglogError("RemoteLogManager is empty even though the remote log storage is "
                           "enabled.")
     start = log.log_start_offset
