@@ -26,6 +26,7 @@ STEMS = [
     "crc32c",
     "dump",
     "encode",
+    "encode_columns",
     "fetch",
     "file",
     "index",

@@ -17,6 +17,8 @@ void slg_encode_open(slg_encode_batch *batch, uint8_t *data, size_t capacity, in
         .base_timestamp = NO_TIMESTAMP,
         .max_timestamp = NO_TIMESTAMP,
         .offset_of_max_timestamp = -1,
+        .max_size = INT64_MAX,
+        .max_records = INT32_MAX,
         /* Unsigned: nothing lies below the lowest offset, and C's long does not wrap. */
         .last_offset = (int64_t)((uint64_t)base_offset - 1U),
     };
@@ -79,6 +81,10 @@ slg_status slg_encode_add(slg_encode_batch *batch, const slg_encode_record *reco
     }
     const uint64_t body = body_size(batch, record);
     const uint64_t size = batch->size + body + slg_uvarlong_size(body << 1);
+    if (batch->record_count > 0 &&
+        (size > (uint64_t)batch->max_size || batch->record_count >= batch->max_records)) {
+        return slg_fail(error, SLG_FULL, 0, batch->max_size, (int64_t)size);
+    }
     if (size > INT32_MAX) {
         return slg_fail(error, SLG_ENCODE_SIZE, 0, INT32_MAX, (int64_t)size);
     }

@@ -158,8 +158,6 @@ void slg_encoder_init(slg_encoder *encoder, const slg_encode_fields *fields, int
     *encoder = (slg_encoder){
         .fields = *fields,
         .default_timestamp = -1,
-        .max_batch_bytes = INT32_MAX,
-        .max_records = INT32_MAX,
         .kernel = kernel,
     };
     slg_encode_open(&encoder->batch, NULL, 0, base_offset);
@@ -182,6 +180,14 @@ void slg_encoder_move(slg_encoder *encoder, uint8_t *out, size_t capacity) {
     encoder->batch.capacity = capacity;
 }
 
+void slg_encoder_grow(slg_encoder *encoder, uint8_t *out, size_t capacity) {
+    assert(capacity >= encoder->capacity);
+    encoder->out = out;
+    encoder->capacity = capacity;
+    encoder->batch.data = out + encoder->used;
+    encoder->batch.capacity = capacity - encoder->used;
+}
+
 /* The next batch begins behind the whole ones, with the offset and sequence behind the last's. */
 static void open_next(slg_encoder *encoder) {
     const slg_encode_batch *done = &encoder->batch;
@@ -191,8 +197,12 @@ static void open_next(slg_encoder *encoder) {
     }
     encoder->batches++;
     encoder->records += done->record_count;
+    const int64_t max_size = done->max_size;
+    const int32_t max_records = done->max_records;
     slg_encode_open(&encoder->batch, encoder->out + encoder->used,
                     encoder->capacity - encoder->used, done->last_offset + 1);
+    encoder->batch.max_size = max_size;
+    encoder->batch.max_records = max_records;
 }
 
 bool slg_encoder_close(slg_encoder *encoder, uint8_t *header, const uint8_t *payload,
@@ -215,14 +225,6 @@ bool slg_encoder_close(slg_encoder *encoder, uint8_t *header, const uint8_t *pay
     slg_encode_seal(header, batch, &fields, payload, payload_size, encoder->kernel);
     open_next(encoder);
     return true;
-}
-
-/* A batch takes another record of `size` bytes; the first one whatever its size. */
-static bool has_room(const slg_encoder *encoder, uint64_t size) {
-    const slg_encode_batch *batch = &encoder->batch;
-    return batch->record_count == 0 ||
-           (batch->record_count < encoder->max_records &&
-            batch->size + size <= (uint64_t)encoder->max_batch_bytes);
 }
 
 static slg_status encode_row(slg_encoder *encoder, const slg_input *input, int64_t row,
@@ -248,14 +250,14 @@ static slg_status encode_row(slg_encoder *encoder, const slg_input *input, int64
     record.value_size = content.size;
     record.header_count = (int32_t)(to - from);
     record.offset = encoder->batch.last_offset + 1;
-    const uint64_t size = slg_encode_size(&encoder->batch, &record);
-    if (!has_room(encoder, size)) {
+    status = slg_encode_add(&encoder->batch, &record, &headers, error);
+    if (status == SLG_FULL) {
         if ((encoder->fields.attributes & SLG_ATTRIBUTE_CODEC) != SLG_CODEC_NONE) {
             return SLG_CODEC;
         }
         slg_encoder_close(encoder, NULL, NULL, 0);
+        status = slg_encode_add(&encoder->batch, &record, &headers, error);
     }
-    status = slg_encode_add(&encoder->batch, &record, &headers, error);
     if (status == SLG_OK && to > from) {
         put_headers(&input->headers, from, to, headers);
     }

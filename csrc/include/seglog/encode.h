@@ -45,6 +45,8 @@ typedef struct slg_encode_batch {
     int64_t max_timestamp;  /* -1 without a record */
     int64_t offset_of_max_timestamp; /* of the first record that has it, -1 without one */
     int64_t last_offset;    /* base_offset - 1 without a record */
+    int64_t max_size;    /* bytes, header included, above which only a first record goes */
+    int32_t max_records;
     int32_t record_count;
     bool has_base_timestamp;
 } slg_encode_batch;
@@ -71,7 +73,7 @@ static inline uint64_t slg_encode_field(int64_t size) {
     return size < 0 ? 1U : slg_uvarlong_size((uint64_t)size << 1) + (uint64_t)size;
 }
 
-/* Opens an empty batch; `data` may be NULL while `capacity` is 0. */
+/* Opens an empty batch without limits; `data` may be NULL while `capacity` is 0. */
 void slg_encode_open(slg_encode_batch *batch, uint8_t *data, size_t capacity, int64_t base_offset);
 
 /* The bytes that the record will take in the batch, its length included; above INT32_MAX: never. */
@@ -80,6 +82,7 @@ uint64_t slg_encode_size(const slg_encode_batch *batch, const slg_encode_record 
 /*
  * Adds a record, all but its headers: *headers is where the caller puts its `headers_size` bytes
  * before the batch is used. Nothing is changed unless SLG_OK comes back:
+ *   SLG_FULL               the batch is at its limit: it ends before this record
  *   SLG_MORE               capacity is short: error->expected is what the batch needs
  *   SLG_ENCODE_TIMESTAMP   negative and not -1: found = timestamp
  *   SLG_ENCODE_OFFSET      not above the last one: expected = the last, found = offset

@@ -96,11 +96,9 @@ slg_status slg_input_arrow(slg_input *input, slg_input_column column,
  * `fields` holds those of the open one.
  */
 typedef struct slg_encoder {
-    slg_encode_batch batch;   /* the open one, behind `used` in the output */
+    slg_encode_batch batch;   /* the open one, behind `used` in the output; its limits are all's */
     slg_encode_fields fields; /* max_timestamp: with LOG_APPEND_TIME the append time */
     int64_t default_timestamp;
-    int64_t max_batch_bytes;  /* header included, before compression; one record may pass it */
-    int64_t max_records;
     slg_crc32c_kernel kernel;
     uint8_t *out;
     size_t capacity;
@@ -117,6 +115,9 @@ void slg_encoder_init(slg_encoder *encoder, const slg_encode_fields *fields, int
  * what that batch has. The old memory, with `used` bytes of whole batches, is the caller's again.
  */
 void slg_encoder_move(slg_encoder *encoder, uint8_t *out, size_t capacity);
+
+/* The output, whole batches included, stands in other memory now, or has more of it. */
+void slg_encoder_grow(slg_encoder *encoder, uint8_t *out, size_t capacity);
 
 /*
  * Encodes rows from input->row on. SLG_OK: all rows are taken, the last batch stays open for more.

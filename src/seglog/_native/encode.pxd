@@ -25,6 +25,8 @@ cdef extern from "seglog/encode.h" nogil:
         int64_t max_timestamp
         int64_t offset_of_max_timestamp
         int64_t last_offset
+        int64_t max_size
+        int32_t max_records
         int32_t record_count
         bint has_base_timestamp
 

@@ -269,21 +269,12 @@ class RecordBatchBuilder:
         if self._is_aborted:
             raise IllegalStateError("Attempting to build an aborted record batch")
         if self._built is None:
-            self._validate_producer_state()
+            check_producer(self.producer_id, self.producer_epoch, self.base_sequence,
+                           is_transactional=self.is_transactional,
+                           is_control=self.is_control_batch)
             self.close_for_record_appends()
             self._built = self._seal() if self.num_records else b""
         return self._built
-
-    def _validate_producer_state(self) -> None:
-        if self.producer_id == NO_PRODUCER_ID:
-            if self.is_transactional:
-                raise IllegalArgumentError("Cannot write transactional messages without a valid "
-                                           "producer ID")
-            return
-        if self.producer_epoch == -1:
-            raise IllegalArgumentError("Invalid negative producer epoch")
-        if self.base_sequence < 0 and not self.is_control_batch:
-            raise IllegalArgumentError("Invalid negative sequence number used")
 
     def _seal(self) -> bytes:
         built = self._encoder.seal(
@@ -297,6 +288,20 @@ class RecordBatchBuilder:
             partition_leader_epoch=self.partition_leader_epoch)
         self.compression_ratio = (len(built) - BATCH_OVERHEAD) / self._encoder.records_size
         return built
+
+
+def check_producer(producer_id: int, producer_epoch: int, base_sequence: int, *,
+                   is_transactional: bool, is_control: bool = False) -> None:
+    """Raises IllegalArgumentError unless a batch may have this producer state."""
+    if producer_id == NO_PRODUCER_ID:
+        if is_transactional:
+            raise IllegalArgumentError("Cannot write transactional messages without a valid "
+                                       "producer ID")
+        return
+    if producer_epoch == -1:
+        raise IllegalArgumentError("Invalid negative producer epoch")
+    if base_sequence < 0 and not is_control:
+        raise IllegalArgumentError("Invalid negative sequence number used")
 
 
 def attributes_of(codec: int, *, is_log_append_time: bool = False, is_transactional: bool = False,

@@ -1,0 +1,45 @@
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+class Source: ...
+
+def arrow_source(data: object, name: str | None = None) -> Source: ...
+def buffer_source(
+    name: str,
+    format: str,
+    length: int,
+    arrays: Sequence[NDArray[Any]],
+    validity: NDArray[np.uint8] | None,
+) -> Source: ...
+
+@final
+class ColumnEncoder(Iterator[bytes]):
+    def __init__(
+        self,
+        sources: Iterable[Source],
+        *,
+        base_offset: int = 0,
+        attributes: int = 0,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        partition_leader_epoch: int = -1,
+        timestamp: int = -1,
+        append_time: int = -1,
+        max_batch_bytes: int = 2147483647,
+        max_records: int = 2147483647,
+        span_bytes: int | None = None,
+        compress: Callable[[memoryview], bytes] | None = None,
+    ) -> None: ...
+    def __iter__(self) -> Iterator[bytes]: ...
+    def __next__(self) -> bytes: ...
+    def next(self) -> bytes | None: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def batches(self) -> int: ...
+    @property
+    def records(self) -> int: ...

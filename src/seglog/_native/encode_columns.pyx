@@ -1,0 +1,448 @@
+"""Record batches from columns: Arrow's C data interface and buffers in its layouts."""
+
+from cpython.buffer cimport PyBUF_READ
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.object cimport PyObject
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.pythread cimport (
+    NOWAIT_LOCK, PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock,
+    PyThread_release_lock, PyThread_type_lock,
+)
+from cython cimport final
+from libc.errno cimport EINVAL
+from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, uintptr_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport strerror
+
+from seglog._native.capi cimport (
+    SLG_ATTRIBUTE_CODEC, SLG_CODEC, SLG_MORE, SLG_OK, slg_crc32c_best,
+)
+from seglog._native.status cimport check
+
+from seglog._native.columns import COLUMNS as _RECORD_COLUMNS
+from seglog.errors import IllegalArgumentError
+
+cdef extern from "Python.h":
+    ctypedef struct PyVarObject:
+        pass
+
+    # By pointer: a bytes object may be resized only by the one who holds all there is of it.
+    PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL
+    char *bytes_data "PyBytes_AS_STRING"(PyObject *data) noexcept
+    int _PyBytes_Resize(PyObject **data, Py_ssize_t size) except -1
+    void set_size "Py_SET_SIZE"(PyVarObject *data, Py_ssize_t size) noexcept
+    void Py_XDECREF(PyObject *data) noexcept
+
+cdef enum:
+    HEADER_BYTES = 61
+    BUFFERS_MAX = 4
+
+cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
+
+
+# ---- sources -------------------------------------------------------------------------------------
+
+cdef class Source:
+    """One column, or a table of them, that comes in pieces. Pulled by one thread at a time."""
+
+    cdef ArrowSchema *_schema     # borrowed, or &_own_schema
+    cdef ArrowArray *_array       # the piece in hand, NULL when there is none
+    cdef ArrowSchema _own_schema
+    cdef ArrowArray _own_array
+    cdef ArrowArrayStream *_stream
+    cdef object _owner            # keeps alive what is borrowed
+    cdef slg_input_column _column # SLG_INPUT_OTHER: a table
+    cdef str _name
+    cdef int64_t _at              # rows of the piece that were taken
+
+    def __dealloc__(self):
+        self._drop()
+        if self._own_schema.release != NULL:
+            self._own_schema.release(&self._own_schema)
+
+    cdef int _drop(self) except -1:
+        if self._own_array.release != NULL:
+            self._own_array.release(&self._own_array)
+        self._array = NULL
+        self._at = 0
+        return 0
+
+    cdef int64_t _left(self) except -1:
+        """Rows of the piece in hand, after pulling one that has rows; 0 at the end."""
+        while self._array == NULL or self._at >= self._array.length:
+            self._drop()
+            if self._stream == NULL:
+                return 0
+            self._pull()
+            if self._array == NULL:
+                self._stream = NULL
+                return 0
+        return self._array.length - self._at
+
+    cdef int _pull(self) except -1:
+        cdef int code
+        with nogil:
+            code = self._stream.get_next(self._stream, &self._own_array)
+        if code != 0:
+            self._own_array.release = NULL
+            raise _stream_failure(self._stream, code)
+        if self._own_array.release != NULL:
+            self._array = &self._own_array
+        return 0
+
+    cdef int _fill(self, slg_input *rows) except -1:
+        """Aims the columns of `rows` at the next rows.rows of the piece."""
+        cdef int64_t child
+        if self._column != SLG_INPUT_OTHER:
+            return self._aim(rows, self._column, self._name, self._schema, self._array, self._at)
+        if self._array.n_children != self._schema.n_children:
+            raise IllegalArgumentError("a table with fewer columns than its schema")
+        if self._array.null_count != 0 and self._array.n_buffers > 0 \
+                and self._array.buffers[0] != NULL:
+            raise IllegalArgumentError("a table whose rows are null")
+        for child in range(self._schema.n_children):
+            column = slg_input_named(self._schema.children[child].name)
+            if column != SLG_INPUT_OTHER:
+                self._aim(rows, column, _text(self._schema.children[child].name),
+                          self._schema.children[child], self._array.children[child],
+                          self._array.offset + self._at)
+        return 0
+
+    cdef int _aim(self, slg_input *rows, slg_input_column column, str name, ArrowSchema *schema,
+                  ArrowArray *array, int64_t first) except -1:
+        cdef slg_error error
+        cdef slg_status status = slg_input_arrow(rows, column, schema, array, first, &error)
+        if status != SLG_OK:
+            check(status, &error, f"column {name!r} of Arrow type {_text(schema.format)!r}")
+        return 0
+
+    cdef int _check_names(self) except -1:
+        """A table's columns are those of records; a misspelt one would silently be missing."""
+        cdef int64_t child
+        seen = set()
+        if _text(self._schema.format) != "+s":
+            raise IllegalArgumentError(
+                f"a table is an Arrow struct, not of type {_text(self._schema.format)!r}")
+        for child in range(self._schema.n_children):
+            name = _text(self._schema.children[child].name)
+            if name not in _RECORD_COLUMNS:
+                raise IllegalArgumentError(
+                    f"records have no column {name!r}; they have key, value, timestamp, headers")
+            if name in seen:
+                raise IllegalArgumentError(f"two columns are named {name!r}")
+            seen.add(name)
+        return 0
+
+
+cdef str _text(const char *text):
+    return "" if text == NULL else text.decode("utf-8", "replace")
+
+
+cdef object _stream_failure(ArrowArrayStream *stream, int code):
+    cdef const char *message = stream.get_last_error(stream)
+    said = _text(message if message != NULL else strerror(code))
+    return ValueError(said) if code == EINVAL else OSError(code, said)
+
+
+cdef Source _new_source(str name):
+    cdef Source source = Source.__new__(Source)
+    source._name = name
+    source._column = SLG_INPUT_OTHER
+    if name is not None:
+        source._column = slg_input_named(name.encode())
+        if source._column == SLG_INPUT_OTHER:
+            raise IllegalArgumentError(
+                f"records have no column {name!r}; they have key, value, timestamp, headers")
+    return source
+
+
+def arrow_source(data, name=None):
+    """A table (or, with a name, a column) of an object with Arrow's PyCapsule protocol."""
+    cdef Source source = _new_source(name)
+    cdef int code
+    if hasattr(data, "__arrow_c_stream__"):
+        source._owner = data.__arrow_c_stream__()
+        source._stream = <ArrowArrayStream *>PyCapsule_GetPointer(
+            source._owner, b"arrow_array_stream")
+        with nogil:
+            code = source._stream.get_schema(source._stream, &source._own_schema)
+        if code != 0:
+            source._own_schema.release = NULL
+            raise _stream_failure(source._stream, code)
+        source._schema = &source._own_schema
+    elif hasattr(data, "__arrow_c_array__"):
+        source._owner = data.__arrow_c_array__()
+        source._schema = <ArrowSchema *>PyCapsule_GetPointer(source._owner[0], b"arrow_schema")
+        source._array = <ArrowArray *>PyCapsule_GetPointer(source._owner[1], b"arrow_array")
+    else:
+        raise TypeError(f"{type(data).__name__} has neither __arrow_c_stream__ nor "
+                        "__arrow_c_array__")
+    if name is None:
+        source._check_names()
+    return source
+
+
+@final
+cdef class _Buffers:
+    """What a column of plain buffers points at."""
+
+    cdef const void *buffers[<int>BUFFERS_MAX]
+    cdef object arrays
+    cdef bytes format
+
+
+def buffer_source(str name, str format, int64_t length, arrays, validity):
+    """A column of an Arrow `format` whose buffers are numpy arrays, `validity` the first or None.
+
+    The caller answers for the arrays: contiguous, and as long as the layout says.
+    """
+    cdef Source source = _new_source(name)
+    cdef _Buffers held = _Buffers.__new__(_Buffers)
+    cdef uintptr_t address
+    cdef int number = 1
+    if len(arrays) >= BUFFERS_MAX:
+        raise ValueError(f"{len(arrays)} buffers are more than a column has")
+    held.arrays = (*arrays, validity)
+    held.format = format.encode()
+    held.buffers[0] = NULL
+    if validity is not None:
+        address = validity.ctypes.data
+        held.buffers[0] = <const void *>address
+        source._own_array.null_count = -1
+    for array in arrays:
+        address = array.ctypes.data
+        held.buffers[number] = <const void *>address
+        number += 1
+    source._own_schema.format = PyBytes_AS_STRING(held.format)
+    source._own_array.length = length
+    source._own_array.n_buffers = number
+    source._own_array.buffers = held.buffers
+    source._owner = held
+    source._schema, source._array = &source._own_schema, &source._own_array
+    return source
+
+
+cdef bytes _whole(PyObject *span, size_t used, size_t capacity):
+    """The first `used` bytes of the `capacity` of `span`, whose only reference this takes; None for none."""
+    if span == NULL or used == 0:
+        Py_XDECREF(span)
+        return None
+    if used < capacity // 8 * 7:
+        _PyBytes_Resize(&span, <Py_ssize_t>used)
+    else:
+        # A block that shrinks by a few pages is mapped and zeroed anew for every span (a sixth
+        # of the time); one that keeps its size is used again.
+        bytes_data(span)[used] = 0
+        set_size(<PyVarObject *>span, <Py_ssize_t>used)
+    result = <bytes>span
+    Py_XDECREF(span)
+    return result
+
+
+# ---- the encoder ---------------------------------------------------------------------------------
+
+@final
+cdef class ColumnEncoder:
+    """Spans of record batches from columns of the same length. One thread at a time."""
+
+    cdef slg_encoder _encoder
+    cdef slg_input _input
+    cdef slg_error _error
+    cdef PyThread_type_lock _lock
+    cdef list _sources
+    cdef object _compress
+    cdef Py_ssize_t _span_bytes  # 0: all in one
+    cdef bint _ended
+    cdef PyObject *_span    # without a codec: bytes that C fills, handed out once they are whole
+    cdef uint8_t *_records  # with one, the records of the open batch
+    cdef list _parts        # and the batches that are done
+    cdef Py_ssize_t _parts_size
+
+    def __cinit__(self):
+        self._lock = PyThread_allocate_lock()
+        if self._lock == NULL:
+            raise MemoryError("no memory for a lock")
+
+    def __init__(self, sources, *, int64_t base_offset=0, int attributes=0,
+                 int64_t producer_id=-1, int16_t producer_epoch=-1, int32_t base_sequence=-1,
+                 int32_t partition_leader_epoch=-1, int64_t timestamp=-1,
+                 int64_t append_time=-1, int64_t max_batch_bytes=INT32_MAX,
+                 int64_t max_records=INT32_MAX, span_bytes=None, compress=None):
+        cdef slg_encode_fields fields
+        if self._sources is not None:
+            raise TypeError("a ColumnEncoder is initialised once")
+        if base_offset < 0:
+            raise ValueError(f"base offset {base_offset} is negative")
+        if not 0 < max_batch_bytes <= INT32_MAX or not 0 < max_records <= INT32_MAX:
+            raise ValueError("max_batch_bytes and max_records lie between 1 and 2147483647")
+        if span_bytes is not None and span_bytes < 1:
+            raise ValueError(f"span_bytes is {span_bytes}, not positive")
+        if (attributes & SLG_ATTRIBUTE_CODEC != 0) != (compress is not None):
+            raise ValueError("attributes name a codec if and only if compress is given")
+        fields.attributes = <int16_t>attributes
+        fields.max_timestamp = append_time
+        fields.producer_id, fields.producer_epoch = producer_id, producer_epoch
+        fields.base_sequence = base_sequence
+        fields.partition_leader_epoch = partition_leader_epoch
+        fields.last_offset_delta = 0
+        slg_encoder_init(&self._encoder, &fields, base_offset, _kernel)
+        self._encoder.default_timestamp = timestamp
+        self._encoder.batch.max_size = max_batch_bytes
+        self._encoder.batch.max_records = <int32_t>max_records
+        self._compress, self._span_bytes = compress, 0 if span_bytes is None else span_bytes
+        self._parts = []
+        self._sources = list(sources)
+        if not self._sources:
+            raise ValueError("no column to encode")
+
+    def __dealloc__(self):
+        free(self._records)
+        Py_XDECREF(self._span)
+        if self._lock != NULL:
+            PyThread_free_lock(self._lock)
+
+    @property
+    def next_offset(self):
+        """The offset behind the whole batches."""
+        return self._encoder.batch.base_offset
+
+    @property
+    def batches(self):
+        return self._encoder.batches
+
+    @property
+    def records(self):
+        return self._encoder.records
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        span = self.next()
+        if span is None:
+            raise StopIteration
+        return span
+
+    def next(self):
+        """Whole batches of about `span_bytes` (None: all), at least one; None at the end."""
+        if self._sources is None:
+            raise ValueError("the encoder was never initialised")
+        if not PyThread_acquire_lock(self._lock, NOWAIT_LOCK):
+            raise RuntimeError("another thread is using this encoder")
+        try:
+            span = None
+            while span is None and not self._ended:
+                if self._input.row >= self._input.rows and not self._refill():
+                    self._ended = True
+                    span = self._finish()
+                else:
+                    span = self._feed()
+            return span
+        finally:
+            PyThread_release_lock(self._lock)
+
+    cdef bint _refill(self) except -1:
+        """Aims the input at the rows that all sources have in hand; False at their end."""
+        cdef int64_t rows = INT64_MAX
+        cdef Source source
+        for source in self._sources:
+            source._at += self._input.rows
+        self._input = slg_input(rows=0, row=0)
+        for source in self._sources:
+            rows = min(rows, source._left())
+        for source in self._sources:
+            if rows == 0 and source._left() > 0:
+                raise IllegalArgumentError("the columns have different lengths")
+        self._input = slg_input(rows=rows, row=0)
+        if rows == 0:
+            return False
+        for source in self._sources:
+            source._fill(&self._input)
+        return True
+
+    cdef bytes _feed(self):
+        """Encodes until the rows in hand end (None) or a span is full (its bytes)."""
+        cdef slg_status status
+        with nogil:
+            status = slg_encoder_feed(&self._encoder, &self._input, &self._error)
+        if status == SLG_OK:
+            return None
+        if status == SLG_CODEC:
+            self._close_compressed()
+            is_full = self._parts_size >= self._span_bytes > 0
+            return self._take_parts() if is_full else None
+        if status == SLG_MORE:
+            return self._more(<size_t>self._error.expected)
+        row = self._encoder.records + self._encoder.batch.record_count
+        check(status, &self._error, f"row {row}")
+        return None
+
+    # ---- without a codec: batches lie one behind the other in a span that C writes
+
+    cdef bytes _more(self, size_t wanted):
+        """Memory for the open batch, which needs `wanted`; the whole batches before it or None."""
+        cdef size_t used = self._encoder.used
+        cdef size_t capacity = max(<size_t>self._span_bytes, wanted)
+        cdef PyObject *full
+        cdef size_t size
+        if self._encoder.batch.record_count > 0:
+            # A batch that outgrows its span grows by doubling, so that it is moved a few times.
+            capacity = max(capacity, 2 * wanted)
+        if self._compress is not None:
+            self._grow_records(capacity)
+            return None
+        if self._span_bytes == 0 and self._span != NULL:
+            # The C library moves a large block by its page tables, and copies nothing.
+            capacity = 2 * (used + wanted)
+            _PyBytes_Resize(&self._span, <Py_ssize_t>capacity)
+            slg_encoder_grow(&self._encoder, <uint8_t *>bytes_data(self._span), capacity)
+            return None
+        full, size = self._span, self._encoder.capacity
+        self._span = new_bytes(NULL, <Py_ssize_t>capacity)
+        slg_encoder_move(&self._encoder, <uint8_t *>bytes_data(self._span), capacity)
+        return _whole(full, used, size)
+
+    cdef bytes _finish(self):
+        cdef PyObject *full
+        if self._compress is not None:
+            if self._encoder.batch.record_count > 0:
+                self._close_compressed()
+            return self._take_parts()
+        slg_encoder_close(&self._encoder, NULL, NULL, 0)
+        full, self._span = self._span, NULL
+        return _whole(full, self._encoder.used, self._encoder.capacity)
+
+    # ---- with one: C writes the records of a batch, and the payload of a codec takes their place
+
+    cdef int _grow_records(self, size_t capacity) except -1:
+        cdef uint8_t *grown = <uint8_t *>realloc(self._records, capacity)
+        if grown == NULL:
+            raise MemoryError("no memory for a batch")
+        self._records = grown
+        slg_encoder_grow(&self._encoder, grown, capacity)
+        return 0
+
+    cdef int _close_compressed(self) except -1:
+        cdef bytes header = PyBytes_FromStringAndSize(NULL, HEADER_BYTES)
+        cdef bytes payload
+        view = PyMemoryView_FromMemory(<char *>self._records + HEADER_BYTES,
+                                       <Py_ssize_t>self._encoder.batch.size - HEADER_BYTES,
+                                       PyBUF_READ)
+        try:
+            payload = self._compress(view)
+        finally:
+            view.release()  # The next batch is written over these bytes.
+        if len(payload) > INT32_MAX - HEADER_BYTES:
+            raise IllegalArgumentError(f"a batch of {len(payload) + HEADER_BYTES} bytes, above "
+                                       f"the largest of {INT32_MAX}")
+        slg_encoder_close(&self._encoder, <uint8_t *>PyBytes_AS_STRING(header),
+                          <const uint8_t *>PyBytes_AS_STRING(payload), <size_t>len(payload))
+        self._parts += (header, payload)
+        self._parts_size += HEADER_BYTES + len(payload)
+        return 0
+
+    cdef bytes _take_parts(self):
+        cdef list parts = self._parts
+        self._parts, self._parts_size = [], 0
+        return b"".join(parts) if parts else None

@@ -1,0 +1,168 @@
+"""Record batches from columns: Arrow tables of any library, numpy arrays, and lists.
+
+The columns are those that a record has: `key` and `value` (any binary or text type of Arrow, of
+fixed size too), `timestamp` (64-bit integers in ms, or timestamps of any unit), `headers` (a list of
+structs `key`, `value`, or a map). Each may be missing or null: a record then has no key, no value,
+no headers and the default timestamp. Columns that records of a log have besides (`offset`, ...) are
+left aside, so that what was read can be written; any other column is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seglog._native.encode_columns import ColumnEncoder, Source, arrow_source, buffer_source
+from seglog.errors import IllegalArgumentError
+from seglog.log.batch_builder import attributes_of, check_producer, codec_of
+from seglog.storage import codecs
+
+__all__ = ["MAX_BATCH_BYTES_DEFAULT", "encode_batches", "encode_spans"]
+
+#: Kafka's `batch.size` of a producer.
+MAX_BATCH_BYTES_DEFAULT: Final = 16384
+SPAN_BYTES_DEFAULT: Final = 1 << 20
+_INT_MAX: Final = 2**31 - 1
+_TIME_UNITS: Final = {"s": "tss:", "ms": "tsm:", "us": "tsu:", "ns": "tsn:"}
+
+
+def encode_batches(data: Any, **options: Any) -> bytes:
+    """All records of `data` as one span of batches; the options are those of `encode_spans`."""
+    return next(encode_spans(data, **{"span_bytes": None, **options}), b"")
+
+
+def encode_spans(data: Any, *, codec: int | str = codecs.NONE, level: int | None = None,
+                 max_batch_bytes: int = MAX_BATCH_BYTES_DEFAULT, max_records: int = _INT_MAX,
+                 span_bytes: int | None = SPAN_BYTES_DEFAULT, base_offset: int = 0,
+                 timestamp: int | None = None, log_append_time: int | None = None,
+                 producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1,
+                 is_transactional: bool = False,
+                 partition_leader_epoch: int = -1) -> Iterator[bytes]:
+    """Spans of whole batches, of about `span_bytes` each (None: all), that hold all records.
+
+    `data` is an object with Arrow's `__arrow_c_stream__` or `__arrow_c_array__` whose rows are the
+    records (pyarrow, polars, pandas, duckdb, ...), or a mapping of column names to such objects,
+    numpy arrays (`S`, `V`, two-dimensional uint8, int64, datetime64, object) or lists, all of one
+    length.
+
+    A batch ends before the record that would take it over `max_batch_bytes` (header included,
+    before compression; a record alone in its batch may pass them) or `max_records`. Offsets,
+    and sequences from `base_sequence` if there is one, go on from batch to batch. `timestamp` (ms)
+    is for records without one, None stands for now. The other options are RecordBatchBuilder's.
+    Nothing of `data` is copied but into the batches; the GIL is released around whole spans.
+
+    Raises IllegalArgumentError (what Kafka refuses in records, columns that are none of a record,
+    types that a column cannot have; the message names the row) before or between spans.
+    """
+    codec = codec_of(codec)
+    codecs.level_of(codec, level)
+    check_producer(producer_id, producer_epoch, base_sequence, is_transactional=is_transactional)
+    compress = functools.partial(codecs.compress, codec, level=level)
+    return ColumnEncoder(
+        _sources(data), base_offset=base_offset, attributes=attributes_of(
+            codec, is_log_append_time=log_append_time is not None,
+            is_transactional=is_transactional),
+        producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence,
+        partition_leader_epoch=partition_leader_epoch,
+        timestamp=time.time_ns() // 1_000_000 if timestamp is None else timestamp,
+        append_time=-1 if log_append_time is None else log_append_time,
+        max_batch_bytes=max_batch_bytes, max_records=max_records, span_bytes=span_bytes,
+        compress=compress if codec else None)
+
+
+def _sources(data: Any) -> list[Source]:
+    if not isinstance(data, Mapping):
+        return [arrow_source(data)]
+    sources = []
+    for name, column in data.items():
+        if hasattr(column, "__arrow_c_stream__") or hasattr(column, "__arrow_c_array__"):
+            sources.append(arrow_source(column, name))
+        elif column is not None:
+            sources.append(_plain_source(name, column))
+    return sources
+
+
+def _plain_source(name: str, column: Any) -> Source:
+    """A column of a numpy array, of something that numpy makes an array of, or of a list."""
+    if name == "headers":
+        raise IllegalArgumentError("headers come as a column of Arrow, or record by record to a "
+                                   "RecordBatchBuilder")
+    if not isinstance(column, np.ndarray):
+        column = column.to_numpy() if hasattr(column, "to_numpy") else _objects(column)
+    if name == "timestamp":
+        return _times(name, column)
+    if column.dtype == object:
+        return _values(name, column.tolist())
+    return _fixed(name, column)
+
+
+def _objects(values: Sequence[Any]) -> NDArray[np.object_]:
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column
+
+
+def _validity(valid: NDArray[np.bool_]) -> NDArray[np.uint8] | None:
+    return None if valid.all() else np.packbits(valid, bitorder="little")
+
+
+def _times(name: str, column: NDArray[Any]) -> Source:
+    valid = None
+    if column.dtype == object:
+        missing = np.array([value is None for value in column], bool)
+        valid = _validity(~missing)
+        column = np.where(missing, 0, column).astype(np.int64)
+    if column.ndim != 1 or column.dtype.kind not in "iuM":
+        raise IllegalArgumentError(f"timestamps are integers or datetime64, not {column.dtype}")
+    format = "l"
+    if column.dtype.kind == "M":
+        valid = _validity(~np.isnat(column))
+        unit, count = np.datetime_data(column.dtype)
+        if unit not in _TIME_UNITS or count != 1:
+            column, unit = column.astype("M8[ms]"), "ms"
+        format = _TIME_UNITS[unit]
+    elif column.dtype.kind == "u" and column.dtype.itemsize == 8 and (column >> 63).any():
+        raise IllegalArgumentError("a timestamp above 2**63 - 1")
+    numbers = np.ascontiguousarray(column).astype(np.int64, copy=False)
+    return buffer_source(name, format, len(numbers), [numbers], valid)
+
+
+def _values(name: str, values: list[Any]) -> Source:
+    parts = [b"" if value is None else value for value in values]
+    if any(isinstance(part, str) for part in parts):
+        raise TypeError("keys and values are bytes or None, not str")
+    ends = itertools.accumulate((memoryview(part).nbytes for part in parts), initial=0)
+    offsets = np.fromiter(ends, np.int64, len(parts) + 1)
+    valid = _validity(np.array([value is not None for value in values], bool))
+    content = np.frombuffer(b"".join(parts) or b"\0", np.uint8)
+    return buffer_source(name, "Z", len(parts), [offsets, content], valid)
+
+
+def _fixed(name: str, column: NDArray[Any]) -> Source:
+    kind, rows = column.dtype.kind, len(column)
+    if kind == "S" and column.ndim == 1:
+        # Zero bytes at the end are not of the value: what numpy itself gives for an element.
+        sizes = np.char.str_len(column)
+        width = column.dtype.itemsize
+        matrix = np.ascontiguousarray(column).view(np.uint8).reshape(rows, width)
+        content = matrix[np.arange(width) < sizes[:, np.newaxis]]
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
+        return buffer_source(name, "Z", rows, [offsets, _some(content)], None)
+    is_matrix = column.dtype == np.uint8 and column.ndim == 2
+    if not is_matrix and not (kind == "V" and column.ndim == 1 and column.dtype.fields is None):
+        raise IllegalArgumentError(
+            f"{name}s are arrays of bytes (S, V, or uint8 in two dimensions), not "
+            f"{column.dtype} in {column.ndim}")
+    width = column.shape[1] if is_matrix else column.dtype.itemsize
+    return buffer_source(name, f"w:{width}", rows, [_some(np.ascontiguousarray(column))], None)
+
+
+def _some(content: NDArray[Any]) -> NDArray[Any]:
+    """An array with an address."""
+    return content if content.size else np.zeros(1, np.uint8)

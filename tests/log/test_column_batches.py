@@ -1,0 +1,141 @@
+"""Batches from columns of every library: arrays, lists, tables, and all codecs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seglog.errors import IllegalArgumentError
+from seglog.log.batch_builder import RecordBatchBuilder
+from seglog.log.column_batches import MAX_BATCH_BYTES_DEFAULT, encode_batches, encode_spans
+from seglog.storage.log import PartitionLog
+from tests.oracle import batch as v2
+from tests.oracle.batch import Record
+from tests.oracle.log import entries
+
+
+def _records(data: bytes) -> list[Record]:
+    return [record for entry in entries(data) for record in v2.decode(entry.data).records]
+
+
+def _values(data: bytes) -> list[bytes | None]:
+    return [record.value for record in _records(data)]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_batches_are_those_of_the_builder(codec: str) -> None:
+    values = [b"%d " % number * 5 for number in range(3000)]
+    fields: dict[str, Any] = {
+        "producer_id": 4, "producer_epoch": 2, "is_transactional": True,
+        "partition_leader_epoch": 6, "codec": codec, "log_append_time": 99}
+    built, sequence, offset = [], 2**31 - 100, 50
+    for first in range(0, 3000, 700):
+        builder = RecordBatchBuilder(base_offset=offset, base_sequence=sequence, **fields)
+        for number, value in enumerate(values[first:first + 700], first):
+            builder.append(number, None, value)
+        built.append(builder.build())
+        offset += builder.num_records
+        sequence = v2.add_sequence(sequence, builder.num_records)
+    spans = list(encode_spans({"value": values, "timestamp": np.arange(3000)}, max_records=700,
+                              max_batch_bytes=2**20, span_bytes=1, base_offset=50,
+                              base_sequence=2**31 - 100, **fields))
+    assert b"".join(spans) == b"".join(built) and len(spans) > 3
+
+
+def test_arrays_of_numpy_and_lists() -> None:
+    times = np.array(["2024-01-01T00:00:00.123456", "NaT"], "M8[us]")
+    for value, expected in (
+            (np.array([b"ab\0c", b"d"]), [b"ab\0c", b"d"]),
+            (np.array([b"", b""]), [b"", b""]),
+            (np.array([b"ab", b"c"]).astype("V3"), [b"ab\0", b"c\0\0"]),
+            (np.arange(8, dtype=np.uint8).reshape(2, 4), [b"\0\1\2\3", b"\4\5\6\7"]),
+            (np.arange(8, dtype=np.uint8).reshape(4, 2).T, [b"\0\2\4\6", b"\1\3\5\7"]),
+            (np.zeros((2, 0), np.uint8), [b"", b""]),
+            (np.array([b"a", None], object), [b"a", None]),
+            ([b"a", bytearray(b"bc")], [b"a", b"bc"]), ((None, memoryview(b"x")), [None, b"x"]),
+            ([None, None], [None, None])):
+        found = _records(encode_batches({"value": value, "timestamp": times}, timestamp=3))
+        assert [record.value for record in found] == expected
+        assert [record.timestamp for record in found] == [1704067200123, 3]
+
+
+def test_timestamps_of_every_kind() -> None:
+    for times in ([5, None, 7], np.array([5, None, 7], object), np.array([5, -1, 7]),
+                  np.array([5, 0, 7], "M8[ms]"), np.array([5, 2, 7], np.uint16),
+                  np.array([5, 9, 0, 9, 7])[::2]):
+        found = _records(encode_batches({"value": [b""] * 3, "timestamp": times}, timestamp=6))
+        assert [record.timestamp for record in found][::2] == [5, 7]
+    days = np.array(["1970-01-02"], "M8[D]")
+    assert _records(encode_batches({"timestamp": days}))[0].timestamp == 86_400_000
+    before = time.time_ns() // 1_000_000
+    assert before <= _records(encode_batches({"value": [b"a"]}))[0].timestamp <= before + 60_000
+
+
+def test_wrong_columns() -> None:
+    for data, error, message in (
+            ({"value": ["a"]}, TypeError, "bytes or None, not str"),
+            ({"value": np.array(["a"])}, IllegalArgumentError, "values are arrays of bytes"),
+            ({"key": np.array([1.0])}, IllegalArgumentError, "keys are arrays of bytes"),
+            ({"timestamp": np.array([1.5])}, IllegalArgumentError, "integers or datetime64"),
+            ({"timestamp": np.array([2**64 - 1], np.uint64)}, IllegalArgumentError, "above 2"),
+            ({"headers": [[]]}, IllegalArgumentError, "headers come as a column of Arrow"),
+            ({"valeu": [b""]}, IllegalArgumentError, "records have no column 'valeu'"),
+            ({"key": [b"a"], "value": [b"a", b"b"]}, IllegalArgumentError, "different lengths"),
+            ({}, ValueError, "no column to encode"), (5, TypeError, "int has neither")):
+        with pytest.raises(error, match=message):
+            encode_batches(data)
+
+
+def test_wrong_options() -> None:
+    for options, message in (({"codec": 9}, "Unknown compression type id: 9"),
+                             ({"codec": "zstd", "level": 99}, "zstd doesn't support given"),
+                             ({"is_transactional": True}, "without a valid producer ID"),
+                             ({"producer_id": 3, "producer_epoch": 0}, "negative sequence"),
+                             ({"log_append_time": 1, "codec": "snappy", "level": 1}, "snappy")):
+        with pytest.raises(IllegalArgumentError, match=message):
+            encode_spans({"value": [b"a"]}, **options)
+
+
+def test_nothing_is_no_span() -> None:
+    assert encode_batches({"value": []}) == b"" and list(encode_spans({"value": []})) == []
+    assert list(encode_spans({"value": np.array([], "S1")}, codec="lz4")) == []
+
+
+def test_batches_end_where_the_producers_would() -> None:
+    data = encode_batches({"value": [b"x" * 100] * 1000})
+    sizes = [entry.size for entry in entries(data)]
+    assert MAX_BATCH_BYTES_DEFAULT - 111 < min(sizes[:-1]) <= max(sizes) <= MAX_BATCH_BYTES_DEFAULT
+
+
+@pytest.mark.parametrize("library", ["pyarrow", "polars", "pandas", "duckdb"])
+def test_tables_of_other_libraries(library: str) -> None:
+    module = pytest.importorskip(library)
+    keys, values = [b"a", None, b"ccc"], [b"1" * 20, b"", None]
+    if library == "pyarrow":
+        table = module.table({"key": keys, "value": values})
+    elif library == "polars":
+        table = module.DataFrame({"key": keys, "value": values})
+    elif library == "pandas":
+        pytest.importorskip("pyarrow")
+        table = module.DataFrame({"key": keys, "value": values})
+    else:
+        table = module.sql("select * from (values ('a'::blob, repeat('1', 20)), (null, ''), "
+                           "('ccc'::blob, null)) t(key, value)")
+    found = _records(encode_batches(table, timestamp=1))
+    assert [(record.key, record.value) for record in found] == list(zip(keys, values, strict=True))
+    if library in ("polars", "pandas"):
+        assert _values(encode_batches({"value": table["value"]})) == values
+
+
+def test_what_was_read_can_be_written(tmp_path: Path) -> None:
+    data = encode_batches({"value": [b"v%d" % n for n in range(100)], "timestamp": np.arange(100)},
+                          max_records=7, codec="zstd")
+    partition = tmp_path / "t-0"
+    partition.mkdir()
+    (partition / f"{0:020}.log").write_bytes(data)
+    with PartitionLog.open(partition) as log:
+        assert _records(encode_batches(log.to_arrow())) == _records(data)
