@@ -79,7 +79,8 @@ def _encode(*data: Any, **options: Any) -> bytes:
 
 
 @given(found=rows, key=st.sampled_from(BINARIES), value=st.sampled_from(BINARIES),
-       headers=st.sampled_from(HEADERS), cut=st.integers(0, 8), span=st.none() | st.integers(1, 500))
+       headers=st.sampled_from(HEADERS), cut=st.integers(0, 8),
+       span=st.none() | st.integers(1, 500))
 @settings(max_examples=300, deadline=None)
 def test_every_layout_gives_the_oracles_bytes(found: list[Row], key: Any, value: Any, headers: Any,
                                               cut: int, span: int | None) -> None:
@@ -90,8 +91,8 @@ def test_every_layout_gives_the_oracles_bytes(found: list[Row], key: Any, value:
         assert data == b""
         return
     assert data == v2.encode(Batch(
-        7, len(records) - 1, records, base_timestamp=records[0].timestamp, partition_leader_epoch=-1,
-        max_timestamp=max(record.timestamp for record in records)))
+        7, len(records) - 1, records, base_timestamp=records[0].timestamp,
+        max_timestamp=max(record.timestamp for record in records), partition_leader_epoch=-1))
 
 
 @given(found=rows, sizes=st.lists(st.integers(0, 20), max_size=8), span=st.integers(1, 2000),
@@ -160,8 +161,9 @@ def test_timestamps_out_of_bounds_name_their_row(column: Any) -> None:
 
 
 def test_fixed_size_and_null_columns() -> None:
+    nulls = pa.nulls(3)
     table = pa.record_batch({"key": pa.array([b"abc", None, b"def"], pa.binary(3)),
-                             "value": pa.nulls(3), "timestamp": pa.nulls(3), "headers": pa.nulls(3)})
+                             "value": nulls, "timestamp": nulls, "headers": nulls})
     assert [(r.key, r.value) for r in _decoded(_encode(table))[0]] == [
         (b"abc", None), (None, None), (b"def", None)]
     empty = pa.record_batch({"value": pa.array([b"", None], pa.binary(0))})
@@ -193,9 +195,10 @@ def test_header_keys_are_never_null() -> None:
     ("headers", pa.array([[{"name": "a", "value": b""}]])),
     ("headers", pa.array([[{"key": 1, "value": b""}]]))])
 def test_types_that_a_column_cannot_have(name: str, column: Any) -> None:
-    with pytest.raises(IllegalArgumentError, match=f"^column '{name}' of Arrow type '.*': a column"):
+    said = f"^column '{name}' of Arrow type '.*': a column"
+    with pytest.raises(IllegalArgumentError, match=said):
         _encode(pa.record_batch({name: column}))
-    with pytest.raises(IllegalArgumentError, match=f"^column '{name}' of Arrow type '.*': a column"):
+    with pytest.raises(IllegalArgumentError, match=said):
         list(ColumnEncoder([arrow_source(column, name)]))
 
 

@@ -53,7 +53,6 @@ cdef extern from "seglog/encode.h" nogil:
 cdef class BatchEncoder:
     cdef slg_encode_batch _batch
     cdef slg_error _error
-    cdef object _headers  # of the record in hand
 
     cdef tuple _record(self, slg_encode_record *record, int64_t offset, int64_t timestamp, key,
                        value, headers)
