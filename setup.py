@@ -56,6 +56,8 @@ C_SOURCES = [
     "index",
     "index_file",
     "producers",
+    "producers_append",
+    "producers_state",
     "rebuild",
     "records",
     "records_batch",

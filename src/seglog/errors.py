@@ -12,15 +12,17 @@ from typing import Any, ClassVar
 
 __all__ = [
     "AllLogDirsFailedError", "ConfigError", "CorruptDataError", "CorruptIndexError",
-    "CorruptRecordError", "CorruptSnapshotError", "DecompressionError", "DuplicateLogDirError",
-    "DuplicatePartitionError", "IllegalArgumentError", "IllegalStateError",
+    "CorruptRecordError", "CorruptSnapshotError", "CorruptTxnStateError", "DecompressionError",
+    "DuplicateLogDirError", "DuplicatePartitionError", "IllegalArgumentError", "IllegalStateError",
     "InconsistentLogDirError", "InconsistentTopicIdError", "InvalidOffsetError",
-    "InvalidRecordError", "InvalidReplicaAssignmentError", "InvalidTimestampError",
-    "InvalidTopicError", "InvalidTopicPartitionError", "InvalidTxnStateError", "KafkaStorageError",
-    "LogDirLockedError", "LogDirNotFoundError", "LogLoadError", "LogManagerStateError",
-    "LogSegmentOffsetOverflowError", "MalformedCheckpointError", "OffsetOutOfRangeError",
-    "OffsetsOutOfOrderError", "OutOfBoundsError", "ReadOnlyError", "RecordBatchTooLargeError",
-    "RecordTooLargeError", "RecordValidationError", "SeglogError", "UnexpectedAppendOffsetError",
+    "InvalidProducerEpochError", "InvalidRecordError", "InvalidReplicaAssignmentError",
+    "InvalidTimestampError", "InvalidTopicError", "InvalidTopicPartitionError",
+    "InvalidTxnStateError", "KafkaStorageError", "LogDirLockedError", "LogDirNotFoundError",
+    "LogLoadError", "LogManagerStateError", "LogSegmentOffsetOverflowError",
+    "MalformedCheckpointError", "OffsetOutOfRangeError", "OffsetsOutOfOrderError",
+    "OutOfBoundsError", "OutOfOrderSequenceError", "ReadOnlyError", "RecordBatchTooLargeError",
+    "RecordTooLargeError", "RecordValidationError", "SeglogError",
+    "TransactionCoordinatorFencedError", "UncheckedError", "UnexpectedAppendOffsetError",
     "UnknownTopicOrPartitionError", "UnsupportedCompressionTypeError", "UnsupportedOperationError",
 ]
 
@@ -89,10 +91,46 @@ class CorruptSnapshotError(CorruptDataError):
     kafka_name = "CorruptSnapshotException"
 
 
-class InvalidTxnStateError(CorruptDataError):
-    """A batch that contradicts the transaction its producer has open."""
+class InvalidTxnStateError(SeglogError, ValueError):
+    """A batch that contradicts the transaction its producer has open, or has not."""
 
     kafka_name = "InvalidTxnStateException"
+
+
+class CorruptTxnStateError(CorruptDataError, InvalidTxnStateError):
+    """Such a batch in a log that is read: no broker has written it there."""
+
+    kafka_name = "InvalidTxnStateException"
+
+
+class InvalidProducerEpochError(SeglogError, ValueError):
+    """A batch or marker of a producer epoch that a newer one has fenced off."""
+
+    kafka_name = "InvalidProducerEpochException"
+
+
+class OutOfOrderSequenceError(SeglogError, ValueError):
+    """A batch of an idempotent producer whose first sequence is not the next one."""
+
+    kafka_name = "OutOfOrderSequenceException"
+
+
+class TransactionCoordinatorFencedError(SeglogError, ValueError):
+    """A marker of a transaction coordinator that a newer one has replaced."""
+
+    kafka_name = "TransactionCoordinatorFencedException"
+
+
+class UncheckedError(SeglogError, RuntimeError):
+    """Where Kafka stumbles over bytes that it did not foresee: `kafka_name` is what Java throws
+    there (`NullPointerException`, ...), the message is Java's."""
+
+    def __init__(self, message: str, kafka_name: str = "RuntimeException") -> None:
+        super().__init__(message)
+        self.kafka_name = kafka_name  # type: ignore[misc]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (*self.args, self.kafka_name))
 
 
 class MalformedCheckpointError(CorruptDataError):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 __all__ = [
-    "AbortedTxn", "BatchMetadata", "EpochEntry", "OffsetPosition", "OpenTransaction",
-    "ProducerStateEntry", "TimestampOffset", "TopicPartition",
+    "AbortedTxn", "BatchMetadata", "CompletedTxn", "EpochEntry", "OffsetPosition",
+    "OpenTransaction", "ProducerStateEntry", "TimestampOffset", "TopicPartition",
 ]
 
 
@@ -65,6 +65,20 @@ class AbortedTxn:
         return (f"AbortedTxn(version=0, producerId={self.producer_id}, "
                 f"firstOffset={self.first_offset}, lastOffset={self.last_offset}, "
                 f"lastStableOffset={self.last_stable_offset})")
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedTxn:
+    """A transaction that ends with the marker at `last_offset` (Kafka: CompletedTxn)."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+    def __str__(self) -> str:
+        return (f"CompletedTxn[producerId={self.producer_id}, firstOffset={self.first_offset}, "
+                f"lastOffset={self.last_offset}, isAborted={str(self.is_aborted).lower()}]")
 
 
 @dataclass(frozen=True, slots=True)

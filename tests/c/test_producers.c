@@ -36,12 +36,12 @@ static void test_queue(void) {
     }
     CHECK_EQ(apply(&producers, batches, 8, &taken), SLG_OK);
     CHECK_EQ(taken, 8);
-    CHECK_EQ(producers.count, 1);
-    CHECK_EQ(producers.all[0].batch_count, SLG_PRODUCER_BATCHES);
-    CHECK_EQ(producers.all[0].batches[0].last_offset, 3);
+    CHECK_EQ(producers.producers.count, 1);
+    CHECK_EQ(producers.producers.all[0].batch_count, SLG_PRODUCER_BATCHES);
+    CHECK_EQ(producers.producers.all[0].batches[0].last_offset, 3);
     batches[0].producer_epoch = 1;
     CHECK_EQ(apply(&producers, batches, 1, &taken), SLG_OK);
-    CHECK_EQ(producers.all[0].batch_count, 1);
+    CHECK_EQ(producers.producers.all[0].batch_count, 1);
     slg_producers_free(&producers);
 }
 
@@ -57,7 +57,7 @@ static void test_sequences(void) {
         batch.base_sequence = numbers[i / count];
         batch.last_offset = numbers[i % count];
         CHECK_EQ(apply(&producers, &batch, 1, &taken), SLG_OK);
-        const slg_producer *one = producers.all;
+        const slg_producer *one = producers.producers.all;
         const int32_t found = one->batches[one->batch_count - 1].last_sequence;
         if (batch.base_sequence >= 0 && batch.last_offset >= 0) {
             CHECK_EQ(found, ((int64_t)batch.base_sequence + batch.last_offset) & INT32_MAX);
@@ -71,10 +71,9 @@ static void test_sequences(void) {
 static void test_transactions(void) {
     slg_producers producers;
     slg_marker marker;
-    int64_t unstable;
     size_t taken;
     slg_producers_init(&producers);
-    CHECK(!slg_producers_first_unstable(&producers, &unstable));
+    CHECK(slg_producers_first_unstable(&producers) == NULL);
     for (int64_t n = 0; n < MANY; n++) {
         const slg_batch batch = data_of(n, n, 0, true);
         CHECK_EQ(apply(&producers, &batch, 1, &taken), SLG_OK);
@@ -92,13 +91,13 @@ static void test_transactions(void) {
     for (int64_t n = 0; n < MANY; n++) {
         CHECK_EQ(end(&producers, &marker, n, 5 * MANY + n), SLG_OK);
     }
-    CHECK(slg_producers_first_unstable(&producers, &unstable) && unstable == 0);
+    CHECK(slg_producers_first_unstable(&producers)->first_offset == 0);
     slg_producers_replicated(&producers, INT64_MAX);
-    CHECK(!slg_producers_first_unstable(&producers, &unstable));
+    CHECK(slg_producers_first_unstable(&producers) == NULL);
     slg_producers_expire(&producers, 1000, 1000);
-    CHECK_EQ(producers.count, MANY);
+    CHECK_EQ(producers.producers.count, MANY);
     slg_producers_expire(&producers, 1009, 1000);
-    CHECK_EQ(producers.count, 0);
+    CHECK_EQ(producers.producers.count, 0);
     slg_producers_free(&producers);
 }
 
@@ -113,7 +112,7 @@ static void test_one_first_offset_twice(void) {
     }
     CHECK_EQ(end(&producers, &marker, 1, 4), SLG_OK);
     CHECK_EQ(end(&producers, &marker, 2, 5), SLG_TXN_NOT_STARTED);
-    CHECK_EQ(producers.all[1].in_txn, 1);
+    CHECK_EQ(producers.producers.all[1].in_txn, 1);
     slg_producers_free(&producers);
 }
 
@@ -141,7 +140,7 @@ static void test_marker_bytes(void) {
             const slg_status status = slg_producers_apply(&producers, fileno(file), &batch, 1,
                                                           &taken, aborted, 1, &count, &error);
             CHECK(status == SLG_OK || status == SLG_MORE);
-            CHECK(status == SLG_OK || producers.all[0].in_txn);
+            CHECK(status == SLG_OK || producers.producers.all[0].in_txn);
             if (value == b.data[at]) {
                 CHECK(status == SLG_OK && count == 1 && aborted[0].first_offset == 0);
                 CHECK_EQ(aborted[0].last_stable_offset, aborted[0].offset + 1);

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import numpy.typing as npt
 
-from seglog.errors import InvalidTxnStateError
+from seglog.errors import CorruptTxnStateError
 from seglog.model import AbortedTxn, BatchMetadata, OpenTransaction, ProducerStateEntry
 from seglog.storage.markers import EndTransactionMarker, read_marker
 from tests.oracle import batch as v2
@@ -122,7 +122,7 @@ class SlowProducers:
                     last_offset: int, max_timestamp: int, is_transactional: bool) -> None:
         producer = self._producers.get(producer_id) or _Producer()
         if producer.txn_first_offset is not None and not is_transactional:
-            raise InvalidTxnStateError("plain inside a transaction", code="txn_state")
+            raise CorruptTxnStateError("plain inside a transaction", code="txn_state")
         self._producers.setdefault(producer_id, producer)
         producer.take_epoch(epoch)
         delta = (last_offset - base_offset + 2**31) % 2**32 - 2**31
@@ -138,7 +138,7 @@ class SlowProducers:
         producer = self._producers.setdefault(producer_id, _Producer())
         first_offset = producer.txn_first_offset
         if first_offset is not None and first_offset not in self._ongoing:
-            raise InvalidTxnStateError("not started", code="txn_not_started")
+            raise CorruptTxnStateError("not started", code="txn_not_started")
         producer.take_epoch(epoch)
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.last_timestamp = marker.timestamp

@@ -18,7 +18,7 @@ from seglog._native.batch import BATCH_DTYPE, scan
 from seglog._native.crc32c import crc32c
 from seglog._native.index import read_aborted
 from seglog.errors import (
-    CorruptDataError, CorruptSnapshotError, InvalidTxnStateError, KafkaStorageError,
+    CorruptDataError, CorruptSnapshotError, CorruptTxnStateError, KafkaStorageError,
 )
 from seglog.model import (
     AbortedTxn, BatchMetadata, OpenTransaction, ProducerStateEntry, TopicPartition,
@@ -203,7 +203,7 @@ def test_epochs_may_go_backwards() -> None:
 
 def test_a_plain_batch_inside_a_transaction() -> None:
     state = ProducerState(TP)
-    with pytest.raises(InvalidTxnStateError) as caught:
+    with pytest.raises(CorruptTxnStateError) as caught:
         fold(state, data(0, transactional=True), data(1, sequence=1), data(2, 8))
     assert str(caught.value) == ("Expected transactional write from producer 7 at offset (offset=1,"
                                  " segment=[-1:-1]) in partition t-1")
@@ -350,7 +350,7 @@ def test_two_transactions_with_one_first_offset() -> None:
     state = ProducerState(TP, 4, shared)
     assert [one.producer_id for one in state.open_transactions] == [1, 2]
     fold(state, marker(4, 1))
-    with pytest.raises(InvalidTxnStateError) as caught:
+    with pytest.raises(CorruptTxnStateError) as caught:
         fold(state, marker(5, 2))
     assert caught.value.code == "txn_not_started"
     assert str(caught.value) == (

@@ -1,9 +1,12 @@
-"""What a log says of its producers and their transactions, folded from the facts of its batches."""
+"""What a log says of its producers and their transactions, folded from the facts of its batches,
+and what it says to batches that are about to be appended."""
+
+from enum import IntEnum
 
 import numpy as np
 
 cimport cython
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uintptr_t
 from libc.string cimport memcpy
 
 from seglog._native.capi cimport *
@@ -23,6 +26,30 @@ PRODUCER_DTYPE = np.dtype([
 ], align=True)
 assert PRODUCER_DTYPE.itemsize == sizeof(slg_producer)
 
+
+class Verdict(IntEnum):
+    """What becomes of a batch that is about to be appended (csrc/include/seglog/producers.h)."""
+
+    OK = SLG_APPEND_OK
+    DUPLICATE = SLG_APPEND_DUPLICATE
+    MARKER = SLG_APPEND_MARKER
+    TXN_EPOCH = SLG_APPEND_TXN_EPOCH
+    EPOCH = SLG_APPEND_EPOCH
+    UNVERIFIED = SLG_APPEND_UNVERIFIED
+    TXN_STATE = SLG_APPEND_TXN_STATE
+    SEQUENCE_FIRST = SLG_APPEND_SEQUENCE_FIRST
+    SEQUENCE_LOWEST = SLG_APPEND_SEQUENCE_LOWEST
+    SEQUENCE_EPOCH = SLG_APPEND_SEQUENCE_EPOCH
+    SEQUENCE = SLG_APPEND_SEQUENCE
+    TXN_VERSION = SLG_APPEND_TXN_VERSION
+    COORDINATOR_EPOCH = SLG_APPEND_COORDINATOR_EPOCH
+
+
+ORIGIN_REPLICATION = <int>SLG_ORIGIN_REPLICATION
+ORIGIN_COORDINATOR = <int>SLG_ORIGIN_COORDINATOR
+ORIGIN_CLIENT = <int>SLG_ORIGIN_CLIENT
+ORIGIN_RAFT_LEADER = <int>SLG_ORIGIN_RAFT_LEADER
+
 # Aborts that one call into C may meet, on the stack.
 cdef enum:
     MARKERS = 256
@@ -32,16 +59,16 @@ cdef enum:
 cdef class ProducerTable:
     """Producers, open transactions and those not replicated; one thread at a time."""
 
-    cdef slg_producers _state
-
     def __cinit__(self):
         slg_producers_init(&self._state)
+        slg_span_init(&self._span)
 
     def __dealloc__(self):
         slg_producers_free(&self._state)
+        slg_span_free(&self._span)
 
     def __len__(self):
-        return self._state.count
+        return self._state.producers.count
 
     def load(self, producers):
         """Takes rows of PRODUCER_DTYPE, as a snapshot holds them; a later row of an id counts."""
@@ -123,24 +150,173 @@ cdef class ProducerTable:
 
     def first_unstable_offset(self):
         """First offset of the earliest transaction that is open or not replicated, or None."""
-        cdef int64_t offset = 0
-        return offset if slg_producers_first_unstable(&self._state, &offset) else None
+        cdef const slg_txn *txn = slg_producers_first_unstable(&self._state)
+        return None if txn == NULL else txn.first_offset
+
+    def first_unstable(self):
+        """(first offset, base offset of the segment, position) of that transaction, or None; -1
+        and -1 where only the offset is known."""
+        cdef const slg_txn *txn = slg_producers_first_unstable(&self._state)
+        return None if txn == NULL else (txn.first_offset, txn.segment_base, txn.position)
+
+    def oldest_txn_timestamp(self):
+        """Last timestamp (ms) of the producer of the earliest open transaction, -1 without one."""
+        return slg_producers_oldest_txn_timestamp(&self._state)
 
     def replicated(self, int64_t high_watermark):
         """Forgets the ended transactions whose marker is below the high watermark."""
         slg_producers_replicated(&self._state, high_watermark)
 
     def expire(self, int64_t now_ms, int64_t idle_ms):
-        """Drops producers without an open transaction that were idle for that long."""
+        """Drops producers without an open transaction that were idle for that long, and
+        verifications of that age."""
         slg_producers_expire(&self._state, now_ms, idle_ms)
+
+    def clear(self):
+        """Forgets producers and transactions, but no verification."""
+        slg_producers_clear(&self._state)
+
+    def find(self, int64_t producer_id):
+        """A copy of one producer, PRODUCER_DTYPE with one row, or None."""
+        cdef const slg_producer *found = slg_producers_find(&self._state, producer_id)
+        return None if found == NULL else _copied(found, 1)
 
     def to_numpy(self):
         """A copy of all producers: PRODUCER_DTYPE, in the order in which they were first seen."""
-        producers = np.empty(self._state.count, PRODUCER_DTYPE)
-        if self._state.count:
-            memcpy(<void *><uintptr_t>producers.ctypes.data, self._state.all,
-                   self._state.count * sizeof(slg_producer))
-        return producers
+        return _copied(self._state.producers.all, self._state.producers.count)
+
+    # ---- verification of transactions
+
+    def verification(self, int64_t producer_id):
+        """(timestamp, guard, lowest sequence, epoch, supports epoch bump) of a transaction that
+        is verified, or None."""
+        cdef const slg_verification *found = slg_producers_verification(&self._state, producer_id)
+        return None if found == NULL else _verification(found)
+
+    def verify(self, int64_t producer_id, int64_t now_ms, int64_t guard, int32_t sequence,
+               int16_t epoch, bint supports_epoch_bump):
+        """The same, made where there is none, of the lowest sequence in the highest epoch."""
+        cdef slg_error error
+        cdef const slg_verification *found
+        cdef slg_verification wanted
+        wanted.producer_id, wanted.timestamp, wanted.guard = producer_id, now_ms, guard
+        wanted.lowest_sequence, wanted.epoch = sequence, epoch
+        wanted.supports_epoch_bump = supports_epoch_bump
+        check(slg_producers_verify(&self._state, &wanted, &found, &error), &error, None)
+        return _verification(found)
+
+    def drop_verification(self, int64_t producer_id):
+        """Forgets that of a producer, if there is one."""
+        slg_producers_drop_verification(&self._state, producer_id)
+
+    # ---- appends
+
+    def begin(self):
+        """Begins a span: batches that will be appended together. Its number in `spans`."""
+        slg_span_begin(&self._span)
+        self.spans += 1
+        return self.spans
+
+    def check(self, batches, const uint8_t[::1] data, int origin, int16_t transaction_version,
+              int64_t guard, int64_t segment_base, int64_t segment_position):
+        """Judges rows of BATCH_DTYPE from where the span stands: (row, verdict, known, coordinator
+        epoch). `data` are their bytes, `guard` -1 where transactions are not verified."""
+        cdef slg_error error
+        cdef slg_append_rules rules = _rules(origin, transaction_version, guard, segment_base,
+                                             segment_position)
+        cdef uintptr_t rows = _address(batches, _BATCH_DTYPE)
+        cdef size_t count = len(batches), size = data.shape[0]
+        cdef const uint8_t *at = &data[0] if size else NULL
+        cdef slg_status status
+        with nogil:
+            status = slg_span_check(&self._span, &self._state, &rules, <const slg_batch *>rows,
+                                    count, at, size, &error)
+        check(status, &error, None)
+        return self._judged()
+
+    def check_marker(self, batches, int origin, int16_t transaction_version,
+                     int32_t coordinator_epoch, int64_t timestamp, bint is_abort,
+                     bint is_empty=False):
+        """Judges the row at which the span stands as that marker, and goes on to the next."""
+        cdef slg_error error
+        cdef slg_marker marker
+        cdef slg_append_rules rules = _rules(origin, transaction_version, -1, -1, -1)
+        cdef uintptr_t rows = _address(batches, _BATCH_DTYPE)
+        if self._span.row >= <size_t>len(batches):
+            raise ValueError("the span stands behind the last batch")
+        marker.coordinator_epoch, marker.timestamp = coordinator_epoch, timestamp
+        marker.is_abort = is_abort
+        check(slg_span_marker(&self._span, &self._state, &rules,
+                              <const slg_batch *>rows + self._span.row,
+                              NULL if is_empty else &marker, &error), &error, None)
+        return self._judged()
+
+    cdef _judged(self):
+        return (self._span.row, <int>self._span.verdict, self._span.known,
+                self._span.coordinator_epoch)
+
+    def duplicate(self):
+        """(last sequence, last offset, offset delta, timestamp) of the batch that was repeated."""
+        cdef slg_producer_batch *batch = &self._span.duplicate
+        return batch.last_sequence, batch.last_offset, batch.offset_delta, batch.timestamp
+
+    def notes(self):
+        """[(row, verdict, known, coordinator epoch)] of what the span let pass."""
+        return [(note.row, <int>note.verdict, note.known, note.coordinator_epoch)
+                for note in self._span.notes[:self._span.note_count]]
+
+    def completed(self):
+        """[(producer id, first offset, last offset, is an abort)] of the span's markers."""
+        return [(txn.producer_id, txn.first_offset, txn.last_offset, txn.is_abort)
+                for txn in self._span.completed.all[:self._span.completed.count]]
+
+    def drop_verified(self):
+        """Forgets the verifications that the span has used."""
+        slg_span_drop_verified(&self._span, &self._state)
+
+    def commit(self):
+        """Takes over what the span has changed; its transactions are ended by `complete_txn`."""
+        if self._span.verdict != SLG_APPEND_OK:
+            raise ValueError("the span was refused")
+        slg_span_commit(&self._span, &self._state)
+        self.begin()
+
+    def last_stable_offset(self, int64_t producer_id, int64_t marker_offset):
+        """First offset of the earliest open transaction of another producer, or the marker's + 1."""
+        return slg_producers_last_stable(&self._state, producer_id, marker_offset)
+
+    def complete_txn(self, int64_t first_offset, int64_t last_offset):
+        """Ends a transaction; whether it was open."""
+        cdef slg_error error
+        cdef slg_txn done
+        cdef slg_status status
+        done.first_offset, done.last_offset = first_offset, last_offset
+        status = slg_producers_complete_txn(&self._state, &done, &error)
+        if status == SLG_TXN_NOT_STARTED:
+            return False
+        check(status, &error, None)
+        return True
+
+
+cdef _verification(const slg_verification *entry):
+    return (entry.timestamp, entry.guard, entry.lowest_sequence, entry.epoch,
+            entry.supports_epoch_bump)
+
+
+cdef slg_append_rules _rules(int origin, int16_t transaction_version, int64_t guard,
+                             int64_t segment_base, int64_t segment_position) noexcept:
+    cdef slg_append_rules rules
+    rules.origin, rules.transaction_version = <slg_origin>origin, transaction_version
+    rules.is_verified, rules.guard = guard >= 0, guard
+    rules.segment_base, rules.segment_position = segment_base, segment_position
+    return rules
+
+
+cdef _copied(const slg_producer *all, size_t count):
+    producers = np.empty(count, PRODUCER_DTYPE)
+    if count:
+        memcpy(<void *><uintptr_t>producers.ctypes.data, all, count * sizeof(slg_producer))
+    return producers
 
 
 cdef uintptr_t _address(rows, dtype) except? 0:

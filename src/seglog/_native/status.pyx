@@ -9,10 +9,10 @@ from seglog.errors import (
     CorruptDataError,
     CorruptIndexError,
     CorruptRecordError,
+    CorruptTxnStateError,
     DecompressionError,
     IllegalArgumentError,
     InvalidRecordError,
-    InvalidTxnStateError,
     KafkaStorageError,
     UnsupportedCompressionTypeError,
 )
@@ -174,7 +174,7 @@ def _class_of(status):
         return DecompressionError
     if status < 144:
         return CorruptIndexError
-    return CorruptDataError if status < 176 else InvalidTxnStateError
+    return CorruptDataError if status < 176 else CorruptTxnStateError
 
 
 def _name_of(file):

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable
 
-from seglog.errors import InvalidTxnStateError
+from seglog.errors import CorruptTxnStateError
 from seglog.model import ProducerStateEntry, TopicPartition
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.segment_files import SegmentFiles
@@ -23,7 +23,8 @@ _logger = logging.getLogger("seglog.UnifiedLog")
 
 class LoadingProducers:
     """Producer state with its snapshots on disk. `last_snapshot` is the offset of the newest that
-    it knows; one is only taken above that."""
+    it knows; one is only taken above that. `clock` (ms) tells who was idle for
+    `expiration_ms`, None for nobody."""
 
     def __init__(self, topic_partition: TopicPartition, snapshots: Snapshots,
                  expiration_ms: int | None, clock: Callable[[], int]) -> None:
@@ -35,14 +36,16 @@ class LoadingProducers:
     @property
     def is_empty(self) -> bool:
         """Neither producers nor completed transactions that are not replicated."""
-        return not self.state.producer_ids and self.state.first_unstable_offset is None
+        return not len(self.state.table) and self.state.first_unstable_offset is None
 
-    def take_snapshot(self) -> None:
-        """Of what the state says up to its end, unless there is one."""
+    def take_snapshot(self, *, sync: bool = False) -> int | None:
+        """Of what the state says up to its end, unless there is one; its offset if it was taken."""
         end = self.state.map_end_offset
-        if end > self.last_snapshot:
-            self.snapshots.write(end, self.state)
-            self.last_snapshot = end
+        if end <= self.last_snapshot:
+            return None
+        self.snapshots.write(end, self.state, sync=sync)
+        self.last_snapshot = end
+        return end
 
     def truncate_and_reload(self, start: int, end: int) -> None:
         """Deletes the snapshots outside of (start, end] and loads the newest that reads well."""
@@ -50,21 +53,30 @@ class LoadingProducers:
         if end != self.state.map_end_offset:
             offset, entries = self.snapshots.newest(start)
             now = self.clock()
-            self.state = ProducerState(self.topic_partition, offset,
-                                       [entry for entry in entries
+            self.state.restart(offset, [entry for entry in entries
                                         if not self._is_expired(entry, now)])
             self.last_snapshot = offset
         else:
-            self.state.map_end_offset = max(self.state.map_end_offset, start)
-            self.last_snapshot = self.snapshots.latest(start)
+            self.on_log_start_offset_incremented(start)
+
+    def on_log_start_offset_incremented(self, start: int) -> None:
+        """Forgets the completed transactions below the log's new start, where the state begins at
+        the earliest; producers stay."""
+        self.state.on_high_watermark_updated(start)
+        self.state.map_end_offset = max(self.state.map_end_offset, start)
+        self.last_snapshot = self.snapshots.latest(start)
+
+    def _expiration_ms(self) -> int | None:
+        return self.expiration_ms
 
     def _is_expired(self, entry: ProducerStateEntry, now: int) -> bool:
-        return (self.expiration_ms is not None and entry.current_txn_first_offset is None
-                and is_expired(entry.last_timestamp, now, self.expiration_ms))
+        idle = self._expiration_ms()
+        return (idle is not None and entry.current_txn_first_offset is None
+                and is_expired(entry.last_timestamp, now, idle))
 
     def truncate_fully(self, offset: int) -> None:
         """Forgets everything and starts at `offset` (Kafka: truncateFullyAndStartAt)."""
-        self.state = ProducerState(self.topic_partition, offset)
+        self.state.restart(offset)
         self.last_snapshot = 0
         self.snapshots.delete_known()
 
@@ -126,7 +138,7 @@ def _replay(segment: SegmentFiles, start: int, end: int | None, state: ProducerS
                                       extent.start + stop):
             apply_batches(state, batches, fd, segment.log_name)
         state.complete_transactions(segment.log_name)
-    except InvalidTxnStateError as error:
+    except CorruptTxnStateError as error:
         raise LoaderFailure("IllegalArgumentException", str(error), file=segment.log_name,
                             found=error.found) from None
     finally:

@@ -114,17 +114,19 @@ class Snapshots:
         for offset in self.offsets:
             self._read(offset)
 
-    def write(self, offset: int, state: ProducerState) -> None:
-        """Writes the snapshot of `state`; `sync` makes what counts of them durable.
+    def write(self, offset: int, state: ProducerState, *, sync: bool = False) -> None:
+        """Writes the snapshot of `state`, durably where asked; `self.sync` makes what counts of
+        the others durable.
 
         Kafka waits for the medium with each. A recovery writes up to two for every segment, which
         took most of its time, and one that a crash spoils is recognised by its CRC.
         """
         name = snapshot_name(offset)
-        self.disk.replace(name, state.to_snapshot(), sync=False)
-        self._unsynced.add(offset)
+        self.disk.replace(name, state.to_snapshot(), sync=sync)
+        if not sync:
+            self._unsynced.add(offset)
         _logger.info("Wrote producer snapshot at offset %s with %s producer ids.", offset,
-                     len(state.producer_ids))
+                     len(state.table))
         self.names.add(offset, name)
         self._taken.add(offset)
         if self._is_live:
@@ -162,6 +164,15 @@ class Snapshots:
         with self.names.without_above(offset):
             yield
 
+    def settle(self) -> None:
+        """Ends the load: from here on it is known what is there, also of what will be written."""
+        self._known = self.names
+
+    def delete_below(self, offset: int) -> None:
+        """All below `offset`."""
+        for one in self.names.between(0, offset):
+            self._delete(one)
+
     def delete_known(self) -> None:
         """All that were there when the log was opened."""
         for offset in [one for one in self.offsets if one in self._known]:
@@ -173,8 +184,10 @@ class Snapshots:
         for base in bases:
             if base not in self._known:
                 continue
+            name = self.names[base] if base in self.names else None
             self._known.remove(base)
-            name = self.names.remove(base) if base in self.names else None
+            if base in self.names:
+                self.names.remove(base)
             if name is not None and self.disk.rename(name, name + FileState.DELETED.value):
                 renamed.append(name + FileState.DELETED.value)
             else:

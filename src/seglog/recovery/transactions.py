@@ -16,27 +16,10 @@ from seglog._native.file import read_at
 from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.model import AbortedTxn
 from seglog.recovery.failures import LoaderFailure
+from seglog.storage.markers import thrown_at
 from seglog.storage.producers import ProducerState
 
 __all__ = ["Folded", "apply_batches", "fold_batches"]
-
-# What Kafka throws at a bad marker, where that is not the error's own exception and text.
-_UNCHECKED: dict[str, tuple[str, str | None]] = {
-    "batch_size": ("IndexOutOfBoundsException", "null"),
-    "batch_codec": ("IllegalArgumentException", None),
-    "control_key_null": ("NullPointerException", 'Cannot invoke "java.nio.ByteBuffer.duplicate()" '
-                         'because "key" is null'),
-    "control_type": ("IllegalArgumentException", None),
-    "control_marker_null": ("NullPointerException", 'Cannot invoke "java.nio.ByteBuffer.getShort()'
-                            '" because "value" is null'),
-    "control_marker_short": ("BufferUnderflowException", "null"),
-    "record_varint_endless": ("IllegalArgumentException", None),
-    "stream_chunk": ("SnappyError", None),
-    "stream_memory": ("OutOfMemoryError", None),
-    "stream_size": ("NegativeArraySizeException", None),
-    "stream_underflow": ("BufferUnderflowException", "null"),
-    "txn_not_started": ("IllegalArgumentException", None),
-}
 
 
 @dataclass(slots=True)
@@ -85,9 +68,9 @@ def fold_batches(producers: ProducerState, batches: npt.NDArray[np.void], fd: in
     except CorruptDataError as error:
         assert error.position is not None
         folded.failed_at = error.position
-        kafka_error, message = _UNCHECKED.get(error.code, (error.kafka_name, None))
+        kafka_error, message = thrown_at(error)
         folded.failure = LoaderFailure(
-            kafka_error, message or str(error), file=file, position=error.position,
+            kafka_error, message, file=file, position=error.position,
             expected=error.expected, found=error.found)
     return folded
 

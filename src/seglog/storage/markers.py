@@ -15,7 +15,7 @@ from seglog.storage.codec_streams import CodecStream, StreamError, open_stream
 
 __all__ = [
     "CONTROL_BATCH_BYTES_MAX", "ControlType", "EndTransactionMarker", "parse_marker",
-    "read_marker",
+    "read_marker", "thrown_at",
 ]
 
 #: A marker's batch has 78 bytes; what a longer one holds behind this many is not read.
@@ -277,6 +277,32 @@ def _first_record(payload: memoryview, codec: int, count: int, left: int) -> _Re
         if error.is_io:
             raise _Undecodable("Failed to decompress record stream", "codec_data") from None
         raise _Undecodable(error.message, _STREAM_CODES[error.kafka_error]) from None
+
+
+# What Java throws at a bad marker, where that is not the error's own exception and text.
+_UNCHECKED: dict[str, tuple[str, str | None]] = {
+    "batch_size": ("IndexOutOfBoundsException", "null"),
+    "batch_codec": ("IllegalArgumentException", None),
+    "control_key_null": ("NullPointerException", 'Cannot invoke "java.nio.ByteBuffer.duplicate()" '
+                         'because "key" is null'),
+    "control_type": ("IllegalArgumentException", None),
+    "control_marker_null": ("NullPointerException", 'Cannot invoke "java.nio.ByteBuffer.getShort()'
+                            '" because "value" is null'),
+    "control_marker_short": ("BufferUnderflowException", "null"),
+    "record_varint_endless": ("IllegalArgumentException", None),
+    "stream_chunk": ("SnappyError", None),
+    "stream_memory": ("OutOfMemoryError", None),
+    "stream_size": ("NegativeArraySizeException", None),
+    "stream_underflow": ("BufferUnderflowException", "null"),
+    "txn_not_started": ("IllegalArgumentException", None),
+}
+
+
+def thrown_at(error: CorruptDataError) -> tuple[str, str]:
+    """The name and the message of the exception that a JVM throws where a marker is refused or
+    ends what nobody has begun."""
+    name, message = _UNCHECKED.get(error.code, (error.kafka_name, None))
+    return name, str(error) if message is None else message
 
 
 def _parse(batch: memoryview) -> EndTransactionMarker | None:

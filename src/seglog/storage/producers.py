@@ -18,9 +18,9 @@ import numpy.typing as npt
 from seglog._native.crc32c import crc32c
 from seglog._native.producers import PRODUCER_BATCHES, PRODUCER_DTYPE, ProducerTable
 from seglog._native.status import Status, status_error
-from seglog.errors import CorruptSnapshotError, InvalidTxnStateError
+from seglog.errors import CorruptSnapshotError, CorruptTxnStateError
 from seglog.model import (
-    AbortedTxn, BatchMetadata, OpenTransaction, ProducerStateEntry, TopicPartition,
+    AbortedTxn, BatchMetadata, CompletedTxn, OpenTransaction, ProducerStateEntry, TopicPartition,
 )
 from seglog.storage.javamap import hash_order
 from seglog.storage.markers import read_marker
@@ -28,7 +28,7 @@ from seglog.storage.textfile import read_small_file
 
 __all__ = [
     "BATCHES_MAX", "SNAPSHOT_BYTES_MAX", "ProducerState", "decode_snapshot", "encode_snapshot",
-    "is_expired", "read_snapshot",
+    "expected_transactional", "is_expired", "not_started", "read_snapshot",
 ]
 
 #: How many batches of a producer are remembered, for the recognition of duplicates.
@@ -132,6 +132,18 @@ def is_expired(last_timestamp: int, now_ms: int, expiration_ms: int) -> bool:
     return (now_ms - last_timestamp + (1 << 63)) % (1 << 64) - (1 << 63) >= expiration_ms
 
 
+def expected_transactional(topic_partition: TopicPartition, batch: np.void) -> str:
+    """Kafka's text about a batch without the transactional bit inside of a transaction."""
+    return (f"Expected transactional write from producer {batch['producer_id']} at offset "
+            f"(offset={batch['base_offset']}, segment=[-1:-1]) in partition {topic_partition}")
+
+
+def not_started(topic_partition: TopicPartition, completed: CompletedTxn) -> str:
+    """Kafka's text about a marker whose transaction is not open."""
+    return (f"Attempted to complete transaction {completed} on partition {topic_partition} "
+            "which was not started")
+
+
 class ProducerState:
     """What the log up to `map_end_offset` says of its producers and transactions.
 
@@ -139,34 +151,42 @@ class ProducerState:
     a leader: a completed transaction counts as unstable until the high watermark has passed it.
     """
 
-    __slots__ = ("_table", "map_end_offset", "topic_partition")
+    __slots__ = ("map_end_offset", "table", "topic_partition")
 
     def __init__(self, topic_partition: TopicPartition, map_end_offset: int = 0,
                  entries: Iterable[ProducerStateEntry] = ()) -> None:
         """Starts from the `entries` of a snapshot, or from nothing."""
         self.topic_partition = topic_partition
+        self.table = ProducerTable()
+        self.restart(map_end_offset, entries)
+
+    def restart(self, map_end_offset: int, entries: Iterable[ProducerStateEntry] = ()) -> None:
+        """Forgets everything and starts from there, in the same table."""
         self.map_end_offset = map_end_offset
-        self._table = ProducerTable()
-        self._table.load(_to_rows(list(entries)))
+        self.table.clear()
+        self.table.load(_to_rows(list(entries)))
 
     @property
     def producer_ids(self) -> list[int]:
         """Of all producers, in the order in which they came."""
-        ids: list[int] = self._table.to_numpy()["producer_id"].tolist()
+        ids: list[int] = self.table.to_numpy()["producer_id"].tolist()
         return ids
 
     @property
     def entries(self) -> list[ProducerStateEntry]:
         """The state of every producer, by producer id."""
-        rows = self._table.to_numpy()
-        rows = rows[np.argsort(rows["producer_id"])]
-        return [_from_row(row, batches) for row, batches in zip(
-            rows[_SCALARS].tolist(), rows["batches"].tolist(), strict=True)]
+        rows = self.table.to_numpy()
+        return _from_rows(rows[np.argsort(rows["producer_id"])])
+
+    def find(self, producer_id: int) -> ProducerStateEntry | None:
+        """The state of one producer, if it is known."""
+        rows = self.table.find(producer_id)
+        return None if rows is None else _from_rows(rows)[0]
 
     @property
     def open_transactions(self) -> list[OpenTransaction]:
         """Transactions without a marker so far, by first offset."""
-        rows = self._table.to_numpy()
+        rows = self.table.to_numpy()
         rows = rows[rows["in_txn"] != 0]
         rows = rows[np.argsort(rows["txn_first_offset"], kind="stable")]
         return [OpenTransaction(*row)
@@ -175,19 +195,19 @@ class ProducerState:
     @property
     def first_unstable_offset(self) -> int | None:
         """First offset of the earliest transaction that is open or not yet replicated."""
-        return self._table.first_unstable_offset()
+        return self.table.first_unstable_offset()
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
         """Forgets the completed transactions whose marker is below the high watermark."""
-        self._table.replicated(high_watermark)
+        self.table.replicated(high_watermark)
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
         """Drops producers without a transaction that were idle for `producer.id.expiration.ms`."""
-        self._table.expire(now_ms, expiration_ms)
+        self.table.expire(now_ms, expiration_ms)
 
     def to_snapshot(self) -> bytes:
         """The file of a snapshot, byte for byte as Kafka writes it: its order is a hash table's."""
-        rows = self._table.to_numpy()
+        rows = self.table.to_numpy()
         row_of = {one: row for row, one in enumerate(rows["producer_id"].tolist())}
         rows = rows[[row_of[one] for one in hash_order(row_of)]]
         stored = np.zeros(len(rows), _STORED)
@@ -211,7 +231,7 @@ class ProducerState:
         them. Returns the transactions that ended with an abort, in the order of their markers: the
         entries of the segment's transaction index. `on_aborted` hears of each with the position of
         its marker. Raises InvalidRecordError for a marker that does not parse and
-        InvalidTxnStateError; what came before is applied, and told to `on_aborted`.
+        CorruptTxnStateError; what came before is applied, and told to `on_aborted`.
         """
         found: list[AbortedTxn] = []
         batches = np.ascontiguousarray(batches)
@@ -224,7 +244,7 @@ class ProducerState:
 
         try:
             while status != Status.OK:
-                row, status, aborted = self._table.apply(batches, row, fd=fd)
+                row, status, aborted = self.table.apply(batches, row, fd=fd)
                 for *ended, position in aborted:
                     take(position, AbortedTxn(*ended))
                 if status == Status.TXN_STATE:
@@ -237,11 +257,9 @@ class ProducerState:
                 self.map_end_offset = int(batches["last_offset"][row - 1]) + 1
         return found
 
-    def _plain_inside(self, batch: np.void, file: str | None) -> InvalidTxnStateError:
-        return InvalidTxnStateError(
-            f"Expected transactional write from producer {batch['producer_id']} at offset "
-            f"(offset={batch['base_offset']}, segment=[-1:-1]) in partition "
-            f"{self.topic_partition}", file=file, position=int(batch["position"]),
+    def _plain_inside(self, batch: np.void, file: str | None) -> CorruptTxnStateError:
+        return CorruptTxnStateError(
+            expected_transactional(self.topic_partition, batch), file=file, position=int(batch["position"]),
             expected="transactional", found="plain", code="txn_state")
 
     def _apply_control(self, batch: np.void, read: Callable[[int, int], bytes], file: str | None,
@@ -251,9 +269,9 @@ class ProducerState:
         offset = int(batch["base_offset"])
         marker = read_marker(read, position, int(batch["size"]), file=file)
         if marker is None:
-            self._table.touch(producer_id)
+            self.table.touch(producer_id)
             return
-        ended = self._table.end_transaction(producer_id, int(batch["producer_epoch"]), offset,
+        ended = self.table.end_transaction(producer_id, int(batch["producer_epoch"]), offset,
                                             marker.coordinator_epoch, marker.timestamp,
                                             marker.is_abort)
         if ended is None:
@@ -267,22 +285,20 @@ class ProducerState:
                                     position)
 
     def _not_started(self, producer_id: int, first_offset: int, last_offset: int, is_abort: bool,
-                     file: str | None, position: int | None) -> InvalidTxnStateError:
-        completed = (f"CompletedTxn[producerId={producer_id}, firstOffset={first_offset}, "
-                     f"lastOffset={last_offset}, isAborted={str(is_abort).lower()}]")
-        return InvalidTxnStateError(
-            f"Attempted to complete transaction {completed} on partition {self.topic_partition} "
-            "which was not started", file=file, position=position, found=first_offset,
+                     file: str | None, position: int | None) -> CorruptTxnStateError:
+        completed = CompletedTxn(producer_id, first_offset, last_offset, is_abort)
+        return CorruptTxnStateError(
+            not_started(self.topic_partition, completed), file=file, position=position, found=first_offset,
             code="txn_not_started")
 
     def defer_transactions(self) -> None:
         """From here on markers end no transaction, until `complete_transactions`: so does Kafka
         with each segment when it rebuilds the state, which tells where offsets go backwards."""
-        self._table.defer()
+        self.table.defer()
 
     def complete_transactions(self, file: str | None = None) -> None:
-        """Ends the transactions of the markers since then. Raises InvalidTxnStateError."""
-        failed = self._table.complete()
+        """Ends the transactions of the markers since then. Raises CorruptTxnStateError."""
+        failed = self.table.complete()
         if failed is not None:
             raise self._not_started(*failed, file, None)
 
@@ -298,6 +314,11 @@ def _to_rows(entries: list[ProducerStateEntry]) -> npt.NDArray[np.void]:
                      entry.coordinator_epoch, entry.producer_epoch, first_offset is not None,
                      len(batches), batches + [(0, 0, 0, 0)] * (BATCHES_MAX - len(batches)))
     return rows
+
+
+def _from_rows(rows: npt.NDArray[np.void]) -> list[ProducerStateEntry]:
+    return [_from_row(row, batches) for row, batches in zip(
+        rows[_SCALARS].tolist(), rows["batches"].tolist(), strict=True)]
 
 
 def _from_row(row: tuple[int, ...],

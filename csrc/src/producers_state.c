@@ -1,0 +1,286 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "producers_internal.h"
+#include "seglog/format.h"
+#include "seglog/wire.h"
+
+enum { SLOTS_MIN = 64, ROOM_MIN = 16 };
+
+slg_status slg_make_room(void **data, size_t *capacity, size_t count, size_t more, size_t width,
+                         slg_error *error) {
+    if (more <= *capacity - count) {
+        return SLG_OK;
+    }
+    size_t wanted = *capacity > 0 ? *capacity : ROOM_MIN / 2;
+    while (wanted - count < more && wanted <= SIZE_MAX / 2 / width) {
+        wanted *= 2;
+    }
+    void *grown = wanted - count < more ? NULL : realloc(*data, wanted * width);
+    if (grown == NULL) {
+        return slg_fail(error, SLG_NO_MEMORY, 0, (int64_t)wanted, 0);
+    }
+    *data = grown;
+    *capacity = wanted;
+    return SLG_OK;
+}
+
+/* ---- producers by id ----------------------------------------------------------------------- */
+
+void slg_producer_map_free(slg_producer_map *map) {
+    free(map->all);
+    free(map->slots);
+    *map = (slg_producer_map){0};
+}
+
+static size_t slot_of(const slg_producer_map *map, int64_t id) {
+    /* Fibonacci hashing; ids come in runs, and the upper half spreads them. */
+    const uint64_t hash = (uint64_t)id * UINT64_C(0x9e3779b97f4a7c15);
+    size_t slot = (size_t)(hash >> 32) & (map->slot_count - 1);
+    while (map->slots[slot] != 0 && map->all[map->slots[slot] - 1].id != id) {
+        slot = (slot + 1) & (map->slot_count - 1);
+    }
+    return slot;
+}
+
+void slg_producer_map_fill(slg_producer_map *map) {
+    if (map->slot_count > 0) {
+        memset(map->slots, 0, map->slot_count * sizeof *map->slots);
+    }
+    for (size_t i = 0; i < map->count; i++) {
+        map->slots[slot_of(map, map->all[i].id)] = (uint32_t)(i + 1);
+    }
+}
+
+void slg_producer_map_clear(slg_producer_map *map) {
+    /* The span of a single append has one producer in a table that a large one may have grown. */
+    if (map->count == 1) {
+        map->slots[slot_of(map, map->all[0].id)] = 0;
+        map->count = 0;
+    } else if (map->count > 0) {
+        map->count = 0;
+        slg_producer_map_fill(map);
+    }
+}
+
+slg_status slg_producer_map_reserve(slg_producer_map *map, size_t more, slg_error *error) {
+    /* At most half of the slots are taken. */
+    size_t wanted = map->slot_count > 0 ? map->slot_count : SLOTS_MIN;
+    while (wanted / 2 < map->count + more && wanted <= UINT32_MAX / 2) {
+        wanted *= 2;
+    }
+    if (wanted != map->slot_count) {
+        uint32_t *grown = wanted / 2 < map->count + more
+                              ? NULL : realloc(map->slots, wanted * sizeof *grown);
+        if (grown == NULL) {
+            return slg_fail(error, SLG_NO_MEMORY, 0, (int64_t)wanted, 0);
+        }
+        map->slots = grown;
+        map->slot_count = wanted;
+        slg_producer_map_fill(map);
+    }
+    void *all = map->all;
+    const slg_status status =
+        slg_make_room(&all, &map->capacity, map->count, more, sizeof *map->all, error);
+    map->all = all;
+    return status;
+}
+
+slg_producer *slg_producer_map_find(const slg_producer_map *map, int64_t id) {
+    if (map->slot_count == 0) {
+        return NULL;
+    }
+    const uint32_t slot = map->slots[slot_of(map, id)];
+    return slot == 0 ? NULL : map->all + (slot - 1);
+}
+
+slg_status slg_producer_map_get(slg_producer_map *map, int64_t id, slg_producer **found,
+                                slg_error *error) {
+    *found = slg_producer_map_find(map, id);
+    if (*found != NULL) {
+        return SLG_OK;
+    }
+    const slg_status status = slg_producer_map_reserve(map, 1, error);
+    if (status == SLG_OK) {
+        *found = map->all + map->count;
+        **found = (slg_producer){
+            .id = id, .last_timestamp = -1, .coordinator_epoch = -1, .epoch = -1};
+        map->slots[slot_of(map, id)] = (uint32_t)++map->count;
+    }
+    return status;
+}
+
+void slg_producer_take_epoch(slg_producer *producer, int16_t epoch) {
+    if (producer->epoch != epoch) {
+        producer->epoch = epoch;
+        producer->batch_count = 0;
+    }
+}
+
+void slg_producer_add_batch(slg_producer *producer, const slg_producer_batch *batch) {
+    if (producer->batch_count == SLG_PRODUCER_BATCHES) {
+        memmove(producer->batches, producer->batches + 1,
+                (SLG_PRODUCER_BATCHES - 1) * sizeof *batch);
+        producer->batch_count--;
+    }
+    producer->batches[producer->batch_count++] = *batch;
+}
+
+/* Kafka's incrementSequence: 2^31 - 1 is followed by 0, and a negative delta wraps like Java. */
+static int32_t last_sequence_of(const slg_batch *batch, int32_t delta) {
+    const int32_t base = batch->base_sequence;
+    if (base == -1) {
+        return -1;
+    }
+    /* Of numbers that no producer sends, what Java's ints make of them. */
+    if (base > (int32_t)((uint32_t)INT32_MAX - (uint32_t)delta)) {
+        return (int32_t)((uint32_t)delta - ((uint32_t)INT32_MAX - (uint32_t)base) - 1U);
+    }
+    return (int32_t)((uint32_t)base + (uint32_t)delta);
+}
+
+slg_producer_batch slg_producer_batch_of(const slg_batch *batch) {
+    const int32_t delta = (int32_t)((uint64_t)batch->last_offset - (uint64_t)batch->base_offset);
+    return (slg_producer_batch){
+        .last_offset = batch->last_offset, .timestamp = batch->max_timestamp,
+        .last_sequence = last_sequence_of(batch, delta), .offset_delta = delta};
+}
+
+void slg_producer_take_marker(slg_producer *producer, const slg_marker *marker) {
+    slg_producer_take_epoch(producer, marker->producer_epoch);
+    producer->coordinator_epoch = marker->coordinator_epoch;
+    producer->last_timestamp = marker->timestamp;
+    producer->in_txn = false;
+}
+
+/* ---- transactions -------------------------------------------------------------------------- */
+
+/* The first of the transactions from `first` on whose first offset is not below. */
+static size_t lower_bound(const slg_txns *txns, int64_t first_offset) {
+    size_t lo = txns->first;
+    size_t hi = txns->count;
+    while (lo < hi) {
+        const size_t mid = lo + (hi - lo) / 2;
+        if (txns->all[mid].first_offset < first_offset) {
+            lo = mid + 1;
+        } else {
+            hi = mid;
+        }
+    }
+    return lo;
+}
+
+/* Drops the ended ones when they are most of all, so that each is moved a few times at most. */
+static void compact(slg_txns *txns) {
+    if (txns->ended < ROOM_MIN || txns->ended <= txns->count / 2) {
+        return;
+    }
+    size_t kept = 0;
+    for (size_t i = txns->first; i < txns->count; i++) {
+        if (!txns->all[i].ended) {
+            txns->all[kept++] = txns->all[i];
+        }
+    }
+    txns->first = txns->ended = 0;
+    txns->count = kept;
+}
+
+slg_status slg_txns_reserve(slg_txns *txns, size_t more, slg_error *error) {
+    void *all = txns->all;
+    const slg_status status =
+        slg_make_room(&all, &txns->capacity, txns->count, more, sizeof *txns->all, error);
+    txns->all = all;
+    return status;
+}
+
+slg_status slg_txns_append(slg_txns *txns, const slg_txn *txn, slg_error *error) {
+    const slg_status status = slg_txns_reserve(txns, 1, error);
+    if (status == SLG_OK) {
+        txns->all[txns->count++] = *txn;
+    }
+    return status;
+}
+
+static bool is_first_offset(const slg_txns *txns, size_t at, int64_t first_offset) {
+    return at < txns->count && txns->all[at].first_offset == first_offset;
+}
+
+slg_status slg_txns_put(slg_txns *txns, const slg_txn *txn, slg_error *error) {
+    const size_t at = lower_bound(txns, txn->first_offset);
+    if (is_first_offset(txns, at, txn->first_offset)) {
+        txns->ended -= txns->all[at].ended;
+        txns->all[at] = *txn;
+        return SLG_OK;
+    }
+    const slg_status status = slg_txns_reserve(txns, 1, error);
+    if (status == SLG_OK) {
+        memmove(txns->all + at + 1, txns->all + at, (txns->count - at) * sizeof *txn);
+        txns->all[at] = *txn;
+        txns->count++;
+    }
+    return status;
+}
+
+slg_txn *slg_txns_find(const slg_txns *txns, int64_t first_offset) {
+    const size_t at = lower_bound(txns, first_offset);
+    return is_first_offset(txns, at, first_offset) && !txns->all[at].ended ? txns->all + at : NULL;
+}
+
+const slg_txn *slg_txns_first_of_others(const slg_txns *txns, int64_t producer_id) {
+    for (size_t i = txns->first; i < txns->count; i++) {
+        if (!txns->all[i].ended && txns->all[i].producer_id != producer_id) {
+            return txns->all + i;
+        }
+    }
+    return NULL;
+}
+
+void slg_txns_close(slg_txns *txns, int64_t first_offset) {
+    txns->all[lower_bound(txns, first_offset)].ended = true;
+    txns->ended++;
+    while (txns->first < txns->count && txns->all[txns->first].ended) {
+        txns->first++;
+    }
+    compact(txns);
+}
+
+/* ---- markers ------------------------------------------------------------------------------- */
+
+bool slg_marker_parse(const slg_batch *batch, const uint8_t *data, slg_marker *marker) {
+    slg_cursor c = slg_cursor_of(data + SLG_BATCH_HEADER_SIZE,
+                                 (size_t)batch->size - SLG_BATCH_HEADER_SIZE);
+    const uint8_t *key;
+    const uint8_t *value;
+    int64_t timestamp_delta;
+    int32_t length, offset_delta, key_size, value_size, headers;
+    int8_t attributes;
+    if (batch->record_count != 1 || (batch->attributes & SLG_ATTRIBUTE_CODEC) != SLG_CODEC_NONE ||
+        !slg_read_varint(&c, &length) || length != (int64_t)slg_cursor_left(&c) ||
+        !slg_read_i8(&c, &attributes) || !slg_read_varlong(&c, &timestamp_delta) ||
+        !slg_read_varint(&c, &offset_delta) ||
+        !slg_read_varint(&c, &key_size) || key_size != SLG_CONTROL_KEY_SIZE ||
+        !slg_take(&c, key_size, &key) ||
+        !slg_read_varint(&c, &value_size) || value_size < SLG_MARKER_SIZE ||
+        !slg_take(&c, value_size, &value) ||
+        !slg_read_varint(&c, &headers) || headers != 0 || slg_cursor_left(&c) != 0) {
+        return false;
+    }
+    const int16_t kind = slg_load_i16(key + SLG_CONTROL_TYPE_AT);
+    if (slg_load_i16(key + SLG_CONTROL_VERSION_AT) < 0 ||
+        slg_load_i16(value + SLG_MARKER_VERSION_AT) < 0 ||
+        (kind != SLG_CONTROL_ABORT && kind != SLG_CONTROL_COMMIT)) {
+        return false;
+    }
+    *marker = (slg_marker){
+        .offset = batch->base_offset,
+        .position = batch->position,
+        .producer_id = batch->producer_id,
+        .timestamp = (batch->attributes & SLG_ATTRIBUTE_LOG_APPEND_TIME) != 0
+                         ? batch->max_timestamp
+                         : (int64_t)((uint64_t)batch->base_timestamp + (uint64_t)timestamp_delta),
+        .coordinator_epoch = slg_load_i32(value + SLG_MARKER_COORDINATOR_EPOCH_AT),
+        .producer_epoch = batch->producer_epoch,
+        .is_abort = kind == SLG_CONTROL_ABORT,
+    };
+    return true;
+}

@@ -1,0 +1,365 @@
+"""Producer state of a log that is written to (Kafka: ProducerStateManager, ProducerAppendInfo).
+
+What an append may do is judged in C (csrc/include/seglog/producers.h, the span), on the same table
+into which a load folds what the log holds; here it gets Kafka's words. The caller holds the lock of
+the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from seglog.storage.codecs import Buffer
+
+from seglog._native.batch import ATTRIBUTE_CONTROL
+from seglog._native.producers import (
+    ORIGIN_CLIENT, ORIGIN_COORDINATOR, ORIGIN_RAFT_LEADER, ORIGIN_REPLICATION, Verdict,
+)
+from seglog.errors import (
+    CorruptDataError, IllegalArgumentError, InvalidProducerEpochError, InvalidTxnStateError,
+    OutOfOrderSequenceError, SeglogError, TransactionCoordinatorFencedError, UncheckedError,
+)
+from seglog.log.append_info import AppendOrigin
+from seglog.log.offset_metadata import LogOffsetMetadata
+from seglog.log.verification import VerificationGuard, VerificationStateEntry, next_guard
+from seglog.model import BatchMetadata, CompletedTxn, ProducerStateEntry, TopicPartition
+from seglog.recovery.producers import LoadingProducers
+from seglog.recovery.snapshots import Snapshots
+from seglog.storage.markers import EndTransactionMarker, parse_marker, thrown_at
+from seglog.storage.paths import snapshot_name
+from seglog.storage.producers import expected_transactional, not_started
+
+__all__ = [
+    "LATE_TRANSACTION_BUFFER_MS", "TV_UNKNOWN", "ProducerAnalysis", "ProducerStateManager",
+    "ProducerStateManagerConfig",
+]
+
+#: A transaction is late when it is open for longer than its timeout by this.
+LATE_TRANSACTION_BUFFER_MS: Final = 5 * 60 * 1000
+#: The transaction version of an append that does not say one.
+TV_UNKNOWN: Final = -1
+
+_logger = logging.getLogger("seglog.ProducerStateManager")
+
+_ORIGINS = {
+    AppendOrigin.REPLICATION: ORIGIN_REPLICATION, AppendOrigin.COORDINATOR: ORIGIN_COORDINATOR,
+    AppendOrigin.CLIENT: ORIGIN_CLIENT, AppendOrigin.RAFT_LEADER: ORIGIN_RAFT_LEADER,
+}
+
+
+@dataclass(slots=True)
+class ProducerStateManagerConfig:
+    """Settings of all logs of a broker, which may change while they are open."""
+
+    #: `producer.id.expiration.ms`
+    producer_id_expiration_ms: int = 86_400_000
+    #: `transaction.partition.verification.enable`
+    transaction_verification_enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerAnalysis:
+    """What an append would do to the producers' state; `ProducerStateManager.update` does it.
+
+    `completed_txns` are in the order of their markers. With a `duplicate`, the batch that is in the
+    log already, nothing may be written.
+    """
+
+    completed_txns: tuple[CompletedTxn, ...] = ()
+    duplicate: BatchMetadata | None = None
+    span: int = 0
+
+
+class ProducerStateManager(LoadingProducers):
+    """The producers of a partition, their transactions, and the snapshots of both on disk."""
+
+    def __init__(self, topic_partition: TopicPartition, snapshots: Snapshots,
+                 config: ProducerStateManagerConfig, clock: Callable[[], int], *,
+                 max_transaction_timeout_ms: int = 900_000) -> None:
+        super().__init__(topic_partition, snapshots, None, clock)
+        self.config = config
+        self.max_transaction_timeout_ms = max_transaction_timeout_ms
+
+    @classmethod
+    def after_load(cls, loaded: LoadingProducers, config: ProducerStateManagerConfig,
+                   clock: Callable[[], int], *, max_transaction_timeout_ms: int = 900_000
+                   ) -> ProducerStateManager:
+        """What a load left, to go on with; the other object is not used any more."""
+        loaded.snapshots.settle()
+        made = cls(loaded.topic_partition, loaded.snapshots, config, clock,
+                   max_transaction_timeout_ms=max_transaction_timeout_ms)
+        made.state, made.last_snapshot = loaded.state, loaded.last_snapshot
+        return made
+
+    def _expiration_ms(self) -> int:
+        return self.config.producer_id_expiration_ms
+
+    # ---- what is known ------------------------------------------------------------------------
+
+    @property
+    def map_end_offset(self) -> int:
+        """Up to where the state says what the log says."""
+        return self.state.map_end_offset
+
+    def update_map_end_offset(self, offset: int) -> None:
+        """Also of an append without any producer: a snapshot bears that offset."""
+        self.state.map_end_offset = offset
+
+    @property
+    def producer_id_count(self) -> int:
+        """Producers that are known."""
+        return len(self.state.table)
+
+    @property
+    def active_producers(self) -> dict[int, ProducerStateEntry]:
+        """All producers by their ids."""
+        return {entry.producer_id: entry for entry in self.state.entries}
+
+    def last_entry(self, producer_id: int) -> ProducerStateEntry | None:
+        """What is known of one producer."""
+        return self.state.find(producer_id)
+
+    def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a transaction of exactly this epoch is open."""
+        entry = self.last_entry(producer_id)
+        return (entry is not None and entry.current_txn_first_offset is not None
+                and entry.producer_epoch == producer_epoch)
+
+    @property
+    def first_unstable_offset(self) -> LogOffsetMetadata | None:
+        """Where the earliest transaction begins that is open, or ended and not yet replicated."""
+        found = self.state.table.first_unstable()
+        return None if found is None else LogOffsetMetadata(*found)
+
+    def on_high_watermark_updated(self, high_watermark: int) -> None:
+        """Ended transactions whose marker is below count as replicated."""
+        self.state.on_high_watermark_updated(high_watermark)
+
+    def has_late_transaction(self, now_ms: int) -> bool:
+        """Whether the earliest open transaction was last written to longer ago than any
+        transaction may take: it probably hangs."""
+        last = self.state.table.oldest_txn_timestamp()
+        return last > 0 and (now_ms - last
+                             > self.max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS)
+
+    def remove_expired(self, now_ms: int) -> None:
+        """Forgets producers without an open transaction, and verifications, that are older than
+        `producer.id.expiration.ms`."""
+        self.state.remove_expired(now_ms, self.config.producer_id_expiration_ms)
+
+    # ---- verification of transactions ---------------------------------------------------------
+
+    def maybe_create_verification_state_entry(
+            self, producer_id: int, sequence: int, epoch: int, supports_epoch_bump: bool,
+            ) -> VerificationStateEntry:
+        """The entry of a producer whose transaction is to be verified, made where there is none;
+        it notes the lowest sequence of the highest epoch."""
+        return _verification(self.state.table.verify(
+            producer_id, self.clock(), next_guard(), sequence, epoch, supports_epoch_bump))
+
+    def verification_state_entry(self, producer_id: int) -> VerificationStateEntry | None:
+        """The entry of a producer, if there is one."""
+        found = self.state.table.verification(producer_id)
+        return None if found is None else _verification(found)
+
+    def clear_verification_state_entry(self, producer_id: int) -> None:
+        """Forgets that of a producer."""
+        self.state.table.drop_verification(producer_id)
+
+    # ---- appends ------------------------------------------------------------------------------
+
+    def analyze(self, batches: npt.NDArray[np.void], records: Buffer, *, origin: AppendOrigin,
+                segment_base_offset: int = -1, position: int = -1,
+                transaction_version: int = TV_UNKNOWN,
+                verification_guard: VerificationGuard = VerificationGuard.SENTINEL,
+                ) -> ProducerAnalysis:
+        """Judges batches that are about to be appended (Kafka: analyzeAndValidateProducerState).
+
+        `batches` are rows of BATCH_DTYPE with their final offsets and timestamps, whose `position`
+        counts from the beginning of `records`, their bytes; these will be written at byte
+        `position` of the segment `segment_base_offset`. Nothing changes but verifications, which
+        the first batch of their transaction uses up even if a later one is refused.
+
+        Raises InvalidProducerEpochError, OutOfOrderSequenceError, InvalidTxnStateError,
+        TransactionCoordinatorFencedError, IllegalArgumentError (a marker of no version), and for a
+        control batch that is none InvalidRecordError, IllegalArgumentError or UncheckedError.
+        """
+        data = memoryview(records).cast("B")
+        batches = np.ascontiguousarray(batches)
+        table, number = self.state.table, _ORIGINS[origin]
+        guard = (verification_guard.value if self.config.transaction_verification_enabled
+                 else -1)
+        span = table.begin()
+        verdict = int(Verdict.MARKER)
+        try:
+            while verdict == Verdict.MARKER:
+                row, verdict, known, coordinator_epoch = table.check(
+                    batches, data, number, transaction_version, guard, segment_base_offset,
+                    position)
+                if verdict == Verdict.MARKER:
+                    marker = _parse(batches[row], data)
+                    row, verdict, known, coordinator_epoch = table.check_marker(
+                        batches, number, transaction_version,
+                        *((0, 0, False, True) if marker is None else
+                          (marker.coordinator_epoch, marker.timestamp, marker.is_abort)))
+                    verdict = Verdict.MARKER if verdict == Verdict.OK else verdict
+        finally:
+            table.drop_verified()
+            self._tell(batches, transaction_version)
+        if verdict == Verdict.DUPLICATE:
+            return ProducerAnalysis(duplicate=BatchMetadata(*table.duplicate()))
+        if verdict != Verdict.OK:
+            raise self._refusal(Verdict(verdict), batches[row], known, coordinator_epoch, origin,
+                                transaction_version)
+        return ProducerAnalysis(tuple(CompletedTxn(*txn) for txn in table.completed()), span=span)
+
+    def update(self, analysis: ProducerAnalysis) -> None:
+        """Takes over what an append does to the producers, once it is written. Transactions that
+        it ends stay open until `complete_txn`."""
+        if analysis.span != self.state.table.spans:
+            raise ValueError("an analysis is good until the next one, and once")
+        self.state.table.commit()
+
+    def last_stable_offset(self, completed: CompletedTxn) -> int:
+        """Up to where everything is decided when this transaction ends, which is noted in the
+        transaction index."""
+        return self.state.table.last_stable_offset(completed.producer_id, completed.last_offset)
+
+    def complete_txn(self, completed: CompletedTxn) -> None:
+        """Ends a transaction; it counts as unstable until the high watermark has passed it.
+
+        Raises IllegalArgumentError for one that is not open.
+        """
+        if not self.state.table.complete_txn(completed.first_offset, completed.last_offset):
+            raise IllegalArgumentError(not_started(self.topic_partition, completed))
+
+    def _epoch_text(self, batch: np.void, known: int, version: int) -> str:
+        is_marker = bool(batch["attributes"] & ATTRIBUTE_CONTROL)
+        version = max(version, 0) if is_marker else TV_UNKNOWN
+        return (f"Epoch of producer {batch['producer_id']} at offset {batch['base_offset']} in "
+                f"{self.topic_partition} is {batch['producer_epoch']}, which is "
+                f"{'<=' if version >= 2 else '<'} the last seen epoch {known} (TV{version})")
+
+    def _tell(self, batches: npt.NDArray[np.void], transaction_version: int) -> None:
+        """What Kafka logs about what it lets pass."""
+        for row, verdict, known, coordinator_epoch in self.state.table.notes():
+            batch = batches[row]
+            if verdict == Verdict.EPOCH:
+                _logger.warning("%s", self._epoch_text(batch, known, transaction_version))
+            elif verdict == Verdict.COORDINATOR_EPOCH:
+                _logger.info("Detected invalid coordinator epoch for producerId %s at offset %s in "
+                             "partition %s: %s is older than previously known coordinator epoch %s",
+                             batch["producer_id"], batch["base_offset"], self.topic_partition,
+                             coordinator_epoch, known)
+            else:
+                _logger.info("Idempotent transaction marker retry detected for producer %s epoch "
+                             "%s. Transaction already completed, allowing duplicate marker write.",
+                             batch["producer_id"], batch["producer_epoch"])
+
+    def _refusal(self, verdict: Verdict, batch: np.void, known: int, coordinator_epoch: int,
+                 origin: AppendOrigin, transaction_version: int) -> SeglogError:
+        producer_id, epoch = batch["producer_id"], batch["producer_epoch"]
+        where = f"at offset {batch['base_offset']} in partition {self.topic_partition}"
+        if verdict is Verdict.TXN_EPOCH:
+            return stale_epoch(producer_id, epoch, known)
+        if verdict is Verdict.EPOCH:
+            return InvalidProducerEpochError(self._epoch_text(batch, known, transaction_version))
+        if verdict is Verdict.UNVERIFIED:
+            return InvalidTxnStateError("Record was not part of an ongoing transaction")
+        if verdict is Verdict.TXN_STATE:
+            return InvalidTxnStateError(expected_transactional(self.topic_partition, batch))
+        if verdict is Verdict.TXN_VERSION:
+            return IllegalArgumentError(
+                "transactionVersion must be explicitly specified, cannot use default value "
+                f"TV_UNKNOWN for origin {origin.value}")
+        if verdict is Verdict.COORDINATOR_EPOCH:
+            return TransactionCoordinatorFencedError(
+                f"Invalid coordinator epoch for producerId {producer_id} {where}: "
+                f"{coordinator_epoch} (zombie), {known} (current)")
+        sequence = batch["base_sequence"]
+        if verdict is Verdict.SEQUENCE_EPOCH:
+            return OutOfOrderSequenceError(  # the missing blank is Kafka's
+                f"Invalid sequence number for new epoch of producer {producer_id}{where}: {epoch} "
+                f"(request epoch), {sequence} (seq. number), {known} (current producer epoch)")
+        if verdict is Verdict.SEQUENCE_FIRST:
+            return OutOfOrderSequenceError(
+                f"Invalid sequence number for producer {producer_id} {where}: {sequence} (incoming "
+                "seq. number). Expected sequence 0 for transactions v2 idempotent producer with no "
+                "existing state.")
+        last = ("current end sequence number" if verdict is Verdict.SEQUENCE
+                else "earliest seen sequence")
+        return OutOfOrderSequenceError(
+            f"Out of order sequence number for producer {producer_id} {where}: {sequence} (incoming "
+            f"seq. number), {known} ({last})")
+
+    # ---- snapshots ----------------------------------------------------------------------------
+
+    def take_snapshot(self, *, sync: bool = True) -> int | None:
+        """Writes the state at its end to disk, unless there is a snapshot as new; its offset if it
+        was taken. Without `sync` it is durable after `sync_snapshot`. Raises KafkaStorageError."""
+        return super().take_snapshot(sync=sync)
+
+    def sync_snapshot(self, offset: int) -> None:
+        """Waits until a snapshot is on the medium. Raises KafkaStorageError."""
+        self.snapshots.disk.sync(snapshot_name(offset))
+
+    @property
+    def latest_snapshot_offset(self) -> int | None:
+        """That of the newest on disk."""
+        return self.snapshots.offsets[-1] if self.snapshots.offsets else None
+
+    @property
+    def oldest_snapshot_offset(self) -> int | None:
+        """That of the oldest on disk."""
+        return self.snapshots.offsets[0] if self.snapshots.offsets else None
+
+    def fetch_snapshot(self, offset: int) -> str | None:
+        """The path of the snapshot at an offset."""
+        if offset not in self.snapshots.names:
+            return None
+        return os.path.join(self.snapshots.disk.path, self.snapshots.names[offset])
+
+    def delete_snapshots_before(self, offset: int) -> None:
+        """Deletes the snapshots below an offset. Raises KafkaStorageError."""
+        self.snapshots.delete_below(offset)
+
+    def remove_stray_snapshots(self, base_offsets: npt.NDArray[np.int64]) -> None:
+        """Deletes those that are at no segment's base; the largest stays if it is not below the
+        last base. `base_offsets` ascend. Raises KafkaStorageError."""
+        self.snapshots.remove_stray(base_offsets)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Forgets everything, deletes all snapshots, and starts at `offset`."""
+        self.truncate_fully(offset)
+
+
+def stale_epoch(producer_id: int, epoch: int, known: int) -> InvalidProducerEpochError:
+    """What a producer of an older epoch is told that would begin a transaction."""
+    return InvalidProducerEpochError(f"Epoch of producer {producer_id} is {epoch}, which is "
+                                     f"smaller than the last seen epoch {known}")
+
+
+def _verification(fields: tuple[int, int, int, int, bool]) -> VerificationStateEntry:
+    timestamp, guard, lowest_sequence, epoch, supports_epoch_bump = fields
+    return VerificationStateEntry(timestamp, VerificationGuard(guard), lowest_sequence, epoch,
+                                  supports_epoch_bump)
+
+
+def _parse(batch: np.void, data: memoryview) -> EndTransactionMarker | None:
+    """A marker that is not of the form in which Kafka writes them."""
+    position, size = int(batch["position"]), int(batch["size"])
+    try:
+        return parse_marker(data[position:position + size])
+    except CorruptDataError as error:
+        name, message = thrown_at(error)
+        if name == error.kafka_name:
+            raise
+        if name == IllegalArgumentError.kafka_name:
+            raise IllegalArgumentError(message) from None
+        raise UncheckedError(message, name) from None
