@@ -188,8 +188,8 @@ const slg_txn *slg_producers_first_unstable(const slg_producers *producers) {
 int64_t slg_producers_oldest_txn_timestamp(const slg_producers *producers) {
     const slg_txns *open = &producers->ongoing;
     const slg_producer *producer =
-        open->first < open->count ? slg_producers_find(producers, open->all[open->first].producer_id)
-                                  : NULL;
+        open->first < open->count
+            ? slg_producers_find(producers, open->all[open->first].producer_id) : NULL;
     return producer == NULL ? -1 : producer->last_timestamp;
 }
 

@@ -198,7 +198,7 @@ typedef struct slg_append_rules {
     int64_t segment_position; /* where its file has the byte that a batch's position 0 means */
 } slg_append_rules;
 
-/* What becomes of a batch. Kafka's exceptions, one for each text; `known` of the span is commented. */
+/* What becomes of a batch: one for each of Kafka's texts. `known` is the span's. */
 typedef enum slg_verdict {
     SLG_APPEND_OK = 0,
     SLG_APPEND_DUPLICATE = 1, /* of a batch that is remembered: `duplicate` of the span */

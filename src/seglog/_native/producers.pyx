@@ -282,7 +282,7 @@ cdef class ProducerTable:
         self.begin()
 
     def last_stable_offset(self, int64_t producer_id, int64_t marker_offset):
-        """First offset of the earliest open transaction of another producer, or the marker's + 1."""
+        """First offset of the earliest open transaction of others, or the marker's + 1."""
         return slg_producers_last_stable(&self._state, producer_id, marker_offset)
 
     def complete_txn(self, int64_t first_offset, int64_t last_offset):

@@ -15,7 +15,6 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from seglog.storage.codecs import Buffer
 
 from seglog._native.batch import ATTRIBUTE_CONTROL
 from seglog._native.producers import (
@@ -31,6 +30,7 @@ from seglog.log.verification import VerificationGuard, VerificationStateEntry, n
 from seglog.model import BatchMetadata, CompletedTxn, ProducerStateEntry, TopicPartition
 from seglog.recovery.producers import LoadingProducers
 from seglog.recovery.snapshots import Snapshots
+from seglog.storage.codecs import Buffer
 from seglog.storage.markers import EndTransactionMarker, parse_marker, thrown_at
 from seglog.storage.paths import snapshot_name
 from seglog.storage.producers import expected_transactional, not_started
@@ -295,8 +295,8 @@ class ProducerStateManager(LoadingProducers):
         last = ("current end sequence number" if verdict is Verdict.SEQUENCE
                 else "earliest seen sequence")
         return OutOfOrderSequenceError(
-            f"Out of order sequence number for producer {producer_id} {where}: {sequence} (incoming "
-            f"seq. number), {known} ({last})")
+            f"Out of order sequence number for producer {producer_id} {where}: {sequence} "
+            f"(incoming seq. number), {known} ({last})")
 
     # ---- snapshots ----------------------------------------------------------------------------
 

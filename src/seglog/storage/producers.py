@@ -259,8 +259,9 @@ class ProducerState:
 
     def _plain_inside(self, batch: np.void, file: str | None) -> CorruptTxnStateError:
         return CorruptTxnStateError(
-            expected_transactional(self.topic_partition, batch), file=file, position=int(batch["position"]),
-            expected="transactional", found="plain", code="txn_state")
+            expected_transactional(self.topic_partition, batch), file=file,
+            position=int(batch["position"]), expected="transactional", found="plain",
+            code="txn_state")
 
     def _apply_control(self, batch: np.void, read: Callable[[int, int], bytes], file: str | None,
                        take: Callable[[int, AbortedTxn], None]) -> None:
@@ -272,8 +273,8 @@ class ProducerState:
             self.table.touch(producer_id)
             return
         ended = self.table.end_transaction(producer_id, int(batch["producer_epoch"]), offset,
-                                            marker.coordinator_epoch, marker.timestamp,
-                                            marker.is_abort)
+                                           marker.coordinator_epoch, marker.timestamp,
+                                           marker.is_abort)
         if ended is None:
             return
         first_offset, last_stable_offset, was_open = ended
@@ -288,8 +289,8 @@ class ProducerState:
                      file: str | None, position: int | None) -> CorruptTxnStateError:
         completed = CompletedTxn(producer_id, first_offset, last_offset, is_abort)
         return CorruptTxnStateError(
-            not_started(self.topic_partition, completed), file=file, position=position, found=first_offset,
-            code="txn_not_started")
+            not_started(self.topic_partition, completed), file=file, position=position,
+            found=first_offset, code="txn_not_started")
 
     def defer_transactions(self) -> None:
         """From here on markers end no transaction, until `complete_transactions`: so does Kafka
