@@ -76,6 +76,11 @@ class CompletedTxn:
     last_offset: int
     is_aborted: bool
 
+    def to_aborted(self, last_stable_offset: int) -> AbortedTxn:
+        """Its entry in a transaction index, when this was the last stable offset."""
+        return AbortedTxn(self.producer_id, self.first_offset, self.last_offset,
+                          last_stable_offset)
+
     def __str__(self) -> str:
         return (f"CompletedTxn[producerId={self.producer_id}, firstOffset={self.first_offset}, "
                 f"lastOffset={self.last_offset}, isAborted={str(self.is_aborted).lower()}]")

@@ -32,7 +32,6 @@ from seglog.recovery.producers import LoadingProducers
 from seglog.recovery.snapshots import Snapshots
 from seglog.storage.codecs import Buffer
 from seglog.storage.markers import EndTransactionMarker, parse_marker, thrown_at
-from seglog.storage.paths import snapshot_name
 from seglog.storage.producers import expected_transactional, not_started
 
 __all__ = [
@@ -57,8 +56,8 @@ _ORIGINS = {
 class ProducerStateManagerConfig:
     """Settings of all logs of a broker, which may change while they are open."""
 
-    #: `producer.id.expiration.ms`
-    producer_id_expiration_ms: int = 86_400_000
+    #: `producer.id.expiration.ms`; None keeps idle producers for ever
+    producer_id_expiration_ms: int | None = 86_400_000
     #: `transaction.partition.verification.enable`
     transaction_verification_enabled: bool = True
 
@@ -91,13 +90,13 @@ class ProducerStateManager(LoadingProducers):
                    clock: Callable[[], int], *, max_transaction_timeout_ms: int = 900_000
                    ) -> ProducerStateManager:
         """What a load left, to go on with; the other object is not used any more."""
-        loaded.snapshots.settle()
+        loaded.snapshots.adopt()
         made = cls(loaded.topic_partition, loaded.snapshots, config, clock,
                    max_transaction_timeout_ms=max_transaction_timeout_ms)
         made.state, made.last_snapshot = loaded.state, loaded.last_snapshot
         return made
 
-    def _expiration_ms(self) -> int:
+    def _expiration_ms(self) -> int | None:
         return self.config.producer_id_expiration_ms
 
     # ---- what is known ------------------------------------------------------------------------
@@ -151,7 +150,9 @@ class ProducerStateManager(LoadingProducers):
     def remove_expired(self, now_ms: int) -> None:
         """Forgets producers without an open transaction, and verifications, that are older than
         `producer.id.expiration.ms`."""
-        self.state.remove_expired(now_ms, self.config.producer_id_expiration_ms)
+        idle = self._expiration_ms()
+        if idle is not None:
+            self.state.remove_expired(now_ms, idle)
 
     # ---- verification of transactions ---------------------------------------------------------
 
@@ -177,7 +178,7 @@ class ProducerStateManager(LoadingProducers):
     def analyze(self, batches: npt.NDArray[np.void], records: Buffer, *, origin: AppendOrigin,
                 segment_base_offset: int = -1, position: int = -1,
                 transaction_version: int = TV_UNKNOWN,
-                verification_guard: VerificationGuard = VerificationGuard.SENTINEL,
+                verification_guard: VerificationGuard | None = None,
                 ) -> ProducerAnalysis:
         """Judges batches that are about to be appended (Kafka: analyzeAndValidateProducerState).
 
@@ -193,8 +194,9 @@ class ProducerStateManager(LoadingProducers):
         data = memoryview(records).cast("B")
         batches = np.ascontiguousarray(batches)
         table, number = self.state.table, _ORIGINS[origin]
-        guard = (verification_guard.value if self.config.transaction_verification_enabled
-                 else -1)
+        guard = -1
+        if self.config.transaction_verification_enabled:
+            guard = (verification_guard or VerificationGuard.SENTINEL).value
         span = table.begin()
         verdict = int(Verdict.MARKER)
         try:
@@ -300,14 +302,10 @@ class ProducerStateManager(LoadingProducers):
 
     # ---- snapshots ----------------------------------------------------------------------------
 
-    def take_snapshot(self, *, sync: bool = True) -> int | None:
-        """Writes the state at its end to disk, unless there is a snapshot as new; its offset if it
-        was taken. Without `sync` it is durable after `sync_snapshot`. Raises KafkaStorageError."""
+    def take_snapshot(self, *, sync: bool = True) -> str | None:
+        """Writes the state at its end to disk, unless there is a snapshot as new; the name of the
+        file if it was taken, which without `sync` may be lost. Raises KafkaStorageError."""
         return super().take_snapshot(sync=sync)
-
-    def sync_snapshot(self, offset: int) -> None:
-        """Waits until a snapshot is on the medium. Raises KafkaStorageError."""
-        self.snapshots.disk.sync(snapshot_name(offset))
 
     @property
     def latest_snapshot_offset(self) -> int | None:

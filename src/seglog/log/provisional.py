@@ -50,36 +50,3 @@ def validate_messages_and_assign_offsets(records, batches, *, next_offset, leade
         struct.pack_into(">i", made, int(b["position"]) + 12, leader_epoch)
         next_offset += count
     return ValidationResult(made, batches, -1, int(batches["max_timestamp"].max()), False)
-from dataclasses import field
-
-@dataclass
-class Analysis:
-    completed_txns: list = field(default_factory=list)
-    duplicate: Any = None
-
-class ProducerStateManager:
-    def __init__(self, loading):
-        self.loading = loading
-        self.snapshots = loading.snapshots
-        self.snapshots.adopt()
-    @property
-    def map_end_offset(self): return self.loading.state.map_end_offset
-    def update_map_end_offset(self, offset): self.loading.state.map_end_offset = offset
-    def take_snapshot(self, sync=True):
-        end = self.map_end_offset
-        if end <= self.loading.last_snapshot: return None
-        self.loading.take_snapshot()
-        return self.snapshots.names[end]
-    @property
-    def first_unstable_offset(self): return self.loading.state.first_unstable_offset
-    def on_high_watermark_updated(self, offset):
-        self.loading.state.on_high_watermark_updated(offset)
-    def on_log_start_offset_incremented(self, offset):
-        self.loading.state.map_end_offset = max(self.map_end_offset, offset)
-        self.loading.last_snapshot = self.snapshots.latest(offset)
-    def remove_expired(self, now_ms):
-        self.loading.state.remove_expired(now_ms, self.loading.expiration_ms)
-    def truncate_fully_and_start_at(self, offset):
-        self.loading.truncate_fully(offset)
-    def analyze(self, batches, records, **how): return Analysis()
-    def update(self, analysis): pass

@@ -18,10 +18,11 @@ from seglog.log import append, deletion, replace, retention, rolling, truncation
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
 from seglog.log.failures import LogDirFailureChannel, closed_error
 from seglog.log.offset_metadata import LogOffsetMetadata
-from seglog.log.provisional import ProducerStateManager
+from seglog.log.producers import ProducerStateManager, ProducerStateManagerConfig
 from seglog.log.scheduler import Scheduler, Time
 from seglog.log.segment import ActiveSegment, Records
 from seglog.log.stats import BrokerTopicStats
+from seglog.log.verification import VerificationGuard
 from seglog.model import TopicPartition
 from seglog.recovery.disk import Disk
 from seglog.recovery.failures import public_errors
@@ -72,7 +73,10 @@ class UnifiedLog(LoadedLog):
         self.context, self.stats = context, context.stats
         self.config: LogConfig = loader.inputs.config
         super().__init__(disk, loader, outcome, topic_id)
-        self.producer_manager = ProducerStateManager(self._producers)
+        self._producers = self.producer_manager = ProducerStateManager.after_load(
+            self._producers, ProducerStateManagerConfig(
+                loader.inputs.producer_id_expiration_ms, context.transaction_verification),
+            context.time.milliseconds)
         self.unstable_known: tuple[int, int] | None = None
         self.on_high_watermark: Callable[[int], object] = lambda offset: None
         now = context.time.milliseconds()
@@ -253,7 +257,7 @@ class UnifiedLog(LoadedLog):
 
     def append_as_leader(self, records: Records, leader_epoch: int, *,
                          origin: AppendOrigin = AppendOrigin.CLIENT,
-                         verification_guard: Any = None,
+                         verification_guard: VerificationGuard | None = None,
                          transaction_version: int = -1) -> LogAppendInfo:
         """Appends batches, one or many, that get the next offsets (reference 2.2 to 2.6).
 

@@ -141,11 +141,13 @@ def fetch_last_stable_offset_metadata(log: UnifiedLog) -> LogOffsetMetadata:
 def update_first_unstable_offset(log: UnifiedLog) -> None:
     """Asks the producers' state where the first open transaction begins."""
     log.check_open()
-    unstable = log.producer_manager.first_unstable_offset
+    found = log.producer_manager.first_unstable_offset
+    unstable = None if found is None else found.message_offset
     known = None if unstable is None else (unstable, log.log_start_offset)
     if known == log.unstable_known:
         return
-    if unstable is not None:
+    if found is not None and unstable is not None and (
+            found.message_offset_only or unstable < log.log_start_offset):
         # A transaction that began in what was deleted counts from the log's start.
         unstable = _maybe_locate(log, max(unstable, log.log_start_offset)).message_offset
     _logger.debug(log.log_text(f"First unstable offset updated to {unstable}"))

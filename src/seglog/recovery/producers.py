@@ -38,14 +38,14 @@ class LoadingProducers:
         """Neither producers nor completed transactions that are not replicated."""
         return not len(self.state.table) and self.state.first_unstable_offset is None
 
-    def take_snapshot(self, *, sync: bool = False) -> int | None:
-        """Of what the state says up to its end, unless there is one; its offset if it was taken."""
+    def take_snapshot(self, *, sync: bool = False) -> str | None:
+        """Of what the state says up to its end, unless there is one; its name if it was taken."""
         end = self.state.map_end_offset
         if end <= self.last_snapshot:
             return None
         self.snapshots.write(end, self.state, sync=sync)
         self.last_snapshot = end
-        return end
+        return self.snapshots.names[end]
 
     def truncate_and_reload(self, start: int, end: int) -> None:
         """Deletes the snapshots outside of (start, end] and loads the newest that reads well."""

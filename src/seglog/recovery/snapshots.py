@@ -97,12 +97,10 @@ class Snapshots:
         self._taken: set[int] = set()
         self._reported: set[int] = set()
         self._unsynced: set[int] = set()
-        self._is_live = False
 
     def adopt(self) -> None:
         """The log is loaded: what is there, and what is written from now on, is its own."""
-        self._is_live = True
-        self._known = self.names.copy()
+        self._known = self.names
 
     @property
     def offsets(self) -> array[int]:
@@ -129,8 +127,6 @@ class Snapshots:
                      len(state.table))
         self.names.add(offset, name)
         self._taken.add(offset)
-        if self._is_live:
-            self._known.add(offset, name)
 
     def sync(self) -> None:
         """Waits until the newest are on the medium: those at the bases of the last two segments and
@@ -163,10 +159,6 @@ class Snapshots:
         """Inside, those above `offset` are not there: neither read nor deleted."""
         with self.names.without_above(offset):
             yield
-
-    def settle(self) -> None:
-        """Ends the load: from here on it is known what is there, also of what will be written."""
-        self._known = self.names
 
     def delete_below(self, offset: int) -> None:
         """All below `offset`."""
