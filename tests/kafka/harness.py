@@ -124,10 +124,10 @@ def command(main: str, *args: str, options: Sequence[str] = ()) -> list[str]:
     return [java_command(), *_JVM, *options, "-cp", os.pathsep.join(paths), main, *args]
 
 
-def run(main: str, *args: str, timeout: float = 300.0) -> str:
-    """Runs a class to its end and gives what it printed."""
+def run(main: str, *args: str, timeout: float = 300.0, given: str | None = None) -> str:
+    """Runs a class to its end, on `given` as its input, and gives what it printed."""
     done = subprocess.run(command(main, *args), capture_output=True, text=True, check=False,
-                          timeout=timeout)
+                          timeout=timeout, input=given, encoding="utf-8")
     if done.returncode:
         raise RuntimeError(f"{main} failed with {done.returncode}: {done.stderr[-2000:]}")
     return done.stdout

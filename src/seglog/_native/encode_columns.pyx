@@ -224,7 +224,7 @@ def buffer_source(str name, str format, int64_t length, arrays, validity):
 
 
 cdef bytes _whole(PyObject *span, size_t used, size_t capacity):
-    """The first `used` of the `capacity` bytes of `span`, whose only reference this takes, or None."""
+    """The first `used` bytes of `span`, of which this takes the only reference; None for none."""
     if span == NULL or used == 0:
         Py_XDECREF(span)
         return None

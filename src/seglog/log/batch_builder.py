@@ -125,10 +125,10 @@ class RecordBatchBuilder:
     def append_control_record(self, timestamp: int, control_type: ControlType,
                               value: Buffer | None) -> None:
         """Adds a control record at the next offset; the batch is a control batch."""
-        if not self.is_control_batch:
-            raise IllegalArgumentError("Control records can only be appended to control batches")
         if control_type is ControlType.UNKNOWN:
             raise IllegalArgumentError("Cannot serialize UNKNOWN control record type")
+        if not self.is_control_batch:
+            raise IllegalArgumentError("Control records can only be appended to control batches")
         key = _CONTROL_KEY.pack(_CONTROL_KEY_VERSION, control_type)
         self._append(self._next_offset, timestamp, key, value, ())
 
@@ -148,11 +148,22 @@ class RecordBatchBuilder:
 
     def _append(self, offset: int, timestamp: int, key: Buffer | None, value: Buffer | None,
                 headers: Headers) -> None:
+        if self._last_offset is not None or not self._is_open:
+            self._check_append(offset, timestamp)
+        self._encoder.append(offset, timestamp, key, value, headers)
+        self._next_offset, self._last_offset = offset + 1, None
+
+    def _check_append(self, offset: int, timestamp: int) -> None:
+        """What the encoder does not know: an offset that was overridden, and an end of appends."""
+        last = self.last_offset
+        if last is not None and offset <= last:
+            raise IllegalArgumentError(f"Illegal offset {offset} following previous offset {last} "
+                                       "(Offsets must increase monotonically).")
+        if timestamp < NO_TIMESTAMP:
+            raise IllegalArgumentError(f"Invalid negative timestamp {timestamp}")
         if not self._is_open:
             raise IllegalStateError("Tried to append a record, but MemoryRecordsBuilder is closed "
                                     "for record appends")
-        self._encoder.append(offset, timestamp, key, value, headers)
-        self._next_offset = offset + 1
 
     # --- sizes ------------------------------------------------------------------------------------
 
@@ -245,7 +256,7 @@ class RecordBatchBuilder:
         if self._built is not None:
             raise IllegalStateError("Cannot override the last offset after the records have been "
                                     "built")
-        self._last_offset = last_offset
+        self._last_offset, self._next_offset = last_offset, last_offset + 1
 
     def close_for_record_appends(self) -> None:
         """No more records: compresses those that there are."""

@@ -2,9 +2,9 @@
 
 The columns are those that a record has: `key` and `value` (any binary or text type of Arrow, of
 fixed size too), `timestamp` (64-bit integers in ms, or timestamps of any unit), `headers` (a list
-of structs `key`, `value`, or a map). Each may be missing or null: a record then has no key, no value,
-no headers and the default timestamp. Columns that records of a log have besides (`offset`, ...) are
-left aside, so that what was read can be written; any other column is refused.
+of structs `key`, `value`, or a map). Each may be missing or null: a record then has no key, no
+value, no headers and the default timestamp. Columns that records of a log have besides (`offset`,
+...) are left aside, so that what was read can be written; any other column is refused.
 """
 
 from __future__ import annotations
