@@ -13,7 +13,7 @@ import pytest
 from seglog.errors import KafkaStorageError
 from seglog.manager import loading
 from seglog.model import TopicPartition
-from seglog.recovery.loaded import LoadedLog
+from seglog.log.unified_log import UnifiedLog
 from seglog.storage.meta import format_uuid
 from tests.oracle.builder import Shape, build_log
 from tests.oracle.writer import write_data_dir
@@ -57,14 +57,14 @@ def entries(path: Path) -> dict[TopicPartition, int]:
 def break_load(patch: pytest.MonkeyPatch, name: str,
                error: Callable[[str], BaseException]) -> None:
     """The load of the partition directory `name` raises."""
-    load = loading.load_log
+    load = loading.load_unified_log
 
-    def broken(path: str, *args: object, **kwargs: object) -> LoadedLog:
+    def broken(path: str, *args: object, **kwargs: object) -> UnifiedLog:
         if Path(path).name == name:
             raise error(path)
         return load(path, *args, **kwargs)  # type: ignore[arg-type]
 
-    patch.setattr(loading, "load_log", broken)
+    patch.setattr(loading, "load_unified_log", broken)
 
 
 def input_output_error(path: str) -> KafkaStorageError:

@@ -19,7 +19,7 @@ import seglog
 from seglog.errors import AllLogDirsFailedError, KafkaStorageError
 from seglog.log.failures import LogDirFailure, LogDirFailureChannel
 from seglog.model import TopicPartition
-from seglog.recovery.loaded import LoadedLog
+from seglog.log.unified_log import UnifiedLog
 from tests.manager.support import break_load, entries, input_output_error, make_dir, snapshot
 
 MARKER = ".kafka_cleanshutdown"
@@ -69,14 +69,14 @@ def test_a_directory_that_fails_at_run_time(roots: list[Path],
                                             monkeypatch: pytest.MonkeyPatch) -> None:
     told = Told()
     with seglog.LogManager(roots, on_log_dir_failure=told) as manager:
-        flush = LoadedLog.flush
+        flush = UnifiedLog.flush
 
-        def broken(log: LoadedLog, force: bool = False) -> None:
+        def broken(log: UnifiedLog, force_flush_active_segment: bool = False) -> None:
             if log.topic_partition == A0:
                 raise KafkaStorageError(errno.ENOSPC, os.strerror(errno.ENOSPC), log.path)
-            flush(log)
+            flush(log, force_flush_active_segment)
 
-        monkeypatch.setattr(LoadedLog, "flush", broken)
+        monkeypatch.setattr(UnifiedLog, "flush", broken)
         manager.flush_logs()
         assert told.called.wait(30)
         assert manager.live_log_dirs == [str(roots[1])]

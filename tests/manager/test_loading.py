@@ -26,7 +26,7 @@ from seglog.metrics import MetricsRegistry
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import NullListener
 from seglog.recovery.findings import Finding
-from seglog.recovery.loaded import LoadedLog
+from seglog.log.unified_log import UnifiedLog
 from seglog.recovery.report import LoadReport, PartitionReport
 from tests.manager.support import copy, make_dir, snapshot
 
@@ -48,9 +48,9 @@ class Seen:
     """Calls a function at each load of a log, with the manager's gauges as they are then."""
 
     def __init__(self, patch: pytest.MonkeyPatch, look: Callable[[], None]) -> None:
-        load = loading.load_log
+        load = loading.load_unified_log
 
-        def looking(path: str, *args: Any, **kwargs: Any) -> LoadedLog:
+        def looking(path: str, *args: Any, **kwargs: Any) -> UnifiedLog:
             remaining = kwargs["remaining"]
 
             def told(count: int) -> None:
@@ -60,7 +60,7 @@ class Seen:
             look()
             return load(path, *args, **{**kwargs, "remaining": told})
 
-        patch.setattr(loading, "load_log", looking)
+        patch.setattr(loading, "load_unified_log", looking)
 
 
 GAUGES = ("remainingLogsToRecover", "remainingSegmentsToRecover", "RemainingSegmentsToLoad")
@@ -73,7 +73,7 @@ def test_gauges_are_there_while_logs_are_loaded(
     (root / RECOVERY).write_text("0\n0\n")
     registry, seen = MetricsRegistry(), list[dict[str, object]]()
     Seen(monkeypatch, lambda: seen.append(
-        {name: values["Value"] for name, values in registry.snapshot().items()}))
+        {name: values.get("Value") for name, values in registry.snapshot().items()}))
     manager = seglog.LogManager([root], config=config(1, segment_threads), metrics=registry)
     assert names_of(registry, *GAUGES) == []
     manager.startup()
@@ -136,18 +136,18 @@ def test_the_pools_are_resized_while_they_work(tmp_path: Path,
     names = [f"t{number}-0" for number in range(6)]
     root = make_dir(tmp_path / "k", names)
     meeting = threading.Barrier(4)
-    load = loading.load_log
+    load = loading.load_unified_log
     managers: list[seglog.LogManager] = []
     first = threading.Lock()
 
-    def waiting(path: str, *args: Any, **kwargs: Any) -> LoadedLog:
+    def waiting(path: str, *args: Any, **kwargs: Any) -> UnifiedLog:
         if first.acquire(blocking=False):
             managers[0].resize_recovery_thread_pool(4)
         if not meeting.broken and Path(path).name in names[:4]:
             meeting.wait(30)  # four logs at the same time, or never
         return load(path, *args, **kwargs)
 
-    monkeypatch.setattr(loading, "load_log", waiting)
+    monkeypatch.setattr(loading, "load_unified_log", waiting)
     managers.append(seglog.LogManager([root], config=config(1)))
     with managers[0] as manager:
         assert len(manager.all_logs) == 6 and not meeting.broken
@@ -296,14 +296,14 @@ def test_shutdown_while_logs_are_loaded(tmp_path: Path, monkeypatch: pytest.Monk
     root = make_dir(tmp_path / "k", ["a-0", "b-0", "c-0"], clean=False)
     points = sorted((root / RECOVERY).read_text().splitlines())
     begun, release = threading.Event(), threading.Event()
-    load = loading.load_log
+    load = loading.load_unified_log
 
-    def slow(path: str, *args: Any, **kwargs: Any) -> LoadedLog:
+    def slow(path: str, *args: Any, **kwargs: Any) -> UnifiedLog:
         begun.set()
         release.wait(30)
         return load(path, *args, **kwargs)
 
-    monkeypatch.setattr(loading, "load_log", slow)
+    monkeypatch.setattr(loading, "load_unified_log", slow)
     manager = seglog.LogManager([root], config=config(1))
     errors: list[BaseException] = []
 

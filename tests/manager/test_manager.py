@@ -18,7 +18,7 @@ from seglog.errors import (
 )
 from seglog.manager import closing
 from seglog.model import TopicPartition
-from seglog.recovery.loaded import LoadedLog
+from seglog.log.unified_log import UnifiedLog
 from tests.manager.support import (
     break_load, copy, entries, input_output_error, make_dir, snapshot, write_meta,
 )
@@ -26,6 +26,7 @@ from tests.manager.support import (
 MARKER = ".kafka_cleanshutdown"
 RECOVERY = "recovery-point-offset-checkpoint"
 STARTS = "log-start-offset-checkpoint"
+WATERMARKS = "replication-offset-checkpoint"
 
 
 def test_a_clean_directory_opens_and_closes(tmp_path: Path) -> None:
@@ -44,7 +45,7 @@ def test_a_clean_directory_opens_and_closes(tmp_path: Path) -> None:
     assert (root / MARKER).read_text() == '{"version":0,"brokerEpoch":-1}'
     assert entries(root / RECOVERY) == ends
     changed = {name for name, content in snapshot(root).items() if before.get(name) != content}
-    assert {MARKER} <= changed <= {MARKER, RECOVERY}, "the order of lines says nothing"
+    assert {MARKER} <= changed <= {MARKER, RECOVERY, WATERMARKS}, "the order of lines says nothing"
 
 
 def test_an_unclean_directory_is_clean_afterwards(tmp_path: Path) -> None:
@@ -128,9 +129,9 @@ def test_checkpoints_hold_what_kafka_writes(tmp_path: Path) -> None:
         assert starts[TopicPartition("a", 0)] == first.log_start_offset
         assert starts == {key: log.log_start_offset for key, log in logs.items()
                           if log.log_start_offset > log.segments.base_offsets[0]}
-        marks = entries(root / "replication-offset-checkpoint")
+        marks = entries(root / WATERMARKS)
         assert marks == {key: log.high_watermark for key, log in logs.items()}
-    assert entries(root / "replication-offset-checkpoint") == marks
+    assert entries(root / WATERMARKS) == marks
     with seglog.LogManager([root]) as manager:
         again = manager.get_log(TopicPartition("a", 0))
         assert again is not None and again.log_start_offset == first.log_start_offset
@@ -210,15 +211,15 @@ def test_a_log_that_does_not_close_keeps_its_directory_unclean(
         caplog: pytest.LogCaptureFixture) -> None:
     roots = [make_dir(tmp_path / "k1", ["a-0", "a-1"]), make_dir(tmp_path / "k2", ["b-0"])]
     before = (roots[0] / RECOVERY).read_bytes()
-    close = LoadedLog.close
+    close = UnifiedLog.close
 
-    def broken(log: LoadedLog) -> None:
+    def broken(log: UnifiedLog) -> None:
         if log.topic_partition == TopicPartition("a", 0):
             raise input_output_error(log.path)
         close(log)
 
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
-        patch.setattr(LoadedLog, "close", broken)
+        patch.setattr(UnifiedLog, "close", broken)
         with seglog.LogManager(roots):
             pass
     assert not (roots[0] / MARKER).exists() and (roots[1] / MARKER).exists()
@@ -232,7 +233,7 @@ def test_shutdown_writes_files_then_checkpoints_then_the_marker(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = make_dir(tmp_path / "k", ["a-0"], clean=False)
     order: list[str] = []
-    for owner, name in ((LoadedLog, "flush"), (LoadedLog, "close"),
+    for owner, name in ((UnifiedLog, "flush"), (UnifiedLog, "close"),
                         (closing.LogDirectory, "write_checkpoint"),
                         (closing.LogDirectory, "write_clean_shutdown_marker"),
                         (closing.LogDirectory, "unlock")):
@@ -247,8 +248,9 @@ def test_shutdown_writes_files_then_checkpoints_then_the_marker(
         monkeypatch.setattr(owner, name, noted)
     with seglog.LogManager([root]):
         pass
-    assert order == ["flush", "close", f"write_checkpoint {RECOVERY}",
-                     f"write_checkpoint {STARTS}", "write_clean_shutdown_marker", "unlock"]
+    assert order == ["write_checkpoint " + WATERMARKS, "flush", "close",
+                     f"write_checkpoint {RECOVERY}", f"write_checkpoint {STARTS}",
+                     "write_clean_shutdown_marker", "unlock"]
 
 
 def test_states(tmp_path: Path) -> None:

@@ -313,7 +313,7 @@ class _Recovery:
         settings = self.settings
         inputs = replace(inputs, producer_id_expiration_ms=settings.producer_id_expiration_ms)
         disk = RealDisk(path, quarantine=settings.quarantine_of(self.path))
-        log = load_log(path, inputs, **{
+        log: LoadedLog = load_log(path, inputs, **{
             **how, "disk": disk, "listener": CompositeListener(self.outcome, listener)})
         self.outcome.states[os.path.basename(path)] = settings.state(log)
         return log

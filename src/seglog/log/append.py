@@ -13,6 +13,7 @@ import numpy.typing as npt
 from seglog.errors import RecordBatchTooLargeError, RecordTooLargeError, UnexpectedAppendOffsetError
 from seglog.log import rolling, watermarks
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
+from seglog.log.failures import closed_error
 from seglog.log.segment import Records
 from seglog.log.provisional import (
     analyze_and_validate_records, validate_messages_and_assign_offsets,
@@ -43,6 +44,8 @@ def append(log: UnifiedLog, records: Records, origin: AppendOrigin, leader_epoch
     valid = memoryview(records).cast("B")[:info.valid_bytes]
     with log.lock, log.guarded(f"Error while appending records to {log.topic_partition}"):
         log.check_open()
+        if log.retired is not None:
+            raise closed_error(log.retired)
         if assign_offsets:
             valid, batches = _assign(log, valid, batches, info, origin, leader_epoch,
                                      ignore_record_size, given)
@@ -56,6 +59,8 @@ def append(log: UnifiedLog, records: Records, origin: AppendOrigin, leader_epoch
                 f"{log.config.segment_size}.")
         rolling.maybe_roll(log, len(valid), info)
         _write(log, valid, batches, info, origin, verification_guard, transaction_version)
+        if assign_offsets:
+            log.count_append(given, info)
     return info
 
 

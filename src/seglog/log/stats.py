@@ -42,7 +42,7 @@ class _Metered(Protocol):
 class BrokerTopicMetrics:
     """Meters of a topic, or of all topics together (Kafka's of that name).
 
-    Those of a topic are registered when they are first asked for.
+    Those of a topic are registered when they are first asked for. Made by BrokerTopicStats.
     """
 
     _METERS = {
@@ -58,18 +58,23 @@ class BrokerTopicMetrics:
     def __init__(self, registry: MetricsRegistry, topic: str | None = None) -> None:
         self._group = registry.group("kafka.server", "BrokerTopicMetrics")
         self._tags = {} if topic is None else {"topic": topic}
+        self._meters: dict[str, Meter] = {}
         if topic is None:
             for name in (*self._METERS, *self._METERS_OF_ALL):
                 self._meter(name)
 
     def _meter(self, name: str) -> Meter:
-        event = self._METERS.get(name) or self._METERS_OF_ALL[name]
-        return self._group.meter(name, event, self._tags)
+        found = self._meters.get(name)
+        if found is None:
+            event = self._METERS.get(name) or self._METERS_OF_ALL[name]
+            found = self._meters[name] = self._group.meter(name, event, self._tags)
+        return found
 
     def close(self) -> None:
         """Takes the meters out of the registry."""
         for name in (*self._METERS, *self._METERS_OF_ALL):
             self._group.remove(name, self._tags)
+        self._meters.clear()
 
     @property
     def messages_in_rate(self) -> Meter:
@@ -125,20 +130,26 @@ class BrokerTopicMetrics:
 
 
 class BrokerTopicStats:
-    """The meters of all topics of one registry. Any number may stand for the same registry."""
+    """The meters of all topics, in one registry. Safe from any thread."""
 
     def __init__(self, registry: MetricsRegistry) -> None:
         self.registry = registry
+        self._topics: dict[str, BrokerTopicMetrics] = {}
         #: Of all topics together.
         self.all_topics_stats = BrokerTopicMetrics(registry)
 
     def topic_stats(self, topic: str) -> BrokerTopicMetrics:
         """Of one topic."""
-        return BrokerTopicMetrics(self.registry, topic)
+        found = self._topics.get(topic)
+        if found is None:
+            found = self._topics.setdefault(topic, BrokerTopicMetrics(self.registry, topic))
+        return found
 
     def remove_metrics(self, topic: str) -> None:
         """Takes out those of a topic that is gone."""
-        self.topic_stats(topic).close()
+        found = self._topics.pop(topic, None)
+        if found is not None:
+            found.close()
 
     def follow_appends(self, topic: str, messages: Callable[[], int],
                        octets: Callable[[], int]) -> Callable[[], None]:
@@ -167,7 +178,7 @@ class LogMetrics:
     def __init__(self, registry: MetricsRegistry, log: _Metered) -> None:
         self._group = registry.group("kafka.log", "Log")
         self._log = log
-        self._registered: dict[str, str | int] | None = None
+        self._registered: list[str] = []
 
     def register(self) -> None:
         """Puts them in, after taking out those that are there."""
@@ -177,16 +188,12 @@ class LogMetrics:
         tags: dict[str, str | int] = {"topic": key.topic, "partition": key.partition}
         if log.is_future:
             tags["is-future"] = "true"
-        self._registered = tags
-        for name, value in self._gauges().items():
-            self._group.gauge(name, value, tags)
+        self._registered = self._group.gauges(self._gauges(), tags)
 
     def remove(self) -> None:
         """Takes them out."""
-        tags, self._registered = self._registered, None
-        if tags is not None:
-            for name in self._gauges():
-                self._group.remove(name, tags)
+        registered, self._registered = self._registered, []
+        self._group.registry.remove_all(registered)
 
     def _gauges(self) -> dict[str, Callable[[], int]]:
         log = self._log

@@ -17,6 +17,7 @@ from seglog.errors import InconsistentTopicIdError
 from seglog.log import append, deletion, replace, retention, rolling, truncation, watermarks
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
 from seglog.log.failures import LogDirFailureChannel, closed_error
+from seglog.log.metered import MeteredLog
 from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.producers import ProducerStateManager, ProducerStateManagerConfig
 from seglog.log.scheduler import Scheduler, Time
@@ -27,13 +28,14 @@ from seglog.model import TopicPartition
 from seglog.recovery.disk import Disk
 from seglog.recovery.failures import public_errors
 from seglog.recovery.inputs import LoadInputs, LoadOutcome
-from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.log_loader import LogLoader
 from seglog.recovery.open_log import load_log
 from seglog.recovery.producers import rebuild_producers
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.storage.meta import write_partition_metadata
-from seglog.storage.paths import DirectoryKind, parse_directory_name
+from seglog.storage.paths import (
+    PARTITION_METADATA, DirectoryKind, parse_directory_name,
+)
 
 __all__ = ["LogContext", "UnifiedLog", "load_unified_log"]
 
@@ -57,7 +59,7 @@ class LogContext:
     stats: BrokerTopicStats | None = None
 
 
-class UnifiedLog(LoadedLog):
+class UnifiedLog(MeteredLog):
     """A log that was loaded and is written to.
 
     Any thread may call any method. One at a time changes the log, under `lock`, which is
@@ -70,7 +72,7 @@ class UnifiedLog(LoadedLog):
                  topic_id: uuid.UUID | None, *, context: LogContext,
                  new_topic_id: uuid.UUID | None = None) -> None:
         """By `load_unified_log`. `new_topic_id` is written down, unless the log has one."""
-        self.context, self.stats = context, context.stats
+        self.context = context
         self.config: LogConfig = loader.inputs.config
         super().__init__(disk, loader, outcome, topic_id)
         self._producers = self.producer_manager = ProducerStateManager.after_load(
@@ -87,7 +89,7 @@ class UnifiedLog(LoadedLog):
                                       self.active.files.size)
         self.high_watermark_metadata = LogOffsetMetadata(self.high_watermark)
         self.highest_offset_in_remote_storage = -1
-        self.retention_size_in_percent = 0
+        self.retired: str | None = None
         self._handlers_closed = False
         self._expiry = context.scheduler.schedule(
             "PeriodicProducerExpirationCheck",
@@ -103,6 +105,7 @@ class UnifiedLog(LoadedLog):
         if loader.removed:
             context.scheduler.schedule_once("delete-file", self.delete_removed,
                                             self.config.file_delete_delay_ms)
+        self.measure(context.stats)
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], config: LogConfig, *, scheduler: Scheduler,
@@ -144,11 +147,6 @@ class UnifiedLog(LoadedLog):
         return os.path.dirname(self.path)
 
     @property
-    def is_future(self) -> bool:
-        """Whether it is one that will replace another directory's log."""
-        return self.path.endswith(DirectoryKind.FUTURE.value)
-
-    @property
     def remote_log_enabled(self) -> bool:
         """Whether segments of it may be in remote storage."""
         return (self.context.remote_storage and self.config.remote_storage_enable
@@ -170,11 +168,6 @@ class UnifiedLog(LoadedLog):
         with self.lock:
             self.settle()
             return self.segments.size
-
-    @property
-    def number_of_segments(self) -> int:
-        """With the active one."""
-        return len(self.segments)
 
     def now_ms(self) -> int:
         """What the log's clock says."""
@@ -246,12 +239,10 @@ class UnifiedLog(LoadedLog):
         """No operation works from here on."""
         self._handlers_closed = self.is_closed = True
 
-    def count_rejected(self, size: int) -> None:
-        """An append of `size` bytes was refused, because a batch is too large."""
-        if self.stats is not None:
-            for one in (self.stats.topic_stats(self.topic_partition.topic),
-                        self.stats.all_topics_stats):
-                one.bytes_rejected_rate.mark(size)
+    def retire(self, why: str) -> None:
+        """Refuses appends from here on, with this text: the partition has another log now."""
+        with self.lock:
+            self.retired = why
 
     # ---- appending ----------------------------------------------------------------------------
 
@@ -440,7 +431,8 @@ class UnifiedLog(LoadedLog):
             return
         with self.lock, self.guarded(f"Error while writing partition metadata file {self.path}"):
             if self._unwritten_topic_id is not None:
-                write_partition_metadata(self.path, self._unwritten_topic_id)
+                write_partition_metadata(os.path.join(self.path, PARTITION_METADATA),
+                                         self._unwritten_topic_id)
                 self._unwritten_topic_id = None
 
     def rename_dir(self, name: str, reinitialize: bool = True) -> None:

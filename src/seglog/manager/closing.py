@@ -9,12 +9,12 @@ from concurrent.futures import Future
 from functools import partial
 
 from seglog.errors import KafkaStorageError
+from seglog.log.unified_log import UnifiedLog
 from seglog.manager.checkpoints import write_log_start_offsets, write_recovery_points
 from seglog.manager.directories import LogDirectory
 from seglog.log.failures import LogDirFailureChannel
 from seglog.manager.pool import WorkerPool
 from seglog.manager.table import LogTable
-from seglog.recovery.loaded import LoadedLog
 
 __all__ = ["close_logs"]
 
@@ -46,7 +46,7 @@ def close_logs(directories: Sequence[LogDirectory], table: LogTable,
             pool.shutdown()
 
 
-def _close(log: LoadedLog, directory: LogDirectory, channel: LogDirFailureChannel) -> None:
+def _close(log: UnifiedLog, directory: LogDirectory, channel: LogDirFailureChannel) -> None:
     key = log.topic_partition
     if log.deferred_checks is not None:
         log.deferred_checks.stop()

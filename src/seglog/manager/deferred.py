@@ -12,10 +12,10 @@ from typing import TypeVar
 import numpy as np
 
 from seglog._native.scan import HAS_TXN_INDEX
+from seglog.log.unified_log import UnifiedLog
 from seglog.manager.pool import WorkerPool
 from seglog.manager.table import dir_of
 from seglog.recovery.deferred import DeferredChecks
-from seglog.recovery.loaded import LoadedLog
 from seglog.storage.handles import (
     FILES_PER_SEGMENT, SEGMENTS_OPEN_MAX, Closable, HandleCache,
 )
@@ -35,7 +35,7 @@ class BackgroundChecks:
         self._closed = False
         self._lock = threading.Lock()
 
-    def submit(self, log: LoadedLog, threads: int) -> Future[None] | None:
+    def submit(self, log: UnifiedLog, threads: int) -> Future[None] | None:
         """Has all segments of a log checked; None where nothing is left to check, or at the end."""
         checks, log_dir = log.deferred_checks, dir_of(log)
         if checks is None or not checks.remaining:
@@ -78,7 +78,7 @@ class _CheckedHandles(HandleCache):
             yield value
 
 
-def open_reader(log: LoadedLog) -> PartitionLog:
+def open_reader(log: UnifiedLog) -> PartitionLog:
     """The log for reading. The thread that first reads a segment checks it, if that is left to do;
     segments with a transaction index are checked here.
 

@@ -117,7 +117,8 @@ class LogDirectory:
         path = os.path.join(self.path, name)
         with self._checkpoint_locks[name]:
             try:
-                write_offset_checkpoint(path, {**self._on_file.get(name, {}), **offsets})
+                every = {**self._on_file.get(name, {}), **offsets}
+                write_offset_checkpoint(path, dict(sorted(every.items())))
             except OSError as error:
                 message = f"Error while writing to checkpoint file {path}"
                 self._channel.maybe_add_offline_log_dir(self.path, message, error)

@@ -1,4 +1,4 @@
-"""The gauges of a log manager under Kafka's names (group kafka.log, type LogManager)."""
+"""The gauges of a log manager under Kafka's names."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ __all__ = ["Countdown", "Gauges"]
 class Gauges:
     """What one owner registered; `remove` takes all of it out again, once."""
 
-    def __init__(self, registry: MetricsRegistry) -> None:
-        self._group = registry.group("kafka.log", "LogManager")
+    def __init__(self, registry: MetricsRegistry, group: str = "kafka.log",
+                 type_: str = "LogManager") -> None:
+        self._group = registry.group(group, type_)
         self._registered: list[tuple[str, Mapping[str, str | int]]] = []
 
     def add(self, name: str, tags: Mapping[str, str | int],

@@ -18,6 +18,7 @@ from functools import partial
 from seglog._native.scan import PartitionListing
 from seglog.config import LogConfig
 from seglog.errors import LogManagerStateError
+from seglog.log.unified_log import UnifiedLog, load_unified_log
 from seglog.manager.directories import LogDirectory
 from seglog.log.failures import LogDirFailureChannel
 from seglog.manager.gauges import Countdown, Gauges
@@ -27,13 +28,11 @@ from seglog.manager.progress import LogProgress
 from seglog.manager.sanity import (
     defer_checks, plan_of_active_segment, without_wrong_indexes,
 )
-from seglog.manager.table import LogTable
+from seglog.manager.state import ManagerState
 from seglog.metrics import MetricsRegistry
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener
-from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.log_loader import LoadInputs
-from seglog.recovery.open_log import load_log
 from seglog.recovery.plan import LoadLevel, PartitionPlan
 from seglog.recovery.report import LoadReport, PartitionReport
 from seglog.storage.meta import format_uuid
@@ -63,12 +62,10 @@ class LoadSettings:
     segment_threads: int
     level: LoadLevel
     deferred: bool  # inactive segments are checked later, after a clean shutdown
-    producer_id_expiration_ms: int
-    config_of: Callable[[str], LogConfig]  # of a topic
-    is_stray: Callable[[LoadedLog], bool]
+    is_stray: Callable[[UnifiedLog], bool]
     listener: LoadListener
-    #: What loads one log; None: `load_log`.
-    load: Callable[..., LoadedLog] | None
+    #: What loads one log; None: `load_unified_log`.
+    load: Callable[..., UnifiedLog] | None
     #: Hears of a directory that does not load, and the others go on; None: the start fails.
     on_load_error: Callable[[str, Exception], object] | None
 
@@ -101,11 +98,10 @@ class _DirectoryLoad:
 class LogLoading:
     """One start. Made and run by one thread; `resize_*` may come from any other."""
 
-    def __init__(self, directories: Sequence[LogDirectory], log_dirs: Sequence[str],
-                 table: LogTable, channel: LogDirFailureChannel, registry: MetricsRegistry,
+    def __init__(self, state: ManagerState, registry: MetricsRegistry,
                  settings: LoadSettings) -> None:
-        self._directories, self._log_dirs = directories, log_dirs
-        self._table, self._channel, self._settings = table, channel, settings
+        self._state, self._settings = state, settings
+        self._directories = state.directories.all()
         self._gauges = Gauges(registry)
         self._recovering = Countdown()  # by (directory, thread number of its recovery pool)
         self._loading = Countdown()     # the same
@@ -138,7 +134,7 @@ class LogLoading:
                     future.result()
                 self._report(load, started)
             for path, error in self._failed.items():
-                self._channel.maybe_add_offline_log_dir(
+                self._state.failures.maybe_add_offline_log_dir(
                     path, f"Error while loading log dir {path}", error)
             done = True
         except Exception as error:
@@ -175,7 +171,7 @@ class LogLoading:
 
     def _register_gauges(self) -> None:
         """Of every configured directory and thread, the failed ones too."""
-        for path in self._log_dirs:
+        for path in self._state.directories.log_dirs:
             self._gauges.add("remainingLogsToRecover", {"dir": path},
                              partial(self._remaining_logs, path))
             for number in range(self._settings.recovery_threads):
@@ -233,9 +229,10 @@ class LogLoading:
         key = name.topic_partition
         return _Job(path, name, LoadInputs(
             key, clean, offsets[LOG_START_OFFSET_CHECKPOINT].get(key, 0),
-            offsets[RECOVERY_POINT_CHECKPOINT].get(key, 0), self._settings.config_of(key.topic),
+            offsets[RECOVERY_POINT_CHECKPOINT].get(key, 0), self._state.configs.of(key.topic),
             is_deleted=name.kind is DirectoryKind.DELETED,
-            producer_id_expiration_ms=self._settings.producer_id_expiration_ms,
+            producer_id_expiration_ms=self._state.producer_id_expiration_ms,
+            clock=self._state.now_ms,
         ), offsets[HIGH_WATERMARK_CHECKPOINT].get(key))
 
     def _announce(self, load: _DirectoryLoad, clean: bool) -> None:
@@ -273,7 +270,7 @@ class LogLoading:
         key = (load.directory.path, WorkerPool.thread_number())
         progress = LogProgress(os.path.basename(job.path), self._settings.listener,
                                partial(self._loading.set, key), partial(self._recovering.set, key))
-        log: LoadedLog | None = None
+        log: UnifiedLog | None = None
         failure: BaseException | None = None
         try:
             log = self._load_log(load, job, progress)
@@ -289,7 +286,7 @@ class LogLoading:
             self._finish_job(load, job, progress, log, failure, _ms_since(started))
 
     def _finish_job(self, load: _DirectoryLoad, job: _Job, progress: LogProgress,
-                    log: LoadedLog | None, failure: BaseException | None, ms: int) -> None:
+                    log: UnifiedLog | None, failure: BaseException | None, ms: int) -> None:
         path = load.directory.path
         with load.lock:
             load.remaining -= 1
@@ -309,7 +306,7 @@ class LogLoading:
             for thread, count in progress.thread_segments.items():
                 load.thread_segments[thread] = load.thread_segments.get(thread, 0) + count
 
-    def _load_log(self, load: _DirectoryLoad, job: _Job, progress: LogProgress) -> LoadedLog:
+    def _load_log(self, load: _DirectoryLoad, job: _Job, progress: LogProgress) -> UnifiedLog:
         settings, inputs = self._settings, job.inputs
         deferred: PartitionListing | None = None
 
@@ -331,14 +328,15 @@ class LogLoading:
 
         progress.started()
         with load.segments.scans() as scans:
-            log = (settings.load or load_log)(job.path, inputs, check=check, listener=progress,
-                                              remaining=progress.remaining, scans=scans)
+            load_log = settings.load or partial(load_unified_log, context=self._state.context)
+            log = load_log(job.path, inputs, check=check, listener=progress,
+                           remaining=progress.remaining, scans=scans)
         if deferred is not None:
-            log.deferred_checks = defer_checks(log, deferred, settings.level, self._channel)
+            log.deferred_checks = defer_checks(log, deferred, settings.level, self._state.failures)
         self._file(load.directory, job, log)
         return log
 
-    def _file(self, directory: LogDirectory, job: _Job, log: LoadedLog) -> None:
+    def _file(self, directory: LogDirectory, job: _Job, log: UnifiedLog) -> None:
         kind = job.name.kind
         if kind is DirectoryKind.STRAY:
             _log.warning("Loaded stray log: %s", job.path)
@@ -346,14 +344,16 @@ class LogLoading:
             kind = DirectoryKind.STRAY
             log.rename_dir(stray_dir_name(log.topic_partition, uuid.uuid4().hex))
             _log.warning("Log in %s marked stray and renamed to %s", job.path, log.path)
-        if kind is DirectoryKind.LIVE:
+        if kind in _SERVED:
             self._set_high_watermark(log, job.high_watermark)
-        self._table.add(log, kind)
+        self._state.table.add(log, kind)
         if job.name.kind in _SERVED:
             directory.forget_on_file(log.topic_partition)
+            if self._settings.load is None:
+                self._state.serve(log)
 
     @staticmethod
-    def _set_high_watermark(log: LoadedLog, checkpointed: int | None) -> None:
+    def _set_high_watermark(log: UnifiedLog, checkpointed: int | None) -> None:
         key = log.topic_partition
         if checkpointed is None:
             _log.info("No checkpointed highwatermark is found for partition %s", key)
@@ -363,7 +363,7 @@ class LogLoading:
                   log.high_watermark)
 
 
-def _described(log: LoadedLog) -> str:
+def _described(log: UnifiedLog) -> str:
     """A log in Kafka's words (UnifiedLog.toString)."""
     key = log.topic_partition
     topic_id = "" if log.topic_id is None else f", topicId={format_uuid(log.topic_id)}"

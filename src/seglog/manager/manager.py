@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import threading
@@ -11,32 +10,33 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from seglog.config import BrokerConfig, LoadConfig, LogConfig
 from seglog.errors import (
-    AllLogDirsFailedError, ConfigError, KafkaStorageError, LogDirNotFoundError,
-    LogManagerStateError, UnknownTopicOrPartitionError,
-)
-from seglog.manager.checkpoints import (
-    write_high_watermarks, write_log_start_offsets, write_recovery_points,
-)
-from seglog.manager.closing import close_logs
-from seglog.manager.deferred import BackgroundChecks, open_reader
-from seglog.manager.directories import (
-    LogDirectory, agreed_broker_epoch, configured_log_dirs, create_and_validate_log_dirs,
-    lock_log_dirs, refuse_duplicates,
+    ConfigError, KafkaStorageError, LogManagerStateError, UnknownTopicOrPartitionError,
 )
 from seglog.log.failures import LogDirFailure, LogDirFailureChannel
+from seglog.log.scheduler import Scheduler, Time
+from seglog.log.stats import BrokerTopicStats
+from seglog.log.unified_log import LogContext, UnifiedLog
+from seglog.manager.checkpoints import Checkpoints
+from seglog.manager.closing import close_logs
+from seglog.manager.configs import TopicConfigs
+from seglog.manager.deferred import BackgroundChecks, open_reader
+from seglog.manager.directories import agreed_broker_epoch, configured_log_dirs, refuse_duplicates
 from seglog.manager.gauges import Gauges
-from seglog.manager.identity import Identities, read_identities
+from seglog.manager.identity import read_identities
+from seglog.manager.live import LiveDirectories
 from seglog.manager.loading import LoadSettings, LogLoading
+from seglog.manager.operations import LogOperations
 from seglog.manager.startup_callbacks import StartupCallbackFailure, StartupCallbacks
+from seglog.manager.state import ManagerState
 from seglog.manager.table import LogTable, dir_of
+from seglog.manager.tasks import BackgroundTasks
 from seglog.metrics import MetricsRegistry
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener, NullListener
-from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.plan import LoadLevel
 from seglog.recovery.report import LoadReport
 from seglog.storage.log import PartitionLog
@@ -48,11 +48,11 @@ _log = logging.getLogger(__name__)
 _Path = str | os.PathLike[str]
 
 
-def _never(_: LoadedLog) -> bool:
+def _never(_: UnifiedLog) -> bool:
     return False
 
 
-class LogManager:
+class LogManager(LogOperations):
     """The logs of one or more data directories, opened for writing (Kafka: LogManager).
 
         with seglog.LogManager(["/data/k1", "/data/k2"]) as manager:
@@ -61,6 +61,9 @@ class LogManager:
     The constructor creates missing directories, compares their `meta.properties` and takes their
     locks; `startup` loads; `shutdown` flushes, closes, and leaves the clean shutdown marker, so
     that a broker starts with nothing to recover. A `with` block does the last two.
+
+    Without a `scheduler` it only opens, serves and closes: nothing is retained, flushed or deleted
+    by the clock. With one it does all that a broker's does (docs/manager.md).
 
     A directory that fails (an I/O error, a full disk, a permission) goes offline with its logs,
     and `on_log_dir_failure` is told by a thread of its own; the others work on. Without a
@@ -72,11 +75,12 @@ class LogManager:
                  log_config: LogConfig | None = None,
                  topic_configs: Mapping[str, LogConfig] | None = None,
                  cluster_id: str | None = None, node_id: int | None = None,
-                 is_stray: Callable[[LoadedLog], bool] = _never,
+                 is_stray: Callable[[UnifiedLog], bool] = _never,
+                 scheduler: Scheduler | None = None, time: Time | None = None,
                  listener: LoadListener | None = None,
                  on_log_dir_failure: Callable[[LogDirFailure], object] | None = None,
                  on_load_error: Callable[[str, Exception], object] | None = None,
-                 load: Callable[..., LoadedLog] | None = None,
+                 load: Callable[..., Any] | None = None,
                  metrics: MetricsRegistry | None = None) -> None:
         """`log_dirs` are those of `config` (a BrokerConfig: `server.properties`) if not given.
 
@@ -87,7 +91,12 @@ class LogManager:
         Kafka stops its start at a log that it gives up, and takes a data directory offline that
         cannot read one. With `on_load_error(path, error)` the other logs are loaded; the
         directory gets no clean shutdown marker. `load` is what loads one log in place of
-        `recovery.open_log.load_log`, with its arguments.
+        `log.unified_log.load_unified_log`, with its arguments except for the context; LoadedLogs do
+        for a manager that is only to recover.
+
+        `scheduler` runs the background tasks, and those of the logs, by the clock `time`. One that
+        has not been started is started by `startup` and shut down by `shutdown`; any other is its
+        owner's to shut down, before this.
 
         A directory that cannot be used (not readable, `meta.properties` damaged or of a newer
         format) is offline from the beginning. Raises LogDirLockedError (nothing is changed in that
@@ -95,71 +104,68 @@ class LogManager:
         ConfigError.
         """
         self.config = config if config is not None else LoadConfig()
+        broker = self.config if isinstance(self.config, BrokerConfig) else BrokerConfig()
         #: Absolute paths, as configured.
         self.log_dirs = configured_log_dirs(log_dirs, self.config)
         self.metrics = metrics if metrics is not None else MetricsRegistry()
-        self._log_config = log_config or (
-            self.config.log_config() if isinstance(self.config, BrokerConfig) else LogConfig())
-        self._topic_configs = dict(topic_configs or {})
         self._is_stray, self._listener = is_stray, listener or NullListener()
         self._on_failure = on_log_dir_failure
         self._on_load_error, self._load = on_load_error, load
         self._recovery_threads = self.config.num_recovery_threads_per_data_dir
         self._segment_threads = self.config.num_segment_loading_threads_per_data_dir
-        self._table = LogTable()
         self._callbacks = StartupCallbacks()
         self._channel = LogDirFailureChannel()
         self._checks = BackgroundChecks()
-        self._gauges = Gauges(self.metrics)
         self._loading: LogLoading | None = None
         self._load_reports: dict[str, LoadReport] = {}
         self._handler: threading.Thread | None = None
-        self._state = "new"  # then starting, running, closed
+        self._phase = "new"  # then starting, running, closed
         self._lock = threading.RLock()
         refuse_duplicates(self.log_dirs)
         self._identities = read_identities(self.log_dirs, cluster_id, node_id)
-        self._live = self._open_directories(self._identities)
+        self._scheduler = scheduler or Scheduler()
+        self._owns_scheduler = not self._scheduler.is_started
+        super().__init__(self._make_state(broker, log_config or broker.log_config(),
+                                          topic_configs or {}, time or Time()))
+        self._tasks = None if scheduler is None else BackgroundTasks(
+            self._state, self._deletion, broker)
+        self._gauges = Gauges(self.metrics)
+        self._server_gauges = Gauges(self.metrics, "kafka.server", "ReplicaManager")
         self._register_gauges()
 
-    def _open_directories(self, identities: Identities) -> dict[str, LogDirectory]:
-        live = create_and_validate_log_dirs(self.log_dirs, identities.unreadable, self._channel)
-        if not live:
-            self._all_failed("Shutdown broker because none of the specified log dirs from "
-                             f"{', '.join(self.log_dirs)} can be created or validated")
-        ids = identities.directory_ids
-        locked = lock_log_dirs([LogDirectory(path, ids.get(path), self._channel)
-                                for path in live], self._channel)
-        usable: dict[str, LogDirectory] = {}
-        for directory in locked:
-            try:
-                directory.create_checkpoints()
-            except OSError as error:
-                self._channel.maybe_add_offline_log_dir(
-                    directory.path, f"Error while creating checkpoints in {directory.path}", error)
-                directory.unlock()
-                continue
-            usable[directory.path] = directory
-        if not usable:
-            self._all_failed(f"Shutdown broker because all log dirs in "
-                             f"{', '.join(self.log_dirs)} have failed")
-        return usable
-
-    def _all_failed(self, message: str) -> None:
-        _log.critical("%s", message)
-        failure = self._channel.take_next_offline_log_dir(block=False)
-        cause = failure.error if failure else None
-        why = f": {getattr(cause, 'strerror', None) or cause}" if cause else ""
-        raise AllLogDirsFailedError(getattr(cause, "errno", None) or errno.EIO,
-                                    message + why) from cause
+    def _make_state(self, broker: BrokerConfig, default: LogConfig,
+                    topic_configs: Mapping[str, LogConfig], time: Time) -> ManagerState:
+        directories = LiveDirectories(self.log_dirs, self._identities, self._channel)
+        table = LogTable(time.milliseconds)
+        context = LogContext(
+            self._scheduler, time, self._channel,
+            transaction_verification=broker.transaction_partition_verification_enable,
+            producer_id_expiration_check_interval_ms=
+            broker.producer_id_expiration_check_interval_ms,
+            stats=BrokerTopicStats(self.metrics))
+        return ManagerState(
+            directories, table, self._channel,
+            TopicConfigs(default, topic_configs, broker.remote_log_storage_system_enable),
+            Checkpoints(directories, table), context, self.config.producer_id_expiration_ms)
 
     def _register_gauges(self) -> None:
-        self._gauges.add("OfflineLogDirectoryCount", {}, lambda: len(self.offline_log_dirs))
+        directories = self._state.directories
+        self._gauges.add("OfflineLogDirectoryCount", {}, lambda: len(directories.offline))
+        self._gauges.add("CordonedLogDirectoryCount", {}, lambda: len(self.cordoned_log_dirs))
         for path in self.log_dirs:
-            self._gauges.add("LogDirectoryOffline", {"logDirectory": path},
+            tags = {"logDirectory": path}
+            self._gauges.add("LogDirectoryOffline", tags,
                              partial(self._is_offline, path))
+            self._gauges.add("LogDirectoryCordoned", tags,
+                             partial(self._is_cordoned, path))
+        self._server_gauges.add("ProducerIdCount", {}, lambda: sum(
+            len(log.producers.entries) for log in self.current_logs.values()))
 
     def _is_offline(self, path: str) -> int:
-        return 0 if path in self._live else 1
+        return int(self._state.directories.get(path) is None)
+
+    def _is_cordoned(self, path: str) -> int:
+        return int(path in self.cordoned_log_dirs)
 
     # ---- start and end --------------------------------------------------------------------------
 
@@ -172,10 +178,10 @@ class LogManager:
         """
         with self._lock:
             self._require("new")
-            self._state = "starting"
-            loading = self._loading = LogLoading(
-                list(self._live.values()), self.log_dirs, self._table, self._channel,
-                self.metrics, self._load_settings())
+            self._phase = "starting"
+            if self._owns_scheduler and self._load is None:
+                self._scheduler.startup()
+            loading = self._loading = LogLoading(self._state, self.metrics, self._load_settings())
         try:
             loading.run()
         finally:
@@ -184,21 +190,22 @@ class LogManager:
         while (failure := self._channel.take_next_offline_log_dir(block=False)) is not None:
             self._handle_log_dir_failure(failure)
         with self._lock:
-            self._require_a_directory()
+            self._state.directories.require_one()
             self._require("starting")
             self._handler = threading.Thread(target=self._handle_failures,
                                              name="LogDirFailureHandler", daemon=True)
             self._handler.start()
-            self._state = "running"
+            self._phase = "running"
+            if self._tasks is not None:
+                self._tasks.start()
         self._callbacks.fire()
 
     def _load_settings(self) -> LoadSettings:
         return LoadSettings(
             self._recovery_threads, self._segment_threads,
             LoadLevel(self.config.sanity_check_level),
-            not self.config.sanity_check_all_logs_enabled, self.config.producer_id_expiration_ms,
-            lambda topic: self._topic_configs.get(topic, self._log_config), self._is_stray,
-            self._listener, self._load, self._on_load_error)
+            not self.config.sanity_check_all_logs_enabled,
+            self._is_stray, self._listener, self._load, self._on_load_error)
 
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Flushes and closes all logs, writes the checkpoints, and marks each directory whose logs
@@ -207,14 +214,19 @@ class LogManager:
         A log that cannot be closed is logged; its directory stays without marker.
         """
         with self._lock:
-            if self._state == "closed":
+            if self._phase == "closed":
                 return
-            self._state = "closed"
+            self._phase = "closed"
             loading = self._loading
         _log.info("Shutting down.")
         self._gauges.remove()
+        self._server_gauges.remove()
         if loading is not None:
             loading.cancel()
+        if self._tasks is not None:
+            self._tasks.stop()
+        if self._owns_scheduler:
+            self._scheduler.shutdown()
         for log in self.all_logs:
             if log.deferred_checks is not None:
                 log.deferred_checks.stop()
@@ -222,9 +234,10 @@ class LogManager:
         self._channel.close()
         if self._handler is not None and self._handler is not threading.current_thread():
             self._handler.join()
-        directories = self._live_directories()
+        directories = self._state.directories.all()
         try:
-            close_logs(directories, self._table, self._channel, self._recovery_threads,
+            self._state.checkpoints.high_watermarks()
+            close_logs(directories, self._state.table, self._channel, self._recovery_threads,
                        broker_epoch)
         finally:
             for directory in directories:
@@ -232,7 +245,7 @@ class LogManager:
         _log.info("Shutdown complete.")
 
     def __enter__(self) -> Self:
-        if self._state == "new":
+        if self._phase == "new":
             try:
                 self.startup()
             except BaseException:
@@ -264,7 +277,7 @@ class LogManager:
     @property
     def is_running(self) -> bool:
         """Whether all logs are loaded and the manager is not shut down."""
-        return self._state == "running"
+        return self._phase == "running"
 
     def resize_recovery_thread_pool(self, new_size: int) -> None:
         """Changes `num.recovery.threads.per.data.dir`, for a load that is running too."""
@@ -291,13 +304,13 @@ class LogManager:
     # ---- logs -----------------------------------------------------------------------------------
 
     def get_log(self, topic_partition: TopicPartition,
-                is_future: bool = False) -> LoadedLog | None:
+                is_future: bool = False) -> UnifiedLog | None:
         """The current log of a partition, or the copy that a move builds; None without one.
 
         AllLogDirsFailedError.
         """
-        self._require_a_directory()
-        return self._table.get(topic_partition, is_future)
+        self._state.directories.require_one()
+        return self._state.table.get(topic_partition, is_future)
 
     def open_log(self, topic_partition: TopicPartition) -> PartitionLog:
         """A log for reading, to be closed by the caller; it does not follow what is written.
@@ -322,60 +335,59 @@ class LogManager:
         return [future for future in futures if future is not None]
 
     @property
-    def all_logs(self) -> list[LoadedLog]:
+    def all_logs(self) -> list[UnifiedLog]:
         """Current and future logs."""
-        return self._table.served()
+        return self._state.table.served()
 
     @property
-    def current_logs(self) -> dict[TopicPartition, LoadedLog]:
+    def current_logs(self) -> dict[TopicPartition, UnifiedLog]:
         """The logs in place, by partition."""
-        with self._table.lock:
-            return dict(self._table.current)
+        with self._state.table.lock:
+            return dict(self._state.table.current)
 
     @property
-    def future_logs(self) -> dict[TopicPartition, LoadedLog]:
+    def future_logs(self) -> dict[TopicPartition, UnifiedLog]:
         """The copies that moves between directories build."""
-        with self._table.lock:
-            return dict(self._table.future)
+        with self._state.table.lock:
+            return dict(self._state.table.future)
 
     @property
-    def stray_logs(self) -> dict[TopicPartition, LoadedLog]:
+    def stray_logs(self) -> dict[TopicPartition, UnifiedLog]:
         """Logs that belong to nobody here: not served, not closed, not deleted."""
-        with self._table.lock:
-            return dict(self._table.stray)
+        with self._state.table.lock:
+            return dict(self._state.table.stray)
 
     @property
-    def logs_to_be_deleted(self) -> list[LoadedLog]:
+    def logs_to_be_deleted(self) -> list[UnifiedLog]:
         """Logs in `-delete` directories."""
-        with self._table.lock:
-            return [one.log for one in self._table.to_be_deleted]
+        with self._state.table.lock:
+            return [one.log for one in self._state.table.to_be_deleted]
 
-    def logs_in_dir(self, log_dir: _Path) -> list[LoadedLog]:
+    def logs_in_dir(self, log_dir: _Path) -> list[UnifiedLog]:
         """Current and future logs of one directory. LogDirNotFoundError."""
-        return self._table.served_in(self._configured(log_dir))
+        return self._state.table.served_in(self._state.directories.configured(log_dir))
 
     # ---- directories ----------------------------------------------------------------------------
 
     @property
     def live_log_dirs(self) -> list[str]:
         """The directories that work."""
-        return [directory.path for directory in self._live_directories()]
+        return self._state.directories.paths
 
     @property
     def offline_log_dirs(self) -> list[str]:
         """Those that do not."""
-        live = set(self.live_log_dirs)
-        return [path for path in self.log_dirs if path not in live]
+        return self._state.directories.offline
 
     def is_log_dir_online(self, log_dir: _Path) -> bool:
         """Whether a configured directory works. LogDirNotFoundError for any other."""
-        return self._configured(log_dir) in self._live
+        directories = self._state.directories
+        return directories.get(directories.configured(log_dir)) is not None
 
     @property
     def directory_ids(self) -> dict[str, uuid.UUID]:
         """`directory.id` of the live directories that have one."""
-        return {one.path: one.directory_id for one in self._live_directories()
-                if one.directory_id is not None}
+        return self._state.directories.ids
 
     @property
     def meta_properties(self) -> dict[str, MetaProperties]:
@@ -387,17 +399,7 @@ class LogManager:
 
         To be asked before `startup`, which removes them.
         """
-        return None if self.offline_log_dirs else agreed_broker_epoch(self._live_directories())
-
-    def _live_directories(self) -> list[LogDirectory]:
-        with self._lock:
-            return list(self._live.values())
-
-    def _configured(self, log_dir: _Path) -> str:
-        path = os.path.abspath(os.fspath(log_dir))
-        if path not in self.log_dirs:
-            raise LogDirNotFoundError(f"Log dir {path} is not found in the config.")
-        return path
+        return None if self.offline_log_dirs else agreed_broker_epoch(self._state.directories.all())
 
     # ---- checkpoints ----------------------------------------------------------------------------
 
@@ -406,29 +408,22 @@ class LogManager:
 
         A directory that cannot be written goes offline; the others are written.
         """
-        self._checkpoint("recovery offsets", write_recovery_points)
+        self._state.directories.require_one()
+        self._state.checkpoints.recovery_offsets()
 
     def checkpoint_log_start_offsets(self) -> None:
         """Writes `log-start-offset-checkpoint` of all live directories."""
-        self._checkpoint("log start offsets", write_log_start_offsets)
+        self._state.directories.require_one()
+        self._state.checkpoints.log_start_offsets()
 
     def checkpoint_high_watermarks(self) -> None:
-        """Writes `replication-offset-checkpoint` of all live directories."""
-        self._checkpoint("high watermarks", write_high_watermarks)
-
-    def _checkpoint(self, what: str,
-                    write: Callable[[LogDirectory, Iterable[LoadedLog]], None]) -> None:
-        self._require_a_directory()
-        for directory in self._live_directories():
-            try:
-                write(directory, self._table.served_in(directory.path))
-            except KafkaStorageError as error:
-                _log.error("Disk error while writing %s checkpoint in directory %s: %s", what,
-                           directory.path, error)
+        """Writes `replication-offset-checkpoint` of the live directories that have logs."""
+        self._state.directories.require_one()
+        self._state.checkpoints.high_watermarks()
 
     def flush_logs(self) -> None:
         """Flushes every log, its active segment too; recovery points move to the ends."""
-        self._require_a_directory()
+        self._state.directories.require_one()
         for log in self.all_logs:
             path = dir_of(log)
             try:
@@ -444,7 +439,7 @@ class LogManager:
 
     def handle_log_dir_failure(self, log_dir: _Path, error: BaseException | None = None) -> None:
         """Takes a configured directory offline, as an I/O error does. LogDirNotFoundError."""
-        path = self._configured(log_dir)
+        path = self._state.directories.configured(log_dir)
         self._channel.maybe_add_offline_log_dir(path, f"Stopping serving logs in dir {path}",
                                                 error)
 
@@ -455,12 +450,13 @@ class LogManager:
     def _handle_log_dir_failure(self, failure: LogDirFailure) -> None:
         path = failure.log_dir
         _log.warning("Stopping serving logs in dir %s", path)
-        with self._lock:
-            directory = self._live.pop(path, None)
-            current, future = self._table.remove_dir(path)
-        for log in [*current, *future]:
+        with self._state.lock:
+            directory = self._state.directories.remove(path)
+            current, future, others = self._state.table.remove_dir(path)
+        for log in [*current, *future, *others]:
             if log.deferred_checks is not None:
                 log.deferred_checks.stop()
+            log.remove_log_metrics()
             log.close_handlers()
         told = LogDirFailure(path, failure.message, failure.error,
                              tuple(log.topic_partition for log in current),
@@ -471,24 +467,20 @@ class LogManager:
                      ",".join(map(str, told.future_partitions)), path)
         if directory is not None:
             directory.unlock()
-        if not self._live:
-            _log.critical("Shutdown broker because all log dirs in %s have failed",
-                          ", ".join(self.log_dirs))
         if self._on_failure is not None:
             try:
                 self._on_failure(told)
             except Exception as error:
                 _log.error("The listener for failed log dirs failed", exc_info=error)
 
-    def _require_a_directory(self) -> None:
-        if not self._live:
-            raise AllLogDirsFailedError(
-                errno.EIO, "Shutdown broker because all log dirs in "
-                f"{', '.join(self.log_dirs)} have failed")
+    def _require_running(self) -> None:
+        """See LogOperations."""
+        self._state.directories.require_one()
+        self._require("running")
 
-    def _require(self, state: str) -> None:
-        if self._state != state:
-            raise LogManagerStateError(f"the log manager is {self._state}, not {state}")
+    def _require(self, phase: str) -> None:
+        if self._phase != phase:
+            raise LogManagerStateError(f"the log manager is {self._phase}, not {phase}")
 
 
 def _at_least_one(name: str, value: int) -> None:

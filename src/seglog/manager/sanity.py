@@ -25,10 +25,10 @@ from seglog._native.scan import (
 from seglog._native.status import Status
 from seglog.errors import KafkaStorageError, SeglogError
 from seglog.log.failures import LogDirFailureChannel
+from seglog.log.unified_log import UnifiedLog
 from seglog.manager.table import dir_of
 from seglog.recovery.deferred import DeferredChecks
 from seglog.recovery.disk import Disk, RealDisk
-from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.plan import LoadLevel, PartitionPlan, SegmentTable, check_chunk
 from seglog.recovery.steps import stops_at
 from seglog.storage.paths import index_name, log_name
@@ -111,7 +111,7 @@ def plan_of_active_segment(listing: PartitionListing, level: LoadLevel) -> Parti
     return PartitionPlan(listing.path, listing, table, checks.problems)
 
 
-def defer_checks(log: LoadedLog, listing: PartitionListing, level: LoadLevel,
+def defer_checks(log: UnifiedLog, listing: PartitionListing, level: LoadLevel,
                  channel: LogDirFailureChannel) -> DeferredChecks:
     """What is left to check of a log that was loaded by `plan_of_active_segment`."""
     later = _LaterChecks(log, listing, level, channel)
@@ -121,7 +121,7 @@ def defer_checks(log: LoadedLog, listing: PartitionListing, level: LoadLevel,
 class _LaterChecks:
     """Looks at segments of one log; the threads that call agree among themselves."""
 
-    def __init__(self, log: LoadedLog, listing: PartitionListing, level: LoadLevel,
+    def __init__(self, log: UnifiedLog, listing: PartitionListing, level: LoadLevel,
                  channel: LogDirFailureChannel) -> None:
         self._log, self._level, self._channel = log, level, channel
         self.bases = log.segments.base_offsets.copy()

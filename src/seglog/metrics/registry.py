@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -32,6 +32,10 @@ def quote_tag(value: str) -> str:
     return '"' + re.sub(r'(["*?\\])', r"\\\1", value).replace("\n", r"\n") + '"'
 
 
+def _tag_text(tags: Iterable[tuple[str, str]]) -> str:
+    return "".join([f",{key}={quote_tag(value)}" for key, value in tags if value])
+
+
 @dataclass(frozen=True, slots=True)
 class MetricName:
     """Group, type, name and tags of a metric (Kafka: KafkaMetricsGroup).
@@ -53,11 +57,8 @@ class MetricName:
     @property
     def mbean(self) -> str:
         """`kafka.log:type=LogManager,name=LogDirectoryOffline,logDirectory="/data/k1"`."""
-        parts = [f"type={self.type}"]
-        if self.name:
-            parts.append(f"name={self.name}")
-        parts += [f"{key}={quote_tag(value)}" for key, value in self.tags if value]
-        return f"{self.group}:{','.join(parts)}"
+        name = f",name={self.name}" if self.name else ""
+        return f"{self.group}:type={self.type}{name}{_tag_text(self.tags)}"
 
     def __str__(self) -> str:
         return self.mbean
@@ -89,10 +90,22 @@ class MetricsRegistry:
             raise TypeError(f"{name} is a {type(found).__name__}, not a {type(metric).__name__}")
         return found
 
+    def add_all(self, metrics: Mapping[str, tuple[MetricName, Metric]]) -> None:
+        """Registers many by their MBean names; those whose names are taken are passed over."""
+        with self._lock:
+            for mbean, entry in metrics.items():
+                self._metrics.setdefault(mbean, entry)
+
     def remove(self, name: MetricName | str) -> bool:
         """Takes a metric out, by its name or MBean name; whether it was there."""
         with self._lock:
             return self._metrics.pop(str(name), None) is not None
+
+    def remove_all(self, names: Iterable[str]) -> None:
+        """Takes out those with these MBean names."""
+        with self._lock:
+            for name in names:
+                self._metrics.pop(name, None)
 
     def get(self, name: MetricName | str) -> Metric | None:
         """The metric of that name or MBean name."""
@@ -136,6 +149,17 @@ class MetricsGroup:
     def gauge(self, name: str, value: Callable[[], _T], tags: Tags | None = None) -> Gauge[_T]:
         """`value` is called at each reading, by the thread that reads; None is no value."""
         return self.registry.add(self.name(name, tags), Gauge(value))
+
+    def gauges(self, values: Mapping[str, Callable[[], object]], tags: Tags) -> list[str]:
+        """Registers many gauges with the same tags at little cost; their MBean names."""
+        texts = tuple((key, str(value)) for key, value in tags.items())
+        suffix = _tag_text(texts)
+        found: dict[str, tuple[MetricName, Metric]] = {
+            f"{self.group}:type={self.type},name={name}{suffix}":
+            (MetricName(self.group, self.type, name, texts), Gauge(value))
+            for name, value in values.items()}
+        self.registry.add_all(found)
+        return list(found)
 
     def counter(self, name: str, tags: Tags | None = None) -> Counter:
         """A number that is counted up and down."""

@@ -1,0 +1,66 @@
+"""The settings of logs, and their changes at run time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+
+from seglog.config import LogConfig
+from seglog.errors import ConfigError
+
+__all__ = ["TopicConfigs"]
+
+
+class TopicConfigs:
+    """Which settings a topic has: its own on top of the defaults. Safe from any thread.
+
+    A topic's settings know which of them are its own (`LogConfig.override`); those follow it when
+    the defaults change. A LogConfig that was made otherwise has none of its own and stays as it is.
+    """
+
+    def __init__(self, default: LogConfig, topics: Mapping[str, LogConfig],
+                 remote_storage_enabled: bool) -> None:
+        self._default = default
+        self._topics = dict(topics)
+        self._remote_storage_enabled = remote_storage_enabled
+        self._lock = threading.Lock()
+
+    @property
+    def default(self) -> LogConfig:
+        """Of topics without settings of their own."""
+        return self._default
+
+    def of(self, topic: str) -> LogConfig:
+        """What counts for a topic."""
+        with self._lock:
+            return self._topics.get(topic, self._default)
+
+    def set_topic(self, topic: str, properties: Mapping[str, object]) -> None:
+        """Replaces the topic's own settings. ConfigError; then nothing has changed."""
+        with self._lock:
+            found = self._default.override(properties)
+            if found.remote_storage_enable and not self._remote_storage_enabled:
+                raise ConfigError(
+                    "You have to delete all topics with the property remote.storage.enable=true "
+                    "before disabling tiered storage cluster-wide")
+            if found.overridden_configs:
+                self._topics[topic] = found
+            else:
+                self._topics.pop(topic, None)
+
+    def set_default(self, default: LogConfig) -> None:
+        """Replaces the defaults."""
+        with self._lock:
+            self._default = default
+            for topic, found in self._topics.items():
+                if found.overridden_configs:
+                    self._topics[topic] = _rebased(found, default)
+
+
+def _rebased(config: LogConfig, default: LogConfig) -> LogConfig:
+    """What a topic set itself, on top of other defaults."""
+    own = {attribute: getattr(config, attribute)
+           for attribute, setting in LogConfig.settings().items()
+           if setting.name in config.overridden_configs}
+    return replace(default, **own, overridden_configs=config.overridden_configs)

@@ -1,0 +1,148 @@
+"""Creating logs: in which directory, with which settings (Kafka: LogManager.getOrCreateLog)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections import Counter
+
+from seglog.config import LogConfig
+from seglog.errors import IllegalStateError, InconsistentTopicIdError, KafkaStorageError
+from seglog.log.unified_log import UnifiedLog, load_unified_log
+from seglog.manager.state import ManagerState
+from seglog.manager.table import dir_of
+from seglog.model import TopicPartition
+from seglog.recovery.inputs import LoadInputs
+from seglog.storage.meta import format_uuid
+from seglog.storage.paths import DirectoryKind, future_dir_name
+from seglog.storage.textfile import sync_directory
+
+__all__ = ["LogCreation"]
+
+_log = logging.getLogger(__name__)
+
+# Ids of directories that mean none in particular (Kafka: DirectoryId.UNASSIGNED, LOST).
+_NO_DIRECTORY = (uuid.UUID(int=1), uuid.UUID(int=2))
+
+
+class LogCreation:
+    """Makes logs, and remembers where the next one of a partition is wanted."""
+
+    def __init__(self, state: ManagerState) -> None:
+        self._state = state
+        self._preferred: dict[TopicPartition, str] = {}
+        #: Directories that get no new logs.
+        self.cordoned: frozenset[str] = frozenset()
+
+    def prefer(self, key: TopicPartition, log_dir: str) -> None:
+        """The next log of the partition goes there, unless it has one there already."""
+        table = self._state.table
+        if not any(log is not None and dir_of(log) == log_dir
+                   for log in (table.get(key), table.get(key, is_future=True))):
+            self._preferred[key] = log_dir
+
+    def get_or_create(self, key: TopicPartition, is_new: bool, is_future: bool,
+                      topic_id: uuid.UUID | None, directory_id: uuid.UUID | None) -> UnifiedLog:
+        """See LogManager.get_or_create_log."""
+        state = self._state
+        with state.lock:
+            log = state.table.get(key, is_future)
+            if log is None:
+                offline = state.directories.offline
+                if not is_new and offline:
+                    raise KafkaStorageError(f"Can not create log for {key} because log directories "
+                                            f"{','.join(offline)} are offline")
+                log = self._create(key, is_future, topic_id,
+                                   self._candidates(key, is_future, directory_id))
+        if topic_id is not None and log.topic_id not in (None, topic_id):
+            raise InconsistentTopicIdError(
+                f"Tried to assign topic ID {format_uuid(topic_id)} to log for topic partition "
+                f"{key},but log already contained topic ID {format_uuid(log.topic_id)}")
+        return log
+
+    # ---- where
+
+    def _candidates(self, key: TopicPartition, is_future: bool,
+                    directory_id: uuid.UUID | None) -> list[str]:
+        """Directories for the log, the best first."""
+        wanted = self._preferred.get(key)
+        if wanted is None and directory_id is not None and directory_id not in _NO_DIRECTORY:
+            wanted = self._state.directories.path_of(directory_id)
+        if is_future:
+            current = self._state.table.get(key)
+            if wanted is None:
+                raise IllegalStateError(f"Can not create the future log for {key} without having a "
+                                        "preferred log directory")
+            if current is not None and dir_of(current) == wanted:
+                raise IllegalStateError(f"Can not create the future log for {key} in the current "
+                                        "log directory of this partition")
+        return self.next_log_dirs() if wanted is None else [wanted]
+
+    def next_log_dirs(self) -> list[str]:
+        """Those for a log that may be anywhere: with the fewest logs first, without those that are
+        cordoned, unless all are."""
+        paths = self._state.directories.paths
+        free = [path for path in paths if path not in self.cordoned]
+        if len(paths) == 1 or not free:
+            return paths[:1]
+        counts = Counter(dir_of(log) for log in self._state.table.served())
+        return sorted(free, key=lambda path: counts[path])
+
+    # ---- making one
+
+    def _create(self, key: TopicPartition, is_future: bool, topic_id: uuid.UUID | None,
+                log_dirs: list[str]) -> UnifiedLog:
+        state = self._state
+        name = future_dir_name(key, uuid.uuid4().hex) if is_future else str(key)
+        path = next((path for log_dir in log_dirs
+                     if (path := self._make_directory(log_dir, name)) is not None), None)
+        if path is None:
+            raise KafkaStorageError(f"No log directories available. Tried {', '.join(log_dirs)}")
+        config = state.configs.of(key.topic)
+        inputs = LoadInputs(key, True, 0, 0, config, clock=state.now_ms,
+                            producer_id_expiration_ms=state.producer_id_expiration_ms)
+        log_dir = os.path.dirname(path)
+        with state.failures.guard(log_dir, f"Error while creating log for {name} in dir {log_dir}"):
+            log = load_unified_log(path, inputs, context=state.context, topic_id=topic_id)
+        state.table.add(log, DirectoryKind.FUTURE if is_future else DirectoryKind.LIVE)
+        state.serve(log)
+        directory = state.directories.get(log_dir)
+        if directory is not None:
+            directory.forget_on_file(key)
+        _log.info("Created log for partition %s in %s with properties %s", key, path,
+                  _overridden(config))
+        self._preferred.pop(key, None)
+        return log
+
+    def _make_directory(self, log_dir: str, name: str) -> str | None:
+        """The partition's directory, durably; None where the data directory does not work."""
+        directories = self._state.directories
+        if directories.get(directories.configured(log_dir)) is None:
+            _log.warning("Can not create log %s because log directory %s is offline", name, log_dir)
+            return None
+        path = os.path.join(log_dir, name)
+        try:
+            os.makedirs(path, exist_ok=True)
+            sync_directory(log_dir)
+        except OSError as error:
+            message = f"Error while creating log for {name} in dir {log_dir}"
+            self._state.failures.maybe_add_offline_log_dir(log_dir, message, error)
+            return None
+        return path
+
+
+def _overridden(config: LogConfig) -> str:
+    """The topic's own settings in Kafka's words."""
+    properties = config.to_properties()
+    shown = []
+    for name in sorted(config.overridden_configs):
+        value = properties.get(name)
+        if isinstance(value, tuple):
+            value = ",".join(value)
+        elif isinstance(value, bool):
+            value = str(value).lower()
+        elif isinstance(value, str):
+            value = f'"{value}"'
+        shown.append(f"{name}={value}")
+    return f"{{{', '.join(shown)}}}"

@@ -1,0 +1,120 @@
+"""Deleting logs: renamed at once, gone later (Kafka: LogManager.asyncDelete, deleteLogs)."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable
+
+from seglog.errors import KafkaStorageError
+from seglog.log.scheduler import ScheduledTask
+from seglog.log.unified_log import UnifiedLog
+from seglog.manager.state import ManagerState
+from seglog.manager.table import dir_of
+from seglog.model import TopicPartition
+from seglog.storage.paths import DirectoryKind, delete_dir_name, stray_dir_name
+
+__all__ = ["LogDeletion"]
+
+_log = logging.getLogger(__name__)
+
+class LogDeletion:
+    """Takes logs out of service, and deletes those whose time has come."""
+
+    def __init__(self, state: ManagerState) -> None:
+        self._state = state
+        self._stopped = False
+        self._scheduled: ScheduledTask | None = None
+
+    def async_delete(self, key: TopicPartition, is_future: bool = False, *,
+                     checkpoint: bool = True, is_stray: bool = False) -> UnifiedLog | None:
+        """See LogManager.async_delete."""
+        state = self._state
+        with state.lock:
+            log = state.table.remove(key, is_future)
+        if log is None:
+            offline = state.directories.offline
+            if offline:
+                raise KafkaStorageError(
+                    f"Failed to delete log for {'future' if is_future else ''} {key} because it "
+                    f"may be in one of the offline directories {','.join(offline)}")
+            return None
+        log.remove_log_metrics()
+        log_dir = dir_of(log)
+        name = stray_dir_name if is_stray else delete_dir_name
+        try:
+            log.rename_dir(name(key, uuid.uuid4().hex), reinitialize=False)
+        except KafkaStorageError:
+            log.close_handlers()  # nobody else finds it any more
+            raise
+        if is_stray:
+            state.table.add(log, DirectoryKind.STRAY)
+            _log.warning("Log for partition %s is marked as stray and renamed to %s", key, log.path)
+        else:
+            state.table.add(log, DirectoryKind.DELETED)
+            _log.info("Log for partition %s is renamed to %s and is scheduled for deletion", key,
+                      log.path)
+        if checkpoint:
+            state.checkpoints.offsets(log_dir)
+        return log
+
+    def async_delete_all(self, keys: Iterable[TopicPartition], is_stray: bool,
+                         on_error: Callable[[TopicPartition, Exception], object]) -> None:
+        """See LogManager.async_delete_all."""
+        log_dirs: set[str] = set()
+        for key in keys:
+            try:
+                for is_future in (False, True):
+                    log = self._state.table.get(key, is_future)
+                    if log is not None:
+                        log_dirs.add(dir_of(log))
+                        self.async_delete(key, is_future, checkpoint=False, is_stray=is_stray)
+            except Exception as error:
+                on_error(key, error)
+        for log_dir in sorted(log_dirs):
+            self._state.checkpoints.offsets(log_dir)
+
+    # ---- the task
+
+    def schedule(self, delay_ms: int) -> None:
+        """Looks after `delay_ms` for logs whose time has come, and then again and again."""
+        if not self._stopped:
+            self._scheduled = self._state.context.scheduler.schedule_once(
+                "kafka-delete-logs", self._run, delay_ms)
+
+    def stop(self) -> None:
+        """Looks no more, and waits for a look that has begun."""
+        self._stopped = True
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+            self._scheduled.join()
+
+    def _run(self) -> None:
+        if self._stopped:
+            return
+        next_delay_ms = max(self._delay_ms, 1)
+        try:
+            next_delay_ms = self.delete_logs()
+        except Exception as error:
+            _log.error("Exception in kafka-delete-logs thread.", exc_info=error)
+        finally:
+            self.schedule(next_delay_ms)
+
+    @property
+    def _delay_ms(self) -> int:
+        return self._state.configs.default.file_delete_delay_ms
+
+    def delete_logs(self) -> int:
+        """Deletes the logs that were queued `file.delete.delay.ms` ago; the ms until the next."""
+        state = self._state
+        delay = self._delay_ms
+        while (due := state.table.take_to_be_deleted(state.now_ms() - delay)) is not None:
+            log = due.log
+            try:
+                log.delete()
+                _log.info("Deleted log for partition %s in %s.", log.topic_partition, log.path)
+            except KafkaStorageError as error:
+                _log.error("Exception while deleting %s in dir %s.", log, dir_of(log),
+                           exc_info=error)
+        queued = state.table.next_to_be_deleted_ms()
+        return max(delay if queued is None else queued + delay - state.now_ms(), 1)

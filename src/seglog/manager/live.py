@@ -1,0 +1,116 @@
+"""The data directories of a manager: which are configured, which work."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Sequence
+
+from seglog.errors import AllLogDirsFailedError, LogDirNotFoundError
+from seglog.log.failures import LogDirFailureChannel
+from seglog.manager.directories import (
+    LogDirectory, create_and_validate_log_dirs, lock_log_dirs,
+)
+from seglog.manager.identity import Identities
+
+__all__ = ["LiveDirectories"]
+
+_Path = str | os.PathLike[str]
+_log = logging.getLogger(__name__)
+
+
+class LiveDirectories:
+    """The configured data directories; those that work are locked. Safe from any thread."""
+
+    def __init__(self, log_dirs: Sequence[str], identities: Identities,
+                 channel: LogDirFailureChannel) -> None:
+        """Creates missing directories and takes the locks.
+
+        Raises AllLogDirsFailedError, LogDirLockedError.
+        """
+        self.log_dirs = list(log_dirs)
+        self._channel = channel
+        self._lock = threading.RLock()
+        self._live: dict[str, LogDirectory] = {}
+        live = create_and_validate_log_dirs(log_dirs, identities.unreadable, channel)
+        if not live:
+            self._all_failed("Shutdown broker because none of the specified log dirs from "
+                             f"{', '.join(log_dirs)} can be created or validated")
+        ids = identities.directory_ids
+        for directory in lock_log_dirs(
+                [LogDirectory(path, ids.get(path), channel) for path in live], channel):
+            try:
+                directory.create_checkpoints()
+            except OSError as error:
+                channel.maybe_add_offline_log_dir(
+                    directory.path, f"Error while creating checkpoints in {directory.path}", error)
+                directory.unlock()
+                continue
+            self._live[directory.path] = directory
+        if not self._live:
+            self._all_failed(f"Shutdown broker because all log dirs in {', '.join(log_dirs)} "
+                             "have failed")
+
+    def _all_failed(self, message: str) -> None:
+        _log.critical("%s", message)
+        failure = self._channel.take_next_offline_log_dir(block=False)
+        cause = failure.error if failure else None
+        why = f": {getattr(cause, 'strerror', None) or cause}" if cause else ""
+        raise AllLogDirsFailedError(getattr(cause, "errno", None) or errno.EIO,
+                                    message + why) from cause
+
+    def all(self) -> list[LogDirectory]:
+        """Those that work, in the order of the configuration."""
+        with self._lock:
+            return list(self._live.values())
+
+    def get(self, path: str) -> LogDirectory | None:
+        """The directory at an absolute path, if it works."""
+        with self._lock:
+            return self._live.get(path)
+
+    def remove(self, path: str) -> LogDirectory | None:
+        """It works no longer; None where that was known."""
+        with self._lock:
+            directory = self._live.pop(path, None)
+        if not self._live:
+            _log.critical("Shutdown broker because all log dirs in %s have failed",
+                          ", ".join(self.log_dirs))
+        return directory
+
+    @property
+    def paths(self) -> list[str]:
+        """Of those that work."""
+        return [directory.path for directory in self.all()]
+
+    @property
+    def offline(self) -> list[str]:
+        """Paths of those that do not."""
+        live = set(self.paths)
+        return [path for path in self.log_dirs if path not in live]
+
+    @property
+    def ids(self) -> dict[str, uuid.UUID]:
+        """`directory.id` by path, of those that work and have one."""
+        return {one.path: one.directory_id for one in self.all() if one.directory_id is not None}
+
+    def path_of(self, directory_id: uuid.UUID) -> str | None:
+        """The directory with that id, if it works."""
+        return next((path for path, found in self.ids.items() if found == directory_id), None)
+
+    def configured(self, log_dir: _Path) -> str:
+        """The absolute path of a configured directory. LogDirNotFoundError for any other."""
+        path = os.path.abspath(os.fspath(log_dir))
+        if path not in self.log_dirs:
+            raise LogDirNotFoundError(f"Log dir {path} is not found in the config.")
+        return path
+
+    def require_one(self) -> None:
+        """AllLogDirsFailedError where none is left."""
+        if not self._live:
+            raise AllLogDirsFailedError(
+                errno.EIO, "Shutdown broker because all log dirs in "
+                f"{', '.join(self.log_dirs)} have failed")

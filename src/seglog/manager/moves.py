@@ -1,0 +1,260 @@
+"""Moving a partition to another data directory while it is written (reference 5.7).
+
+Kafka: LogManager.replaceCurrentWithFutureLog, recoverAbandonedFutureLogs, and what needs no broker
+of ReplicaManager and ReplicaAlterLogDirsThread.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from enum import Enum
+
+from seglog.errors import (
+    IllegalStateError, InvalidReplicaAssignmentError, InvalidTopicError, KafkaStorageError,
+    OffsetOutOfRangeError, UnexpectedAppendOffsetError, UnknownTopicOrPartitionError,
+)
+from seglog.log.read import FetchIsolation
+from seglog.log.unified_log import UnifiedLog
+from seglog.log.watermarks import StartOffsetReason
+from seglog.manager.creation import LogCreation
+from seglog.manager.deletion import LogDeletion
+from seglog.manager.state import ManagerState
+from seglog.manager.table import dir_of
+from seglog.model import TopicPartition
+from seglog.storage.paths import DirectoryKind, delete_dir_name, future_dir_name
+
+__all__ = ["FutureLogMover", "LogMoves", "MoveState"]
+
+_log = logging.getLogger(__name__)
+
+_DIR_NAME_LENGTH_MAX = 255
+# What one step copies (Kafka: replica.fetch.max.bytes).
+_COPY_BYTES = 1 << 20
+# An append to a follower leaves out batches of epochs above the leader's; here the log is its own.
+_ANY_EPOCH = (1 << 31) - 1
+
+
+class MoveState(Enum):
+    """How far a move is."""
+
+    COPYING = "copying"
+    PROMOTED = "promoted"
+    #: The future log is gone: it was deleted, or its directory failed.
+    CANCELLED = "cancelled"
+
+
+class LogMoves:
+    """Moves of partitions between the data directories of one manager."""
+
+    def __init__(self, state: ManagerState, creation: LogCreation, deletion: LogDeletion) -> None:
+        self._state, self._creation, self._deletion = state, creation, deletion
+
+    def alter_log_dir(self, key: TopicPartition, log_dir: str) -> FutureLogMover | None:
+        """See LogManager.alter_replica_log_dir."""
+        state = self._state
+        if len(future_dir_name(key, uuid.uuid4().hex)) > _DIR_NAME_LENGTH_MAX:
+            raise InvalidTopicError("The topic name is too long.")
+        if state.directories.get(log_dir) is None:
+            raise KafkaStorageError(f"Log directory {log_dir} is offline")
+        if log_dir in self._creation.cordoned:
+            raise InvalidReplicaAssignmentError(f"Log directory {log_dir} is cordoned")
+        with state.lock:
+            future = state.table.get(key, is_future=True)
+            if future is not None and dir_of(future) != log_dir:
+                self._deletion.async_delete(key, is_future=True)
+            self._creation.prefer(key, log_dir)
+            current = state.table.get(key)
+            if current is None:
+                raise UnknownTopicOrPartitionError(f"there is no log of {key} here")
+            if dir_of(current) == log_dir:
+                return None
+            self._creation.get_or_create(key, False, True, current.topic_id, None)
+            return FutureLogMover(self, key)
+
+    def mover(self, key: TopicPartition) -> FutureLogMover:
+        """Goes on with a move whose future log is there."""
+        return FutureLogMover(self, key)
+
+    def logs(self, key: TopicPartition) -> tuple[UnifiedLog | None, UnifiedLog | None]:
+        """The current log, and the future one."""
+        return self._state.table.get(key), self._state.table.get(key, is_future=True)
+
+    # ---- taking the place
+
+    def promote_if_caught_up(self, current: UnifiedLog, future: UnifiedLog,
+                             copy_rest: Callable[[], bool]) -> bool:
+        """Lets the future log take the place of the current one, to which nobody can write
+        meanwhile, after `copy_rest()`; whether it did."""
+        key = current.topic_partition
+        with self._state.lock, current.lock:
+            if self.logs(key) != (current, future) or not copy_rest():
+                return False
+            self.replace_current_with_future_log(key)
+            return True
+
+    def replace_current_with_future_log(self, key: TopicPartition) -> None:
+        """See LogManager.replace_current_with_future_log."""
+        with self._state.lock:
+            source, future = self.logs(key)
+            if source is None:
+                raise KafkaStorageError(f"The current replica for {key} is offline")
+            if future is None:
+                raise KafkaStorageError(f"The future replica for {key} is offline")
+            _log.info("Attempting to replace current log %s with %s for %s", source, future, key)
+            self._replace(source, future, update_high_watermark=True)
+            _log.info("The current replica is successfully replaced with the future replica for %s",
+                      key)
+
+    def _replace(self, source: UnifiedLog | None, future: UnifiedLog,
+                 update_high_watermark: bool = False) -> None:
+        state, key = self._state, future.topic_partition
+        # What the source has on the medium must be there of its successor, before the source goes.
+        future.flush(True)
+        future.rename_dir(str(key))
+        future.remove_log_metrics()
+        if update_high_watermark and source is not None:
+            future.update_high_watermark(source.high_watermark)
+        state.table.promote(future)
+        state.checkpoints.offsets(dir_of(future))
+        if source is not None:
+            log_dir = dir_of(source)
+            try:
+                # Not closed, so that who reads or flushes it meets no closed file; but whoever
+                # appends is told that it is not the partition's log any more.
+                source.retire(f"The log of {key} was moved to {dir_of(future)}")
+                source.rename_dir(delete_dir_name(key, uuid.uuid4().hex))
+            except KafkaStorageError:
+                # The handler of failed directories finds the source in no table.
+                source.close_handlers()
+                source.remove_log_metrics()
+                raise
+            state.checkpoints.offsets(log_dir)
+            source.remove_log_metrics()
+            state.table.add(source, DirectoryKind.DELETED)
+        future.new_metrics()
+
+    def recover_abandoned(
+            self, assigned_to: Callable[[TopicPartition, uuid.UUID], uuid.UUID | None]) -> None:
+        """See LogManager.recover_abandoned_future_logs."""
+        state = self._state
+        with state.lock:
+            for key, future in list(state.table.future.items()):
+                if future.topic_id is None:
+                    raise IllegalStateError(
+                        f"The log dir {future} does not have a topic ID, which is not allowed when "
+                        "running in KRaft mode.")
+                wanted = assigned_to(key, future.topic_id)
+                if wanted is None or state.directories.ids.get(dir_of(future)) != wanted:
+                    continue
+                source = state.table.get(key)
+                if source is not None and source.topic_id != future.topic_id:
+                    source = None
+                _log.info("Attempting to recover abandoned future log for %s at %s%s", key, future,
+                          "" if source is None else f" and removing {source}")
+                self._replace(source, future)
+                _log.info("Successfully recovered abandoned future log for %s", key)
+
+
+class FutureLogMover:
+    """Copies what a future log lacks of the current one, and lets it take its place.
+
+    For one thread at a time; the logs may be written, read, truncated and deleted by others
+    meanwhile. Abandoned, the move can be gone on with later, also after a restart: what was copied
+    stays.
+    """
+
+    def __init__(self, moves: LogMoves, key: TopicPartition) -> None:
+        self._moves, self.topic_partition = moves, key
+        self.state = MoveState.COPYING
+
+    def run(self) -> MoveState:
+        """Copies everything and promotes; how it ended. Raises what `step` raises."""
+        while self.state is MoveState.COPYING:
+            self.step()
+        return self.state
+
+    def step(self, max_bytes: int = _COPY_BYTES) -> MoveState:
+        """Copies up to `max_bytes`, at least one batch. When one step has copied all that there
+        was, writers wait while the rest is copied and the future log takes the place.
+
+        Raises KafkaStorageError: the directory of one of the logs has failed.
+        """
+        current, future = self._moves.logs(self.topic_partition)
+        if self.state is not MoveState.COPYING:
+            return self.state
+        if current is None or future is None:
+            self.state = MoveState.CANCELLED
+            return self.state
+        try:
+            if self._copy(current, future, max_bytes):
+                # The bulk goes to the medium while others may still write.
+                future.flush(True)
+                if self._moves.promote_if_caught_up(
+                        current, future, lambda: self._copy_all(current, future)):
+                    self.state = MoveState.PROMOTED
+        except KafkaStorageError:
+            if self._moves.logs(self.topic_partition)[1] is future:
+                raise
+            self.state = MoveState.CANCELLED  # it was deleted while we were at it
+        return self.state
+
+    def _copy_all(self, current: UnifiedLog, future: UnifiedLog) -> bool:
+        while not self._copy(current, future, _COPY_BYTES):
+            pass
+        return True
+
+    def _copy(self, current: UnifiedLog, future: UnifiedLog, max_bytes: int) -> bool:
+        """One fetch and one append; whether the future log has everything then."""
+        try:
+            _align(current, future)
+            position = future.log_end_offset
+            found = current.read(position, max_bytes, FetchIsolation.LOG_END, min_one_message=True)
+        except OffsetOutOfRangeError:
+            return False  # the current log's start has moved; the next call begins there
+        if found.records:
+            self._append(future, found.records, position)
+        future.update_high_watermark(current.high_watermark)
+        future.maybe_increment_log_start_offset(
+            min(current.log_start_offset, future.high_watermark),
+            StartOffsetReason.LEADER_OFFSET_INCREMENTED)
+        # Behind a batch that was cut away whole there may be offsets without records.
+        return not found.records or future.log_end_offset == current.log_end_offset
+
+    def _append(self, future: UnifiedLog, records: bytes, position: int) -> None:
+        if position != future.log_end_offset:
+            raise IllegalStateError(
+                f"Offset mismatch for the future replica {self.topic_partition}: fetched offset = "
+                f"{position}, log end offset = {future.log_end_offset}.")
+        try:
+            future.append_as_follower(records, _ANY_EPOCH)
+        except UnexpectedAppendOffsetError as error:
+            end = future.log_end_offset
+            if end != future.log_start_offset or not error.first_offset < end <= error.last_offset:
+                raise
+            _log.info("Unexpected offset in append to %s. First offset %d is less than log start "
+                      "offset %d. Since this is the first record to be appended to the future "
+                      "replica's log, will start the log from offset %d.", self.topic_partition,
+                      error.first_offset, future.log_start_offset, error.first_offset)
+            future.truncate_fully_and_start_at(error.first_offset)
+            future.append_as_follower(records, _ANY_EPOCH)
+
+
+def _align(current: UnifiedLog, future: UnifiedLog) -> None:
+    """Cuts off the future log what the current one does not have (any more).
+
+    Kafka compares leader epochs, and has a truncation of the current log tell its copiers. Here the
+    last batches are compared, whatever happened to the current log meanwhile.
+    """
+    if future.log_end_offset < current.log_start_offset:
+        future.truncate_fully_and_start_at(current.log_start_offset)
+    if future.log_end_offset > current.log_end_offset:
+        future.truncate_to(current.log_end_offset)
+    while future.log_end_offset > max(current.log_start_offset, future.log_start_offset):
+        last = future.log_end_offset - 1
+        ours, theirs = (log.read(last, 1, FetchIsolation.LOG_END, min_one_message=True).records
+                        for log in (future, current))
+        if ours == theirs:
+            return
+        future.truncate_to(last)

@@ -1,0 +1,216 @@
+"""What can be done with the logs of a manager: create, delete, move, truncate, configure."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+
+from seglog.config import LogConfig
+from seglog.errors import LogDirNotFoundError
+from seglog.log.unified_log import UnifiedLog
+from seglog.manager.creation import LogCreation
+from seglog.manager.deletion import LogDeletion
+from seglog.manager.moves import FutureLogMover, LogMoves
+from seglog.manager.state import ManagerState
+from seglog.manager.table import dir_of
+from seglog.model import TopicPartition
+
+__all__ = ["LogOperations"]
+
+_Path = str | os.PathLike[str]
+
+
+class LogOperations(ABC):
+    """The operations of a LogManager. Safe from any thread.
+
+    All of them raise AllLogDirsFailedError without a directory left, and KafkaStorageError where
+    the file system refuses; the directory is offline then.
+    """
+
+    def __init__(self, state: ManagerState) -> None:
+        self._state = state
+        self._creation = LogCreation(state)
+        self._deletion = LogDeletion(state)
+        self._moves = LogMoves(state, self._creation, self._deletion)
+
+    @abstractmethod
+    def _require_running(self) -> None:
+        """LogManagerStateError, AllLogDirsFailedError."""
+
+    # ---- creating
+
+    def get_or_create_log(self, topic_partition: TopicPartition, *, is_new: bool = False,
+                          is_future: bool = False, topic_id: uuid.UUID | None = None,
+                          target_log_directory_id: uuid.UUID | None = None) -> UnifiedLog:
+        """The log of a partition; a new one where there is none.
+
+        A new log goes to the directory that `maybe_update_preferred_log_dir` or `topic_id` and
+        `target_log_directory_id` ask for, else to the one with the fewest logs, current and future,
+        that is not cordoned. Without `is_new` none is made while a directory is offline: the log
+        may be there. Raises InconsistentTopicIdError, IllegalStateError (a future log without a
+        directory, or in the one where the current log is), KafkaStorageError.
+        """
+        self._require_running()
+        return self._creation.get_or_create(topic_partition, is_new, is_future, topic_id,
+                                            target_log_directory_id)
+
+    def maybe_update_preferred_log_dir(self, topic_partition: TopicPartition,
+                                       log_dir: _Path) -> None:
+        """Asks for a directory for the next log of a partition, unless its current or future log
+        is there already. LogDirNotFoundError."""
+        self._creation.prefer(topic_partition, self._state.directories.configured(log_dir))
+
+    def next_log_dirs(self) -> list[str]:
+        """Where the next log goes: the directories by number of logs, the emptiest first."""
+        return self._creation.next_log_dirs()
+
+    @property
+    def cordoned_log_dirs(self) -> frozenset[str]:
+        """Directories that get no new logs."""
+        return self._creation.cordoned
+
+    def update_cordoned_log_dirs(self, log_dirs: Iterable[_Path]) -> None:
+        """Keeps new logs away from these directories; logs that are there are served as before.
+
+        `*` alone stands for all. LogDirNotFoundError.
+        """
+        given = list(log_dirs)
+        directories = self._state.directories
+        self._creation.cordoned = frozenset(
+            directories.log_dirs if given == ["*"] else map(directories.configured, given))
+
+    # ---- deleting
+
+    def async_delete(self, topic_partition: TopicPartition, is_future: bool = False, *,
+                     is_stray: bool = False) -> UnifiedLog | None:
+        """Takes a log out of service; the log, or None where there is none.
+
+        Its directory is renamed at once, durably, and deleted `file.delete.delay.ms` later by the
+        task `kafka-delete-logs`, also by that of a later start. A stray one is kept. Raises
+        KafkaStorageError also where it may be in a directory that is offline.
+        """
+        self._require_running()
+        return self._deletion.async_delete(topic_partition, is_future, is_stray=is_stray)
+
+    def async_delete_all(self, topic_partitions: Iterable[TopicPartition], *,
+                         is_stray: bool = False,
+                         on_error: Callable[[TopicPartition, Exception], object]) -> None:
+        """The same for the current and future logs of many partitions; checkpoints are written
+        once. `on_error` hears of those that fail."""
+        self._require_running()
+        self._deletion.async_delete_all(topic_partitions, is_stray, on_error)
+
+    def delete_logs(self) -> int:
+        """Deletes the logs whose time has come, as the task does; ms until the next."""
+        self._require_running()
+        return self._deletion.delete_logs()
+
+    # ---- moving
+
+    def alter_replica_log_dir(self, topic_partition: TopicPartition,
+                              log_dir: _Path) -> FutureLogMover | None:
+        """Begins to move a partition to another directory; None where it is there already.
+
+        A future log is created there, which the mover fills (`run`, or `step` by step, in a thread
+        of the caller's) while the partition is read and written. A move to another directory is
+        cancelled before; one to the same directory is gone on with. Raises LogDirNotFoundError,
+        KafkaStorageError (a directory that is offline), InvalidTopicError,
+        InvalidReplicaAssignmentError (a cordoned directory), UnknownTopicOrPartitionError (the
+        directory is then remembered for the partition's log).
+        """
+        self._require_running()
+        return self._moves.alter_log_dir(topic_partition,
+                                         self._state.directories.configured(log_dir))
+
+    def resume_move(self, topic_partition: TopicPartition) -> FutureLogMover | None:
+        """Goes on with a move that was begun before, or before a restart; None without one."""
+        self._require_running()
+        current, future = self._moves.logs(topic_partition)
+        return None if current is None or future is None else FutureLogMover(
+            self._moves, topic_partition)
+
+    def replace_current_with_future_log(self, topic_partition: TopicPartition) -> None:
+        """Lets the future log of a partition take the place of the current one, which is then
+        deleted as by `async_delete`. Whoever still has the old one can read it, but not append.
+
+        A mover does this when nothing is missing. Killed between its two renames, the next start
+        finds the partition twice (DuplicatePartitionError), as Kafka's does. KafkaStorageError,
+        also where one of the logs is missing.
+        """
+        self._require_running()
+        self._moves.replace_current_with_future_log(topic_partition)
+
+    def recover_abandoned_future_logs(
+            self, assigned_to: Callable[[TopicPartition, uuid.UUID], uuid.UUID | None]) -> None:
+        """Promotes future logs that are where the cluster wants their partitions: somebody was
+        told that a move is through, and the process ended before it was.
+
+        `assigned_to(topic_partition, topic_id)` is the directory id in the cluster's metadata.
+        IllegalStateError for a future log without a topic id.
+        """
+        self._require_running()
+        self._moves.recover_abandoned(assigned_to)
+
+    # ---- truncating
+
+    def truncate_to(self, offsets: Mapping[TopicPartition, int], is_future: bool = False) -> None:
+        """Cuts logs (UnifiedLog.truncate_to), and then writes the recovery points of their
+        directories. Partitions without a log are passed over."""
+        self._require_running()
+        changed: set[str] = set()
+        for key, offset in offsets.items():
+            log = self._state.table.get(key, is_future)
+            if log is not None and log.truncate_to(offset):
+                changed.add(dir_of(log))
+        for log_dir in sorted(changed):
+            self._state.checkpoints.recovery_offsets(log_dir)
+
+    def truncate_fully_and_start_at(self, topic_partition: TopicPartition, offset: int,
+                                    is_future: bool = False,
+                                    log_start_offset: int | None = None) -> None:
+        """Empties a log (UnifiedLog.truncate_fully_and_start_at), and then writes the recovery
+        points of its directory. Nothing happens without a log."""
+        self._require_running()
+        log = self._state.table.get(topic_partition, is_future)
+        if log is not None:
+            log.truncate_fully_and_start_at(offset, log_start_offset)
+            self._state.checkpoints.recovery_offsets(dir_of(log))
+
+    # ---- settings
+
+    @property
+    def current_default_config(self) -> LogConfig:
+        """The settings of topics that have none of their own."""
+        return self._state.configs.default
+
+    def topic_config(self, topic: str) -> LogConfig:
+        """The settings that count for a topic."""
+        return self._state.configs.of(topic)
+
+    def update_topic_config(self, topic: str, properties: Mapping[str, object]) -> None:
+        """Replaces a topic's own settings, for its logs that are there too. ConfigError; then
+        nothing has changed."""
+        self._state.configs.set_topic(topic, properties)
+        for log in self._state.table.of_topic(topic):
+            self._state.serve(log)
+
+    def reconfigure_default_log_config(self, log_config: LogConfig) -> None:
+        """Replaces the defaults; what a topic has set itself stays."""
+        self._state.configs.set_default(log_config)
+        for log in self._state.table.served():
+            self._state.serve(log)
+
+    # ---- directories
+
+    def directory_id(self, log_dir: _Path) -> uuid.UUID | None:
+        """`directory.id` of a directory that works. LogDirNotFoundError."""
+        return self._state.directories.ids.get(self._state.directories.configured(log_dir))
+
+    def directory_path(self, directory_id: uuid.UUID) -> str:
+        """The working directory with that id. LogDirNotFoundError."""
+        path = self._state.directories.path_of(directory_id)
+        if path is None:
+            raise LogDirNotFoundError(f"no log dir with the id {directory_id} is online")
+        return path

@@ -1,0 +1,230 @@
+"""Deleting logs: renamed at once, gone after file.delete.delay.ms (reference 5.6)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog.config import LogConfig
+from seglog.errors import KafkaStorageError
+from seglog.log.scheduler import MockTime, Scheduler
+from seglog.log.unified_log import UnifiedLog
+from seglog.model import TopicPartition
+from tests.manager.records import fill
+from tests.manager.support import entries, input_output_error, make_dir
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+RECOVERY = "recovery-point-offset-checkpoint"
+DELAY = 1_000
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return make_dir(tmp_path / "k", ["a-0", "a-1", "b-0"])
+
+
+def manager_of(*roots: Path, time: MockTime | None = None,
+               **how: object) -> tuple[seglog.LogManager, MockTime]:
+    time = time or MockTime()
+    return seglog.LogManager(roots, scheduler=time.scheduler, time=time,
+                             log_config=LogConfig(file_delete_delay_ms=DELAY),
+                             **how), time  # type: ignore[arg-type]
+
+
+def directories(root: Path) -> list[str]:
+    """Names with what is unique in them taken out."""
+    return sorted(path.name.split(".")[0] + ("-" + path.name.rsplit("-", 1)[1]
+                                             if "." in path.name else "")
+                  for path in root.iterdir() if path.is_dir())
+
+
+def test_a_log_goes_in_two_steps(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    manager, time = manager_of(root)
+    with caplog.at_level(logging.INFO), manager:
+        time.sleep(40_000)  # the first run is after log.initial.task.delay.ms
+        log = manager.async_delete(A0)
+        assert log is not None and manager.get_log(A0) is None
+        assert manager.logs_to_be_deleted == [log]
+        renamed = log.path
+        assert directories(root) == ["a-0-delete", "a-1", "b-0"]
+        assert f"Log for partition a-0 is renamed to {renamed} and is scheduled for deletion" in \
+            caplog.messages
+        assert set(entries(root / RECOVERY)) == {A1, B0}
+        time.sleep(DELAY - 1)
+        assert os.path.isdir(renamed)
+        time.sleep(DELAY + 1)
+        assert directories(root) == ["a-1", "b-0"] and not manager.logs_to_be_deleted
+        assert f"Deleted log for partition a-0 in {renamed}." in caplog.messages
+        assert manager.async_delete(A0) is None
+    assert set(entries(root / RECOVERY)) == {A1, B0}
+
+
+def test_the_order_and_the_times_of_several(root: Path) -> None:
+    manager, time = manager_of(root)
+    with manager:
+        time.sleep(40_000)
+        first = manager.async_delete(A0)
+        time.sleep(600)
+        second = manager.async_delete(A1)
+        assert manager.logs_to_be_deleted == [first, second]
+        time.sleep(400)
+        assert directories(root) == ["a-1-delete", "b-0"]
+        assert manager.delete_logs() == 600
+        time.sleep(600)
+        assert directories(root) == ["b-0"]
+
+
+def test_who_reads_a_deleted_log_is_not_disturbed_until_it_is_gone(root: Path) -> None:
+    manager, time = manager_of(root)
+    with manager:
+        log = manager.get_or_create_log(TopicPartition("new", 0))
+        end = fill(log, 4)
+        manager.async_delete(log.topic_partition)
+        assert log.log_end_offset == end
+        log.flush(True)  # somebody's flusher
+        time.sleep(40_000)
+        assert "new" not in " ".join(directories(root))
+        with pytest.raises(KafkaStorageError):
+            fill(log, 1)
+
+
+def test_a_partition_can_be_made_again_at_once(root: Path) -> None:
+    manager, time = manager_of(root)
+    with manager:
+        manager.async_delete(A0)
+        log = manager.get_or_create_log(A0)
+        assert log.log_end_offset == 0 and directories(root).count("a-0") == 1
+        fill(log, 2)
+        time.sleep(40_000)
+        assert directories(root) == ["a-0", "a-1", "b-0"] and log.log_end_offset == 6
+
+
+def test_what_is_found_at_a_start_is_deleted_too(root: Path) -> None:
+    manager, _ = manager_of(root)
+    with manager:
+        manager.async_delete(A0)
+        manager.async_delete(B0)
+    assert directories(root) == ["a-0-delete", "a-1", "b-0-delete"]
+    manager, time = manager_of(root)
+    with manager:
+        assert len(manager.logs_to_be_deleted) == 2
+        time.sleep(29_999)
+        assert len(directories(root)) == 3
+        time.sleep(1)
+        assert directories(root) == ["a-1"]
+
+
+@pytest.mark.parametrize("left", [0, 1, 3])
+def test_a_deletion_that_was_interrupted(root: Path, left: int) -> None:
+    manager, _ = manager_of(root)
+    with manager:
+        log = manager.async_delete(A0)
+        assert log is not None
+    files = sorted(os.listdir(log.path))
+    for name in files[:len(files) * left // 4]:
+        os.unlink(os.path.join(log.path, name))
+    if not left:  # killed right after the rename, before the checkpoints
+        (root / ".kafka_cleanshutdown").unlink()
+        (root / RECOVERY).write_text("0\n1\na 0 5\n")
+    manager, time = manager_of(root)
+    with manager:
+        assert set(manager.current_logs) == {A1, B0}
+        time.sleep(40_000)
+        assert directories(root) == ["a-1", "b-0"]
+    assert set(entries(root / RECOVERY)) == {A1, B0}
+
+
+def test_stray_ones_are_kept(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    manager, time = manager_of(root)
+    with manager:
+        log = manager.async_delete(A0, is_stray=True)
+        assert log is not None and manager.stray_logs == {A0: log}
+        assert f"Log for partition a-0 is marked as stray and renamed to {log.path}" in \
+            caplog.messages
+        time.sleep(1_000_000)
+        assert directories(root) == ["a-0-stray", "a-1", "b-0"]
+
+
+def test_many_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager, _ = manager_of(root)
+    rename, failed = UnifiedLog.rename_dir, []
+    with manager:
+        def broken(log: UnifiedLog, *args: object, **how: object) -> None:
+            if log.topic_partition == A1:
+                raise KafkaStorageError("no")
+            rename(log, *args, **how)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(UnifiedLog, "rename_dir", broken)
+        manager.async_delete_all([A0, A1, TopicPartition("none", 0)],
+                                 on_error=lambda key, error: failed.append((key, str(error))))
+        assert directories(root) == ["a-0-delete", "a-1", "b-0"]
+        assert failed == [(A1, "no")]
+        assert set(entries(root / RECOVERY)) == {B0}
+
+
+def test_one_that_may_be_offline(root: Path, tmp_path: Path) -> None:
+    other = make_dir(tmp_path / "k2", ["c-0"])
+    manager, _ = manager_of(root, other)
+    with manager:
+        manager.handle_log_dir_failure(root)
+        while manager.is_log_dir_online(root):
+            pass
+        with pytest.raises(KafkaStorageError, match="^Failed to delete log for  a-0 because it "
+                           f"may be in one of the offline directories {root}$"):
+            manager.async_delete(A0)
+        with pytest.raises(KafkaStorageError, match="for future a-0 because"):
+            manager.async_delete(A0, is_future=True)
+
+
+def test_one_that_cannot_be_deleted_keeps_no_other(
+        root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture) -> None:
+    other = make_dir(tmp_path / "k2", ["c-0"])
+    manager, time = manager_of(root, other)
+    with manager:
+        manager.async_delete(A0)
+        manager.async_delete(TopicPartition("c", 0))
+        remove = shutil.rmtree
+
+        def broken(path: str, *args: object, **how: object) -> None:
+            if str(path).startswith(f"{root}/"):
+                raise input_output_error(str(path))
+            remove(path, *args, **how)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(shutil, "rmtree", broken)
+        time.sleep(40_000)
+        assert directories(other) == []
+        while manager.is_log_dir_online(root):
+            pass
+        assert any(message.startswith("Exception while deleting Log(dir=")
+                   for message in caplog.messages)
+        assert manager.is_log_dir_online(other)
+
+
+def test_a_change_of_the_delay_counts_at_once(root: Path) -> None:
+    manager, time = manager_of(root)
+    with manager:
+        time.sleep(40_000)
+        manager.async_delete(A0)
+        manager.reconfigure_default_log_config(LogConfig(file_delete_delay_ms=5_000))
+        time.sleep(2 * DELAY)
+        assert "a-0-delete" in directories(root)
+        time.sleep(5_000)
+        assert "a-0-delete" not in directories(root)
+
+
+def test_with_threads(root: Path) -> None:
+    scheduler = Scheduler(2)
+    config = seglog.config.BrokerConfig.from_properties({"log.initial.task.delay.ms": "0"})
+    with seglog.LogManager([root], config=config, scheduler=scheduler,
+                           log_config=LogConfig(file_delete_delay_ms=1)) as manager:
+        manager.async_delete(A0)
+        while manager.logs_to_be_deleted or "a-0-delete" in directories(root):
+            pass
+        assert scheduler.is_started
+    assert not scheduler.is_started and not scheduler.pending_tasks
