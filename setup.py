@@ -21,6 +21,7 @@ from setuptools.modified import newer
 
 # One name per concept: src/seglog/_native/<stem>.pyx, and csrc/src/<name>.c.
 STEMS = [
+    "append",
     "batch",
     "columns",
     "crc32c",
@@ -38,6 +39,8 @@ STEMS = [
     "validate",
 ]
 C_SOURCES = [
+    "append",
+    "append_leader",
     "arrow",
     "batch",
     "columns",

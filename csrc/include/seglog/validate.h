@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "seglog/batch.h"
+#include "seglog/producers.h"
 #include "seglog/wire.h"
 
 #ifdef __cplusplus
@@ -67,17 +68,9 @@ typedef enum slg_refusal {
 
 /* ---- batches ------------------------------------------------------------------------------- */
 
-/* Kafka's AppendOrigin, in its order. */
-typedef enum slg_append_origin {
-    SLG_ORIGIN_REPLICATION,
-    SLG_ORIGIN_COORDINATOR,
-    SLG_ORIGIN_CLIENT,
-    SLG_ORIGIN_RAFT_LEADER,
-} slg_append_origin;
-
 typedef struct slg_analysis {
     /* The caller's. */
-    slg_append_origin origin;
+    slg_origin origin;
     int32_t leader_epoch;    /* the leader's, or the most that a follower accepts */
     int64_t batch_bytes_max; /* of one batch; INT64_MAX for any */
     bool needs_order;        /* last offsets have to increase */

@@ -3,7 +3,8 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from seglog._native.capi cimport slg_batch, slg_crc32c_kernel
+from seglog._native.capi cimport slg_batch, slg_crc32c_kernel, slg_error, slg_status
+from seglog._native.producers cimport slg_origin, slg_producers, slg_span
 
 cdef extern from "seglog/format.h" nogil:
     enum:
@@ -44,14 +45,8 @@ cdef extern from "seglog/validate.h" nogil:
         SLG_REFUSE_TIMESTAMP
         SLG_REFUSE_TIMESTAMP_TYPE
 
-    ctypedef enum slg_append_origin:
-        SLG_ORIGIN_REPLICATION
-        SLG_ORIGIN_COORDINATOR
-        SLG_ORIGIN_CLIENT
-        SLG_ORIGIN_RAFT_LEADER
-
     ctypedef struct slg_analysis:
-        slg_append_origin origin
+        slg_origin origin
         int32_t leader_epoch
         int64_t batch_bytes_max
         bint needs_order
@@ -122,3 +117,68 @@ cdef extern from "seglog/validate.h" nogil:
 
     size_t slg_headers_bound(const slg_record *record) noexcept
     size_t slg_headers_rewrite(const slg_record *record, uint8_t *into) noexcept
+
+cdef extern from "seglog/append.h" nogil:
+    ctypedef struct slg_segment_state:
+        int64_t size
+        int64_t offset_entries
+        int64_t last_index_offset
+        int64_t time_entries
+        int64_t last_time
+        int64_t last_time_offset
+        int64_t bytes_since_entry
+        int64_t max_timestamp
+        int64_t max_timestamp_offset
+        int64_t first_timestamp
+        bint knows_first_timestamp
+
+    ctypedef struct slg_segment_writer:
+        int log_fd
+        int index_fd
+        int time_index_fd
+        int64_t base_offset
+        int64_t index_interval
+        int64_t offset_slots
+        int64_t time_slots
+        slg_segment_state state
+
+    void slg_segment_writer_init(slg_segment_writer *writer) noexcept
+    void slg_segment_writer_free(slg_segment_writer *writer) noexcept
+
+    ctypedef enum slg_index_refusal:
+        SLG_INDEX_TAKES
+        SLG_INDEX_OFFSET_FULL
+        SLG_INDEX_OFFSET_BACK
+        SLG_INDEX_TIME_FULL
+        SLG_INDEX_TIME_OFFSET_BACK
+        SLG_INDEX_TIME_BACK
+
+    slg_status slg_segment_append(slg_segment_writer *writer, const uint8_t *data, size_t size,
+                                  const slg_batch *batches, size_t count,
+                                  slg_index_refusal *refusal, size_t *row,
+                                  slg_error *error) noexcept
+
+    ctypedef struct slg_leader_rules:
+        slg_record_rules records
+        int64_t batch_bytes_max
+        int64_t segment_bytes_max
+        int64_t segment_age_max
+        int64_t created
+        int64_t next_offset
+        int32_t leader_epoch
+        bint is_span
+        slg_crc32c_kernel kernel
+
+    ctypedef struct slg_appended:
+        size_t bytes
+        size_t batches
+        int64_t first_offset
+        int64_t last_offset
+        int64_t first_last_offset
+        int64_t max_timestamp
+        int32_t last_leader_epoch
+
+    slg_status slg_append_as_leader(slg_segment_writer *writer, slg_producers *producers,
+                                    slg_span *span, const slg_leader_rules *rules,
+                                    const uint8_t *data, size_t size, slg_appended *appended,
+                                    slg_error *error) noexcept

@@ -179,7 +179,7 @@ def analyze(data, *, int origin, int32_t leader_epoch, int64_t batch_bytes_max,
     cdef Analysis found = Analysis.__new__(Analysis)
     if origin < 0 or origin > SLG_ORIGIN_RAFT_LEADER:
         raise ValueError("no such origin")
-    found._analysis.origin = <slg_append_origin>origin
+    found._analysis.origin = <slg_origin>origin
     found._analysis.leader_epoch = leader_epoch
     found._analysis.batch_bytes_max = batch_bytes_max
     found._analysis.needs_order = needs_order

@@ -1,0 +1,20 @@
+/* What the two halves of `append` share: segments, and the appends of a leader. */
+#ifndef SEGLOG_APPEND_INTERNAL_H
+#define SEGLOG_APPEND_INTERNAL_H
+
+#include <sys/uio.h>
+
+#include "seglog/append.h"
+
+/* Room for the index entries of `count` batches. SLG_OK or SLG_NO_MEMORY. */
+slg_status slg_append_reserve_entries(slg_append_scratch *scratch, size_t count, slg_error *error);
+
+/* Counts a batch in the draft, and prepares the entries that are due. */
+slg_index_refusal slg_append_index(slg_segment_writer *writer, slg_segment_state *draft,
+                                   const slg_batch *batch);
+
+/* Writes the pieces and the entries; the draft becomes the state. SLG_IO: nothing has changed. */
+slg_status slg_append_write(slg_segment_writer *writer, const slg_segment_state *draft,
+                            struct iovec *pieces, size_t count, slg_error *error);
+
+#endif

@@ -1,0 +1,244 @@
+#include "append_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "seglog/format.h"
+
+/* Batches below this are copied behind their headers: one piece costs more than that. */
+enum { COPIED_BYTES_MAX = 2048, BATCHES_FIRST = 16 };
+
+/* A run of ordinary batches in the making. */
+typedef struct run {
+    slg_segment_writer *writer;
+    const slg_leader_rules *rules;
+    slg_segment_state draft;
+    size_t count;       /* batches */
+    size_t bytes;       /* of the scratch in use */
+    size_t pieces;
+    int64_t next_offset;
+    bool has_producer;
+} run;
+
+/* Room for one more batch. The scratch may move, so pieces in it are offsets until the end. */
+static slg_status reserve(run *r, size_t copied, slg_error *error) {
+    slg_append_scratch *scratch = &r->writer->scratch;
+    if (r->count == scratch->batch_room) {
+        const size_t room = r->count == 0 ? BATCHES_FIRST : 4 * r->count;
+        slg_batch *grown = realloc(scratch->batches, room * sizeof *grown);
+        if (grown == NULL) {
+            return slg_fail(error, SLG_NO_MEMORY, 0, 0, (int64_t)room);
+        }
+        scratch->batches = grown;
+        scratch->batch_room = room;
+    }
+    if (r->pieces + 2 > scratch->piece_room) {
+        const size_t room = 2 * r->pieces + 2 * BATCHES_FIRST;
+        struct iovec *grown = realloc(scratch->pieces, room * sizeof *grown);
+        if (grown == NULL) {
+            return slg_fail(error, SLG_NO_MEMORY, 0, 0, (int64_t)room);
+        }
+        scratch->pieces = grown;
+        scratch->piece_room = room;
+    }
+    if (copied > scratch->bytes_room - r->bytes) {
+        const size_t room = 2 * (r->bytes + copied) + 4096;
+        uint8_t *grown = realloc(scratch->bytes, room);
+        if (grown == NULL) {
+            return slg_fail(error, SLG_NO_MEMORY, 0, 0, (int64_t)room);
+        }
+        scratch->bytes = grown;
+        scratch->bytes_room = room;
+    }
+    return slg_append_reserve_entries(scratch, r->count + 1, error);
+}
+
+static inline bool is_plain(const slg_batch *batch) {
+    const int special =
+        SLG_ATTRIBUTE_CODEC | SLG_ATTRIBUTE_TRANSACTIONAL | SLG_ATTRIBUTE_CONTROL;
+    return !slg_batch_is_legacy(batch) && (batch->attributes & special) == 0;
+}
+
+/* Whether the batch, with its final offsets and timestamps, begins a new segment. */
+static bool would_roll(const run *r, const slg_batch *batch) {
+    const slg_segment_writer *writer = r->writer;
+    const slg_segment_state *draft = &r->draft;
+    if (draft->size > r->rules->segment_bytes_max - batch->size ||
+        draft->offset_entries >= writer->offset_slots ||
+        draft->time_entries >= writer->time_slots - 1 ||
+        batch->last_offset - writer->base_offset > INT32_MAX ||
+        batch->last_offset < writer->base_offset) {
+        return true;
+    }
+    if (draft->size == 0) {
+        return false;
+    }
+    if (!draft->knows_first_timestamp) {
+        return true;
+    }
+    const int64_t waited =
+        draft->first_timestamp >= 0
+            ? (int64_t)((uint64_t)batch->max_timestamp - (uint64_t)draft->first_timestamp)
+            : r->rules->records.now - r->rules->created;
+    return waited > r->rules->segment_age_max;
+}
+
+/* The bytes of the batch as they will be written: its header is a copy, which is changed. */
+static void put(run *r, const uint8_t *data, const slg_batch *batch, const uint8_t *header) {
+    slg_append_scratch *scratch = &r->writer->scratch;
+    const size_t size = (size_t)batch->size;
+    const bool is_copied = size <= COPIED_BYTES_MAX;
+    const size_t copied = is_copied ? size : (size_t)SLG_BATCH_HEADER_SIZE;
+    uint8_t *at = scratch->bytes + r->bytes;
+    memcpy(at, header, SLG_BATCH_HEADER_SIZE);
+    if (is_copied) {
+        memcpy(at + SLG_BATCH_HEADER_SIZE, data + SLG_BATCH_HEADER_SIZE,
+               size - SLG_BATCH_HEADER_SIZE);
+    }
+    /* A piece without a base is the next bytes of the scratch. */
+    struct iovec *last = r->pieces > 0 ? &scratch->pieces[r->pieces - 1] : NULL;
+    if (last != NULL && last->iov_base == NULL) {
+        last->iov_len += copied;
+    } else {
+        scratch->pieces[r->pieces].iov_base = NULL;
+        scratch->pieces[r->pieces++].iov_len = copied;
+    }
+    r->bytes += copied;
+    if (!is_copied) {
+        scratch->pieces[r->pieces].iov_base = (void *)(uintptr_t)(data + SLG_BATCH_HEADER_SIZE);
+        scratch->pieces[r->pieces++].iov_len = size - SLG_BATCH_HEADER_SIZE;
+    }
+}
+
+/* Adds a batch if it is ordinary. SLG_OK, SLG_END if it is not, SLG_NO_MEMORY. */
+static slg_status add(run *r, const uint8_t *data, slg_batch *batch, slg_error *error) {
+    const slg_leader_rules *rules = r->rules;
+    slg_record_walk walk;
+    if (!is_plain(batch) || slg_check_client_header(batch) != SLG_ACCEPTED) {
+        return SLG_END;
+    }
+    slg_record_walk_init(&walk, batch, data + SLG_BATCH_HEADER_SIZE,
+                         (size_t)batch->size - SLG_BATCH_HEADER_SIZE, SLG_RECORDS_BUFFER,
+                         &rules->records);
+    if (slg_record_walk_run(&walk) != SLG_NO_MORE) {
+        return SLG_END;
+    }
+    uint8_t header[SLG_BATCH_HEADER_SIZE];
+    memcpy(header, data, sizeof header);
+    const slg_assignment assignment = {
+        .next_offset = r->next_offset,
+        .leader_epoch = rules->leader_epoch,
+        .has_append_time = !rules->records.has_create_time,
+        .max_timestamp =
+            rules->records.has_create_time ? walk.max_timestamp : rules->records.now,
+    };
+    slg_assign(header, data + SLG_BATCH_HEADER_SIZE, &assignment, walk.index, rules->kernel,
+               batch);
+    if (would_roll(r, batch)) {
+        return SLG_END;
+    }
+    const slg_status status =
+        reserve(r, batch->size <= COPIED_BYTES_MAX ? (size_t)batch->size : sizeof header, error);
+    if (status != SLG_OK) {
+        return status;
+    }
+    slg_segment_state draft = r->draft;
+    if (slg_append_index(r->writer, &draft, batch) != SLG_INDEX_TAKES) {
+        return SLG_END;
+    }
+    r->draft = draft;
+    put(r, data, batch, header);
+    r->writer->scratch.batches[r->count++] = *batch;
+    r->next_offset = batch->last_offset + 1;
+    r->has_producer = r->has_producer || batch->producer_id >= 0;
+    return SLG_OK;
+}
+
+/* Says where the pieces in the scratch are, now that it moves no more. */
+static void settle_pieces(run *r) {
+    slg_append_scratch *scratch = &r->writer->scratch;
+    uint8_t *at = scratch->bytes;
+    for (size_t i = 0; i < r->pieces; i++) {
+        if (scratch->pieces[i].iov_base == NULL) {
+            scratch->pieces[i].iov_base = at;
+            at += scratch->pieces[i].iov_len;
+        }
+    }
+}
+
+/* Collects what is ordinary. */
+static slg_status collect(run *r, const uint8_t *data, size_t size, slg_appended *appended,
+                          slg_error *error) {
+    slg_analysis analysis = {
+        .origin = SLG_ORIGIN_CLIENT,
+        .leader_epoch = r->rules->leader_epoch,
+        .batch_bytes_max = r->rules->batch_bytes_max,
+        .kernel = r->rules->kernel,
+    };
+    slg_batch batch;
+    slg_analysis_init(&analysis);
+    while (slg_analyze_next(&analysis, data, size, &batch) == SLG_ACCEPTED) {
+        if (!r->rules->is_span && (size_t)batch.size != size) {
+            break;
+        }
+        if (r->count == 0) {
+            appended->first_last_offset = batch.last_offset;
+        }
+        const int32_t leader_epoch = batch.partition_leader_epoch;
+        const slg_status status = add(r, data + batch.position, &batch, error);
+        if (status == SLG_END) {
+            break;
+        }
+        if (status != SLG_OK) {
+            return status;
+        }
+        appended->bytes = analysis.position;
+        appended->last_leader_epoch = leader_epoch;
+        if (batch.max_timestamp > appended->max_timestamp) {
+            appended->max_timestamp = batch.max_timestamp;
+        }
+    }
+    return SLG_OK;
+}
+
+slg_status slg_append_as_leader(slg_segment_writer *writer, slg_producers *producers,
+                                slg_span *span, const slg_leader_rules *rules,
+                                const uint8_t *data, size_t size, slg_appended *appended,
+                                slg_error *error) {
+    run r = {.writer = writer, .rules = rules, .draft = writer->state,
+             .next_offset = rules->next_offset};
+    *appended = (slg_appended){.first_offset = rules->next_offset, .last_offset = -1,
+                               .first_last_offset = -1, .max_timestamp = -1};
+    slg_status status = collect(&r, data, size, appended, error);
+    if (status != SLG_OK || r.count == 0) {
+        return status;
+    }
+    slg_append_scratch *scratch = &writer->scratch;
+    if (r.has_producer) {
+        const slg_append_rules judged = {
+            .origin = SLG_ORIGIN_CLIENT,
+            .transaction_version = -1,
+            .segment_base = writer->base_offset,
+            .segment_position = writer->state.size,
+        };
+        slg_span_begin(span);
+        status = slg_span_check(span, producers, &judged, scratch->batches, r.count, data, size,
+                                error);
+        if (status != SLG_OK || span->verdict != SLG_APPEND_OK) {
+            appended->bytes = 0;
+            return status;
+        }
+    }
+    settle_pieces(&r);
+    status = slg_append_write(writer, &r.draft, scratch->pieces, r.pieces, error);
+    if (status != SLG_OK) {
+        appended->bytes = 0;
+        return status;
+    }
+    if (r.has_producer) {
+        slg_span_commit(span, producers);
+    }
+    appended->batches = r.count;
+    appended->last_offset = scratch->batches[r.count - 1].last_offset;
+    return SLG_OK;
+}

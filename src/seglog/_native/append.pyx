@@ -1,0 +1,204 @@
+"""The segment at the end of a log while it is written to; the holder of the log's lock calls."""
+
+import enum
+import os
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport uintptr_t
+
+from seglog._native.capi cimport *
+from seglog._native.capi_append cimport *
+from seglog._native.producers cimport ProducerTable
+from seglog._native.status cimport check
+
+from seglog._native.batch import BATCH_DTYPE as _BATCH_DTYPE
+
+cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
+cdef int _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class IndexRefusal(enum.IntEnum):
+    """What an index does not take (csrc/include/seglog/append.h)."""
+
+    TAKES = SLG_INDEX_TAKES
+    OFFSET_FULL = SLG_INDEX_OFFSET_FULL
+    OFFSET_BACK = SLG_INDEX_OFFSET_BACK
+    TIME_FULL = SLG_INDEX_TIME_FULL
+    TIME_OFFSET_BACK = SLG_INDEX_TIME_OFFSET_BACK
+    TIME_BACK = SLG_INDEX_TIME_BACK
+
+
+@cython.final
+cdef class SegmentWriter:
+    """Descriptors and counters of the active segment, of which it is the authority."""
+
+    cdef slg_segment_writer _writer
+    cdef slg_leader_rules _rules
+    cdef ProducerTable _producers
+    cdef object _log_path
+
+    def __cinit__(self, log_path, index_path, time_index_path, *, int64_t base_offset,
+                  int64_t size, int64_t index_interval_bytes, int64_t offset_entries,
+                  int64_t offset_slots, int64_t last_index_offset, int64_t time_entries,
+                  int64_t time_slots, last_time_entry, int64_t bytes_since_index_entry,
+                  max_timestamp, first_timestamp=None):
+        cdef slg_segment_state *state = &self._writer.state
+        slg_segment_writer_init(&self._writer)
+        if size < 0 or offset_entries < 0 or time_entries < 0:
+            raise ValueError("a size or a number of entries is negative")
+        self._log_path = log_path
+        self._writer.base_offset = base_offset
+        self._writer.index_interval = index_interval_bytes
+        self._writer.offset_slots, self._writer.time_slots = offset_slots, time_slots
+        state.size = size
+        state.offset_entries, state.last_index_offset = offset_entries, last_index_offset
+        state.time_entries = time_entries
+        state.last_time, state.last_time_offset = last_time_entry
+        state.bytes_since_entry = bytes_since_index_entry
+        state.max_timestamp, state.max_timestamp_offset = max_timestamp
+        self.first_timestamp = first_timestamp
+        self._writer.log_fd = os.open(log_path, _FLAGS)
+        self._writer.index_fd = os.open(index_path, _FLAGS)
+        self._writer.time_index_fd = os.open(time_index_path, _FLAGS)
+
+    def __dealloc__(self):
+        self.close()
+        slg_segment_writer_free(&self._writer)
+
+    cpdef close(self):
+        """Gives the descriptors back; a second call does nothing."""
+        cdef int fd
+        for fd in (self._writer.log_fd, self._writer.index_fd, self._writer.time_index_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._writer.log_fd = self._writer.index_fd = self._writer.time_index_fd = -1
+
+    @property
+    def is_closed(self):
+        return self._writer.log_fd < 0
+
+    # ---- what it knows --------------------------------------------------------------------------
+
+    @property
+    def base_offset(self):
+        return self._writer.base_offset
+
+    @property
+    def size(self):
+        return self._writer.state.size
+
+    @property
+    def offset_entries(self):
+        return self._writer.state.offset_entries
+
+    @property
+    def last_index_offset(self):
+        return self._writer.state.last_index_offset
+
+    @property
+    def time_entries(self):
+        return self._writer.state.time_entries
+
+    @property
+    def last_time_entry(self):
+        return self._writer.state.last_time, self._writer.state.last_time_offset
+
+    @property
+    def bytes_since_index_entry(self):
+        return self._writer.state.bytes_since_entry
+
+    @property
+    def max_timestamp(self):
+        return self._writer.state.max_timestamp, self._writer.state.max_timestamp_offset
+
+    @property
+    def first_timestamp(self):
+        """Of the first batch, in ms; None while nobody has looked."""
+        if not self._writer.state.knows_first_timestamp:
+            return None
+        return self._writer.state.first_timestamp
+
+    @first_timestamp.setter
+    def first_timestamp(self, value):
+        self._writer.state.knows_first_timestamp = value is not None
+        self._writer.state.first_timestamp = -1 if value is None else value
+
+    # ---- appends --------------------------------------------------------------------------------
+
+    def append(self, data, batches):
+        """Writes whole batches that are valid, and the index entries that are due.
+
+        TAKES and the number of batches, or what an index refused and at which row: then the bytes
+        are written, and the entries before that row. KafkaStorageError: nothing has changed.
+        """
+        cdef Py_buffer view
+        cdef slg_error error
+        cdef slg_status status
+        cdef slg_index_refusal refusal = SLG_INDEX_TAKES
+        cdef size_t row = 0, count = len(batches)
+        cdef uintptr_t rows
+        self._check_open()
+        if batches.dtype != _BATCH_DTYPE or not batches.flags.c_contiguous:
+            raise ValueError("batches are rows of BATCH_DTYPE, one behind the other")
+        rows = batches.ctypes.data
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            with nogil:
+                status = slg_segment_append(&self._writer, <const uint8_t *>view.buf,
+                                            <size_t>view.len, <const slg_batch *>rows, count,
+                                            &refusal, &row, &error)
+        finally:
+            PyBuffer_Release(&view)
+        check(status, &error, self._log_path)
+        return <int>refusal, row
+
+    def configure(self, ProducerTable producers, *, bint needs_key, bint has_create_time,
+                  int64_t timestamp_before_max_ms, int64_t timestamp_after_max_ms,
+                  int64_t max_message_bytes, int64_t segment_bytes, int64_t max_segment_ms,
+                  int64_t created_ms):
+        """What `append_as_leader` goes by, until the next call."""
+        cdef slg_leader_rules *rules = &self._rules
+        self._producers = producers
+        rules.records.needs_key, rules.records.has_create_time = needs_key, has_create_time
+        rules.records.before_max = timestamp_before_max_ms
+        rules.records.after_max = timestamp_after_max_ms
+        rules.batch_bytes_max = max_message_bytes
+        rules.segment_bytes_max, rules.segment_age_max = segment_bytes, max_segment_ms
+        rules.created = created_ms
+        rules.kernel = _kernel
+
+    def append_as_leader(self, data, int32_t leader_epoch, int64_t next_offset, int64_t now_ms,
+                         bint is_span=False):
+        """Appends the ordinary batches that `data` begins with, in one go without the GIL.
+
+        (bytes of `data` that were taken, first and last offset, last offset of the first batch and
+        leader epoch of the last as they were given, largest timestamp); None when already the
+        first is not ordinary, and nothing has changed. KafkaStorageError: neither.
+        """
+        cdef Py_buffer view
+        cdef slg_error error
+        cdef slg_status status
+        cdef slg_appended done
+        if self._writer.log_fd < 0 or self._producers is None:
+            return None
+        self._rules.leader_epoch, self._rules.next_offset = leader_epoch, next_offset
+        self._rules.records.now, self._rules.is_span = now_ms, is_span
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        with nogil:
+            status = slg_append_as_leader(&self._writer, &self._producers._state,
+                                          &self._producers._span, &self._rules,
+                                          <const uint8_t *>view.buf, <size_t>view.len, &done,
+                                          &error)
+        PyBuffer_Release(&view)
+        if status != SLG_OK:
+            check(status, &error, self._log_path)
+        if done.bytes == 0:
+            return None
+        return (done.bytes, done.first_offset, done.last_offset, done.first_last_offset,
+                done.last_leader_epoch, done.max_timestamp)
+
+    cdef int _check_open(self) except -1:
+        if self._writer.log_fd < 0:
+            raise ValueError("the segment is closed")
+        return 0
