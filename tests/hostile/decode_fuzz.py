@@ -85,6 +85,11 @@ def _mutated_old(rng: random.Random, raw: bytes) -> bytes:
     return raw[:8] + struct.pack(">iI", len(body) + 4, zlib.crc32(body)) + body
 
 
+def mutated(rng: random.Random, raw: bytes) -> bytes:
+    """An entry with records, or a header, that lie under a CRC that holds."""
+    return (_mutated_v2 if raw[16] == 2 else _mutated_old)(rng, raw)
+
+
 def seglog_rows(path: Path) -> tuple[list[Row], SeglogError | None]:
     rows: list[Row] = []
     fd = os.open(path, os.O_RDONLY)
@@ -146,8 +151,8 @@ def mutations(seed: int, count: int, folder: Path) -> Iterator[tuple[int, bytes]
     for _ in range(count):
         found = rng.choice(sources)
         at = rng.randrange(1, len(found) - 1)
-        mutated = (_mutated_v2 if found[at].magic == 2 else _mutated_old)(rng, found[at].data)
-        yield found[at].magic, found[at - 1].data + mutated + found[at + 1].data
+        yield found[at].magic, (found[at - 1].data + mutated(rng, found[at].data)
+                                + found[at + 1].data)
 
 
 def main(seed: int, count: int) -> int:

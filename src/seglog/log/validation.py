@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from seglog._native.batch import ATTRIBUTE_CODEC
 from seglog._native.validate import Refusal, check_client_header
 from seglog.config import LogConfig
 from seglog.errors import (
@@ -55,6 +54,7 @@ class Append:
     now_ms: int
     leader_epoch: int
     config: LogConfig
+    source_codec: int
     stats: BrokerTopicStats | None
 
     @property
@@ -66,13 +66,6 @@ class Append:
         """Counts one refusal in a meter of all topics."""
         if self.stats is not None:
             getattr(self.stats.all_topics_stats, meter).mark()
-
-    @property
-    def source_codec(self) -> int:
-        """The last codec among the batches that is not none."""
-        used = self.batches["attributes"] & ATTRIBUTE_CODEC
-        used = used[used != codecs.NONE]
-        return int(used[-1]) if len(used) else codecs.NONE
 
     @property
     def target_codec(self) -> int:

@@ -118,16 +118,18 @@ def mark_rejected(stats: BrokerTopicStats, topic_partition: TopicPartition, size
 def validate_messages_and_assign_offsets(
         records: Buffer, batches: Batches, *, topic_partition: TopicPartition,
         origin: AppendOrigin, next_offset: int, now_ms: int, leader_epoch: int,
-        config: LogConfig, stats: BrokerTopicStats | None = None) -> ValidationResult:
+        config: LogConfig, source_compression: int,
+        stats: BrokerTopicStats | None = None) -> ValidationResult:
     """Checks every batch and record, and gives them offsets from `next_offset` on.
 
-    `records` are the valid bytes, `batches` their rows, both from `analyze_and_validate_records`.
+    `records` are the valid bytes, `batches` their rows, both from `analyze_and_validate_records`,
+    as `source_compression` is.
     Where nothing else is needed, offsets, leader epoch and timestamps are set in a copy; records
     are encoded again when the topic's `compression.type` is not theirs or their format is older
     than magic 2. Raises InvalidRecordError, RecordValidationError and what else Kafka does.
     """
     append = Append(memoryview(records), batches, topic_partition, origin, next_offset, now_ms,
-                    leader_epoch, config, stats)
+                    leader_epoch, config, source_compression, stats)
     if append.source_codec != codecs.NONE or append.target_codec != codecs.NONE:
         return _validate_compressed(append)
     if not np.all(batches["magic"] == 2):
