@@ -117,6 +117,8 @@ def test_the_same_verdicts_and_bytes(tmp_path: Path, seed: int) -> None:
     for number, (case, theirs) in enumerate(zip(given, kafka(given, tmp_path), strict=True)):
         mine = ours(case)
         accepted += "made" in theirs
+        if theirs.get("error") == "OutOfMemoryError":
+            continue  # what a JVM has, not what Kafka decides
         if _comparable(mine) != _comparable(theirs):
             wrong.append(f"{number}: {case}\n  Kafka  {theirs}\n  seglog {mine}")
     assert not wrong, f"{len(wrong)} differ\n" + "\n".join(wrong[:5])

@@ -66,7 +66,7 @@ def _batch(rng: random.Random) -> bytes:
         for _ in range(rng.randint(1, 2)):
             where, value = rng.choice([(5, fields[5] | 0x80), (5, fields[5] | 0x4000),
                                        (5, fields[5] & ~7 | rng.randint(5, 7)), (12, -1), (12, 0),
-                                       (12, fields[12] + 1), (12, 2**31 - 1), (9, -5)])
+                                       (12, 7), (12, 2**31 - 1), (9, -5)])
             fields[where] = value
         if fields[5] >= 1 << 15:
             fields[5] -= 1 << 16
