@@ -94,9 +94,18 @@ def framing(golden: Path) -> Iterator[bytes]:
     yield b"\x82SNAPPY\0\0\0\0\1\0\0\0\1\0\0\0\2ab\0\0\0\1c"
 
 
+def encode_columns(golden: Path) -> Iterator[bytes]:
+    for _, data in _contents(golden, ".log"):
+        yield data[:1024]
+    for kind in range(8):  # well-formed columns: small steps and nothing wild
+        yield bytes([9, 0, 7, 60, 3, 40]) + bytes([kind, 1, 1, *range(1, 120)]) * 4
+        yield bytes([9, 4, 7, 60, 3, 40]) + bytes([kind, 1, 1, *range(1, 120)]) * 4
+
+
 SEEDS: dict[str, Callable[[Path], Iterable[bytes]]] = {
     "batch": batch,
     "dump": dump,
+    "encode_columns": encode_columns,
     "framing": framing,
     "index": index,
     "records": records,
