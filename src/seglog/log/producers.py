@@ -156,6 +156,24 @@ class ProducerStateManager(LoadingProducers):
 
     # ---- verification of transactions ---------------------------------------------------------
 
+    def maybe_start_transaction_verification(
+            self, producer_id: int, sequence: int, epoch: int, supports_epoch_bump: bool,
+            ) -> VerificationGuard:
+        """The guard of a transaction that is to be verified before its first batch; the sentinel
+        where it is open already. Raises InvalidProducerEpochError."""
+        entry = self.last_entry(producer_id)
+        if entry is not None and epoch < entry.producer_epoch:
+            raise stale_epoch(producer_id, epoch, entry.producer_epoch)
+        if self.has_ongoing_transaction(producer_id, epoch):
+            return VerificationGuard.SENTINEL
+        return self.maybe_create_verification_state_entry(
+            producer_id, sequence, epoch, supports_epoch_bump).verification_guard
+
+    def verification_guard(self, producer_id: int) -> VerificationGuard:
+        """That of the entry of a producer, the sentinel without one."""
+        entry = self.verification_state_entry(producer_id)
+        return VerificationGuard.SENTINEL if entry is None else entry.verification_guard
+
     def maybe_create_verification_state_entry(
             self, producer_id: int, sequence: int, epoch: int, supports_epoch_bump: bool,
             ) -> VerificationStateEntry:
