@@ -1,0 +1,1 @@
+"""A log inside of a program: `seglog.open`."""

@@ -1,0 +1,171 @@
+"""The data directory that embedded logs of one process share.
+
+A broker that starts on it finds what another broker would have left: `.lock` while it is used, the
+two checkpoints, and the marker of a clean shutdown when it was one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from typing import Final, Self
+
+from seglog.errors import KafkaStorageError, LogDirLockedError
+from seglog.log.failures import LogDirFailureChannel
+from seglog.log.scheduler import Scheduler
+from seglog.log.unified_log import UnifiedLog
+from seglog.manager.directories import LogDirectory
+from seglog.model import TopicPartition
+from seglog.storage.paths import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from seglog.storage.textfile import sync_directory
+
+__all__ = ["SharedDirectory"]
+
+_log = logging.getLogger(__name__)
+_CHECKPOINTS: Final = {RECOVERY_POINT_CHECKPOINT: "the recovery checkpoint to 0",
+                       LOG_START_OFFSET_CHECKPOINT: "to the base offset of the first segment"}
+_NO_EPOCH: Final = -1
+
+_shared: dict[str, SharedDirectory] = {}
+_guard = threading.RLock()
+
+
+class SharedDirectory:
+    """One data directory, locked as long as a log in it is open. Safe from any thread."""
+
+    def __init__(self, path: str) -> None:
+        """By `acquire`."""
+        self.path = path
+        self.failures = LogDirFailureChannel()
+        self._directory = LogDirectory(path, None, self.failures)
+        self._logs: dict[TopicPartition, UnifiedLog] = {}
+        self._opening: set[TopicPartition] = set()
+        # Offsets of logs that were closed here, and which of them went well.
+        self._ended: dict[str, dict[TopicPartition, int]] = {name: {} for name in _CHECKPOINTS}
+        self._clean: set[TopicPartition] = set()
+        self._dirty: set[TopicPartition] = set()
+        self._directory.lock()
+        try:
+            self._epoch = self._directory.read_broker_epoch()
+            self._on_file = {name: self._directory.read_or_reset(name, reset)
+                             for name, reset in _CHECKPOINTS.items()}
+            self._directory.keep_on_file(
+                self._on_file, {key for found in self._on_file.values() for key in found})
+            if self._directory.take_clean_shutdown_marker():
+                sync_directory(path)  # from here on a crash is one
+            self.scheduler = Scheduler(1, thread_name_prefix="seglog-embedded-")
+            self.scheduler.startup()
+        except BaseException:
+            self._directory.unlock()
+            raise
+
+    @classmethod
+    def acquire(cls, path: str, topic_partition: TopicPartition) -> Self:
+        """The directory `path`, which exists, for one log of it; `release` it then.
+
+        LogDirLockedError if another process has the directory, or this one has the log already.
+        """
+        real = os.path.realpath(path)
+        with _guard:
+            found = _shared.get(real)
+            if found is None:
+                found = _shared[real] = cls(real)
+            if topic_partition in found._logs or topic_partition in found._opening:
+                raise LogDirLockedError(os.path.join(real, str(topic_partition)), os.getpid())
+            found._opening.add(topic_partition)
+            return found  # type: ignore[return-value]
+
+    # ---- what is known of a log
+
+    def was_closed(self, key: TopicPartition) -> bool:
+        """Whether the log needs no recovery."""
+        return key in self._clean or (self._directory.had_clean_shutdown
+                                      and key not in self._dirty)
+
+    def recovery_point(self, key: TopicPartition) -> int:
+        """Up to where the log is known to be on the medium."""
+        return self._offset(RECOVERY_POINT_CHECKPOINT, key)
+
+    def log_start_offset(self, key: TopicPartition) -> int:
+        """Below it records were deleted."""
+        return self._offset(LOG_START_OFFSET_CHECKPOINT, key)
+
+    def _offset(self, name: str, key: TopicPartition) -> int:
+        return max(self._ended[name].get(key, self._on_file[name].get(key, 0)), 0)
+
+    # ---- logs that are open
+
+    def opened(self, log: UnifiedLog) -> None:
+        """The log is there, and counts as not closed until it is."""
+        with _guard:
+            key = log.topic_partition
+            self._opening.discard(key)
+            self._logs[key] = log
+            self._clean.discard(key)
+            self._dirty.add(key)
+
+    def checkpoint(self) -> None:
+        """Writes recovery points and log start offsets down. KafkaStorageError."""
+        with _guard:
+            logs = dict(self._logs)
+        # Read before they are written: a point that moves meanwhile may only be too low on file.
+        points = {key: log.recovery_point for key, log in logs.items()}
+        starts = {key: log.log_start_offset for key, log in logs.items()}
+        self._directory.write_checkpoint(
+            RECOVERY_POINT_CHECKPOINT, {**self._ended[RECOVERY_POINT_CHECKPOINT], **points})
+        self._directory.write_checkpoint(
+            LOG_START_OFFSET_CHECKPOINT, {**self._ended[LOG_START_OFFSET_CHECKPOINT], **starts})
+
+    def release(self, key: TopicPartition, *, is_clean: bool) -> None:
+        """The log is closed, or could not be opened. With the last one the directory is given up.
+
+        KafkaStorageError where the checkpoints cannot be written; the directory is given up all
+        the same, without a marker.
+        """
+        with _guard:
+            self._opening.discard(key)
+            log = self._logs.pop(key, None)
+            if log is not None:
+                self._ended[RECOVERY_POINT_CHECKPOINT][key] = log.recovery_point
+                self._ended[LOG_START_OFFSET_CHECKPOINT][key] = log.log_start_offset
+                if is_clean:
+                    self._clean.add(key)
+                    self._dirty.discard(key)
+            elif not is_clean:
+                self._dirty.add(key)
+            is_last = not self._logs and not self._opening
+            try:
+                if log is not None:
+                    self.checkpoint()
+            except KafkaStorageError:
+                self._dirty.add(key)
+                raise
+            finally:
+                if is_last:
+                    self._give_up()
+
+    def _give_up(self) -> None:
+        _shared.pop(self.path, None)
+        self.scheduler.shutdown()
+        try:
+            if self._may_be_marked_clean():
+                self._directory.write_clean_shutdown_marker(
+                    _NO_EPOCH if self._epoch is None else self._epoch)
+                sync_directory(self.path)
+        except OSError as error:
+            _log.warning("no clean shutdown marker in %s: %s", self.path, error)
+        finally:
+            self._directory.unlock()
+
+    def _may_be_marked_clean(self) -> bool:
+        """Whether all logs of the directory are closed, also those that nobody opened here."""
+        if self._dirty:
+            return False
+        if self._directory.had_clean_shutdown:
+            return True
+        with contextlib.suppress(OSError):
+            return all(name.topic_partition in self._clean for _, name
+                       in self._directory.partition_directories(lambda path, error: None))
+        return False

@@ -1,0 +1,416 @@
+"""A log inside of a program, in ten lines:
+
+    with seglog.open("data/events-0") as log:
+        log.append(b"value", key=b"key")
+        for batch in log.read():
+            print(batch.to_pylists())
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final, Literal, NamedTuple, Self
+
+from seglog._native.columns import DEFAULT_COLUMNS, RecordColumns
+from seglog.config import LogConfig
+from seglog.embedded.directory import SharedDirectory
+from seglog.errors import InvalidTopicPartitionError, KafkaStorageError
+from seglog.log.append_info import AppendOrigin
+from seglog.log.batch_builder import Headers, RecordBatchBuilder
+from seglog.log.column_batches import encode_spans
+from seglog.log.read import FetchIsolation
+from seglog.log.tail import AsyncRangeTail, RangeTail
+from seglog.log.unified_log import UnifiedLog
+from seglog.log.watermarks import StartOffsetReason
+from seglog.model import TopicPartition
+from seglog.storage.codecs import Buffer
+from seglog.storage.isolation import Isolation, check_isolation
+from seglog.storage.paths import DirectoryKind, parse_directory_name
+from seglog.storage.stream import DecodeOptions, RecordBatchStream
+
+__all__ = ["AsyncFollower", "Durability", "EmbeddedLog", "Follower", "Record", "open"]
+
+#: When what was appended is on the medium: "none" says when the log is flushed, rolled or closed,
+#: "append" before an append returns, a number that many seconds later at most.
+Durability = Literal["none", "append"] | float
+
+_FOREVER: Final = {"retention.ms": "-1"}
+_RETENTION_MS: Final = 300_000  # log.retention.check.interval.ms
+_CHECKPOINT_MS: Final = 60_000  # log.flush.offset.checkpoint.interval.ms
+_BATCH_BYTES: Final = 64 * 1024
+
+
+class Record(NamedTuple):
+    """A record that was read. `timestamp` is ms since 1970, -1 for none; headers are pairs."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def open(path: str | os.PathLike[str], *,
+         config: LogConfig | Mapping[str, object] | None = None, durability: Durability = "none",
+         topic_partition: TopicPartition | None = None, topic_id: uuid.UUID | None = None,
+         batch_bytes: int = _BATCH_BYTES) -> EmbeddedLog:
+    """Opens a log for reading and writing, and makes it where there is none.
+
+    `path` is a partition directory, `.../topic-0`, whose parent is the data directory. A path with
+    another kind of name is itself the data directory, and the log is the partition
+    `topic_partition` in it, by default `log-0`. As long as a log is open nobody else may write to
+    its data directory, neither a broker nor another process: `.lock` says so. Several logs of one
+    data directory may be open in one process.
+
+    `config` are a topic's settings, as a LogConfig or by Kafka's names; nothing is deleted unless
+    they say so (`retention.ms`). After a crash what lies behind the last flush is recovered: a
+    batch that is not whole is cut off, as by a broker. `batch_bytes` bounds the batches that
+    `append_many` makes, before compression.
+
+    Raises LogDirLockedError, which names the process that has the directory; KafkaStorageError,
+    LogLoadError, ConfigError, InvalidTopicPartitionError.
+    """
+    settings = config if isinstance(config, LogConfig) else LogConfig().override(
+        {**_FOREVER, **(config or {})})
+    if durability == "append":
+        settings = settings.override({"flush.messages": "1"})
+    elif durability != "none" and (isinstance(durability, str) or not durability > 0):
+        raise ValueError(f"durability is 'none', 'append' or seconds, not {durability!r}")
+    data_dir, key = _place(os.path.abspath(os.fspath(path)), topic_partition)
+    os.makedirs(data_dir, exist_ok=True)
+    directory = SharedDirectory.acquire(data_dir, key)
+    try:
+        log = UnifiedLog.create(
+            os.path.join(directory.path, str(key)), settings, scheduler=directory.scheduler,
+            failures=directory.failures, log_start_offset=directory.log_start_offset(key),
+            recovery_point=directory.recovery_point(key),
+            clean_shutdown=directory.was_closed(key), topic_id=topic_id)
+    except BaseException:
+        with suppress(KafkaStorageError):
+            directory.release(key, is_clean=False)
+        raise
+    directory.opened(log)
+    return EmbeddedLog(log, directory, durability, batch_bytes)
+
+
+def _place(path: str, wanted: TopicPartition | None) -> tuple[str, TopicPartition]:
+    """The data directory and the partition that are meant."""
+    try:
+        name = parse_directory_name(path)
+    except InvalidTopicPartitionError:
+        key = wanted or TopicPartition("log", 0)
+        parse_directory_name(str(key))
+        return path, key
+    if name.kind is not DirectoryKind.LIVE:
+        raise InvalidTopicPartitionError(f"{path} is the directory of a log that is on its way out")
+    if wanted is not None and wanted != name.topic_partition:
+        raise InvalidTopicPartitionError(f"{path} is not the directory of {wanted}")
+    return os.path.dirname(path), name.topic_partition
+
+
+class EmbeddedLog:
+    """One log, open for writing. Any thread may use it: appends wait for each other, readers for
+    nobody. A `with` block closes it.
+
+    Offsets that appends return are final. What of it is on the medium says `durability`; whatever
+    was flushed survives a crash of the machine, and everything that an append returned survives
+    one of the process alone. Methods raise KafkaStorageError when the file system refuses, and
+    after `close`.
+    """
+
+    def __init__(self, log: UnifiedLog, directory: SharedDirectory, durability: Durability,
+                 batch_bytes: int) -> None:
+        """By `seglog.open`."""
+        #: The log itself, with everything that a broker may do to it.
+        self.log = log
+        self._directory, self._batch_bytes = directory, batch_bytes
+        self._codec = _codec(log.config)
+        latest = log.leader_epochs.latest
+        self._epoch = 0 if latest is None else latest.epoch
+        self._is_closed = False
+        log.update_high_watermark(log.log_end_offset)
+        schedule = directory.scheduler.schedule
+        self._tasks = [schedule("recovery-point-checkpoint", directory.checkpoint, _CHECKPOINT_MS,
+                                _CHECKPOINT_MS)]
+        if log.config.delete and (log.config.retention_ms >= 0 or log.config.retention_bytes >= 0):
+            self._tasks.append(schedule("log-retention", log.delete_old_segments, _RETENTION_MS,
+                                        _RETENTION_MS))
+        if not isinstance(durability, str):
+            period = max(1, int(durability * 1000))
+            self._tasks.append(schedule("log-flusher", log.flush, period, period))
+
+    def __repr__(self) -> str:
+        return (f"EmbeddedLog({self.path!r}, {self.start_offset} to {self.end_offset}"
+                f"{', closed' if self._is_closed else ''})")
+
+    @property
+    def path(self) -> str:
+        """The partition directory."""
+        return self.log.path
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self.log.log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self.log.log_end_offset
+
+    # ---- writing ------------------------------------------------------------------------------
+
+    def append(self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (),
+               timestamp: int | None = None) -> int:
+        """Appends one record; its offset. `timestamp` is ms since 1970, by default now.
+
+        Raises RecordTooLargeError, InvalidTimestampError and what else Kafka refuses.
+        """
+        builder = RecordBatchBuilder(codec=self._codec)
+        builder.append(self._now() if timestamp is None else timestamp, key, value, headers)
+        return self.append_batches(builder.build()).start
+
+    def append_many(self, records: Iterable[Record | tuple[Buffer | None, Buffer | None]
+                                            | Buffer | None]) -> range:
+        """Appends records in order; their offsets.
+
+        A record is a value, a pair of key and value, or a Record (whose offset does not count).
+        They become batches of up to `batch_bytes`, written at once. A crash leaves whole batches.
+        """
+        return self.append_batches(b"".join(self._batches(records)))
+
+    def append_batches(self, records: bytes | bytearray | memoryview) -> range:
+        """Appends whole record batches, as producers send them; the offsets that they got."""
+        if not len(records):
+            return range(self.end_offset, self.end_offset)
+        log = self.log
+        info = log.append_as_leader(records, self._epoch, origin=AppendOrigin.CLIENT)
+        log.update_high_watermark(log.log_end_offset)
+        return range(info.first_offset, info.last_offset + 1)
+
+    def _batches(self, records: Iterable[Any]) -> Iterator[bytes]:
+        builder = self._builder()
+        now = self._now()
+        for record in records:
+            if isinstance(record, Record):
+                fields = (record.timestamp, record.key, record.value, record.headers)
+            elif isinstance(record, tuple):
+                fields = (now, *record, ())
+            else:
+                fields = (now, None, record, ())
+            if not builder.has_room_for(*fields):
+                yield builder.build()
+                builder = self._builder()
+            builder.append(*fields)
+        yield builder.build()
+
+    def _builder(self) -> RecordBatchBuilder:
+        return RecordBatchBuilder(codec=self._codec, write_limit=self._batch_bytes)
+
+    def _now(self) -> int:
+        return self.log.now_ms()
+
+    def append_columns(self, data: Any) -> range:
+        """Appends the rows of Arrow data (a table or a stream of any library) or of a mapping of
+        columns (Arrow, numpy, lists): `key`, `value`, `timestamp`, `headers`; their offsets.
+
+        Others that a log's records have (`offset`, ...) are left aside. Rows without a timestamp
+        get the time of now. What is larger than a segment is several writes.
+        """
+        first, end = self.end_offset, self.end_offset
+        spans = encode_spans(data, codec=self._codec, max_batch_bytes=self._batch_bytes,
+                             timestamp=self._now())
+        for number, span in enumerate(spans):
+            offsets = self.append_batches(span)
+            first, end = offsets.start if number == 0 else first, offsets.stop
+        return range(first, end)
+
+    def flush(self) -> None:
+        """Everything that was appended before the call is on the medium when it returns."""
+        self.log.flush(True)
+
+    def delete_before(self, offset: int) -> bool:
+        """Makes `offset` the first that can be read, durably; whether it was not behind it
+        already. Segments that are below it altogether are deleted.
+
+        OffsetOutOfRangeError above the end.
+        """
+        moved = self.log.maybe_increment_log_start_offset(
+            offset, StartOffsetReason.CLIENT_RECORD_DELETION)
+        if moved:
+            self._directory.checkpoint()
+            self.log.delete_old_segments()
+        return moved
+
+    # ---- reading ------------------------------------------------------------------------------
+
+    def read(self, start_offset: int | None = None, end_offset: int | None = None, *,
+             isolation: Isolation = "read_uncommitted", columns: Sequence[str] | None = None,
+             include_control: bool = False) -> RecordBatchStream:
+        """The records of `[start_offset, end_offset)`, by default all that there are now, as a
+        lazy stream of Arrow record batches: iterate it for `RecordColumns` (`to_pylists()`), or
+        hand it to pyarrow, polars, duckdb.
+
+        `columns` are names of `seglog.arrow.COLUMNS`. OffsetOutOfRangeError for a start outside of
+        the log.
+        """
+        log = self.log
+        fetch_isolation = _fetch_isolation(isolation)
+        stop = (log.log_end_offset if fetch_isolation is FetchIsolation.LOG_END
+                else log.last_stable_offset)
+        start = log.log_start_offset if start_offset is None else start_offset
+        tail = RangeTail(log, start, isolation=fetch_isolation, timeout=0.0,
+                         stop_offset=stop if end_offset is None else min(stop, end_offset))
+        return RecordBatchStream(tail, _options(columns, include_control))
+
+    def records(self, start_offset: int | None = None, end_offset: int | None = None, *,
+                isolation: Isolation = "read_uncommitted") -> Iterator[Record]:
+        """The same record by record."""
+        return _one_by_one(self.read(start_offset, end_offset, isolation=isolation))
+
+    def follow(self, start_offset: int | None = None, *, end_offset: int | None = None,
+               isolation: Isolation = "read_uncommitted", timeout: float | None = None,
+               columns: Sequence[str] | None = None, include_control: bool = False) -> Follower:
+        """Like `read`, but it waits for what is appended: from `start_offset`, by default the end.
+
+        It ends at `end_offset`, after `timeout` seconds without news, or when it or the log is
+        closed, which any thread may do. Any number of them may run at once.
+        """
+        return Follower(RangeTail(*self._following(start_offset), stop_offset=end_offset,
+                                  isolation=_fetch_isolation(isolation), timeout=timeout),
+                        _options(columns, include_control))
+
+    def follow_async(self, start_offset: int | None = None, *, end_offset: int | None = None,
+                     isolation: Isolation = "read_uncommitted", timeout: float | None = None,
+                     columns: Sequence[str] | None = None, include_control: bool = False
+                     ) -> AsyncFollower:
+        """`follow` for `async for`."""
+        return AsyncFollower(
+            AsyncRangeTail(*self._following(start_offset), stop_offset=end_offset,
+                           isolation=_fetch_isolation(isolation), timeout=timeout),
+            _options(columns, include_control))
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
+        """The offset of the first record at or after a time, None if all are earlier; and Kafka's
+        special values (`seglog.log.timestamps`)."""
+        found = self.log.fetch_offset_by_timestamp(timestamp_ms)
+        return None if found is None else found.offset
+
+    def _following(self, start_offset: int | None) -> tuple[UnifiedLog, int]:
+        return self.log, self.end_offset if start_offset is None else start_offset
+
+    # ---- its end ------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Flushes and closes the log; a second call does nothing.
+
+        The next open, here or by a broker, recovers nothing. Raises KafkaStorageError when that
+        cannot be said; the log is given up all the same.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for task in self._tasks:
+            task.cancel()
+        is_clean, log = False, self.log
+        try:
+            with log.lock:
+                log.flush(True)
+                log.close()
+            is_clean = True
+        finally:
+            if not is_clean:
+                log.close_handlers()
+            self._directory.release(log.topic_partition, is_clean=is_clean)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        self.close()
+
+
+class Follower(Iterator[RecordColumns]):
+    """Record columns as they are appended. For one thread; any may `close` it."""
+
+    def __init__(self, tail: RangeTail, options: DecodeOptions) -> None:
+        """By `EmbeddedLog.follow`."""
+        self._tail, self._stream = tail, RecordBatchStream(tail, options)
+
+    def __next__(self) -> RecordColumns:
+        return next(self._stream)
+
+    def records(self) -> Iterator[Record]:
+        """The same record by record."""
+        return _one_by_one(self)
+
+    def close(self) -> None:
+        """Ends the iteration, also one that is waiting."""
+        self._tail.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        self.close()
+
+
+class AsyncFollower(AsyncIterator[RecordColumns]):
+    """The same for `async for`. Records are decoded in a thread of the loop's executor."""
+
+    def __init__(self, tail: AsyncRangeTail, options: DecodeOptions) -> None:
+        """By `EmbeddedLog.follow_async`."""
+        self._tail, self._options = tail, options
+        self._stream: RecordBatchStream | None = None
+
+    async def __anext__(self) -> RecordColumns:
+        while True:
+            if self._stream is None:
+                planned = await anext(self._tail)
+                self._stream = RecordBatchStream(iter((planned,)), self._options)
+            found = await asyncio.get_running_loop().run_in_executor(
+                None, next, self._stream, None)
+            if found is not None:
+                return found
+            self._stream = None
+
+    def close(self) -> None:
+        """Ends the iteration, also one that is waiting."""
+        self._tail.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        traceback: TracebackType | None) -> None:
+        self.close()
+
+
+def _fetch_isolation(isolation: Isolation) -> FetchIsolation:
+    return (FetchIsolation.TXN_COMMITTED if check_isolation(isolation)
+            else FetchIsolation.LOG_END)
+
+
+def _options(columns: Sequence[str] | None, include_control: bool) -> DecodeOptions:
+    return DecodeOptions(tuple(DEFAULT_COLUMNS if columns is None else columns),
+                         include_control=include_control)
+
+
+def _codec(config: LogConfig) -> int | str:
+    """What batches are made with, so that the log need not encode them again."""
+    name = config.compression_type
+    return 0 if name in ("producer", "uncompressed") else name
+
+
+def _one_by_one(batches: Iterable[RecordColumns]) -> Iterator[Record]:
+    for batch in batches:
+        lists = batch.to_pylists()
+        yield from map(Record, lists["offset"], lists["timestamp"], lists["key"], lists["value"],
+                       map(tuple, lists["headers"]))
