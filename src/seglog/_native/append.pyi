@@ -60,7 +60,6 @@ class SegmentWriter:
     def append(self, data: Buffer, batches: NDArray[np.void]) -> tuple[int, int]: ...
     def configure(
         self,
-        producers: ProducerTable,
         *,
         needs_key: bool,
         has_create_time: bool,
@@ -74,6 +73,7 @@ class SegmentWriter:
     def append_as_leader(
         self,
         data: Buffer,
+        producers: ProducerTable,
         leader_epoch: int,
         next_offset: int,
         now_ms: int,

@@ -35,7 +35,7 @@ cdef class SegmentWriter:
 
     cdef slg_segment_writer _writer
     cdef slg_leader_rules _rules
-    cdef ProducerTable _producers
+    cdef bint _is_configured
     cdef object _log_path
 
     def __cinit__(self, log_path, index_path, time_index_path, *, int64_t base_offset,
@@ -153,13 +153,13 @@ cdef class SegmentWriter:
         check(status, &error, self._log_path)
         return <int>refusal, row
 
-    def configure(self, ProducerTable producers, *, bint needs_key, bint has_create_time,
+    def configure(self, *, bint needs_key, bint has_create_time,
                   int64_t timestamp_before_max_ms, int64_t timestamp_after_max_ms,
                   int64_t max_message_bytes, int64_t segment_bytes, int64_t max_segment_ms,
                   int64_t created_ms):
         """What `append_as_leader` goes by, until the next call."""
         cdef slg_leader_rules *rules = &self._rules
-        self._producers = producers
+        self._is_configured = True
         rules.records.needs_key, rules.records.has_create_time = needs_key, has_create_time
         rules.records.before_max = timestamp_before_max_ms
         rules.records.after_max = timestamp_after_max_ms
@@ -168,8 +168,8 @@ cdef class SegmentWriter:
         rules.created = created_ms
         rules.kernel = _kernel
 
-    def append_as_leader(self, data, int32_t leader_epoch, int64_t next_offset, int64_t now_ms,
-                         bint is_span=False):
+    def append_as_leader(self, data, ProducerTable producers not None, int32_t leader_epoch,
+                         int64_t next_offset, int64_t now_ms, bint is_span=False):
         """Appends the ordinary batches that `data` begins with, in one go without the GIL.
 
         (bytes of `data` that were taken, first and last offset, last offset of the first batch and
@@ -180,14 +180,14 @@ cdef class SegmentWriter:
         cdef slg_error error
         cdef slg_status status
         cdef slg_appended done
-        if self._writer.log_fd < 0 or self._producers is None:
+        if self._writer.log_fd < 0 or not self._is_configured:
             return None
         self._rules.leader_epoch, self._rules.next_offset = leader_epoch, next_offset
         self._rules.records.now, self._rules.is_span = now_ms, is_span
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         with nogil:
-            status = slg_append_as_leader(&self._writer, &self._producers._state,
-                                          &self._producers._span, &self._rules,
+            status = slg_append_as_leader(&self._writer, &producers._state,
+                                          &producers._span, &self._rules,
                                           <const uint8_t *>view.buf, <size_t>view.len, &done,
                                           &error)
         PyBuffer_Release(&view)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 from typing import TypeAlias
@@ -10,8 +9,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from seglog._native.append import IndexRefusal, SegmentWriter
 from seglog._native.batch import scan_file
-from seglog._native.file import write_at
 from seglog.config import LogConfig
 from seglog.errors import IllegalArgumentError, LogSegmentOffsetOverflowError
 from seglog.model import AbortedTxn, TimestampOffset
@@ -37,19 +36,24 @@ class ActiveSegment:
         self.jitter_ms = _random_jitter(files.config)
         self._bytes_since_index_entry = 0
         self._first_timestamp: int | None = None
-        self._fd = -1
+        self._writer: SegmentWriter | None = None
+        self._configured: LogConfig | None = None
 
     @property
     def size(self) -> int:
         """Bytes of its log."""
-        return self.files.size
+        return self.files.size if self._writer is None else self._writer.size
 
     # ---- rolling ------------------------------------------------------------------------------
 
     def time_waited_for_roll(self, now_ms: int, message_timestamp: int) -> int:
         """How long it has been open, in ms: by the first batch's timestamp, or else the clock."""
+        if self._first_timestamp is None and self._writer is not None:
+            self._first_timestamp = self._writer.first_timestamp
         if self._first_timestamp is None:
             self._first_timestamp = self._read_first_timestamp()
+            if self._writer is not None:
+                self._writer.first_timestamp = self._first_timestamp
         if self._first_timestamp is not None and self._first_timestamp >= 0:
             return _int64(message_timestamp - self._first_timestamp)
         return now_ms - self.files.created_ms
@@ -69,6 +73,7 @@ class ActiveSegment:
     def should_roll(self, config: LogConfig, *, append_size: int, max_timestamp: int,
                     last_offset: int, now_ms: int) -> bool:
         """Whether what is to be appended goes to a new segment (reference 2.6)."""
+        self.settle()
         waited = self.time_waited_for_roll(now_ms, max_timestamp)
         files = self.files
         return (files.size > config.segment_size - append_size
@@ -95,38 +100,62 @@ class ActiveSegment:
         if not self.can_convert(last_offset):
             raise LogSegmentOffsetOverflowError(
                 f"Detected offset overflow at offset {last_offset} in segment {files.describe()}")
-        if size > _INT32_MAX - files.size:
+        if size > _INT32_MAX - self.size:
             raise IllegalArgumentError(
                 f"Append of size {size} bytes is too large for segment with current file position "
-                f"at {files.size}")
-        position = files.size
-        before = (files.offset_index.entries, files.time_index.entries, files.max_seen)
-        try:
-            if self._fd < 0:
-                self._fd = os.open(files.log_path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-            write_at(self._fd, data, position, file=files.log_path)
-            files.size = position + size
-            self._index(batches, position)
-        except OSError:
-            files.size = position
-            files.offset_index.entries, files.time_index.entries, files.max_seen = before
-            with contextlib.suppress(OSError):
-                os.truncate(files.log_path, position)
-            raise
+                f"at {self.size}")
+        if self._writer is None:
+            self._writer = self._open_writer()
+        refusal, row = self._writer.append(data, batches)
+        if refusal != IndexRefusal.TAKES:
+            self._raise_refused(int(batches["last_offset"][row]), refusal)
 
-    def _index(self, batches: npt.NDArray[np.void], position: int) -> None:
-        files, interval = self.files, self.files.config.index_interval_bytes
-        for last_offset, timestamp, size in zip(
-                batches["last_offset"].tolist(), batches["max_timestamp"].tolist(),
-                batches["size"].tolist(), strict=True):
-            if timestamp > files.max_timestamp().timestamp:
-                files.max_seen = TimestampOffset(timestamp, last_offset)
-            if self._bytes_since_index_entry > interval:
-                files.offset_index.append(last_offset, position)
-                files.time_index.maybe_append(files.max_timestamp())
-                self._bytes_since_index_entry = 0
-            position += size
-            self._bytes_since_index_entry += size
+    def _open_writer(self) -> SegmentWriter:
+        """Opens the segment to write to it; what it counts is the writer's affair from here on."""
+        files = self.files
+        files.open_indexes()
+        largest, last = files.max_timestamp(), files.time_index.last_entry
+        directory = os.path.abspath(files.disk.path)
+        self._configured = None
+        return SegmentWriter(
+            files.log_path, os.path.join(directory, files.offset_index.name),
+            os.path.join(directory, files.time_index.name), base_offset=self.base_offset,
+            size=files.size, index_interval_bytes=files.config.index_interval_bytes,
+            offset_entries=files.offset_index.entries, offset_slots=files.offset_index.max_entries,
+            last_index_offset=files.offset_index.last_offset,
+            time_entries=files.time_index.entries, time_slots=files.time_index.max_entries,
+            last_time_entry=(last.timestamp, last.offset),
+            bytes_since_index_entry=self._bytes_since_index_entry,
+            max_timestamp=(largest.timestamp, largest.offset),
+            first_timestamp=self._first_timestamp if files.size else None)
+
+    def _raise_refused(self, last_offset: int, refusal: int) -> None:
+        """Says in an index's own words why it did not take an entry."""
+        self.settle()
+        files = self.files
+        if refusal in (IndexRefusal.OFFSET_FULL, IndexRefusal.OFFSET_BACK):
+            files.offset_index.append(last_offset, 0)
+        else:
+            files.time_index.maybe_append(files.max_timestamp())
+
+    def writer(self, config: LogConfig) -> SegmentWriter | None:
+        """What does the ordinary appends of a leader with these settings, if anything does: a
+        segment that was appended to, in a log that compresses nothing."""
+        writer = self._writer
+        if writer is None or config is self._configured:
+            return writer
+        if config.compression_type not in ("producer", "uncompressed"):
+            return None
+        writer.configure(
+            needs_key=config.compact,
+            has_create_time=config.message_timestamp_type == "CreateTime",
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+            max_message_bytes=config.max_message_bytes, segment_bytes=config.segment_size,
+            max_segment_ms=max_segment_ms(config) - self.jitter_ms,
+            created_ms=self.files.created_ms)
+        self._configured = config
+        return writer
 
     def append_aborted(self, ended: AbortedTxn) -> None:
         """An entry of the transaction index."""
@@ -134,6 +163,12 @@ class ActiveSegment:
 
     def settle(self) -> None:
         """Brings `files` up to date."""
+        writer, files = self._writer, self.files
+        if writer is not None:
+            files.size = writer.size
+            files.offset_index.entries = writer.offset_entries
+            files.time_index.entries = writer.time_entries
+            files.max_seen = TimestampOffset(*writer.max_timestamp)
 
     # ---- its end ------------------------------------------------------------------------------
 
@@ -161,9 +196,13 @@ class ActiveSegment:
 
     def close_handles(self) -> None:
         """Gives the descriptors back; the next append opens them again."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        writer = self._writer
+        if writer is not None:
+            self.settle()
+            self._bytes_since_index_entry = writer.bytes_since_index_entry
+            self._first_timestamp = writer.first_timestamp
+            self._writer = None
+            writer.close()
 
 
 def max_segment_ms(config: LogConfig) -> int:
