@@ -17,6 +17,7 @@ from typing import Any
 from seglog.config import LogConfig
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
 from seglog.log.failures import LogDirFailureChannel
+from seglog.log.read import FetchIsolation
 from seglog.log.scheduler import ScheduledTask, Scheduler, Time
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason

@@ -45,6 +45,11 @@ def remove_segments(log: UnifiedLog, bases: Sequence[int], why: Reason, *,
 def replace_active(log: UnifiedLog, base_offset: int, why: Reason) -> None:
     """A new, empty segment at `base_offset` in the place of the last one, so that there is one at
     every moment."""
+    with log.readers.changing():
+        _replace_active(log, base_offset, why)
+
+
+def _replace_active(log: UnifiedLog, base_offset: int, why: Reason) -> None:
     log.settle()
     log.active.close_handles()
     old = log.active.files

@@ -33,14 +33,15 @@ def replace_segments(log: UnifiedLog, new: Sequence[SegmentFiles], old: Sequence
     bases = {one.base_offset for one in ascending}
     for segment in reversed(ascending):
         segment.rename(FileState.CLEANED, FileState.SWAP)
-    log.segments.remove([one.base_offset for one in going])
-    for segment in going:
-        deletion.delete_segment_files(log, [segment])
-    for segment in ascending:
-        segment.rename(FileState.SWAP, FileState.LIVE)
-    log.disk.sync_directory()
-    for segment in ascending:
-        log.segments.add(SegmentFiles(log.disk, segment.base_offset, segment.config))
+    with log.readers.changing():
+        log.segments.remove([one.base_offset for one in going])
+        for segment in going:
+            deletion.delete_segment_files(log, [segment])
+        for segment in ascending:
+            segment.rename(FileState.SWAP, FileState.LIVE)
+        log.disk.sync_directory()
+        for segment in ascending:
+            log.segments.add(SegmentFiles(log.disk, segment.base_offset, segment.config))
     deletion.delete_producer_snapshots(
         log, [one.base_offset for one in going if one.base_offset not in bases])
 

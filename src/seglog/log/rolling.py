@@ -91,6 +91,7 @@ def _roll_segment(log: UnifiedLog, expected: int) -> int:
             raise SeglogError(
                 f"Trying to roll a new log segment for topic partition {log.topic_partition} with "
                 f"{wider} while it already exists. Existing segment is Optional[{segment}].")
+        active.files.open_indexes()  # Kafka prints their sizes, and so creates them
         _logger.warning(log.log_text(
             f"Trying to roll a new log segment with {where} while it already exists and is active "
             f"with size 0. Size of time index: {active.files.time_index.entries}, size of offset "

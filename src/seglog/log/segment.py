@@ -44,6 +44,11 @@ class ActiveSegment:
         """Bytes of its log."""
         return self.files.size if self._writer is None else self._writer.size
 
+    @property
+    def index_entries(self) -> int:
+        """Of its offset index."""
+        return self.files.offset_index.entries
+
     # ---- rolling ------------------------------------------------------------------------------
 
     def time_waited_for_roll(self, now_ms: int, message_timestamp: int) -> int:

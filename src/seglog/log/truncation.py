@@ -40,7 +40,8 @@ def truncate_to(log: UnifiedLog, offset: int) -> bool:
             if int(log.segments.base_offsets[0]) > offset:
                 truncate_fully_and_start_at(log, offset, None)
             else:
-                _truncate(log, offset)
+                with log.readers.changing():
+                    _truncate(log, offset)
             return True
 
 
@@ -68,7 +69,8 @@ def truncate_fully_and_start_at(log: UnifiedLog, offset: int,
                                 log_start_offset: int | None) -> None:
     """See UnifiedLog.truncate_fully_and_start_at."""
     start = offset if log_start_offset is None else log_start_offset
-    with log.guarded(f"Error while truncating the entire log for {log.topic_partition}"), log.lock:
+    with (log.guarded(f"Error while truncating the entire log for {log.topic_partition}"),
+          log.lock, log.readers.changing()):
         _logger.debug(log.log_text(f"Truncate and start at offset {offset}, logStartOffset: "
                                    f"{start}"))
         log.check_open()

@@ -7,22 +7,26 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from seglog._native.file import sync
 from seglog.config import LogConfig
-from seglog.errors import InconsistentTopicIdError
 from seglog.log import append, deletion, replace, retention, rolling, truncation, watermarks
+from seglog.log import topic_id as topics
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
+from seglog.log.context import LogContext
 from seglog.log.failures import LogDirFailureChannel, closed_error
 from seglog.log.metered import MeteredLog
 from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.producers import ProducerStateManager, ProducerStateManagerConfig
+from seglog.log.read import (
+    FetchDataInfo, FetchIsolation, convert_to_offset_metadata, read,
+)
+from seglog.log.readers import LogReaders
 from seglog.log.scheduler import Scheduler, Time
 from seglog.log.segment import ActiveSegment, Records
-from seglog.log.stats import BrokerTopicStats
+from seglog.log.timestamps import FoundOffset, fetch_offset_by_timestamp
 from seglog.log.verification import VerificationGuard
 from seglog.model import TopicPartition
 from seglog.recovery.disk import Disk
@@ -32,31 +36,11 @@ from seglog.recovery.log_loader import LogLoader
 from seglog.recovery.open_log import load_log
 from seglog.recovery.producers import rebuild_producers
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.storage.meta import write_partition_metadata
-from seglog.storage.paths import (
-    PARTITION_METADATA, DirectoryKind, parse_directory_name,
-)
+from seglog.storage.paths import DirectoryKind, parse_directory_name
 
 __all__ = ["LogContext", "UnifiedLog", "load_unified_log"]
 
 _logger = logging.getLogger("seglog.UnifiedLog")
-
-
-@dataclass(frozen=True, slots=True)
-class LogContext:
-    """What a log shares with the others of its process. Times are ms.
-
-    `transaction_verification`: whether a client's transactional batch needs a verification guard
-    (`transaction.partition.verification.enable`).
-    """
-
-    scheduler: Scheduler
-    time: Time = field(default_factory=Time)
-    failures: LogDirFailureChannel = field(default_factory=LogDirFailureChannel)
-    transaction_verification: bool = False
-    producer_id_expiration_check_interval_ms: int = 600_000
-    remote_storage: bool = False
-    stats: BrokerTopicStats | None = None
 
 
 class UnifiedLog(MeteredLog):
@@ -79,6 +63,7 @@ class UnifiedLog(MeteredLog):
             self._producers, ProducerStateManagerConfig(
                 loader.inputs.producer_id_expiration_ms, context.transaction_verification),
             context.time.milliseconds)
+        self.readers = LogReaders()
         self.unstable_known: tuple[int, int] | None = None
         self.on_high_watermark: Callable[[int], object] = lambda offset: None
         now = context.time.milliseconds()
@@ -99,9 +84,9 @@ class UnifiedLog(MeteredLog):
         if self.local_log_start_offset > self.high_watermark:
             watermarks.update_high_watermark(self,
                                              LogOffsetMetadata(self.local_log_start_offset))
-        self._unwritten_topic_id: uuid.UUID | None = None
+        self.unwritten_topic_id: uuid.UUID | None = None
         if new_topic_id is not None:
-            self._take_topic_id(new_topic_id, "Optional[{}]", "")
+            topics.assign_topic_id(self, new_topic_id, at_creation=True)
         if loader.removed:
             context.scheduler.schedule_once("delete-file", self.delete_removed,
                                             self.config.file_delete_delay_ms)
@@ -333,17 +318,45 @@ class UnifiedLog(MeteredLog):
         """
         return watermarks.maybe_increment_log_start_offset(self, offset, reason)
 
+    def fetch_high_watermark_metadata(self) -> LogOffsetMetadata:
+        """The high watermark with its position. One inside of a batch moves to where the batch
+        begins, as Kafka's does."""
+        return watermarks.fetch_high_watermark_metadata(self)
+
+    def fetch_last_stable_offset_metadata(self) -> LogOffsetMetadata:
+        """The last stable offset with its position."""
+        return watermarks.fetch_last_stable_offset_metadata(self)
+
     def fetch_offset_snapshot(self) -> tuple[int, LogOffsetMetadata, LogOffsetMetadata,
                                              LogOffsetMetadata]:
         """(log start offset, log end, high watermark, last stable offset), with positions."""
-        stable = watermarks.fetch_last_stable_offset_metadata(self)
-        high = watermarks.fetch_high_watermark_metadata(self)
+        stable = self.fetch_last_stable_offset_metadata()
+        high = self.fetch_high_watermark_metadata()
         return self.log_start_offset, self._end, high, stable
 
     def convert_to_offset_metadata(self, offset: int) -> LogOffsetMetadata:
         """Where the batch with `offset`, or the next one, is; OffsetOutOfRangeError."""
+        with self.lock, self.guarded(f"Exception while reading from {self.topic_partition}"):
+            return convert_to_offset_metadata(self, offset)
+
+    # ---- reading ------------------------------------------------------------------------------
+
+    def read(self, start_offset: int, max_length: int,
+             isolation: FetchIsolation = FetchIsolation.LOG_END,
+             min_one_message: bool = True) -> FetchDataInfo:
+        """Whole log bytes from the batch that holds `start_offset` on: see `seglog.log.read`."""
         with self.guarded(f"Exception while reading from {self.topic_partition}"):
-            return watermarks.locate(self, offset)
+            return read(self, start_offset, max_length, isolation, min_one_message)
+
+    def fetch_offset_by_timestamp(self, timestamp_ms: int) -> FoundOffset | None:
+        """The first record at or after a time, or what a special value asks for: see
+        `seglog.log.timestamps`."""
+        with self.guarded(f"Error while fetching offset by timestamp for {self.topic_partition}"):
+            return fetch_offset_by_timestamp(self, timestamp_ms)
+
+    def active_index_entries(self) -> int:
+        """Entries of the last segment's offset index."""
+        return self.active.index_entries
 
     # ---- epochs and producers -----------------------------------------------------------------
 
@@ -413,27 +426,11 @@ class UnifiedLog(MeteredLog):
     def assign_topic_id(self, topic_id: uuid.UUID) -> None:
         """Gives a log without one its topic's id. InconsistentTopicIdError."""
         with self.lock:
-            self._take_topic_id(topic_id, "{}", " ")
-
-    def _take_topic_id(self, topic_id: uuid.UUID, shape: str, blank: str) -> None:
-        if self.topic_id is None:
-            self.topic_id = self._unwritten_topic_id = topic_id
-            self.context.scheduler.schedule_once("flush-metadata-file", self.flush_metadata)
-        elif self.topic_id != topic_id:
-            raise InconsistentTopicIdError(
-                f"Tried to assign topic ID {shape.format(topic_id)} to log for topic partition "
-                f"{self.topic_partition},{blank}but log already contained topic ID "
-                f"{self.topic_id}")
+            topics.assign_topic_id(self, topic_id)
 
     def flush_metadata(self) -> None:
         """Writes `partition.metadata` if it is due: it is there before the first record is."""
-        if self._unwritten_topic_id is None:
-            return
-        with self.lock, self.guarded(f"Error while writing partition metadata file {self.path}"):
-            if self._unwritten_topic_id is not None:
-                write_partition_metadata(os.path.join(self.path, PARTITION_METADATA),
-                                         self._unwritten_topic_id)
-                self._unwritten_topic_id = None
+        topics.flush_metadata(self)
 
     def rename_dir(self, name: str, reinitialize: bool = True) -> None:
         """Gives the log's directory another name in its data directory, durably.
@@ -446,7 +443,7 @@ class UnifiedLog(MeteredLog):
             super().rename_dir(name)
             if not reinitialize:
                 self.leader_epochs.clear()
-                self._unwritten_topic_id = None
+                self.unwritten_topic_id = None
 
     def close(self) -> None:
         """See LoadedLog. Kafka's text speaks of renaming."""

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from seglog.errors import IllegalArgumentError, OffsetOutOfRangeError
 from seglog.log.offset_metadata import LogOffsetMetadata
+from seglog.log.read import maybe_convert_to_offset_metadata
 
 if TYPE_CHECKING:
     from seglog.log.unified_log import UnifiedLog
 
 __all__ = [
     "StartOffsetReason", "assign_epoch", "clear_epochs", "fetch_high_watermark_metadata",
-    "fetch_last_stable_offset_metadata", "follow_log_end", "locate",
+    "fetch_last_stable_offset_metadata", "follow_log_end",
     "maybe_increment_high_watermark", "maybe_increment_local_log_start_offset",
     "maybe_increment_log_start_offset", "truncate_epochs_from_end", "update_first_unstable_offset",
     "update_high_watermark",
@@ -31,41 +32,6 @@ class StartOffsetReason(enum.Enum):
     SEGMENT_DELETION = "segment deletion"
     CLIENT_RECORD_DELETION = "client delete records request"
     SNAPSHOT_GENERATED = "snapshot generated"
-
-
-# ---- where offsets are ------------------------------------------------------------------------
-
-
-def locate(log: UnifiedLog, offset: int) -> LogOffsetMetadata:
-    """The batch with `offset`, or the next one; behind the last one the log's end.
-
-    OffsetOutOfRangeError for what is not in local segments (convertToOffsetMetadataOrThrow).
-    """
-    log.check_deferred(offset)
-    with log.lock:
-        end = log.log_end_offset_metadata
-        row = log.segments.floor_row(offset)
-        if offset > end.message_offset or row < 0:
-            raise OffsetOutOfRangeError(
-                f"Received request for offset {offset} for partition {log.topic_partition}, but we "
-                f"only have log segments upto {end.message_offset}.")
-        if offset == end.message_offset:
-            return end
-        log.settle()
-        for base in log.segments.bases(range(row, len(log.segments))):
-            segment = log.segments.get(base)
-            found = segment.find(offset)
-            log.segments.release(segment)
-            if found is not None:
-                return LogOffsetMetadata(found[0], base, found[1])
-        return end
-
-
-def _maybe_locate(log: UnifiedLog, offset: int) -> LogOffsetMetadata:
-    try:
-        return locate(log, offset)
-    except OffsetOutOfRangeError:
-        return LogOffsetMetadata(offset)
 
 
 # ---- high watermark and last stable offset ----------------------------------------------------
@@ -124,7 +90,7 @@ def fetch_high_watermark_metadata(log: UnifiedLog) -> LogOffsetMetadata:
     with log.lock:
         log.check_open()
         if log.high_watermark_metadata.message_offset_only:
-            _set_high_watermark(log, _maybe_locate(log, log.high_watermark))
+            _set_high_watermark(log, maybe_convert_to_offset_metadata(log, log.high_watermark))
         return log.high_watermark_metadata
 
 
@@ -135,7 +101,7 @@ def fetch_last_stable_offset_metadata(log: UnifiedLog) -> LogOffsetMetadata:
         unstable = log.first_unstable_offset
         if unstable is None or unstable >= high.message_offset:
             return high
-        return _maybe_locate(log, unstable)
+        return maybe_convert_to_offset_metadata(log, unstable)
 
 
 def update_first_unstable_offset(log: UnifiedLog) -> None:
@@ -149,7 +115,8 @@ def update_first_unstable_offset(log: UnifiedLog) -> None:
     if found is not None and unstable is not None and (
             found.message_offset_only or unstable < log.log_start_offset):
         # A transaction that began in what was deleted counts from the log's start.
-        unstable = _maybe_locate(log, max(unstable, log.log_start_offset)).message_offset
+        unstable = maybe_convert_to_offset_metadata(
+            log, max(unstable, log.log_start_offset)).message_offset
     _logger.debug(log.log_text(f"First unstable offset updated to {unstable}"))
     log.first_unstable_offset, log.unstable_known = unstable, known
 
