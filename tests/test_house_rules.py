@@ -42,13 +42,15 @@ LAYERS: dict[str, set[str]] = {
     "recovery": {"storage", "_native", *VALUES},
     "log": {"metrics", "recovery", "storage", "_native", *VALUES},
     "manager": {"log", "metrics", "recovery", "storage", "_native", *VALUES},
+    "embedded": {"log", "manager", "storage", "_native", *VALUES},
     "datadir": {"recovery", "storage", "arrow", *VALUES},
     "dump": {"storage", "_native", *VALUES},
     "spark": {"arrow", "storage", *VALUES},
     "cli": {"", "datadir", "dump", "manager", "metrics", "recovery", "arrow", "storage", "_native",
             "spark", *VALUES},
     "__main__": {"cli"},
-    "": {"log", "manager", "datadir", "recovery", "arrow", "storage", "_native", *VALUES},
+    "": {"embedded", "log", "manager", "datadir", "recovery", "arrow", "storage", "_native",
+         *VALUES},
     "pyspark_seglog": {"spark"},
 }
 # Packages outside the standard library, and the only rooms that may import them.

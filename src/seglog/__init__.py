@@ -7,6 +7,9 @@
     with seglog.open_data_dir("/var/lib/kafka/data", num_segment_loading_threads=4) as data:
         print(data.report.counts)
 
+    with seglog.open("events/clicks-0") as log:
+        log.append(b"value", key=b"key")
+
 Errors are in `seglog.errors`, the columns and the pieces of distributed reading in `seglog.arrow`.
 """
 
@@ -23,6 +26,7 @@ from seglog.model import OpenTransaction, TimestampOffset, TopicPartition
 
 if TYPE_CHECKING:
     from seglog.datadir import DataDir, open_data_dir
+    from seglog.embedded.log import EmbeddedLog, Record, open
     from seglog.manager.manager import LogManager
     from seglog.recovery.callbacks import LoadListener
     from seglog.recovery.findings import Finding
@@ -41,6 +45,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 _LAZY = {
     "BatchHeader": "seglog.storage.batches",
     "DataDir": "seglog.datadir",
+    "EmbeddedLog": "seglog.embedded.log",
     "FetchData": "seglog.storage.batches",
     "Finding": "seglog.recovery.findings",
     "LoadListener": "seglog.recovery.callbacks",
@@ -49,15 +54,18 @@ _LAZY = {
     "LogManager": "seglog.manager.manager",
     "LogRange": "seglog.storage.ranges",
     "PartitionLog": "seglog.storage.log",
+    "Record": "seglog.embedded.log",
     "RecordBatchStream": "seglog.storage.stream",
+    "open": "seglog.embedded.log",
     "open_data_dir": "seglog.datadir",
 }
 
 __all__ = [
-    "BatchHeader", "CorruptDataError", "DataDir", "FetchData",
+    "BatchHeader", "CorruptDataError", "DataDir", "EmbeddedLog", "FetchData",
     "Finding", "KafkaStorageError", "LoadListener", "LoadReport", "LogGap", "LogManager",
-    "LogRange", "OffsetOutOfRangeError", "OpenTransaction", "PartitionLog", "RecordBatchStream",
-    "SeglogError", "TimestampOffset", "TopicPartition", "__version__", "open_data_dir",
+    "LogRange", "OffsetOutOfRangeError", "OpenTransaction", "PartitionLog", "Record",
+    "RecordBatchStream", "SeglogError", "TimestampOffset", "TopicPartition", "__version__", "open",
+    "open_data_dir",
 ]
 
 

@@ -77,10 +77,11 @@ def open(path: str | os.PathLike[str], *,
     """
     settings = config if isinstance(config, LogConfig) else LogConfig().override(
         {**_FOREVER, **(config or {})})
+    is_period = not isinstance(durability, str)
+    if durability not in ("none", "append") and not (is_period and float(durability) > 0):
+        raise ValueError(f"durability is 'none', 'append' or seconds, not {durability!r}")
     if durability == "append":
         settings = settings.override({"flush.messages": "1"})
-    elif durability != "none" and (isinstance(durability, str) or not durability > 0):
-        raise ValueError(f"durability is 'none', 'append' or seconds, not {durability!r}")
     data_dir, key = _place(os.path.abspath(os.fspath(path)), topic_partition)
     os.makedirs(data_dir, exist_ok=True)
     directory = SharedDirectory.acquire(data_dir, key)

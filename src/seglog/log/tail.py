@@ -35,13 +35,8 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 class Followers:
-    """Who waits for a log to change. Whoever changes its end or a watermark, or closes it, does
-
-        if log.followers.waiting:
-            log.followers.wake()
-
-    afterwards. Safe from any thread.
-    """
+    """Who waits for a log to change. Whoever has changed its end or a watermark, or closed it,
+    wakes them. Safe from any thread."""
 
     __slots__ = ("waiting",)
 

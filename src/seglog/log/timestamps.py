@@ -12,7 +12,7 @@ import numpy as np
 
 from seglog._native.dump import LogWalk
 from seglog._native.fetch import IndexReader
-from seglog.errors import SeglogError
+from seglog.errors import IllegalArgumentError, SeglogError
 from seglog.log.read import public_error
 from seglog.log.readers import OpenSegment, ReadableLog
 from seglog.model import TimestampOffset
@@ -57,8 +57,8 @@ def fetch_offset_by_timestamp(log: ReadableLog, timestamp_ms: int) -> FoundOffse
     EARLIEST_PENDING_UPLOAD (-6) what is known of remote storage (offset -1 without it). A segment
     without a time index counts as late as its file's modification.
 
-    Raises CorruptRecordError, InvalidRecordError where the way to the record is damaged,
-    KafkaStorageError, SeglogError where only remote storage could answer.
+    Raises CorruptRecordError, InvalidRecordError, IllegalArgumentError where the way to the record
+    is damaged, KafkaStorageError, SeglogError where only remote storage could answer.
     """
     _logger.debug("Searching offset for timestamp %d.", timestamp_ms)
     special = _SPECIAL.get(timestamp_ms)
@@ -184,12 +184,18 @@ def _position_of(log: ReadableLog, segment: OpenSegment, offset: int) -> int:
 
 
 def _batches(log: ReadableLog, segment: OpenSegment, position: int) -> Iterator[np.void]:
-    """Headers from a position on. CorruptRecordError as Kafka's iteration throws it."""
+    """Headers from a position on, of which Kafka asks the largest timestamp.
+
+    CorruptRecordError, and IllegalArgumentError for a magic that has no header.
+    """
     reader = segment.reader
     try:
         for batches in header_batches(reader.fileno(), reader.path, position,
                                       _extent(log, segment)[0]):
-            yield from batches
+            for batch in batches:
+                if batch["magic"] < 0:
+                    raise IllegalArgumentError(f"Invalid magic value {batch['magic']}")
+                yield batch
     except LoaderFailure as failure:
         raise public_error(failure, reader.path) from failure
 

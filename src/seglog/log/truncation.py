@@ -40,7 +40,7 @@ def truncate_to(log: UnifiedLog, offset: int) -> bool:
             if int(log.segments.base_offsets[0]) > offset:
                 truncate_fully_and_start_at(log, offset, None)
             else:
-                with log.readers.changing():
+                with log.readers.changing(offset):
                     _truncate(log, offset)
             return True
 
@@ -70,7 +70,7 @@ def truncate_fully_and_start_at(log: UnifiedLog, offset: int,
     """See UnifiedLog.truncate_fully_and_start_at."""
     start = offset if log_start_offset is None else log_start_offset
     with (log.guarded(f"Error while truncating the entire log for {log.topic_partition}"),
-          log.lock, log.readers.changing()):
+          log.lock, log.readers.changing(offset)):
         _logger.debug(log.log_text(f"Truncate and start at offset {offset}, logStartOffset: "
                                    f"{start}"))
         log.check_open()

@@ -26,6 +26,7 @@ from seglog.log.read import (
 from seglog.log.readers import LogReaders
 from seglog.log.scheduler import Scheduler, Time
 from seglog.log.segment import ActiveSegment, Records
+from seglog.log.tail import Followers
 from seglog.log.timestamps import FoundOffset, fetch_offset_by_timestamp
 from seglog.log.verification import VerificationGuard
 from seglog.model import TopicPartition
@@ -63,7 +64,7 @@ class UnifiedLog(MeteredLog):
             self._producers, ProducerStateManagerConfig(
                 loader.inputs.producer_id_expiration_ms, context.transaction_verification),
             context.time.milliseconds)
-        self.readers = LogReaders()
+        self.readers, self.followers = LogReaders(), Followers()
         self.unstable_known: tuple[int, int] | None = None
         self.on_high_watermark: Callable[[int], object] = lambda offset: None
         now = context.time.milliseconds()
@@ -197,6 +198,7 @@ class UnifiedLog(MeteredLog):
         self.log_end_offset = offset
         self._end = LogOffsetMetadata(offset, self.active.base_offset, self.active.files.size)
         self.recovery_point = min(self.recovery_point, offset)
+        self.followers.wake()
 
     def check_deferred(self, offset: int) -> None:
         """Makes the check of the segment with `offset`, if the load left it for later (KIP-263)."""
@@ -223,6 +225,7 @@ class UnifiedLog(MeteredLog):
     def mark_deleted(self) -> None:
         """No operation works from here on."""
         self._handlers_closed = self.is_closed = True
+        self.followers.wake()
 
     def retire(self, why: str) -> None:
         """Refuses appends from here on, with this text: the partition has another log now."""
@@ -457,6 +460,7 @@ class UnifiedLog(MeteredLog):
                 self.settle()
                 self.active.close_handles()
                 super().close()
+        self.followers.wake()
 
     def close_handlers(self) -> None:
         """Gives the log up as it is, without writing anything: its directory has failed."""
@@ -465,6 +469,7 @@ class UnifiedLog(MeteredLog):
             self._expiry.cancel()
             self._handlers_closed = True
             super().close_handlers()
+        self.followers.wake()
 
     def state(self) -> dict[str, Any]:
         """See LoadedLog."""

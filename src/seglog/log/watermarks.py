@@ -60,6 +60,7 @@ def _set_high_watermark(log: UnifiedLog, new: LogOffsetMetadata) -> None:
     log.producer_manager.on_high_watermark_updated(new.message_offset)
     log.on_high_watermark(new.message_offset)
     update_first_unstable_offset(log)
+    log.followers.wake()
 
 
 def maybe_increment_high_watermark(log: UnifiedLog,
@@ -119,6 +120,7 @@ def update_first_unstable_offset(log: UnifiedLog) -> None:
             log, max(unstable, log.log_start_offset)).message_offset
     _logger.debug(log.log_text(f"First unstable offset updated to {unstable}"))
     log.first_unstable_offset, log.unstable_known = unstable, known
+    log.followers.wake()
 
 
 # ---- log start offset -------------------------------------------------------------------------
