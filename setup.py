@@ -70,6 +70,7 @@ C_SOURCES = [
     "status",
     "utf8",
     "validate",
+    "validate_records",
     "walk",
     "window",
 ]

@@ -31,6 +31,8 @@ class SeglogError(Exception):
     """Base of every error that seglog raises on purpose."""
 
     kafka_name: ClassVar[str] = "KafkaException"
+    #: Of an append of many batches: what became of those before (a LogAppendInfo).
+    appended: Any = None
 
 
 class CorruptDataError(SeglogError, ValueError):

@@ -66,6 +66,11 @@ typedef enum slg_refusal {
     SLG_REFUSE_TIMESTAMP_TYPE,
 } slg_refusal;
 
+/* As Java's long: numbers of a client's may be anything. */
+static inline int64_t slg_wrapping_add(int64_t a, int64_t b) {
+    return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+
 /* ---- batches ------------------------------------------------------------------------------- */
 
 typedef struct slg_analysis {
@@ -88,7 +93,7 @@ typedef struct slg_analysis {
     bool is_ordered;
     bool has_batch;
 
-    int64_t a, b;            /* of the refusal */
+    int64_t a;               /* of the refusal */
 } slg_analysis;
 
 void slg_analysis_init(slg_analysis *analysis);

@@ -64,7 +64,6 @@ cdef extern from "seglog/validate.h" nogil:
         bint is_ordered
         bint has_batch
         int64_t a
-        int64_t b
 
     void slg_analysis_init(slg_analysis *analysis) noexcept
     slg_refusal slg_analyze_next(slg_analysis *analysis, const uint8_t *data, size_t size,

@@ -19,6 +19,7 @@ from seglog.log.context import LogContext
 from seglog.log.failures import LogDirFailureChannel, closed_error
 from seglog.log.metered import MeteredLog
 from seglog.log.offset_metadata import LogOffsetMetadata
+from seglog.log.ordinary import append_each, append_ordinary
 from seglog.log.producers import ProducerStateManager, ProducerStateManagerConfig
 from seglog.log.read import (
     FetchDataInfo, FetchIsolation, convert_to_offset_metadata, read,
@@ -71,8 +72,7 @@ class UnifiedLog(MeteredLog):
         self.last_flush_ms = now
         self.segments.created_ms[:] = now
         self.active = self.activate(int(self.segments.base_offsets[-1]))
-        self._end = LogOffsetMetadata(self.log_end_offset, self.active.base_offset,
-                                      self.active.files.size)
+        self.end_moved()
         self.high_watermark_metadata = LogOffsetMetadata(self.high_watermark)
         self.highest_offset_in_remote_storage = -1
         self.retired: str | None = None
@@ -146,7 +146,7 @@ class UnifiedLog(MeteredLog):
     @property
     def log_end_offset_metadata(self) -> LogOffsetMetadata:
         """The log's end, with the segment and the byte at which the next batch goes."""
-        return self._end
+        return LogOffsetMetadata(*self._end)
 
     @property
     def size(self) -> int:
@@ -196,9 +196,20 @@ class UnifiedLog(MeteredLog):
     def set_log_end(self, offset: int) -> None:
         """The log ends at `offset` from now on; the recovery point is never behind its end."""
         self.log_end_offset = offset
-        self._end = LogOffsetMetadata(offset, self.active.base_offset, self.active.files.size)
+        self.end_moved()
         self.recovery_point = min(self.recovery_point, offset)
         self.followers.wake()
+
+    def end_moved(self) -> None:
+        """Tells readers, who take no lock, where the log ends now: all of it at once."""
+        active = self.active
+        self._end = (self.log_end_offset, active.base_offset, active.size)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether an append has nothing to see to but itself."""
+        return not (self._handlers_closed or self.is_closed or self.retired is not None
+                    or self.unwritten_topic_id is not None)
 
     def check_deferred(self, offset: int) -> None:
         """Makes the check of the segment with `offset`, if the load left it for later (KIP-263)."""
@@ -245,10 +256,23 @@ class UnifiedLog(MeteredLog):
         batch that an idempotent producer sent before is not written again: the answer is that of
         the first time.
         """
+        if origin is AppendOrigin.CLIENT:
+            info = append_ordinary(self, records, leader_epoch)
+            if info is not None:
+                return info
         return append.append(
             self, records, origin, leader_epoch, verification_guard=verification_guard,
             transaction_version=transaction_version,
             assign_offsets=origin is not AppendOrigin.RAFT_LEADER)
+
+    def append_each_as_leader(self, records: Records, leader_epoch: int) -> LogAppendInfo:
+        """Appends a client's batches one after the other, each as if it had come alone.
+
+        The answer speaks of them together: the offsets of those that were written, the bytes of
+        all. A batch that is refused raises, and those before it stay appended: the error's
+        `appended` is the answer about them. What does not end a whole batch is left out.
+        """
+        return append_each(self, records, leader_epoch)
 
     def append_as_follower(self, records: Records, leader_epoch: int) -> LogAppendInfo:
         """Appends batches with the offsets that they have, which the leader gave them.
@@ -335,7 +359,7 @@ class UnifiedLog(MeteredLog):
         """(log start offset, log end, high watermark, last stable offset), with positions."""
         stable = self.fetch_last_stable_offset_metadata()
         high = self.fetch_high_watermark_metadata()
-        return self.log_start_offset, self._end, high, stable
+        return self.log_start_offset, self.log_end_offset_metadata, high, stable
 
     def convert_to_offset_metadata(self, offset: int) -> LogOffsetMetadata:
         """Where the batch with `offset`, or the next one, is; OffsetOutOfRangeError."""

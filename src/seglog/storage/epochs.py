@@ -59,6 +59,11 @@ class LeaderEpochs:
         """The oldest epoch that the log still knows."""
         return EpochEntry(self._epochs[0], self._starts[0]) if self._epochs else None
 
+    def is_latest(self, epoch: int, offset: int) -> bool:
+        """Whether it is in this epoch that a batch at `offset` would be written, by all that is
+        known: then `assign` changes nothing."""
+        return bool(self._epochs) and epoch == self._epochs[-1] and offset >= self._starts[-1]
+
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Notes that `epoch` began at `start_offset`; whether that changed anything.
 
@@ -68,7 +73,7 @@ class LeaderEpochs:
         if epoch < 0 or start_offset < 0:
             raise ValueError("Received invalid partition leader epoch entry "
                              f"{EpochEntry(epoch, start_offset)}")
-        if self._epochs and epoch == self._epochs[-1] and start_offset >= self._starts[-1]:
+        if self.is_latest(epoch, start_offset):
             return False
         keep = min(bisect.bisect_left(self._epochs, epoch),
                    bisect.bisect_left(self._starts, start_offset))

@@ -1,0 +1,101 @@
+"""The ordinary append of a leader, in one native call (`_native.append`).
+
+What it does is what `log.append` would do; whatever is not ordinary it leaves alone, before
+anything has changed: compressed, transactional and control batches, old formats, a new leader
+epoch, a roll, a batch that is refused in any way. tests/log/test_ordinary.py holds the two
+against each other.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from seglog.errors import SeglogError
+from seglog.log.append import append
+from seglog.log.append_info import AppendOrigin, LogAppendInfo
+from seglog.log.segment import Records
+
+if TYPE_CHECKING:
+    from seglog.log.unified_log import UnifiedLog
+
+__all__ = ["append_each", "append_ordinary"]
+
+_PREFIX: Final = struct.Struct(">8xi")
+
+
+def append_ordinary(log: UnifiedLog, records: Records, leader_epoch: int, *,
+                    is_span: bool = False) -> LogAppendInfo | None:
+    """Appends a client's batch; with `is_span` as many as are ordinary, each as if it came alone.
+
+    None when the first is not. `valid_bytes` says how many bytes were taken.
+    """
+    with log.lock:
+        config = log.config
+        writer = log.active.writer(config)
+        if (writer is None or not log.is_writable
+                or not log.leader_epochs.is_latest(leader_epoch, log.log_end_offset)):
+            return None
+        state, now = log.producer_manager.state, log.context.time.milliseconds()
+        try:
+            done = writer.append_as_leader(records, state.table, leader_epoch, log.log_end_offset,
+                                           now, is_span)
+        except OSError:
+            with log.guarded(f"Error while appending records to {log.topic_partition}"):
+                raise
+        if done is None:
+            return None
+        size, first, last, first_last, last_epoch, timestamp = done
+        end = last + 1
+        log.log_end_offset = end
+        log.end_moved()
+        log.followers.wake()
+        state.map_end_offset = end
+        info = LogAppendInfo(first, last, last_epoch, timestamp, -1, log.log_start_offset, 0,
+                             size, first_last)
+        if config.message_timestamp_type == "LogAppendTime":
+            info.log_append_time = now
+        log.count_append(size, info)
+        if end - log.recovery_point >= config.flush_messages:
+            log.flush()
+        return info
+
+
+def append_each(log: UnifiedLog, records: Records, leader_epoch: int) -> LogAppendInfo:
+    """See UnifiedLog.append_each_as_leader."""
+    rest = memoryview(records).cast("B")
+    whole: LogAppendInfo | None = None
+    while rest:
+        try:
+            info = append_ordinary(log, rest, leader_epoch, is_span=True)
+            if info is None:
+                info = append(log, rest[:_batch_bytes(rest)], AppendOrigin.CLIENT, leader_epoch,
+                              assign_offsets=True)
+        except SeglogError as error:
+            error.appended = whole or LogAppendInfo()
+            raise
+        if info.valid_bytes <= 0:
+            break
+        rest = rest[info.valid_bytes:]
+        whole = info if whole is None else _together(whole, info)
+    return whole or LogAppendInfo()
+
+
+def _batch_bytes(records: memoryview) -> int:
+    """How long the first batch says it is; all of the bytes where that cannot be."""
+    if len(records) < _PREFIX.size:
+        return len(records)
+    length: int = _PREFIX.unpack_from(records)[0]
+    return length + _PREFIX.size if 0 <= length <= len(records) - _PREFIX.size else len(records)
+
+
+def _together(first: LogAppendInfo, then: LogAppendInfo) -> LogAppendInfo:
+    """What two appends in a row did. A duplicate, whose offsets are old, wrote nothing."""
+    offsets = [info for info in (first, then) if info.first_offset >= 0]
+    newest = max(offsets, key=lambda info: info.last_offset, default=then)
+    return replace(
+        then, first_offset=min((info.first_offset for info in offsets), default=-1),
+        last_offset=newest.last_offset, max_timestamp=max(first.max_timestamp, then.max_timestamp),
+        valid_bytes=first.valid_bytes + then.valid_bytes,
+        last_offset_of_first_batch=first.last_offset_of_first_batch)
