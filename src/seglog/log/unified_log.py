@@ -21,9 +21,7 @@ from seglog.log.metered import MeteredLog
 from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.ordinary import append_each, append_ordinary
 from seglog.log.producers import ProducerStateManager, ProducerStateManagerConfig
-from seglog.log.read import (
-    FetchDataInfo, FetchIsolation, convert_to_offset_metadata, read,
-)
+from seglog.log.read import FetchDataInfo, FetchIsolation, convert_to_offset_metadata, read
 from seglog.log.readers import LogReaders
 from seglog.log.scheduler import Scheduler, Time
 from seglog.log.segment import ActiveSegment, Records
@@ -202,8 +200,7 @@ class UnifiedLog(MeteredLog):
 
     def end_moved(self) -> None:
         """Tells readers, who take no lock, where the log ends now: all of it at once."""
-        active = self.active
-        self._end = (self.log_end_offset, active.base_offset, active.size)
+        self._end = (self.log_end_offset, self.active.base_offset, self.active.size)
 
     @property
     def is_writable(self) -> bool:
@@ -256,21 +253,18 @@ class UnifiedLog(MeteredLog):
         batch that an idempotent producer sent before is not written again: the answer is that of
         the first time.
         """
-        if origin is AppendOrigin.CLIENT:
-            info = append_ordinary(self, records, leader_epoch)
-            if info is not None:
-                return info
+        if origin is AppendOrigin.CLIENT and (
+                info := append_ordinary(self, records, leader_epoch)) is not None:
+            return info
         return append.append(
             self, records, origin, leader_epoch, verification_guard=verification_guard,
             transaction_version=transaction_version,
             assign_offsets=origin is not AppendOrigin.RAFT_LEADER)
 
     def append_each_as_leader(self, records: Records, leader_epoch: int) -> LogAppendInfo:
-        """Appends a client's batches one after the other, each as if it had come alone.
+        """Appends a client's batches, each as if it had come alone; one answer for them together.
 
-        The answer speaks of them together: the offsets of those that were written, the bytes of
-        all. A batch that is refused raises, and those before it stay appended: the error's
-        `appended` is the answer about them. What does not end a whole batch is left out.
+        Those before one that is refused stay appended: the error's `appended` is their answer.
         """
         return append_each(self, records, leader_epoch)
 
