@@ -39,6 +39,31 @@ int64_t floor_crc_pread(int fd, int64_t size, int64_t window, uint32_t *crc) {
     return done;
 }
 
+/* Values of `width` bytes copied one by one, and the CRC-32C of every `batch` of them: what writing
+   them in batches costs without a single length or delta. The batches take turns in `room` bytes. */
+int64_t floor_copy_crc(const char *values, int64_t count, int64_t width, int64_t batch,
+                       int64_t room, uint32_t *crc) {
+    const slg_crc32c_kernel kernel = slg_crc32c_best();
+    char *out = malloc((size_t)room);
+    int64_t at = 0;
+    if (out == NULL || batch * width > room) {
+        free(out);
+        return -1;
+    }
+    *crc = 0;
+    for (int64_t n = 0; n < count; n += batch) {
+        const int64_t here = count - n < batch ? count - n : batch;
+        at = at + batch * width > room ? 0 : at;
+        for (int64_t i = 0; i < here; i++) {
+            memcpy(out + at + i * width, values + (n + i) * width, (size_t)width);
+        }
+        *crc ^= slg_crc32c(kernel, 0, out + at, (size_t)(here * width));
+        at += here * width;
+    }
+    free(out);
+    return count;
+}
+
 /* Binary search, `count` times, over big-endian (offset, position) entries: how many offsets of
    `found` were written, the largest not above each target, or 0. */
 int64_t floor_bisect(const unsigned char *entries, int64_t length, const int64_t *targets,

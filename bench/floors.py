@@ -32,6 +32,8 @@ class Floors:
         self._library = ctypes.CDLL(str(library), use_errno=True)
         for name, arguments in (
                 ("floor_crc_pread", [c_int, c_int64, c_int64, POINTER(c_uint32)]),
+                ("floor_copy_crc", [c_char_p, c_int64, c_int64, c_int64, c_int64,
+                                    POINTER(c_uint32)]),
                 ("floor_bisect", [c_char_p, c_int64, _INT64S, c_int64, _INT64S]),
                 ("floor_load", [c_char_p, c_int, c_int, c_int, POINTER(c_int64)])):
             function = getattr(self._library, name)
@@ -43,6 +45,13 @@ class Floors:
         if self._library.floor_crc_pread(fd, size, window, byref(crc)) != size:
             raise OSError(ctypes.get_errno(), "pread")
         return crc.value
+
+    def copy_crc(self, values: bytes, width: int, batch: int, room: int = WINDOW) -> int:
+        """How many values of `width` bytes were copied, and checksummed by `batch` of them."""
+        count = len(values) // width
+        if self._library.floor_copy_crc(values, count, width, batch, room, byref(c_uint32())) < 0:
+            raise MemoryError("no room for a batch")
+        return count
 
     def bisect(self, entries: bytes, targets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """For each target the largest offset of an offset index not above it, or 0."""

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,42 @@ def kafka_python_reader() -> type | None:
     except ImportError:
         return None
     return MemoryRecords  # type: ignore[no-any-return]
+
+
+def aiokafka_builder() -> type | None:
+    """aiokafka's builder of batches, if its Cython extension is what runs."""
+    try:
+        from aiokafka.record._crecords import DefaultRecordBatchBuilder
+    except ImportError:
+        return None
+    return DefaultRecordBatchBuilder  # type: ignore[no-any-return]
+
+
+def kafka_python_builder() -> type | None:
+    """kafka-python's builder of batches."""
+    try:
+        from kafka.record.default_records import DefaultRecordBatchBuilder
+    except ImportError:
+        return None
+    return DefaultRecordBatchBuilder  # type: ignore[no-any-return]
+
+
+def build(builder: type, timestamps: list[int], values: list[bytes],
+          batch_bytes: int) -> list[bytes]:
+    """Batches without compression, none larger than `batch_bytes`; all begin at offset 0."""
+    def batch() -> Any:
+        return builder(magic=2, compression_type=0, is_transactional=0, producer_id=-1,
+                       producer_epoch=-1, base_sequence=-1, batch_size=batch_bytes)
+
+    built, current, offset = [], batch(), 0
+    for timestamp, value in zip(timestamps, values, strict=True):
+        if current.append(offset, timestamp, None, value, []) is None:
+            built.append(bytes(current.build()))
+            current, offset = batch(), 0
+            current.append(0, timestamp, None, value, [])
+        offset += 1
+    built.append(bytes(current.build()))
+    return built
 
 
 def count(reader: type, data: bytes) -> tuple[int, int]:
