@@ -104,7 +104,9 @@ class RecordBatchBuilder:
     def append(self, timestamp: int, key: Buffer | None, value: Buffer | None,
                headers: Headers = ()) -> None:
         """Adds a record at the next offset."""
-        self.append_with_offset(self._next_offset, timestamp, key, value, headers)
+        if self.is_control_batch:
+            raise IllegalArgumentError("Control records can only be appended to control batches")
+        self._append(self._next_offset, timestamp, key, value, headers)
 
     def append_with_offset(self, offset: int, timestamp: int, key: Buffer | None,
                            value: Buffer | None, headers: Headers = ()) -> None:
@@ -204,12 +206,11 @@ class RecordBatchBuilder:
     def has_room_for(self, timestamp: int, key: Buffer | None, value: Buffer | None,
                      headers: Headers = ()) -> bool:
         """Whether the record fits below the limit; the first one always does."""
-        if self.is_full:
-            return False
         if self.num_records == 0:
-            return True
+            return self._is_open
+        # No record has no size: a batch at its limit has no room for any.
         size = self._encoder.size_of(self._next_offset, timestamp, key, value, headers)
-        return self.write_limit >= self._estimated_bytes_written() + size
+        return self._is_open and self.write_limit >= self._estimated_bytes_written() + size
 
     def has_room_for_bytes(self, estimated_records_size: int) -> bool:
         """Whether so many bytes of records fit below the limit."""
