@@ -1,9 +1,14 @@
-"""Producer state the slow way: Kafka's rules batch by batch (reference 5.1 to 5.3)."""
+"""Producer state the slow way: Kafka's rules batch by batch.
+
+`SlowProducers` folds a log that is read (reference 5.1 to 5.3); `SlowAppends` judges what is about to
+be appended (reference of log operations, 2.5).
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 
 import numpy as np
 import numpy.typing as npt
@@ -150,3 +155,164 @@ class SlowProducers:
         del self._ongoing[first_offset]
         self._unreplicated[first_offset] = offset
         return AbortedTxn(producer_id, first_offset, offset, stable)
+
+
+class Refused(Exception):
+    """Kafka's exception by the beginning of its name, and a number that its text bears."""
+
+
+class _Verification:
+    """A transaction that is verified before its first batch."""
+
+    def __init__(self, guard: int, sequence: int, epoch: int, bump: bool) -> None:
+        self.guard, self.lowest, self.epoch, self.bump = guard, sequence, epoch, bump
+
+
+class SlowAppends(SlowProducers):
+    """Kafka's producer state of a live log; batches are those of tests.oracle.batch."""
+
+    def __init__(self, verification: bool = False) -> None:
+        super().__init__()
+        self.verification = verification
+        self.verifications: dict[int, _Verification] = {}
+
+    def verify(self, producer_id: int, guard: int, sequence: int, epoch: int, bump: bool) -> int:
+        """maybeStartTransactionVerification: the guard, 0 where there is nothing to verify."""
+        known = self._producers.get(producer_id)
+        if known is not None and epoch < known.epoch:
+            raise Refused("InvalidProducerEpoch", known.epoch)
+        if known is not None and known.txn_first_offset is not None and known.epoch == epoch:
+            return 0
+        entry = self.verifications.setdefault(
+            producer_id, _Verification(guard, sequence, epoch, bump))
+        if epoch == entry.epoch:
+            entry.lowest = min(entry.lowest, sequence)
+        elif epoch > entry.epoch:
+            entry.epoch, entry.lowest = epoch, sequence
+        return entry.guard
+
+    def append(self, batches: list[v2.Batch], origin: str, version: int, guard: int,
+               ) -> tuple[int, int] | list[AbortedTxn]:
+        """The offsets of the batch that the append repeats, or the transactions that it ended, each
+        as the transaction index would have it; Refused changes nothing but verifications."""
+        captured = dict(self.verifications)
+        ended: list[tuple[int, int, int, bool]] = []
+        changed: dict[int, _Producer] = {}
+        for batch in batches:
+            known = self._producers.get(batch.producer_id)
+            if batch.producer_id < 0:
+                continue
+            if origin == "CLIENT" and known is not None:
+                repeated = self._repeated(known, batch)
+                if repeated is not None:
+                    return repeated
+            if origin in ("CLIENT", "COORDINATOR") and batch.is_transactional:
+                self._check_begin(known, batch, guard)
+            if batch.producer_id not in changed:
+                changed[batch.producer_id] = made = deepcopy(known) or _Producer()
+                made.batches.clear()
+            producer = changed[batch.producer_id]
+            if not batch.is_control:
+                self._check_data(batch, known or _Producer(), producer, origin,
+                                 captured.get(batch.producer_id))
+            elif batch.records:
+                done = self._check_marker(batch, producer, origin, version)
+                ended += [done] if done else []
+            entry = self.verifications.get(batch.producer_id)
+            if batch.is_transactional and entry is not None and not (
+                    entry.bump and batch.is_control and batch.producer_epoch == entry.epoch):
+                del self.verifications[batch.producer_id]
+        return self._take(changed, ended)
+
+    @staticmethod
+    def _repeated(known: _Producer, batch: v2.Batch) -> tuple[int, int] | None:
+        last = v2.add_sequence(batch.base_sequence, batch.last_offset_delta)
+        for sequence, offset, delta, _ in known.batches:
+            first = (sequence - delta) % 2**31
+            if known.epoch == batch.producer_epoch and (first, sequence) == (
+                    batch.base_sequence, last):
+                return offset - delta, offset
+        return None
+
+    def _check_begin(self, known: _Producer | None, batch: v2.Batch, guard: int) -> None:
+        if known is not None and known.txn_first_offset is not None \
+                and known.epoch == batch.producer_epoch:
+            return
+        if known is not None and batch.producer_epoch < known.epoch:
+            raise Refused("InvalidProducerEpoch", known.epoch)
+        entry = self.verifications.get(batch.producer_id)
+        if self.verification and not batch.is_control and not (
+                guard and entry is not None and entry.guard == guard):
+            raise Refused("InvalidTxnState", None)
+
+    def _check_data(self, batch: v2.Batch, known: _Producer, producer: _Producer, origin: str,
+                    verified: _Verification | None) -> None:
+        epoch, sequence = batch.producer_epoch, batch.base_sequence
+        if epoch < producer.epoch and origin != "REPLICATION":
+            raise Refused("InvalidProducerEpoch", producer.epoch)
+        if origin == "CLIENT":
+            if verified and verified.bump and sequence and not known.batches:
+                raise Refused("OutOfOrderSequence", sequence)
+            if verified and sequence > verified.lowest:
+                raise Refused("OutOfOrderSequence", verified.lowest)
+            if epoch != producer.epoch:
+                if sequence and producer.epoch != -1:
+                    raise Refused("OutOfOrderSequence", producer.epoch)
+            elif known.epoch != -1:
+                seen = producer.batches or (known.batches if epoch == known.epoch else ())
+                last = seen[-1][0] if seen else -1
+                if sequence != last + 1 and not (sequence == 0 and last == v2.MAX_SEQUENCE):
+                    raise Refused("OutOfOrderSequence", last)
+        if producer.txn_first_offset is not None and not batch.is_transactional:
+            raise Refused("InvalidTxnState", batch.base_offset)
+        producer.take_epoch(epoch)
+        producer.batches.append((
+            -1 if sequence == -1 else v2.add_sequence(sequence, batch.last_offset_delta),
+            batch.last_offset, batch.last_offset_delta, batch.max_timestamp))
+        producer.last_timestamp = batch.max_timestamp
+        if batch.is_transactional and producer.txn_first_offset is None:
+            producer.txn_first_offset = batch.base_offset
+
+    @staticmethod
+    def _check_marker(batch: v2.Batch, producer: _Producer, origin: str,
+                      version: int) -> tuple[int, int, int, bool] | None:
+        marker = read_marker(lambda position, size: v2.encode(batch), 0, 2**20)
+        assert marker is not None
+        epoch, first = batch.producer_epoch, producer.txn_first_offset
+        if version < 0 and origin != "REPLICATION":
+            raise Refused("IllegalArgument", None)
+        is_old = epoch <= producer.epoch if version >= 2 else epoch < producer.epoch
+        is_again = version >= 2 and epoch == producer.epoch and (first is None or epoch == 32767)
+        if origin != "REPLICATION":
+            if is_old and not is_again:
+                raise Refused("InvalidProducerEpoch", producer.epoch)
+            if marker.coordinator_epoch < producer.coordinator_epoch:
+                raise Refused("TransactionCoordinatorFenced", producer.coordinator_epoch)
+        producer.take_epoch(epoch)
+        producer.coordinator_epoch = marker.coordinator_epoch
+        producer.last_timestamp, producer.txn_first_offset = marker.timestamp, None
+        return None if first is None else (
+            batch.producer_id, first, batch.base_offset, marker.is_abort)
+
+    def _take(self, changed: dict[int, _Producer],
+              ended: list[tuple[int, int, int, bool]]) -> list[AbortedTxn]:
+        for producer_id, made in changed.items():
+            producer = self._producers.setdefault(producer_id, _Producer())
+            producer.take_epoch(made.epoch)
+            producer.batches.extend(made.batches)
+            producer.coordinator_epoch = made.coordinator_epoch
+            producer.last_timestamp = made.last_timestamp
+            producer.txn_first_offset = made.txn_first_offset
+            # A transaction that began and ended in this append was open, too.
+            for first in [done[1] for done in ended if done[0] == producer_id]:
+                self._open(producer_id, first)
+            if made.txn_first_offset is not None:
+                self._open(producer_id, made.txn_first_offset)
+        answer = []
+        for producer_id, first, marker_offset, _ in ended:
+            stable = next((start for start in sorted(self._ongoing)
+                           if self._ongoing[start] != producer_id), marker_offset + 1)
+            del self._ongoing[first]
+            self._unreplicated[first] = marker_offset
+            answer.append(AbortedTxn(producer_id, first, marker_offset, stable))
+        return answer

@@ -23,6 +23,7 @@ class LogContext:
     time: Time = field(default_factory=Time)
     failures: LogDirFailureChannel = field(default_factory=LogDirFailureChannel)
     transaction_verification: bool = False
+    max_transaction_timeout_ms: int = 900_000
     producer_id_expiration_check_interval_ms: int = 600_000
     remote_storage: bool = False
     stats: BrokerTopicStats | None = None

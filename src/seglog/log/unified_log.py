@@ -27,6 +27,7 @@ from seglog.log.scheduler import Scheduler, Time
 from seglog.log.segment import ActiveSegment, Records
 from seglog.log.tail import Followers
 from seglog.log.timestamps import FoundOffset, fetch_offset_by_timestamp
+from seglog.log.transactional import TransactionalLog
 from seglog.log.verification import VerificationGuard
 from seglog.model import TopicPartition
 from seglog.recovery.disk import Disk
@@ -43,7 +44,7 @@ __all__ = ["LogContext", "UnifiedLog", "load_unified_log"]
 _logger = logging.getLogger("seglog.UnifiedLog")
 
 
-class UnifiedLog(MeteredLog):
+class UnifiedLog(MeteredLog, TransactionalLog):
     """A log that was loaded and is written to.
 
     Any thread may call any method. One at a time changes the log, under `lock`, which is
@@ -62,7 +63,8 @@ class UnifiedLog(MeteredLog):
         self._producers = self.producer_manager = ProducerStateManager.after_load(
             self._producers, ProducerStateManagerConfig(
                 loader.inputs.producer_id_expiration_ms, context.transaction_verification),
-            context.time.milliseconds)
+            context.time.milliseconds,
+            max_transaction_timeout_ms=context.max_transaction_timeout_ms)
         self.readers, self.followers = LogReaders(), Followers()
         self.unstable_known: tuple[int, int] | None = None
         self.on_high_watermark: Callable[[int], object] = lambda offset: None
@@ -217,6 +219,7 @@ class UnifiedLog(MeteredLog):
         """Brings the producers' state to what the log says up to `end`."""
         with public_errors(self.path):
             rebuild_producers(self._producers, self.segments, self.log_start_offset, end)
+        self.producer_manager.note_oldest_txn()
 
     def sync_file(self, name: str) -> None:
         """Waits until a file of the directory, if it is there, is on the medium."""
@@ -391,11 +394,6 @@ class UnifiedLog(MeteredLog):
         with self.lock:
             found = self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
         return None if found[1] < 0 else found
-
-    def remove_expired_producers(self, now_ms: int) -> None:
-        """Forgets producers that were idle for `producer.id.expiration.ms`."""
-        with self.lock:
-            self.producer_manager.remove_expired(now_ms)
 
     # ---- removing -----------------------------------------------------------------------------
 

@@ -140,6 +140,7 @@ class LogManager(LogOperations):
         context = LogContext(
             self._scheduler, time, self._channel,
             transaction_verification=broker.transaction_partition_verification_enable,
+            max_transaction_timeout_ms=broker.transaction_max_timeout_ms,
             producer_id_expiration_check_interval_ms=
             broker.producer_id_expiration_check_interval_ms,
             stats=BrokerTopicStats(self.metrics))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from seglog._native.batch import ATTRIBUTE_CODEC, ATTRIBUTE_LOG_APPEND_TIME
-from seglog.errors import DecompressionError, InvalidRecordError
+from seglog.errors import CorruptDataError, DecompressionError, InvalidRecordError
 from seglog.storage import codecs
 from seglog.storage.codec_streams import CodecStream, StreamError, open_stream
 
