@@ -59,6 +59,11 @@ class LogDirFailureChannel:
         with self._lock:
             return log_dir in self._failed
 
+    @property
+    def is_any_offline(self) -> bool:
+        """Whether any directory ever failed: the question that costs nothing."""
+        return bool(self._failed)
+
     def take_next_offline_log_dir(self, block: bool = True) -> LogDirFailure | None:
         """The next failure nobody has handled; None once `close` was called, or without `block`
         where there is none."""

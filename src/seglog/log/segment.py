@@ -47,7 +47,8 @@ class ActiveSegment:
     @property
     def index_entries(self) -> int:
         """Of its offset index."""
-        return self.files.offset_index.entries
+        return (self.files.offset_index.entries if self._writer is None
+                else self._writer.offset_entries)
 
     # ---- rolling ------------------------------------------------------------------------------
 
