@@ -1,0 +1,287 @@
+"""Followers of a log: nothing is missed, nothing comes twice, and every end is a clean one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from seglog._native.batch import scan
+from seglog.config import LogConfig
+from seglog.errors import OffsetOutOfRangeError
+from seglog.log.append_info import AppendOrigin
+from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
+from seglog.log.read import FetchIsolation
+from seglog.log.scheduler import MockTime
+from seglog.log.tail import AsyncSpanTail, RangeTail, SpanTail, TailSpan
+from seglog.log.unified_log import UnifiedLog
+from seglog.log.watermarks import StartOffsetReason
+from seglog.storage.markers import ControlType
+
+SECONDS = 20.0  # for what takes milliseconds
+
+
+def batch(count: int = 1, size: int = 50, producer: int | None = None) -> bytes:
+    whose = {} if producer is None else {"producer_id": producer, "producer_epoch": 0,
+                                         "base_sequence": 0, "is_transactional": True}
+    builder = RecordBatchBuilder(**whose)
+    for _ in range(count):
+        builder.append(1_700_000_000_000, None, bytes(size))
+    return builder.build()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[UnifiedLog]:
+    clock = MockTime(current_time_ms=1_700_000_000_000)
+    config = LogConfig.from_properties({"internal.segment.bytes": "20000", "retention.ms": "-1",
+                                        "file.delete.delay.ms": "0"})
+    found = UnifiedLog.create(tmp_path / "t-0", config, scheduler=clock.scheduler, time=clock)
+    yield found
+    if not found.is_closed:
+        found.close()
+
+
+def offsets_of(spans: list[TailSpan]) -> list[int]:
+    found: list[int] = []
+    for span in spans:
+        rows = scan(span.records).batches
+        assert len(span.records) == int(rows["size"].sum())  # whole batches, no rest
+        assert span.next_offset == int(rows["last_offset"][-1]) + 1
+        for first, last in zip(rows["base_offset"].tolist(), rows["last_offset"].tolist(),
+                               strict=True):
+            found += range(max(first, span.start_offset), last + 1)
+    return found
+
+
+def test_four_readers_follow_one_writer(log: UnifiedLog) -> None:
+    """Through many rolls, from different offsets, with limits that cut spans."""
+    log.append_as_leader(batch(30), 0)
+    count = 600
+    found: dict[int, list[TailSpan]] = {n: [] for n in range(4)}
+    tails = [SpanTail(log, n * 7, stop_offset=30 + 3 * count, max_bytes=(1, 300, 5000, 10**6)[n],
+                      linger=0.001 * n) for n in range(4)]
+    threads = [threading.Thread(target=lambda n=n: found[n].extend(tails[n])) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(count):
+        log.append_as_leader(batch(3, 200), 0)
+    for thread in threads:
+        thread.join(SECONDS)
+        assert not thread.is_alive()
+    assert log.number_of_segments > 10
+    for n in range(4):
+        assert offsets_of(found[n]) == list(range(n * 7, 30 + 3 * count))
+    assert not log.followers.waiting
+
+
+def test_a_quiet_log_wakes_its_reader_at_once(log: UnifiedLog) -> None:
+    tail, came = SpanTail(log, 0), threading.Event()
+    found: list[TailSpan] = []
+
+    def follow() -> None:
+        for span in tail:
+            found.append(span)
+            came.set()
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    for _ in range(3):
+        time.sleep(0.05)  # long enough for it to ask to be woken
+        assert len(log.followers.waiting) == 1
+        came.clear()
+        log.append_as_leader(batch(), 0)
+        assert came.wait(SECONDS)
+    tail.close()
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+    assert offsets_of(found) == [0, 1, 2]
+
+
+def test_ends(log: UnifiedLog) -> None:
+    log.append_as_leader(batch(5), 0)
+    assert offsets_of(list(SpanTail(log, 0, timeout=0.0))) == [0, 1, 2, 3, 4]
+    assert list(SpanTail(log, 5, timeout=0.05)) == []
+    assert list(SpanTail(log, 3, stop_offset=3)) == []
+    ended = threading.Thread(target=lambda: list(SpanTail(log, 0)))
+    ended.start()
+    time.sleep(0.05)
+    log.close()
+    ended.join(SECONDS)
+    assert not ended.is_alive()
+
+
+@pytest.mark.parametrize("start", [-1, 6])
+def test_starts_outside_of_the_log(log: UnifiedLog, start: int) -> None:
+    log.append_as_leader(batch(5), 0)
+    with pytest.raises(OffsetOutOfRangeError, match=f"for offset {start} "):
+        SpanTail(log, start)
+
+
+def test_the_high_watermark_holds_a_reader_back(log: UnifiedLog) -> None:
+    for _ in range(3):
+        log.append_as_leader(batch(5), 0)
+    tail = SpanTail(log, 0, isolation=FetchIsolation.HIGH_WATERMARK, timeout=0.0)
+    assert list(tail) == []
+    log.update_high_watermark(10)
+    assert offsets_of(list(tail)) == list(range(10))
+    log.update_high_watermark(13)  # inside of a batch: no further than where that begins
+    assert list(tail) == []
+    log.update_high_watermark(15)
+    assert offsets_of(list(tail)) == list(range(10, 15))
+
+
+def test_committed_readers_wait_for_the_marker(log: UnifiedLog) -> None:
+    def raise_watermark() -> None:
+        log.update_high_watermark(log.log_end_offset)
+
+    log.append_as_leader(batch(2), 0)
+    log.append_as_leader(batch(3, producer=7), 0)
+    log.append_as_leader(batch(2), 0)
+    raise_watermark()
+    tail = SpanTail(log, 0, isolation=FetchIsolation.TXN_COMMITTED, timeout=0.0)
+    assert offsets_of(list(tail)) == [0, 1]
+    got: list[TailSpan] = []
+    waiting = SpanTail(log, tail.next_offset, isolation=FetchIsolation.TXN_COMMITTED,
+                       stop_offset=8)
+    thread = threading.Thread(target=lambda: got.extend(waiting))
+    thread.start()
+    time.sleep(0.05)
+    assert not got
+    log.append_as_leader(
+        end_transaction_marker(7, 0, ControlType.ABORT, timestamp=1_700_000_000_000), 0,
+        origin=AppendOrigin.COORDINATOR, transaction_version=0)
+    raise_watermark()
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+    assert offsets_of(got) == [2, 3, 4, 5, 6, 7]
+    aborted = [txn for span in got for txn in span.aborted_transactions or ()]
+    assert {(txn.producer_id, txn.first_offset, txn.last_offset) for txn in aborted} == {(7, 2, 7)}
+
+
+def test_a_truncation_below_what_was_read_is_told(log: UnifiedLog) -> None:
+    for _ in range(10):
+        log.append_as_leader(batch(5), 0)
+    ahead, behind = SpanTail(log, 0, timeout=0.0), SpanTail(log, 0, timeout=0.0, max_bytes=1)
+    assert offsets_of(list(ahead))[-1] == 49
+    first = [next(behind), next(behind)]
+    log.truncate_to(20)
+    for _ in range(10):
+        log.append_as_leader(batch(5, 77), 0)  # other records at the same offsets
+    with pytest.raises(OffsetOutOfRangeError, match="truncated to offset 20"):
+        list(ahead)
+    rest = list(behind)
+    assert offsets_of(first + rest) == list(range(70))
+    assert len(scan(rest[-1].records).batches) and len(rest[-1].records) > len(first[0].records)
+
+
+def test_retention_takes_what_a_reader_has_not_seen(log: UnifiedLog) -> None:
+    for _ in range(300):
+        log.append_as_leader(batch(1, 200), 0)
+    tail = SpanTail(log, 0, timeout=0.0, max_bytes=1)
+    next(tail)
+    log.update_high_watermark(log.log_end_offset)
+    log.maybe_increment_log_start_offset(200, StartOffsetReason.CLIENT_RECORD_DELETION)
+    assert log.delete_old_segments() > 0
+    with pytest.raises(OffsetOutOfRangeError, match="starting from offset: 200"):
+        list(tail)
+
+
+def test_deleted_segments_are_read_to_their_end(log: UnifiedLog) -> None:
+    """A reader that has a segment open reads on when its files are gone."""
+    for _ in range(300):
+        log.append_as_leader(batch(1, 200), 0)
+    tail = SpanTail(log, 290, timeout=0.0, max_bytes=1)
+    found = [next(tail)]
+    log.roll()
+    for _ in range(5):
+        log.append_as_leader(batch(1, 200), 0)
+    assert offsets_of(found + list(tail)) == list(range(290, 305))
+
+
+def test_ranges_are_for_decoders(log: UnifiedLog) -> None:
+    for _ in range(300):
+        log.append_as_leader(batch(1, 200), 0)
+    ranges = list(RangeTail(log, 17, timeout=0.0, stop_offset=250))
+    assert len(ranges) > 1
+    assert ranges[0].start_offset == 17
+    assert {one.end_offset for one in ranges} == {250}
+    assert all(one.end == one.segment_end == one.sound_end for one in ranges)
+
+
+def test_async_readers_follow_a_writer_in_another_thread(log: UnifiedLog) -> None:
+    count = 200
+
+    def write() -> None:
+        for number in range(count):
+            log.append_as_leader(batch(3), 0)
+            if number % 20 == 0:
+                time.sleep(0.003)
+
+    async def follow(start: int) -> list[TailSpan]:
+        async with AsyncSpanTail(log, start, stop_offset=3 * count) as tail:
+            return [span async for span in tail]
+
+    async def run() -> list[list[TailSpan]]:
+        writer = asyncio.get_running_loop().run_in_executor(None, write)
+        found = await asyncio.wait_for(asyncio.gather(follow(0), follow(0)), SECONDS)
+        await writer
+        return found
+
+    for spans in asyncio.run(run()):
+        assert offsets_of(spans) == list(range(3 * count))
+
+
+def test_async_ends(log: UnifiedLog) -> None:
+    async def run() -> None:
+        tail = AsyncSpanTail(log, 0, timeout=0.05)
+        assert [span async for span in tail] == []
+        endless = AsyncSpanTail(log, 0)
+        asyncio.get_running_loop().call_later(0.05, endless.close)
+        assert [span async for span in endless] == []
+        closing = AsyncSpanTail(log, 0)
+        asyncio.get_running_loop().call_later(0.05, log.close)
+        assert [span async for span in closing] == []
+
+    asyncio.run(asyncio.wait_for(run(), SECONDS))
+
+
+def test_truncations_under_a_reader(log: UnifiedLog) -> None:
+    """A reader sees offsets in order, or is told that there was a truncation; never bytes that do
+    not begin and end at batches."""
+    done = threading.Event()
+    problems: list[BaseException] = []
+
+    def follow() -> None:
+        while not done.is_set():
+            seen: list[TailSpan] = []
+            try:
+                seen += SpanTail(log, log.log_start_offset, timeout=0.0, max_bytes=2000)
+            except OffsetOutOfRangeError:
+                pass
+            except BaseException as error:
+                problems.append(error)
+                return
+            try:
+                offsets = offsets_of(seen)
+                assert offsets == list(range(len(offsets)))
+            except BaseException as error:
+                problems.append(error)
+                return
+
+    threads = [threading.Thread(target=follow) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(150):
+            for _ in range(4):
+                log.append_as_leader(batch(2, 100 + number), 0)
+            log.truncate_to(log.log_end_offset - 6)
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join(SECONDS)
+    assert not problems, problems
