@@ -152,7 +152,140 @@ static void test_marker_bytes(void) {
     fclose(file);
 }
 
+static const slg_append_rules CLIENT = {
+    .origin = SLG_ORIGIN_CLIENT, .transaction_version = -1, .segment_base = 5,
+    .segment_position = 100};
+
+static slg_verdict judge(slg_span *span, slg_producers *producers, const slg_append_rules *rules,
+                         const slg_batch *batches, size_t count) {
+    slg_error error;
+    slg_span_begin(span);
+    CHECK_EQ(slg_span_check(span, producers, rules, batches, count, NULL, 0, &error), SLG_OK);
+    return span->verdict;
+}
+
+/* A refused span changes nothing; one that is taken is as if its batches came one by one. */
+static void test_span(void) {
+    slg_producers producers;
+    slg_span span;
+    slg_batch batches[4];
+    slg_producers_init(&producers);
+    slg_span_init(&span);
+    for (int i = 0; i < 4; i++) {
+        batches[i] = data_of(i, 7 + i % 2, 0, i % 2 == 1);
+        batches[i].base_sequence = i / 2;
+        batches[i].position = 10 * i;
+    }
+    batches[3].producer_epoch = -1;
+    CHECK_EQ(judge(&span, &producers, &CLIENT, batches, 4), SLG_APPEND_EPOCH);
+    CHECK(span.row == 3 && span.known == 0 && producers.producers.count == 0);
+    batches[3].producer_epoch = 0;
+    CHECK_EQ(judge(&span, &producers, &CLIENT, batches, 4), SLG_APPEND_OK);
+    CHECK(producers.producers.count == 0);
+    slg_span_commit(&span, &producers);
+    CHECK_EQ(producers.producers.count, 2);
+    CHECK_EQ(slg_producers_find(&producers, 7)->batch_count, 2);
+    const slg_txn *txn = slg_producers_first_unstable(&producers);
+    CHECK(txn != NULL && txn->first_offset == 1 && txn->segment_base == 5);
+    CHECK_EQ(txn->position, 110);
+    CHECK_EQ(judge(&span, &producers, &CLIENT, batches, 1), SLG_APPEND_DUPLICATE);
+    CHECK_EQ(span.duplicate.last_offset, 0);
+    batches[2].base_sequence = 3;
+    CHECK_EQ(judge(&span, &producers, &CLIENT, batches + 2, 1), SLG_APPEND_SEQUENCE);
+    CHECK_EQ(span.known, 1);
+    slg_span_free(&span);
+    slg_producers_free(&producers);
+}
+
+/* Numbers that no producer sends, in all combinations: no overflow. */
+static void test_span_numbers(void) {
+    const int32_t numbers[] = {INT32_MIN, -2, -1, 0, 1, INT32_MAX - 1, INT32_MAX};
+    const size_t count = sizeof numbers / sizeof *numbers;
+    slg_producers producers;
+    slg_span span;
+    slg_producers_init(&producers);
+    slg_span_init(&span);
+    for (size_t i = 0; i < count * count * count; i++) {
+        slg_append_rules rules = CLIENT;
+        rules.origin = (slg_origin)(i % 3 == 0 ? SLG_ORIGIN_REPLICATION : SLG_ORIGIN_CLIENT);
+        slg_batch batch = data_of(0, 1, (int16_t)numbers[i % count], i % 2 == 0);
+        batch.base_sequence = numbers[i / count % count];
+        batch.last_offset = numbers[i / count / count];
+        if (judge(&span, &producers, &rules, &batch, 1) == SLG_APPEND_OK) {
+            slg_span_commit(&span, &producers);
+        }
+    }
+    slg_span_free(&span);
+    slg_producers_free(&producers);
+}
+
+/* Many producers in one span, and a small span after it. */
+static void test_span_of_many(void) {
+    slg_producers producers;
+    slg_span span;
+    slg_batch *batches = calloc(MANY, sizeof *batches);
+    slg_producers_init(&producers);
+    slg_span_init(&span);
+    CHECK(batches != NULL);
+    for (int i = 0; i < MANY; i++) {
+        batches[i] = data_of(i, (int64_t)i << 20, 0, true);
+    }
+    for (int round = 0; round < 2; round++) {
+        CHECK_EQ(judge(&span, &producers, &CLIENT, batches, MANY), SLG_APPEND_OK);
+        CHECK_EQ(span.started.count, MANY);
+    }
+    slg_span_commit(&span, &producers);
+    CHECK_EQ(producers.producers.count, MANY);
+    for (int i = 0; i < MANY; i++) {
+        batches[i].base_sequence = 1;
+        CHECK_EQ(judge(&span, &producers, &CLIENT, batches + i, 1), SLG_APPEND_OK);
+        slg_span_commit(&span, &producers);
+    }
+    CHECK_EQ(slg_producers_oldest_txn_timestamp(&producers), 0);
+    slg_producers_clear(&producers);
+    CHECK(producers.producers.count == 0 && slg_producers_find(&producers, 0) == NULL);
+    CHECK(slg_producers_first_unstable(&producers) == NULL);
+    free(batches);
+    slg_span_free(&span);
+    slg_producers_free(&producers);
+}
+
+static void test_verifications(void) {
+    slg_producers producers;
+    slg_span span;
+    slg_error error;
+    const slg_verification *found;
+    slg_append_rules rules = CLIENT;
+    slg_producers_init(&producers);
+    slg_span_init(&span);
+    for (int64_t id = 99; id >= 0; id--) {
+        const slg_verification wanted = {.producer_id = id, .timestamp = id, .guard = id + 1,
+                                         .lowest_sequence = 5};
+        CHECK_EQ(slg_producers_verify(&producers, &wanted, &found, &error), SLG_OK);
+        CHECK_EQ(found->guard, id + 1);
+    }
+    const slg_verification lower = {.producer_id = 7, .guard = 1000, .lowest_sequence = 0};
+    CHECK_EQ(slg_producers_verify(&producers, &lower, &found, &error), SLG_OK);
+    CHECK(found->guard == 8 && found->lowest_sequence == 0);
+    const slg_batch batch = data_of(0, 7, 0, true);
+    rules.is_verified = true;
+    CHECK_EQ(judge(&span, &producers, &rules, &batch, 1), SLG_APPEND_UNVERIFIED);
+    rules.guard = 8;
+    CHECK_EQ(judge(&span, &producers, &rules, &batch, 1), SLG_APPEND_OK);
+    CHECK(slg_producers_verification(&producers, 7) != NULL);
+    slg_span_commit(&span, &producers);
+    CHECK(slg_producers_verification(&producers, 7) == NULL);
+    slg_producers_expire(&producers, 1050, 1000);
+    CHECK_EQ(producers.verification_count, 49);
+    slg_span_free(&span);
+    slg_producers_free(&producers);
+}
+
 int main(void) {
+    test_span();
+    test_span_numbers();
+    test_span_of_many();
+    test_verifications();
     test_queue();
     test_sequences();
     test_transactions();

@@ -31,7 +31,8 @@ _SHOWN_OFFSETS = 10
 
 def append(log: UnifiedLog, records: Records, origin: AppendOrigin, leader_epoch: int, *,
            assign_offsets: bool, ignore_record_size: bool = False,
-           verification_guard: VerificationGuard | None = None, transaction_version: int = -1) -> LogAppendInfo:
+           verification_guard: VerificationGuard | None = None,
+           transaction_version: int = -1) -> LogAppendInfo:
     """See UnifiedLog.append_as_leader and append_as_follower."""
     log.flush_metadata()  # no record is there before the topic's id is
     info, batches = analyze_and_validate_records(
@@ -117,7 +118,8 @@ def _assign_epochs(log: UnifiedLog, batches: npt.NDArray[np.void]) -> None:
 
 
 def _write(log: UnifiedLog, valid: memoryview, batches: npt.NDArray[np.void], info: LogAppendInfo,
-           origin: AppendOrigin, verification_guard: VerificationGuard | None, transaction_version: int) -> None:
+           origin: AppendOrigin, verification_guard: VerificationGuard | None,
+           transaction_version: int) -> None:
     """From the producers' state to the flush that is due (reference 2.2, steps 9 to 15)."""
     producers, active = log.producer_manager, log.active
     analysis = producers.analyze(

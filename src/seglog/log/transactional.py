@@ -1,4 +1,4 @@
-"""What a log tells of its producers and their transactions (Kafka: UnifiedLog, as far as those go)."""
+"""What a log tells of its producers and their transactions (Kafka: UnifiedLog)."""
 
 from __future__ import annotations
 
