@@ -171,3 +171,19 @@ def test_what_is_kept_is_never_overwritten(golden_copy: Callable[[str], Path],
     disk.keep("a.log", 1)
     assert {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()} == {
         "kept-0_a.log@1": b"irst", "kept-0_a.log@1.1": b"econd"}
+
+
+def test_what_a_file_holds_already_is_not_written(tmp_path: Path) -> None:
+    disk, path = RealDisk(str(tmp_path)), tmp_path / "x.index"
+    path.write_bytes(b"12345678")
+    before = path.stat()
+    for sync in (True, False):
+        disk.replace(path.name, b"12345678", sync=sync)
+    after = path.stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+    for data in (b"12345679", b"1234567", b"123456789", b""):
+        disk.replace(path.name, data)
+        assert path.read_bytes() == data and path.stat().st_ino != before.st_ino
+        path.write_bytes(b"12345678")
+        before = path.stat()
+    assert os.listdir(tmp_path) == [path.name]

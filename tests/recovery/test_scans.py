@@ -113,9 +113,9 @@ def test_only_a_few_pieces_are_ahead(extents: list[Extent]) -> None:
 
     with CountingPool(2) as pool, SegmentScans(pool, 2, chunk_bytes=10**6) as scans:
         scans.expect(endless())
-        assert len(asked) == pool.submitted == 6
+        assert (len(asked), pool.submitted) == (7, 6)
         assert offsets(scans, extents[0]) == all_of(0)
-        assert len(asked) == pool.submitted == 7
+        assert (len(asked), pool.submitted) == (8, 7)
 
 
 def test_what_is_wrong_with_a_later_log_is_met_in_its_turn(extents: list[Extent]) -> None:
@@ -162,3 +162,45 @@ def test_find_batch(extents: list[Extent]) -> None:
         assert find_batch(file.fileno(), end - 10, end, end) is None
         with pytest.raises(ValueError, match="before the file"):
             find_batch(file.fileno(), -1, end, end)
+
+
+class ListeningPool(ThreadPoolExecutor):
+    """The pieces that it was given."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.pieces: list[tuple[str, int, int]] = []
+
+    def submit(self, job: Any, /) -> Future[Any]:  # type: ignore[override]
+        piece = job.__self__
+        self.pieces.append((piece.extent.path, piece.start, piece.until))
+        return super().submit(job)
+
+
+def pieces_of(extents: list[Extent], chunk_bytes: int) -> list[tuple[str, int, int]]:
+    with ListeningPool() as pool, SegmentScans(pool, 2, chunk_bytes=chunk_bytes) as scans:
+        scans.expect(extents)
+        assert [offsets(scans, extent) for extent in extents] == [
+            all_of(number) for number in range(len(extents))]
+        return pool.pieces
+
+
+def test_only_the_end_of_all_is_cut_small(extents: list[Extent],
+                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seglog.recovery.scans._PIECE_BYTES_MIN", 500)
+    pieces = pieces_of(extents[:2], 3000)
+    sizes = [[until - start for path, start, until in pieces if path == extent.path]
+             for extent in extents[:2]]
+    assert sizes[0] == [3000, 4080]
+    assert sizes[1] == [3000, 2040, 1020, 510, 510]
+    assert all(sum(found) == BATCHES * BATCH_BYTES for found in sizes)
+
+
+def test_small_batches_make_small_pieces(extents: list[Extent],
+                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no piece has more of them than one chunk takes: the rest would be scanned alone."""
+    monkeypatch.setattr("seglog.recovery.scans._PIECE_BYTES_MIN", 500)
+    monkeypatch.setattr("seglog.recovery.scans._BATCHES_PER_CHUNK", 12)
+    pieces = pieces_of(extents[:1], 10**6)
+    assert max(until - start for _, start, until in pieces) <= 12 * BATCH_BYTES
+    assert sum(until - start for _, start, until in pieces) == BATCHES * BATCH_BYTES

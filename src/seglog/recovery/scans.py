@@ -27,11 +27,15 @@ from seglog.recovery.tail import open_log
 
 __all__ = ["CHUNK_BYTES", "Extent", "ScanPool", "SegmentScans", "scan_chunks"]
 
-#: Bytes of a piece, and of a step of a scan without a pool: a few ms, which hide the cost of a
-#: task and of what Python does with a result.
-CHUNK_BYTES = 32 << 20
+#: Most bytes of a piece, and of a step of a scan without a pool: some ms, which hide what it costs
+#: to hand a result from one thread to another (0.2 ms).
+CHUNK_BYTES = 128 << 20
+#: Least bytes of a piece where the expected logs end, and threads would wait for the last one.
+_PIECE_BYTES_MIN = 16 << 20
 #: Facts of a batch take 80 bytes, so that a chunk of small batches ends sooner.
 _BATCHES_PER_CHUNK = 131072
+#: Batches that tell how large those of a log are.
+_SAMPLE_BATCHES = 64
 #: Pieces that are being scanned or wait for the fold, for each thread of the pool.
 _AHEAD_PER_THREAD = 3
 
@@ -122,7 +126,7 @@ class SegmentScans:
 
     def __init__(self, executor: ScanPool | None = None, threads: int = 1, *,
                  chunk_bytes: int = CHUNK_BYTES) -> None:
-        self._executor, self._chunk_bytes = executor, chunk_bytes
+        self._executor, self._threads, self._chunk_bytes = executor, threads, chunk_bytes
         self._most_ahead = _AHEAD_PER_THREAD * threads
         self._current: Extent | None = None
         self._passed: Extent | None = None  # pieces of it may still come, and nobody wants them
@@ -146,7 +150,7 @@ class SegmentScans:
         They are taken one by one, when their turn to be scanned ahead comes.
         """
         self._current = self._passed = None
-        self._begin(piece for extent in extents for piece in _split(extent, self._chunk_bytes))
+        self._begin(self._split_all(extents))
 
     def _begin(self, pieces: Iterator[_Piece]) -> None:
         for piece in self._ahead:
@@ -190,7 +194,7 @@ class SegmentScans:
         self._fill()
         if all(piece.extent != extent for piece in self._ahead):
             # Not what was expected; what was may still be asked for behind it.
-            self._begin(chain(_split(extent, self._chunk_bytes), self._pieces))
+            self._begin(chain(self._split(extent, is_last=True), self._pieces))
         while True:
             piece = self._ahead.popleft()
             if piece.extent != extent:
@@ -215,23 +219,53 @@ class SegmentScans:
                 piece.future = self._executor.submit(piece.run)
                 self._ahead.append(piece)
 
+    def _split_all(self, extents: Iterable[Extent]) -> Iterator[_Piece]:
+        held = None
+        for extent in extents:
+            if held is not None:
+                yield from self._split(held, is_last=False)
+            held = extent
+        if held is not None:
+            yield from self._split(held, is_last=True)
 
-def _split(extent: Extent, chunk_bytes: int) -> Iterator[_Piece]:
-    """Pieces of about `chunk_bytes`, where the index that the log has names a batch.
+    def _split(self, extent: Extent, *, is_last: bool) -> Iterator[_Piece]:
+        """Pieces of an extent, smaller towards the end of the last one, where the index of the log
+        names a batch.
 
-    A piece of an index that is wrong begins where its scan finds a batch, so that any place does.
-    """
-    index: OffsetIndexView | None = None
-    if extent.start == 0 and extent.size > chunk_bytes:
-        index = OffsetIndexView(os.path.splitext(extent.path)[0] + ".index", 0)
-    start = extent.start
-    while extent.end - start > chunk_bytes * 3 // 2:
-        until = start + chunk_bytes
-        if index is not None:
-            until = _indexed(index, until, min(until + chunk_bytes // 4, extent.end))
-        yield _Piece(extent, start, until)
-        start = until
-    yield _Piece(extent, start, extent.end)
+        A piece of an index that is wrong begins where its scan finds a batch, so that any place
+        does.
+        """
+        least = min(self._chunk_bytes, _PIECE_BYTES_MIN)
+        start, left, most = extent.start, extent.size, self._chunk_bytes
+        if left > least * 3 // 2:
+            most = min(most, _fitting(extent))
+        index: OffsetIndexView | None = None
+        while left > (min(least, most) if is_last else most) * 3 // 2:
+            size = min(most, max(left // self._threads, least)) if is_last else most
+            if index is None and extent.start == 0:
+                index = OffsetIndexView(os.path.splitext(extent.path)[0] + ".index", 0)
+            until = start + size
+            if index is not None:
+                until = _indexed(index, until, min(until + size // 4, extent.end))
+            yield _Piece(extent, start, until)
+            start, left = until, extent.end - until
+        yield _Piece(extent, start, extent.end)
+
+
+def _fitting(extent: Extent) -> int:
+    """Bytes of the extent for whose batches a chunk has room, as its first batches tell."""
+    try:
+        fd = open_log(extent.path)
+    except (FileVanished, LoaderFailure):
+        return CHUNK_BYTES  # whoever takes its pieces meets that again
+    try:
+        scan = scan_file(fd, extent.start, extent.end, check_crcs=False,
+                         max_batches=_SAMPLE_BATCHES)
+    finally:
+        os.close(fd)
+    if not scan.batch_count:
+        return CHUNK_BYTES
+    return (scan.position - extent.start) // scan.batch_count * _BATCHES_PER_CHUNK * 3 // 4
 
 
 def _indexed(index: OffsetIndexView, position: int, end: int) -> int:
