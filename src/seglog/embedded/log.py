@@ -43,6 +43,7 @@ _FOREVER: Final = {"retention.ms": "-1"}
 _RETENTION_MS: Final = 300_000  # log.retention.check.interval.ms
 _CHECKPOINT_MS: Final = 60_000  # log.flush.offset.checkpoint.interval.ms
 _BATCH_BYTES: Final = 64 * 1024
+_SPAN_BYTES: Final = 1024 * 1024
 
 
 class Record(NamedTuple):
@@ -130,6 +131,7 @@ class EmbeddedLog:
         #: The log itself, with everything that a broker may do to it.
         self.log = log
         self._directory, self._batch_bytes = directory, batch_bytes
+        self._span_bytes = min(_SPAN_BYTES, log.config.segment_size)
         self._codec = _codec(log.config)
         latest = log.leader_epochs.latest
         self._epoch = 0 if latest is None else latest.epoch
@@ -181,9 +183,10 @@ class EmbeddedLog:
         """Appends records in order; their offsets.
 
         A record is a value, a pair of key and value, or a Record (whose offset does not count).
-        They become batches of up to `batch_bytes`, written at once. A crash leaves whole batches.
+        They become batches of up to `batch_bytes`, written a MiB at a time. A crash leaves whole
+        batches; so does a record that is refused, or an iterable that raises.
         """
-        return self.append_batches(b"".join(self._batches(records)))
+        return self._append_spans(self._spans(records))
 
     def append_batches(self, records: bytes | bytearray | memoryview) -> range:
         """Appends whole record batches, as producers send them; the offsets that they got."""
@@ -193,6 +196,26 @@ class EmbeddedLog:
         info = log.append_as_leader(records, self._epoch, origin=AppendOrigin.CLIENT)
         log.update_high_watermark(log.log_end_offset)
         return range(info.first_offset, info.last_offset + 1)
+
+    def _append_spans(self, spans: Iterable[bytes]) -> range:
+        """Several writes with nobody else's between them."""
+        with self.log.lock:
+            first = self.end_offset
+            for span in spans:
+                self.append_batches(span)
+            return range(first, self.end_offset)
+
+    def _spans(self, records: Iterable[Any]) -> Iterator[bytes]:
+        """Batches, as many at a time as are written at once."""
+        span: list[bytes] = []
+        size = 0
+        for batch in self._batches(records):
+            if size + len(batch) > self._span_bytes:
+                yield b"".join(span)
+                span, size = [], 0
+            span.append(batch)
+            size += len(batch)
+        yield b"".join(span)
 
     def _batches(self, records: Iterable[Any]) -> Iterator[bytes]:
         builder = self._builder()
@@ -221,18 +244,15 @@ class EmbeddedLog:
         columns (Arrow, numpy, lists): `key`, `value`, `timestamp`, `headers`; their offsets.
 
         Others that a log's records have (`offset`, ...) are left aside. Rows without a timestamp
-        get the time of now. What is larger than a segment is several writes.
+        get the time of now. They are written like those of `append_many`.
         """
-        first, end = self.end_offset, self.end_offset
-        spans = encode_spans(data, codec=self._codec, max_batch_bytes=self._batch_bytes,
-                             timestamp=self._now())
-        for number, span in enumerate(spans):
-            offsets = self.append_batches(span)
-            first, end = offsets.start if number == 0 else first, offsets.stop
-        return range(first, end)
+        return self._append_spans(encode_spans(
+            data, codec=self._codec, max_batch_bytes=self._batch_bytes, timestamp=self._now(),
+            span_bytes=max(1, self._span_bytes - self._batch_bytes)))
 
     def flush(self) -> None:
         """Everything that was appended before the call is on the medium when it returns."""
+        self.log.check_open()
         self.log.flush(True)
 
     def delete_before(self, offset: int) -> bool:
@@ -261,6 +281,7 @@ class EmbeddedLog:
         the log.
         """
         log = self.log
+        log.check_open()
         fetch_isolation = _fetch_isolation(isolation)
         stop = (log.log_end_offset if fetch_isolation is FetchIsolation.LOG_END
                 else log.last_stable_offset)
@@ -303,6 +324,7 @@ class EmbeddedLog:
         return None if found is None else found.offset
 
     def _following(self, start_offset: int | None) -> tuple[UnifiedLog, int]:
+        self.log.check_open()
         return self.log, self.end_offset if start_offset is None else start_offset
 
     # ---- its end ------------------------------------------------------------------------------

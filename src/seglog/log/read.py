@@ -67,19 +67,27 @@ def read(log: ReadableLog, start_offset: int, max_length: int, isolation: FetchI
     IllegalArgumentError for a negative `max_length`, CorruptRecordError where the headers on the
     way cannot be followed, KafkaStorageError.
     """
+    if log.is_closed or log.context.failures.is_any_offline:
+        with log.guarded(f"Exception while reading from {log.topic_partition}"):
+            log.check_open()
     readers = log.readers
-    for _ in range(_ATTEMPTS):
-        generation, view = readers.generation, readers.view(log)
-        try:
-            found = _read(log, view, start_offset, max_length, isolation, min_one_message)
-        except SeglogError:
-            if readers.is_current(log, generation, view):
-                raise
-        else:
-            if readers.is_current(log, generation, view):
-                return found
-    with log.lock:
-        return _read(log, readers.view(log), start_offset, max_length, isolation, min_one_message)
+    try:
+        for _ in range(_ATTEMPTS):
+            generation, view = readers.generation, readers.view(log)
+            try:
+                found = _read(log, view, start_offset, max_length, isolation, min_one_message)
+            except SeglogError:
+                if readers.is_current(log, generation, view):
+                    raise
+            else:
+                if readers.is_current(log, generation, view):
+                    return found
+        with log.lock:
+            return _read(log, readers.view(log), start_offset, max_length, isolation,
+                         min_one_message)
+    except OSError:
+        with log.guarded(f"Exception while reading from {log.topic_partition}"):
+            raise
 
 
 def upper_bound(log: ReadableLog, isolation: FetchIsolation) -> LogOffsetMetadata:

@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from seglog._native.fetch import SegmentReader
 from seglog.errors import KafkaStorageError
+from seglog.log.context import LogContext
 from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.model import AbortedTxn, TopicPartition
 from seglog.recovery.deferred import DeferredChecks
@@ -47,6 +48,7 @@ class ReadableLog(Protocol):
     """What reading asks of a log."""
 
     path: str
+    context: LogContext
     lock: threading.RLock
     topic_partition: TopicPartition
     segments: SegmentMap
@@ -82,6 +84,12 @@ class ReadableLog(Protocol):
 
     def active_index_entries(self) -> int:
         """Entries in use of the last segment's offset index."""
+
+    def check_open(self) -> None:
+        """KafkaStorageError if the log was closed or deleted."""
+
+    def guarded(self, message: str) -> AbstractContextManager[None]:
+        """Inside, what the file system refuses takes the data directory offline."""
 
     def settle(self) -> None:
         """Brings `segments` up to date, for the thread that holds the lock."""

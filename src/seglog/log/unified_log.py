@@ -369,14 +369,7 @@ class UnifiedLog(MeteredLog, TransactionalLog):
              isolation: FetchIsolation = FetchIsolation.LOG_END,
              min_one_message: bool = True) -> FetchDataInfo:
         """Whole log bytes from the batch that holds `start_offset` on: see `seglog.log.read`."""
-        if self.is_closed or self.context.failures.is_any_offline:
-            with self.guarded(f"Exception while reading from {self.topic_partition}"):
-                self.check_open()
-        try:
-            return read(self, start_offset, max_length, isolation, min_one_message)
-        except OSError:
-            with self.guarded(f"Exception while reading from {self.topic_partition}"):
-                raise
+        return read(self, start_offset, max_length, isolation, min_one_message)
 
     def fetch_offset_by_timestamp(self, timestamp_ms: int) -> FoundOffset | None:
         """The first record at or after a time, or what a special value asks for: see

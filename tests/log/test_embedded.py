@@ -1,0 +1,296 @@
+"""`seglog.open`: the log inside of a program, its locks, its crashes, and what a broker finds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import seglog
+from seglog import LogManager, PartitionLog, Record, TopicPartition
+from seglog.config import LogConfig
+from seglog.errors import (
+    ConfigError, InvalidTopicPartitionError, KafkaStorageError, LogDirLockedError,
+    OffsetOutOfRangeError, RecordTooLargeError,
+)
+from seglog.storage.checkpoints import read_offset_checkpoint
+from tests.support.native import ROOT
+
+MARKER, LOCK = ".kafka_cleanshutdown", ".lock"
+SECONDS = 20.0
+
+
+def in_another_process(code: str, *args: object) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", code, *map(str, args)], text=True,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
+
+
+def values(log: seglog.EmbeddedLog) -> list[bytes | None]:
+    return [record.value for record in log.records()]
+
+
+def checkpoint(data: Path, name: str) -> dict[TopicPartition, int]:
+    return read_offset_checkpoint(data / f"{name}-offset-checkpoint")
+
+
+def test_ten_lines(tmp_path: Path) -> None:
+    with seglog.open(tmp_path / "events-0") as log:
+        assert log.append(b"one", key=b"k", headers=[("h", b"v")], timestamp=5) == 0
+        assert log.append_many([b"two", (b"k", b"three"), None]) == range(1, 4)
+        assert [value for batch in log.read() for value in batch.to_pylists()["value"]] == [
+            b"one", b"two", b"three", None]
+    with seglog.open(tmp_path / "events-0") as log:
+        records = list(log.records(0, 3))
+        assert records[0] == Record(0, 5, b"k", b"one", (("h", b"v"),))
+        assert [record.offset for record in records] == [0, 1, 2]
+        assert log.append_many(records) == range(4, 7)
+        assert next(log.records(4)) == records[0]._replace(offset=4)
+        assert log.offset_for_timestamp(6) == 1
+        assert log.offset_for_timestamp(2**60) is None
+
+
+def test_where_it_is(tmp_path: Path) -> None:
+    """A path whose name is no partition's is the data directory."""
+    plain = tmp_path / "mine"
+    with seglog.open(plain) as log:
+        assert log.path == str(plain / "log-0")
+        with seglog.open(plain, topic_partition=TopicPartition("other", 3)) as other:
+            assert other.path == str(plain / "other-3")
+            assert log.append(b"x") == other.append(b"x") == 0
+        with pytest.raises(LogDirLockedError):
+            seglog.open(plain)
+        with pytest.raises(LogDirLockedError):
+            seglog.open(plain / "log-0")
+    assert sorted(path.name for path in plain.iterdir()) == sorted([
+        "log-0", "other-3", MARKER, "recovery-point-offset-checkpoint",
+        "log-start-offset-checkpoint"])
+    with pytest.raises(InvalidTopicPartitionError):
+        seglog.open(tmp_path / "t-0", topic_partition=TopicPartition("u", 0))
+    with pytest.raises(InvalidTopicPartitionError):
+        seglog.open(tmp_path / "t-0.0123456789abcdef0123456789abcdef-delete")
+    assert not (tmp_path / "t-0").exists()
+
+
+@pytest.mark.parametrize(("wrong", "error"), [
+    ({"config": {"segment.bytes": "1"}}, ConfigError), ({"durability": "often"}, ValueError),
+    ({"durability": 0}, ValueError), ({"durability": -1.0}, ValueError)])
+def test_wrong_settings_touch_nothing(tmp_path: Path, wrong: dict[str, object],
+                                      error: type[Exception]) -> None:
+    with pytest.raises(error):
+        seglog.open(tmp_path / "d" / "t-0", **wrong)  # type: ignore[arg-type]
+    assert not (tmp_path / "d").exists()
+
+
+def test_columns_and_batches(tmp_path: Path) -> None:
+    with seglog.open(tmp_path / "t-0", config={"compression.type": "zstd"},
+                     batch_bytes=2000) as log:
+        count = 5000
+        table = pa.table({"key": pa.array([str(n) for n in range(count)]),
+                          "value": pa.array([b"v" * (n % 50) for n in range(count)])})
+        assert log.append_columns(table) == range(count)
+        assert log.append_columns({"value": np.array([b"a", b"b"])}) == range(count, count + 2)
+        assert log.append_columns({"value": []}) == range(count + 2, count + 2)
+        read = pa.RecordBatchReader.from_stream(log.read(columns=["key", "value"])).read_all()
+        assert read["value"].to_pylist()[:count] == table["value"].to_pylist()
+        with PartitionLog.open(log.path) as reader:
+            headers = list(reader.batches())
+            assert len(headers) > 50
+            assert {batch.attributes & 7 for batch in headers} == {4}
+        raw = log.log.read(0, 10**6).records
+        before = log.end_offset
+        assert log.append_batches(raw) == range(before, 2 * before)
+
+
+def test_refusals_leave_the_log_as_it_was(tmp_path: Path) -> None:
+    with seglog.open(tmp_path / "t-0", config={"max.message.bytes": "1000"}) as log:
+        log.append(b"x")
+        with pytest.raises(RecordTooLargeError):
+            log.append(bytes(2000))
+        with pytest.raises(TypeError):
+            log.append("text")  # type: ignore[arg-type]
+        with pytest.raises(OffsetOutOfRangeError):
+            log.read(2)
+        assert log.append(b"y") == 1
+        assert values(log) == [b"x", b"y"]
+
+
+def test_another_process_is_refused_and_told_who(tmp_path: Path) -> None:
+    with in_another_process(
+            "import seglog, sys\n"
+            "with seglog.open(sys.argv[1]) as log:\n"
+            "    log.append(b'theirs')\n"
+            "    print('ready', flush=True)\n"
+            "    sys.stdin.readline()\n", tmp_path / "t-0") as child:
+        assert child.stdout is not None and child.stdout.readline() == "ready\n"
+        for name in ("t-0", "u-0"):  # the lock is that of the data directory
+            with pytest.raises(LogDirLockedError, match=str(child.pid)) as caught:
+                seglog.open(tmp_path / name)
+            assert caught.value.holder_pid == child.pid
+        with pytest.raises(LogDirLockedError):
+            LogManager([tmp_path])
+        child.communicate("\n", timeout=SECONDS)
+    with seglog.open(tmp_path / "t-0") as log:
+        assert values(log) == [b"theirs"]
+        with pytest.raises(LogDirLockedError, match=str(os.getpid())):
+            LogManager([tmp_path])
+
+
+def test_a_broker_takes_over_and_gives_back(tmp_path: Path) -> None:
+    """LogManager reads what a broker reads: the marker, the checkpoints."""
+    data, key = tmp_path / "data", TopicPartition("t", 0)
+    with seglog.open(data / "t-0", config={"segment.bytes": str(1 << 20)}) as log:
+        log.append_many([bytes(1000)] * 3000)
+        assert log.log.number_of_segments > 2
+        assert log.delete_before(1500)
+        start = log.start_offset
+    assert not (data / LOCK).exists()
+    assert json.loads((data / MARKER).read_text()) == {"version": 0, "brokerEpoch": -1}
+    assert checkpoint(data, "recovery-point") == {key: 3000}
+    assert checkpoint(data, "log-start") == {key: start} == {key: 1500}
+    (data / MARKER).write_text('{"version":0,"brokerEpoch":17}')
+    with LogManager([data]) as manager:
+        found = manager.get_log(key)
+        assert found is not None and (found.log_start_offset, found.log_end_offset) == (1500, 3000)
+    epoch = json.loads((data / MARKER).read_text())["brokerEpoch"]
+    with seglog.open(data / "t-0") as log:
+        assert not (data / MARKER).exists()
+        assert (log.start_offset, log.end_offset) == (1500, 3000)
+        assert log.append(b"more") == 3000
+    assert json.loads((data / MARKER).read_text())["brokerEpoch"] == epoch
+
+
+def test_a_directory_of_logs_that_nobody_closed_gets_no_marker(tmp_path: Path) -> None:
+    for name in ("t-0", "u-0"):
+        with seglog.open(tmp_path / name) as log:
+            log.append(b"x")
+    (tmp_path / MARKER).unlink()  # the broker that had both has crashed
+    with seglog.open(tmp_path / "t-0") as log:
+        log.append(b"y")
+    assert not (tmp_path / MARKER).exists()
+    assert checkpoint(tmp_path, "recovery-point") == {
+        TopicPartition("t", 0): 2, TopicPartition("u", 0): 1}
+    with seglog.open(tmp_path / "t-0"), seglog.open(tmp_path / "u-0"):
+        pass
+    assert (tmp_path / MARKER).exists()
+
+
+def test_a_process_that_is_killed_loses_nothing_it_appended(tmp_path: Path) -> None:
+    with in_another_process(
+            "import seglog, sys, os, signal\n"
+            "log = seglog.open(sys.argv[1], durability='append')\n"
+            "for n in range(200): log.append(b'%d' % n)\n"
+            "os.kill(os.getpid(), signal.SIGKILL)\n", tmp_path / "t-0") as child:
+        child.wait(SECONDS)
+    assert (tmp_path / LOCK).exists() and not (tmp_path / MARKER).exists()
+    size = (tmp_path / "t-0" / f"{0:020d}.log").stat().st_size
+    with open(tmp_path / "t-0" / f"{0:020d}.log", "ab") as torn:
+        torn.write(bytes(range(70)))  # half a batch, as a crash leaves it
+    with seglog.open(tmp_path / "t-0") as log:
+        assert values(log) == [b"%d" % n for n in range(200)]
+        assert log.append(b"on") == 200
+        assert (tmp_path / "t-0" / f"{0:020d}.log").stat().st_size > size
+    assert (tmp_path / MARKER).exists()
+
+
+@pytest.mark.parametrize("durability", ["none", "append", 0.05])
+def test_durability(tmp_path: Path, durability: seglog.embedded.log.Durability,
+                    monkeypatch: pytest.MonkeyPatch) -> None:
+    with seglog.open(tmp_path / "t-0", durability=durability) as log:
+        log.append(b"x")
+        flushed = log.log.recovery_point
+        if durability == "append":
+            assert flushed == 1
+        else:
+            assert flushed == 0
+        if isinstance(durability, float):
+            until = time.monotonic() + SECONDS
+            while log.log.recovery_point < 1 and time.monotonic() < until:
+                time.sleep(0.01)
+            assert log.log.recovery_point == 1
+        log.flush()
+        assert log.log.recovery_point == 1
+
+
+def test_followers_in_threads_and_tasks(tmp_path: Path) -> None:
+    with seglog.open(tmp_path / "t-0") as log:
+        log.append_many([b"%d" % n for n in range(10)])
+        got: list[Record] = []
+        follower = log.follow(5)
+        thread = threading.Thread(target=lambda: got.extend(follower.records()))
+        thread.start()
+        log.append_many([b"%d" % n for n in range(10, 100)])
+        until = time.monotonic() + SECONDS
+        while len(got) < 95 and time.monotonic() < until:
+            time.sleep(0.01)
+        follower.close()
+        thread.join(SECONDS)
+        assert not thread.is_alive()
+        assert [record.value for record in got] == [b"%d" % n for n in range(5, 100)]
+
+        async def run() -> list[bytes]:
+            found: list[bytes] = []
+            async with log.follow_async(0, end_offset=103, columns=["value"]) as tail:
+                asyncio.get_running_loop().call_later(
+                    0.05, log.append_many, [b"x", b"y", b"z"])
+                async for batch in tail:
+                    found += batch.to_pylists()["value"]
+            return found
+
+        assert len(asyncio.run(asyncio.wait_for(run(), SECONDS))) == 103
+        assert list(log.follow(timeout=0.0)) == []
+
+
+def test_readers_beside_a_writer(tmp_path: Path) -> None:
+    with seglog.open(tmp_path / "t-0", config={"segment.bytes": str(1 << 20)}) as log:
+        problems: list[BaseException] = []
+        done = threading.Event()
+
+        def read() -> None:
+            try:
+                while not done.is_set():
+                    seen = [record.offset for record in log.records()]
+                    assert seen == list(range(len(seen)))
+            except BaseException as error:
+                problems.append(error)
+
+        readers = [threading.Thread(target=read) for _ in range(3)]
+        for reader in readers:
+            reader.start()
+        for _ in range(60):
+            log.append_many([bytes(500)] * 100)
+        done.set()
+        for reader in readers:
+            reader.join(SECONDS)
+        assert not problems, problems
+        assert log.log.number_of_segments > 2
+
+
+def test_after_its_end(tmp_path: Path) -> None:
+    log = seglog.open(tmp_path / "t-0")
+    log.append(b"x")
+    log.close()
+    log.close()
+    for use in (lambda: log.append(b"y"), log.flush, lambda: list(log.records())):
+        with pytest.raises(KafkaStorageError):
+            use()
+    assert "closed" in repr(log)
+
+
+def test_retention_by_its_settings(tmp_path: Path) -> None:
+    settings = LogConfig().override({"segment.bytes": str(1 << 20), "retention.bytes": "1"})
+    with seglog.open(tmp_path / "t-0", config=settings) as log:
+        log.append_many([bytes(1000)] * 3000)
+        assert log.log.delete_old_segments() > 0
+        assert log.start_offset > 0
+        first = next(log.records())
+        assert first.offset == log.start_offset
