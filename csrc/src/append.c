@@ -62,6 +62,11 @@ slg_status slg_append_reserve_entries(slg_append_scratch *scratch, size_t count,
     return SLG_OK;
 }
 
+/* Batches of one append may lie on both sides of the base, in old formats. */
+static bool fits_entry(const slg_segment_writer *writer, int64_t offset) {
+    return offset >= writer->base_offset && offset - writer->base_offset <= INT32_MAX;
+}
+
 /* Kafka's order: both entries' checks come when the other entry may be made already. */
 static slg_index_refusal make_entries(slg_segment_writer *writer, slg_segment_state *draft,
                                       int64_t last_offset) {
@@ -71,6 +76,9 @@ static slg_index_refusal make_entries(slg_segment_writer *writer, slg_segment_st
     }
     if (draft->offset_entries > 0 && last_offset <= draft->last_index_offset) {
         return SLG_INDEX_OFFSET_BACK;
+    }
+    if (!fits_entry(writer, last_offset)) {
+        return SLG_INDEX_OFFSET_FAR;
     }
     uint8_t *at = writer->scratch.offset_entries +
                   (draft->offset_entries - start->offset_entries) * SLG_OFFSET_ENTRY_SIZE;
@@ -89,6 +97,9 @@ static slg_index_refusal make_entries(slg_segment_writer *writer, slg_segment_st
         return SLG_INDEX_TIME_BACK;
     }
     if (draft->max_timestamp > draft->last_time) {
+        if (!fits_entry(writer, draft->max_timestamp_offset)) {
+            return SLG_INDEX_TIME_FAR;
+        }
         at = writer->scratch.time_entries +
              (draft->time_entries - start->time_entries) * SLG_TIME_ENTRY_SIZE;
         slg_store_i64(at + SLG_TIME_ENTRY_TIMESTAMP_AT, draft->max_timestamp);

@@ -68,9 +68,11 @@ typedef enum slg_index_refusal {
     SLG_INDEX_TAKES = 0,
     SLG_INDEX_OFFSET_FULL,
     SLG_INDEX_OFFSET_BACK,  /* an offset not above the last entry's */
+    SLG_INDEX_OFFSET_FAR,   /* too far from the base for an entry */
     SLG_INDEX_TIME_FULL,
     SLG_INDEX_TIME_OFFSET_BACK,
     SLG_INDEX_TIME_BACK,
+    SLG_INDEX_TIME_FAR,
 } slg_index_refusal;
 
 /*

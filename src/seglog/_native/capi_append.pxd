@@ -148,9 +148,11 @@ cdef extern from "seglog/append.h" nogil:
         SLG_INDEX_TAKES
         SLG_INDEX_OFFSET_FULL
         SLG_INDEX_OFFSET_BACK
+        SLG_INDEX_OFFSET_FAR
         SLG_INDEX_TIME_FULL
         SLG_INDEX_TIME_OFFSET_BACK
         SLG_INDEX_TIME_BACK
+        SLG_INDEX_TIME_FAR
 
     slg_status slg_segment_append(slg_segment_writer *writer, const uint8_t *data, size_t size,
                                   const slg_batch *batches, size_t count,

@@ -1,6 +1,6 @@
 """One append, step by step (Kafka: UnifiedLog.append, reference 2.2).
 
-This is the authority; a native append does the ordinary ones alike.
+This is the authority; a native append (`ordinary`) does the ordinary ones alike.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import numpy.typing as npt
 from seglog.errors import RecordBatchTooLargeError, RecordTooLargeError, UnexpectedAppendOffsetError
 from seglog.log import rolling, watermarks
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
+from seglog.log.deep_records import record_offsets
 from seglog.log.failures import closed_error
 from seglog.log.segment import Records
-from seglog.log.provisional import (
-    analyze_and_validate_records, validate_messages_and_assign_offsets,
+from seglog.log.validator import (
+    analyze_and_validate_records, mark_rejected, validate_messages_and_assign_offsets,
 )
 from seglog.log.verification import VerificationGuard
 
@@ -51,7 +52,8 @@ def append(log: UnifiedLog, records: Records, origin: AppendOrigin, leader_epoch
             valid, batches = _assign(log, valid, batches, info, origin, leader_epoch,
                                      ignore_record_size, given)
         elif info.first_or_last_offset_of_first_batch < log.log_end_offset:
-            raise _unexpected_offset(log, info, batches)
+            raise _unexpected_offset(log, info, memoryview(records).cast("B"))
+        info.log_start_offset = log.log_start_offset
         _assign_epochs(log, batches)
         if len(valid) > log.config.segment_size:
             raise RecordBatchTooLargeError(
@@ -74,15 +76,16 @@ def _assign(log: UnifiedLog, valid: memoryview, batches: npt.NDArray[np.void],
     result = validate_messages_and_assign_offsets(
         valid, batches, topic_partition=log.topic_partition, origin=origin,
         next_offset=log.log_end_offset, now_ms=log.now_ms(), leader_epoch=leader_epoch,
-        config=config, source_compression=info.source_compression, stats=log.stats)
+        config=config, stats=log.stats)
     info.max_timestamp = result.max_timestamp
-    info.last_offset = int(result.batches["last_offset"][-1])
+    info.last_offset = result.next_offset - 1
     if config.message_timestamp_type == "LogAppendTime":
         info.log_append_time = result.log_append_time_ms
     if result.message_size_maybe_changed and not ignore_record_size:
         for size in result.batches["size"].tolist():
             if size > config.max_message_bytes:
-                log.count_rejected(given)
+                if log.stats is not None:
+                    mark_rejected(log.stats, log.topic_partition, given)
                 raise RecordTooLargeError(
                     f"Message batch size is {size} bytes in append topartition "
                     f"{log.topic_partition} which exceeds the maximum configured size of "
@@ -91,17 +94,13 @@ def _assign(log: UnifiedLog, valid: memoryview, batches: npt.NDArray[np.void],
 
 
 def _unexpected_offset(log: UnifiedLog, info: LogAppendInfo,
-                       batches: npt.NDArray[np.void]) -> UnexpectedAppendOffsetError:
+                       records: memoryview) -> UnexpectedAppendOffsetError:
     first = info.first_or_last_offset_of_first_batch
     what = "First offset" if info.first_offset >= 0 else "Last offset of the first batch"
-    shown: list[int] = []
-    for one in batches[:_SHOWN_OFFSETS]:
-        shown += range(int(one["base_offset"]),
-                       min(int(one["last_offset"]), int(one["base_offset"]) + _SHOWN_OFFSETS) + 1)
-    offsets = ", ".join(map(str, shown[:_SHOWN_OFFSETS]))
+    shown = ", ".join(map(str, record_offsets(records, _SHOWN_OFFSETS)))
     return UnexpectedAppendOffsetError(
         f"Unexpected offset in append to {log.topic_partition}. {what} {first} is less than the "
-        f"next offset {log.log_end_offset}. First 10 offsets in append: {offsets}, last offset in "
+        f"next offset {log.log_end_offset}. First 10 offsets in append: {shown}, last offset in "
         f"append: {info.last_offset}. Log start offset = {log.log_start_offset}",
         first, info.last_offset)
 

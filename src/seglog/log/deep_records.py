@@ -70,7 +70,10 @@ def _offsets(records: memoryview, *, touching: bool = False) -> Iterator[int]:
                     message.touch()
                 yield message.offset
         elif batches["record_count"][row]:
-            yield from _offsets_of_batch(records, batches, row)
+            offsets = _offsets_of_batch(records, batches, row)
+            # Kafka has read all of a compressed batch before it gives out the first record.
+            is_compressed = int(batches["attributes"][row]) & ATTRIBUTE_CODEC
+            yield from list(offsets) if is_compressed else offsets
     error = of_frame(found.refusal, found.a)
     if error is not None:
         raise error

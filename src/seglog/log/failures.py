@@ -55,9 +55,8 @@ class LogDirFailureChannel:
         self._queue.put(LogDirFailure(log_dir, message, error))
 
     def has_offline_log_dir(self, log_dir: str) -> bool:
-        """Whether the directory ever failed."""
-        with self._lock:
-            return log_dir in self._failed
+        """Whether the directory ever failed. Asked before everything, so it waits for nobody."""
+        return log_dir in self._failed
 
     @property
     def is_any_offline(self) -> bool:

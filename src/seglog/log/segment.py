@@ -22,6 +22,7 @@ __all__ = ["ActiveSegment", "Records", "max_segment_ms"]
 Records: TypeAlias = bytes | bytearray | memoryview
 
 _INT32_MAX = 2**31 - 1
+_OFFSET_REFUSALS = (IndexRefusal.OFFSET_FULL, IndexRefusal.OFFSET_BACK, IndexRefusal.OFFSET_FAR)
 
 
 class ActiveSegment:
@@ -103,15 +104,16 @@ class ActiveSegment:
         files, size = self.files, len(memoryview(data))
         if size == 0:
             return
+        if self._writer is None:
+            self._writer = self._open_writer()
         if not self.can_convert(last_offset):
+            self.settle()
             raise LogSegmentOffsetOverflowError(
                 f"Detected offset overflow at offset {last_offset} in segment {files.describe()}")
         if size > _INT32_MAX - self.size:
             raise IllegalArgumentError(
                 f"Append of size {size} bytes is too large for segment with current file position "
                 f"at {self.size}")
-        if self._writer is None:
-            self._writer = self._open_writer()
         refusal, row = self._writer.append(data, batches)
         if refusal != IndexRefusal.TAKES:
             self._raise_refused(int(batches["last_offset"][row]), refusal)
@@ -139,7 +141,7 @@ class ActiveSegment:
         """Says in an index's own words why it did not take an entry."""
         self.settle()
         files = self.files
-        if refusal in (IndexRefusal.OFFSET_FULL, IndexRefusal.OFFSET_BACK):
+        if refusal in _OFFSET_REFUSALS:
             files.offset_index.append(last_offset, 0)
         else:
             files.time_index.maybe_append(files.max_timestamp())
@@ -180,13 +182,12 @@ class ActiveSegment:
 
     def become_inactive(self) -> None:
         """The closing entry of the time index; indexes and log without what is not in use."""
-        self.settle()
+        self.close_handles()
         files = self.files
         files.time_index.append_last(files.max_timestamp())
         files.offset_index.trim()
         files.time_index.trim()
         files.trim_log()
-        self.close_handles()
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Cuts at the first batch that ends at or above `offset`, and may be written to again."""

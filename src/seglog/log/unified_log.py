@@ -71,6 +71,8 @@ class UnifiedLog(MeteredLog, TransactionalLog):
         now = context.time.milliseconds()
         self.last_flush_ms = now
         self.segments.created_ms[:] = now
+        for files in self.segments.held:
+            files.created_ms = now
         self.active = self.activate(int(self.segments.base_offsets[-1]))
         self.end_moved()
         self.high_watermark_metadata = LogOffsetMetadata(self.high_watermark)

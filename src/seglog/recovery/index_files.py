@@ -27,6 +27,7 @@ TIME_ENTRY: Final = struct.Struct(">qi")        # timestamp in ms, relative offs
 TXN_ENTRY: Final = struct.Struct(">hqqqq")      # version, producer id, first, last, last stable
 
 _WARM_BYTES = 8192
+_TIMESTAMP_BYTES = 8
 _CHUNK_ENTRIES = 4096
 _INT64 = 1 << 64
 
@@ -45,7 +46,8 @@ class _IndexFile(abc.ABC):
     def __init__(self, disk: Disk, name: str, base_offset: int, max_size: int) -> None:
         self.disk, self.name, self.base_offset, self.max_size = disk, name, base_offset, max_size
         self.is_open = False
-        self.entries = self.length = 0
+        # `torn` are bytes of an entry that was given up half-way, where Kafka goes on writing.
+        self.entries = self.length = self.torn = 0
 
     def open(self) -> None:
         """Maps the file; a missing one is created at `segment.index.bytes`."""
@@ -71,7 +73,7 @@ class _IndexFile(abc.ABC):
             return
         self.disk.resize(self.name, rounded)
         self.length = rounded
-        used = self.entries * self.entry.size
+        used, self.torn = self.entries * self.entry.size + self.torn, 0
         if used > rounded:
             raise LoaderFailure("IllegalArgumentException",
                                 f"newPosition > limit: ({used} > {rounded})", file=self.name,
@@ -82,6 +84,15 @@ class _IndexFile(abc.ABC):
         """How many the file has room for."""
         self.open()
         return self.length // self.entry.size
+
+    def _relative(self, offset: int) -> int:
+        """The distance from the base offset, which an entry holds in 32 bits. LoaderFailure."""
+        distance = _wrap(offset - self.base_offset)
+        if not 0 <= distance < 1 << 31:
+            raise LoaderFailure("IndexOffsetOverflowException", f"Integer overflow for offset: "
+                                f"{offset} ({os.path.abspath(self.disk.path)}/{self.name})",
+                                file=self.name)
+        return distance
 
     def _append(self, key: int, value: int) -> None:
         position = self.entries * self.entry.size
@@ -184,7 +195,7 @@ class OffsetIndexFile(_IndexFile):
                 "InvalidOffsetException", f"Attempt to append an offset {offset} to position "
                 f"{self.entries} no larger than the last offset appended ({self.last_offset}) to "
                 f"{os.path.abspath(self.disk.path)}/{self.name}", file=self.name)
-        self._append(offset - self.base_offset, position)
+        self._append(self._relative(offset), position)
 
     def lookup(self, offset: int) -> tuple[int, int]:
         """(offset, position) of the last entry at or below `offset`, else (base offset, 0)."""
@@ -250,7 +261,10 @@ class TimeIndexFile(_IndexFile):
                 f"slot {self.entries} no larger than the last timestamp appended "
                 f"({last.timestamp}) to {self.disk.path}/{self.name}", file=self.name)
         if found.timestamp > last.timestamp:
-            self._append(found.timestamp, found.offset - self.base_offset)
+            self.torn += _TIMESTAMP_BYTES
+            distance = self._relative(found.offset)
+            self.torn -= _TIMESTAMP_BYTES
+            self._append(found.timestamp, distance)
 
 
 class TxnIndexFile:

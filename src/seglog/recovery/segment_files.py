@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from typing import Final
@@ -200,9 +201,13 @@ class SegmentFiles:
                 self.time_index.append_last(self.max_seen)
             except LoaderFailure as failure:
                 _logger.warning("maybeAppend: %s", failure)
-        for index in (self.offset_index, self.time_index):
-            if index.is_open:
-                index.trim()
+        with contextlib.ExitStack() as rest:  # each is tried, whatever becomes of the others
+            rest.callback(self._close_log)
+            for index in (self.time_index, self.offset_index):
+                if index.is_open:
+                    rest.callback(index.trim)
+
+    def _close_log(self) -> None:
         self.trim_log()
         if self.disk.size(self.log_name) is not None:
             self.disk.sync(self.log_name)

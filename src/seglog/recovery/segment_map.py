@@ -19,6 +19,8 @@ __all__ = ["OFFSET_INDEX_OPEN", "TIME_INDEX_OPEN", "SegmentMap"]
 #: Bits of `opened`: Kafka opens an index at its first use, and trims at a close what is open.
 OFFSET_INDEX_OPEN: Final = 1
 TIME_INDEX_OPEN: Final = 2
+#: Its largest timestamp was asked for, and is remembered whatever becomes of the index.
+_MAX_KNOWN: Final = 4
 
 _COLUMNS = ("base_offsets", "log_size", "index_size", "time_index_size", "opened", "created_ms",
             "generation")
@@ -105,6 +107,8 @@ class SegmentMap:
                                (held.time_index, TIME_INDEX_OPEN)):
                 if self.opened[row] & bit:
                     index.open()
+            if self.opened[row] & _MAX_KNOWN:
+                held.max_seen = held.time_index.last_entry
             self._held[base_offset] = held
         return held
 
@@ -120,7 +124,10 @@ class SegmentMap:
                 self.opened[row] |= bit
                 whole = whole and index.entries == index.length // index.entry.size
         # A maximum that is known and not in the time index is written at the close.
-        if segment.max_seen is not None and whole:
+        known = segment.max_seen is not None
+        seen = int(self.opened[row]) & ~_MAX_KNOWN
+        self.opened[row] = seen | _MAX_KNOWN if known else seen
+        if known and whole:
             whole = segment.max_seen == segment.time_index.last_entry
         if whole and segment.base_offset != self.pinned:
             self._held.pop(segment.base_offset, None)
