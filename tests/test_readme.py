@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,7 +29,7 @@ def test_example_prints_what_it_says(example: str, golden: Path, tmp_path: Path)
     if readme.WRITTEN in example:
         shutil.copytree(golden / "real" / "unclean", tmp_path / "broker")
         example = example.replace(readme.WRITTEN, str(tmp_path / "broker"))
-    readme.run_example(example, golden)
+    readme.run_example(example.replace(readme.CREATED, str(tmp_path / "app")), golden)
 
 
 @pytest.mark.parametrize(("command", "expected"), readme.COMMANDS,
@@ -37,3 +39,12 @@ def test_command_prints_what_it_says(command: str, expected: str, golden: Path,
     main(shlex.split(readme.localize(command, golden))[1:])
     readme.compare_lines(capsys.readouterr().out.splitlines(),
                          readme.localize(expected, golden).splitlines())
+
+
+@pytest.mark.parametrize("path", sorted((readme.ROOT / "examples").glob("*.py")),
+                         ids=lambda path: path.name)
+def test_example_program_runs(path: Path, tmp_path: Path) -> None:
+    for _ in range(2):  # the second time on what the first one left
+        done = subprocess.run([sys.executable, path, tmp_path], capture_output=True, text=True,
+                              timeout=60, check=True)
+        assert done.stdout and not done.stderr

@@ -7,11 +7,14 @@ import io
 import re
 from pathlib import Path
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
 # The directories that README.md speaks of, and the golden ones that they are.
 DIRECTORIES = {"/var/lib/kafka/data": "real/clean", "/backup/kafka": "damaged/000-log_truncated"}
 # What an example writes to: a copy of the directory that a killed broker left.
 WRITTEN = "/data/broker"
+# What an example creates.
+CREATED = "/data/app"
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 COMMANDS = re.findall(r"^\$ (seglog .*)\n((?:(?!\$ |```).*\n)*)", README, re.MULTILINE)
 
