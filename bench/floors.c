@@ -64,6 +64,27 @@ int64_t floor_copy_crc(const char *values, int64_t count, int64_t width, int64_t
     return count;
 }
 
+/* A batch written `count` times from the beginning of a file, its CRC-32C taken each time: what an
+   append costs that knows neither offsets nor records. `together` of them lie behind one another at
+   `data` and are one write. Bytes written, or -1. */
+int64_t floor_crc_write(int fd, const char *data, int64_t size, int64_t together, int64_t count,
+                        uint32_t *crc) {
+    const slg_crc32c_kernel kernel = slg_crc32c_best();
+    int64_t at = 0;
+    *crc = 0;
+    for (int64_t n = 0; n < count; n += together) {
+        for (int64_t i = 0; i < together; i++) {
+            *crc ^= slg_crc32c(kernel, 0, data + i * size, (size_t)size);
+        }
+        const ssize_t done = pwrite(fd, data, (size_t)(size * together), (off_t)at);
+        if (done != size * together) {
+            return -1;
+        }
+        at += done;
+    }
+    return at;
+}
+
 /* Binary search, `count` times, over big-endian (offset, position) entries: how many offsets of
    `found` were written, the largest not above each target, or 0. */
 int64_t floor_bisect(const unsigned char *entries, int64_t length, const int64_t *targets,

@@ -34,6 +34,8 @@ class Floors:
                 ("floor_crc_pread", [c_int, c_int64, c_int64, POINTER(c_uint32)]),
                 ("floor_copy_crc", [c_char_p, c_int64, c_int64, c_int64, c_int64,
                                     POINTER(c_uint32)]),
+                ("floor_crc_write", [c_int, c_char_p, c_int64, c_int64, c_int64,
+                                     POINTER(c_uint32)]),
                 ("floor_bisect", [c_char_p, c_int64, _INT64S, c_int64, _INT64S]),
                 ("floor_load", [c_char_p, c_int, c_int, c_int, POINTER(c_int64)])):
             function = getattr(self._library, name)
@@ -52,6 +54,15 @@ class Floors:
         if self._library.floor_copy_crc(values, count, width, batch, room, byref(c_uint32())) < 0:
             raise MemoryError("no room for a batch")
         return count
+
+    def crc_write(self, fd: int, data: bytes, together: int, count: int) -> int:
+        """Bytes written of `count` batches, each checksummed; `data` are `together` of them."""
+        size = len(data) // together
+        written = int(self._library.floor_crc_write(fd, data, size, together, count,
+                                                    byref(c_uint32())))
+        if written < 0:
+            raise OSError(ctypes.get_errno(), "write")
+        return written
 
     def bisect(self, entries: bytes, targets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """For each target the largest offset of an offset index not above it, or 0."""

@@ -141,3 +141,20 @@ def krabka_load(threads: int = 1, rounds: int = 5) -> Callable[[Path], Timed]:
         return Timed(told["seconds"], told["segments"])
 
     return run
+
+
+def krabka_append(rounds: int = 3) -> Callable[[Path, bytes, int], Timed] | None:
+    """A function that appends a batch so many times to a new krabka-log in a directory: its end
+    offset, timed by itself. None where the peer cannot be built."""
+    try:
+        krabka_program()
+    except pytest.skip.Exception:
+        return None
+
+    def run(folder: Path, batch: bytes, appends: int) -> Timed:
+        given = folder / "krabka-batch"
+        given.write_bytes(batch)
+        told = _ask_krabka("append", folder, given, str(appends), str(rounds))
+        return Timed(told["seconds"], told["end_offset"])
+
+    return run

@@ -4,11 +4,14 @@
 //! `krabka-peer decode LOG` decodes a log file with the borrowed batch reader, from memory, CRC
 //! checked: records and bytes of values. `krabka-peer load DIRECTORY THREADS ROUNDS` opens every
 //! partition of a data directory, each by one thread, as a broker's start does: segments. With no
-//! rounds it opens them once, without warming up.
+//! rounds it opens them once, without warming up. `krabka-peer append DIRECTORY BATCH APPENDS ROUNDS`
+//! appends a batch again and again as its broker does with what a producer sent: header, CRC and
+//! records checked, the bytes written as they are. The end offset.
 
 use krabka_compression::RecordDecompressionPolicy;
-use krabka_log::{Log, LogConfig};
-use krabka_protocol::records::RecordBatchBorrowed;
+use bytes::Bytes;
+use krabka_log::{Log, LogConfig, VerbatimBatch};
+use krabka_protocol::records::{RecordBatchBorrowed, validate_one_v2_batch};
 use std::{
     env, fs,
     hint::black_box,
@@ -104,6 +107,34 @@ fn load_rounds(root: &str, threads: usize, rounds: usize) {
     );
 }
 
+fn append(directory: &Path, batch: &[u8], appends: usize) -> (f64, i64) {
+    fs::create_dir_all(directory).expect("a new directory");
+    let mut log = Log::open(directory, LogConfig::default()).expect("an empty partition");
+    let start = Instant::now();
+    for _ in 0..appends {
+        let bytes = Bytes::copy_from_slice(black_box(batch));
+        let checked = validate_one_v2_batch(&bytes).expect("a sound batch");
+        checked
+            .validate_records(RecordDecompressionPolicy::default())
+            .expect("sound records");
+        let verbatim = VerbatimBatch::from_header(checked.header, bytes.clone());
+        log.append_verbatim(&verbatim).expect("room on the disk");
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let end = log.log_end_offset().0;
+    log.close();
+    fs::remove_dir_all(directory).expect("a directory of its own");
+    (seconds, end)
+}
+
+fn append_rounds(directory: &str, batch: &str, appends: usize, rounds: usize) {
+    let data = fs::read(batch).expect("a readable batch");
+    let path = Path::new(directory).join("krabka-0");
+    let (_, end) = append(&path, &data, appends);
+    let seconds = (0..rounds).map(|_| append(&path, &data, appends).0).collect();
+    println!("{{\"end_offset\": {end}, \"seconds\": {}}}", median(seconds));
+}
+
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -113,6 +144,12 @@ fn main() {
             threads.parse().expect("a number of threads"),
             rounds.parse().expect("a number of rounds"),
         ),
-        _ => panic!("krabka-peer decode LOG | krabka-peer load DIRECTORY THREADS ROUNDS"),
+        ["append", directory, batch, appends, rounds] => append_rounds(
+            directory,
+            batch,
+            appends.parse().expect("a number of appends"),
+            rounds.parse().expect("a number of rounds"),
+        ),
+        _ => panic!("krabka-peer decode LOG | load DIRECTORY THREADS ROUNDS | append ..."),
     }
 }

@@ -1,0 +1,179 @@
+"""Appends with the native path and without: the same answers, errors, states and files."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seglog.config import LogConfig
+from seglog.errors import InvalidRecordError, SeglogError
+from seglog.log import ordinary, unified_log
+from seglog.log.append_info import LogAppendInfo
+from seglog.log.scheduler import MockTime
+from seglog.log.unified_log import UnifiedLog
+from tests.kafka.drive import run_sequence
+from tests.oracle import batch as v2
+from tests.sequences.generator import generate
+
+NOW = 1_700_000_000_000
+SEED, COUNT = 20, 60
+
+
+def open_log(path: Path, **config: str) -> UnifiedLog:
+    time = MockTime(current_time_ms=NOW)
+    settings = LogConfig.from_properties({
+        "internal.segment.bytes": "8192", "index.interval.bytes": "300",
+        **{key.replace("_", "."): value for key, value in config.items()}})
+    return UnifiedLog.create(path, settings, scheduler=time.scheduler, time=time)
+
+
+def batch(count: int = 1, *, size: int = 10, timestamp: int = NOW, producer: int = -1,
+          sequence: int = -1, **fields: Any) -> bytes:
+    records = [v2.Record(n, timestamp + n, b"k%d" % n, b"v" * size) for n in range(count)]
+    return v2.encode(v2.Batch(
+        0, count - 1, records, base_timestamp=timestamp, max_timestamp=timestamp + count - 1,
+        producer_id=producer, producer_epoch=0 if producer >= 0 else -1, base_sequence=sequence,
+        **fields))
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
+    """Whether each append was ordinary; `taken.append` nothing turns the native path off."""
+    found: list[bool] = []
+
+    def spy(*args: Any, **how: Any) -> LogAppendInfo | None:
+        info = ordinary.append_ordinary(*args, **how)
+        found.append(info is not None)
+        return info
+
+    monkeypatch.setattr(unified_log, "append_ordinary", spy)
+    yield found
+
+
+def without_native_path(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(unified_log, "append_ordinary", lambda *args, **how: None)
+
+
+def test_sequences_with_and_without(tmp_path: Path, taken: list[bool]) -> None:
+    """The judge's sequences: every operation there is between the appends."""
+    for sequence in generate(SEED, range(COUNT)):
+        fast = run_sequence(tmp_path / "fast", sequence)
+        with pytest.MonkeyPatch.context() as patch:
+            without_native_path(patch)
+            slow = run_sequence(tmp_path / "slow", sequence)
+        assert fast == slow
+    assert any(taken) and not all(taken)
+
+
+def outcome(log: UnifiedLog, data: bytes, epoch: int) -> Any:
+    try:
+        return log.append_as_leader(data, epoch)
+    except SeglogError as error:
+        return error.kafka_name, str(error)
+
+
+def producing(rng: random.Random) -> bytes:
+    """A batch that is mostly ordinary, of one of three producers that go wrong now and then."""
+    kind = rng.random()
+    if kind < .5:
+        return batch(rng.choice([1, 3, 20]), size=rng.choice([0, 10, 70, 300]),
+                     timestamp=NOW + rng.randint(-5000, 5000))
+    producer = rng.randrange(3)
+    state = PRODUCERS.setdefault(producer, [0])
+    count = rng.choice([1, 4])
+    sequence = state[0]
+    if kind < .9:
+        state[0] += count
+    elif kind < .95:
+        sequence = max(0, sequence - count)
+    else:
+        sequence += 7
+    return batch(count, producer=producer, sequence=sequence)
+
+
+PRODUCERS: dict[int, list[int]] = {}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("config", [
+    {}, {"message_timestamp_type": "LogAppendTime"}, {"cleanup_policy": "compact"},
+    {"message_timestamp_before_max_ms": "3000"}, {"segment_ms": "4000"},
+    {"segment_index_bytes": "100"}, {"preallocate": "true"}, {"flush_messages": "7"},
+    {"index_interval_bytes": "0"}, {"max_message_bytes": "500"}], ids=str)
+def test_appends_with_and_without(tmp_path: Path, taken: list[bool], seed: int,
+                                  config: dict[str, str]) -> None:
+    rng = random.Random(seed)
+    PRODUCERS.clear()
+    given = [producing(rng) for _ in range(150)]
+    fast, slow = open_log(tmp_path / "fast" / "t-0", **config), \
+        open_log(tmp_path / "slow" / "t-0", **config)
+    for number, data in enumerate(given):
+        mine = outcome(fast, data, number // 60)
+        with pytest.MonkeyPatch.context() as patch:
+            without_native_path(patch)
+            assert mine == outcome(slow, data, number // 60)
+        assert fast.log_end_offset_metadata == slow.log_end_offset_metadata
+        assert fast.recovery_point == slow.recovery_point
+    assert sum(taken) > 20
+    assert (fast.messages_in, fast.bytes_in) == (slow.messages_in, slow.bytes_in)
+    assert {**fast.state(), "path": 0} == {**slow.state(), "path": 0}
+    for log in (fast, slow):
+        log.close()
+    theirs = {path.name: path.read_bytes() for path in (tmp_path / "slow" / "t-0").iterdir()}
+    assert {path.name: path.read_bytes()
+            for path in (tmp_path / "fast" / "t-0").iterdir()} == theirs
+
+
+def test_each_of_a_span(tmp_path: Path) -> None:
+    """A span is its batches one by one, rolls and all."""
+    rng = random.Random(5)
+    PRODUCERS.clear()
+    given = [producing(rng) for _ in range(200)]
+    log, other = open_log(tmp_path / "a" / "t-0"), open_log(tmp_path / "b" / "t-0")
+    good = []
+    for data in given:
+        before = other.log_end_offset
+        if not isinstance(outcome(other, data, 0), tuple) and other.log_end_offset > before:
+            good.append(data)
+    one_by_one = open_log(tmp_path / "c" / "t-0")
+    for data in good:
+        one_by_one.append_as_leader(data, 0)
+    info = log.append_each_as_leader(b"".join(good), 0)
+    assert (info.first_offset, info.last_offset) == (0, one_by_one.log_end_offset - 1)
+    assert info.valid_bytes == sum(map(len, good))
+    for one in (log, one_by_one):
+        one.close()
+    assert {path.name: path.read_bytes() for path in (tmp_path / "a" / "t-0").iterdir()} == {
+        path.name: path.read_bytes() for path in (tmp_path / "c" / "t-0").iterdir()}
+
+
+def test_a_span_ends_at_a_batch_that_is_refused(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    bad = batch(2, is_control=True)
+    with pytest.raises(InvalidRecordError, match="control records") as caught:
+        log.append_each_as_leader(batch(3) + batch(4) + bad + batch(5), 0)
+    assert caught.value.appended.last_offset == 6
+    assert log.log_end_offset == 7
+    assert log.append_each_as_leader(batch(1)[:-3], 0).valid_bytes == 0
+    assert log.log_end_offset == 7
+
+
+def test_a_duplicate_in_a_span(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    first, second = (batch(2, producer=1, sequence=n) for n in (0, 2))
+    info = log.append_each_as_leader(first + second + first + batch(1), 0)
+    assert (info.first_offset, info.last_offset, log.log_end_offset) == (0, 4, 5)
+    assert info.valid_bytes == 2 * len(first) + len(second) + len(batch(1))
+
+
+def test_the_callers_bytes_are_not_changed(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    data = bytearray(batch(3))
+    before = bytes(data)
+    for _ in range(5):
+        log.append_as_leader(data, 4)
+    assert bytes(data) == before
