@@ -400,8 +400,15 @@ def level_of(codec: int, level: int | None) -> int:
     return level
 
 
+_GZIP_HEADER: Final = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+_GZIP_TRAILER: Final = struct.Struct("<II")
+
+
 def _compress_gzip(data: memoryview, level: int, magic: int) -> bytes:
-    return bytes(cramjam.gzip.compress(data, level=level))
+    # zlib's bytes are those of Java's GZIPOutputStream; those of other encoders are not.
+    stream = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return b"".join((_GZIP_HEADER, stream.compress(data), stream.flush(),
+                     _GZIP_TRAILER.pack(zlib.crc32(data), len(data) & 0xFFFFFFFF)))
 
 
 def _compress_snappy(data: memoryview, level: int, magic: int) -> bytes:
@@ -430,10 +437,12 @@ def _compress_lz4(data: memoryview, level: int, magic: int) -> bytes:
 
 
 def _compress_zstd(data: memoryview, level: int, magic: int) -> bytes:
-    # A streaming encoder does not know the content size in advance, as Kafka's does not.
+    # A streaming encoder does not know the content size in advance, as Kafka's does not; and
+    # Kafka's flushes before it ends, so that the last block is an empty one.
     stream = cramjam.zstd.Compressor(level=level)
     stream.compress(bytes(data))
-    return bytes(stream.finish())
+    flushed = bytes(stream.flush())
+    return flushed + bytes(stream.finish())
 
 
 _ENCODERS: Final[dict[int, Callable[[memoryview, int, int], bytes]]] = {
