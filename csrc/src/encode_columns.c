@@ -159,6 +159,7 @@ void slg_encoder_init(slg_encoder *encoder, const slg_encode_fields *fields, int
         .fields = *fields,
         .default_timestamp = -1,
         .kernel = kernel,
+        .limit = SIZE_MAX,
     };
     slg_encode_open(&encoder->batch, NULL, 0, base_offset);
 }
@@ -199,8 +200,9 @@ static void open_next(slg_encoder *encoder) {
     encoder->records += done->record_count;
     const int64_t max_size = done->max_size;
     const int32_t max_records = done->max_records;
+    const size_t end = encoder->capacity < encoder->limit ? encoder->capacity : encoder->limit;
     slg_encode_open(&encoder->batch, encoder->out + encoder->used,
-                    encoder->capacity - encoder->used, done->last_offset + 1);
+                    end > encoder->used ? end - encoder->used : 0, done->last_offset + 1);
     encoder->batch.max_size = max_size;
     encoder->batch.max_records = max_records;
 }

@@ -109,8 +109,15 @@ def test_pieces_spans_and_limits(found: list[Row], sizes: list[int], span: int, 
     pieces.append(table.slice(at))
     options = {"timestamp": 1, "max_batch_bytes": most_bytes, "max_records": most,
                "producer_id": 9, "producer_epoch": 1, "base_sequence": seed}
-    data = _encode(pa.Table.from_batches(pieces), span_bytes=span, **options)
-    assert data == _encode(table, **options)
+    compress = {"attributes": 4, "compress": bytes} if seed % 2 else {}
+    spans = list(ColumnEncoder([arrow_source(pa.Table.from_batches(pieces))], span_bytes=span,
+                               **options, **compress))
+    for one in spans:
+        assert len(one) <= span or len(list(entries(one))) == 1
+    data = _encode(table, **options)
+    if not compress:
+        assert data == b"".join(spans)
+    assert len(data) == sum(map(len, spans))
     records, batches = _decoded(data)
     assert records == _expected(found, 1)
     sequence = seed

@@ -102,6 +102,7 @@ typedef struct slg_encoder {
     slg_crc32c_kernel kernel;
     uint8_t *out;
     size_t capacity;
+    size_t limit;      /* whole batches go no further, but for a first one that is larger alone */
     size_t used;       /* bytes of whole batches at the beginning of `out` */
     int64_t batches;   /* since the beginning */
     int64_t records;   /* in whole batches, since the beginning */

@@ -288,6 +288,8 @@ cdef class ColumnEncoder:
         fields.last_offset_delta = 0
         slg_encoder_init(&self._encoder, &fields, base_offset, _kernel)
         self._encoder.default_timestamp = timestamp
+        if span_bytes is not None:
+            self._encoder.limit = <size_t>span_bytes
         self._encoder.batch.max_size = max_batch_bytes
         self._encoder.batch.max_records = <int32_t>max_records
         self._compress, self._span_bytes = compress, 0 if span_bytes is None else span_bytes
@@ -325,7 +327,7 @@ cdef class ColumnEncoder:
         return span
 
     def next(self):
-        """Whole batches of about `span_bytes` (None: all), at least one; None at the end."""
+        """Whole batches, one or as many as `span_bytes` hold (None: all); None at the end."""
         if self._sources is None:
             raise ValueError("the encoder was never initialised")
         if not PyThread_acquire_lock(self._lock, NOWAIT_LOCK):
@@ -334,7 +336,6 @@ cdef class ColumnEncoder:
             span = None
             while span is None and not self._ended:
                 if self._input.row >= self._input.rows and not self._refill():
-                    self._ended = True
                     span = self._finish()
                 else:
                     span = self._feed()
@@ -369,9 +370,7 @@ cdef class ColumnEncoder:
         if status == SLG_OK:
             return None
         if status == SLG_CODEC:
-            self._close_compressed()
-            is_full = self._parts_size >= self._span_bytes > 0
-            return self._take_parts() if is_full else None
+            return self._close_compressed()
         if status == SLG_MORE:
             return self._more(<size_t>self._error.expected)
         row = self._encoder.records + self._encoder.batch.record_count
@@ -406,9 +405,14 @@ cdef class ColumnEncoder:
     cdef bytes _finish(self):
         cdef PyObject *full
         if self._compress is not None:
+            span = None
             if self._encoder.batch.record_count > 0:
-                self._close_compressed()
+                span = self._close_compressed()
+            if span is not None:
+                return span  # The last batch did not fit into it: the next call takes that.
+            self._ended = True
             return self._take_parts()
+        self._ended = True
         slg_encoder_close(&self._encoder, NULL, NULL, 0)
         full, self._span = self._span, NULL
         return _whole(full, self._encoder.used, self._encoder.capacity)
@@ -423,7 +427,9 @@ cdef class ColumnEncoder:
         slg_encoder_grow(&self._encoder, grown, capacity)
         return 0
 
-    cdef int _close_compressed(self) except -1:
+    cdef bytes _close_compressed(self):
+        """Ends the open batch; the span before it if it does not fit into that."""
+        cdef bytes span = None
         cdef bytes header = PyBytes_FromStringAndSize(NULL, HEADER_BYTES)
         cdef bytes payload
         view = PyMemoryView_FromMemory(<char *>self._records + HEADER_BYTES,
@@ -438,9 +444,11 @@ cdef class ColumnEncoder:
                                        f"the largest of {INT32_MAX}")
         slg_encoder_close(&self._encoder, <uint8_t *>PyBytes_AS_STRING(header),
                           <const uint8_t *>PyBytes_AS_STRING(payload), <size_t>len(payload))
+        if 0 < self._span_bytes < self._parts_size + HEADER_BYTES + len(payload):
+            span = self._take_parts()
         self._parts += (header, payload)
         self._parts_size += HEADER_BYTES + len(payload)
-        return 0
+        return span
 
     cdef bytes _take_parts(self):
         cdef list parts = self._parts

@@ -23,7 +23,7 @@ from seglog.errors import IllegalArgumentError
 from seglog.log.batch_builder import attributes_of, check_producer, codec_of
 from seglog.storage import codecs
 
-__all__ = ["MAX_BATCH_BYTES_DEFAULT", "encode_batches", "encode_spans"]
+__all__ = ["MAX_BATCH_BYTES_DEFAULT", "SPAN_BYTES_DEFAULT", "encode_batches", "encode_spans"]
 
 #: Kafka's `batch.size` of a producer.
 MAX_BATCH_BYTES_DEFAULT: Final = 16384
@@ -44,8 +44,9 @@ def encode_spans(data: Any, *, codec: int | str = codecs.NONE, level: int | None
                  producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1,
                  is_transactional: bool = False,
                  partition_leader_epoch: int = -1) -> Iterator[bytes]:
-    """Spans of whole batches, of about `span_bytes` each (None: all), that hold all records.
+    """Spans of whole batches that together hold all records.
 
+    A span is one batch, or as many as `span_bytes` hold (None: all of them).
     `data` is an object with Arrow's `__arrow_c_stream__` or `__arrow_c_array__` whose rows are the
     records (pyarrow, polars, pandas, duckdb, ...), or a mapping of column names to such objects,
     numpy arrays (`S`, `V`, two-dimensional uint8, int64, datetime64, object) or lists, all of one
