@@ -39,6 +39,7 @@ def remove_segments(log: UnifiedLog, bases: Sequence[int], why: Reason, *,
     segments = [log.segments.get(base) for base in bases]
     why(segments)
     log.segments.remove(bases)
+    log.forget_deferred(bases)
     delete_segment_files(log, segments, at_once=at_once)
 
 
@@ -58,6 +59,7 @@ def _replace_active(log: UnifiedLog, base_offset: int, why: Reason) -> None:
     log.segments.pinned = None
     rolling.open_segment(log, base_offset)
     why([old])
+    log.forget_deferred([old.base_offset])
     if base_offset != old.base_offset:
         log.segments.remove([old.base_offset])
         old.rename(FileState.LIVE, FileState.DELETED)

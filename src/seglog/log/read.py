@@ -247,7 +247,7 @@ def _aborted(log: ReadableLog, view: SegmentView, first_base: int, start_offset:
     found: list[AbortedTxn] = []
     base: int | None = first_base
     while base is not None:
-        for aborted in log.readers.segment(log, view, base).aborted():
+        for aborted in log.readers.aborted(log, view, base):
             if aborted.last_offset >= start_offset and aborted.first_offset < upper_bound:
                 found.append(aborted)
             if aborted.last_stable_offset >= upper_bound:

@@ -261,6 +261,21 @@ class LogReaders:
         found.was_used = True
         return found
 
+    def aborted(self, log: ReadableLog, view: SegmentView, base_offset: int) -> list[AbortedTxn]:
+        """The aborted transactions of a segment. Its other files are not opened for that: Kafka's
+        indexes are created when they are."""
+        found = view.opened.get(base_offset)
+        if found is not None:
+            return found.aborted()
+        if log.deferred_checks is not None:
+            log.deferred_checks.ensure_offset(base_offset)
+        with log.lock:
+            if base_offset not in log.segments:
+                return []
+            files = log.segments.get(base_offset)
+            log.segments.release(files)
+        return [AbortedTxn(*fields) for _, (_, *fields) in files.txn_index.read()]
+
     def _open(self, log: ReadableLog, view: SegmentView, base_offset: int) -> OpenSegment:
         if log.deferred_checks is not None:
             log.deferred_checks.ensure_offset(base_offset)

@@ -35,6 +35,7 @@ def replace_segments(log: UnifiedLog, new: Sequence[SegmentFiles], old: Sequence
         segment.rename(FileState.CLEANED, FileState.SWAP)
     with log.readers.changing():
         log.segments.remove([one.base_offset for one in going])
+        log.forget_deferred([one.base_offset for one in (*going, *ascending)])
         for segment in going:
             deletion.delete_segment_files(log, [segment])
         for segment in ascending:

@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from seglog._native.file import sync
 from seglog.config import LogConfig
 from seglog.log import append, deletion, replace, retention, rolling, truncation, watermarks
 from seglog.log import topic_id as topics
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
 from seglog.log.context import LogContext
-from seglog.log.failures import LogDirFailureChannel, closed_error
-from seglog.log.metered import MeteredLog
+from seglog.log.failures import LogDirFailureChannel
+from seglog.log.foundation import LogFoundation
 from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.ordinary import append_each, append_ordinary
 from seglog.log.producers import ProducerStateManager, ProducerStateManagerConfig
 from seglog.log.read import FetchDataInfo, FetchIsolation, convert_to_offset_metadata, read
 from seglog.log.readers import LogReaders
 from seglog.log.scheduler import Scheduler, Time
-from seglog.log.segment import ActiveSegment, Records
+from seglog.log.segment import Records
 from seglog.log.tail import Followers
 from seglog.log.timestamps import FoundOffset, fetch_offset_by_timestamp
 from seglog.log.transactional import TransactionalLog
 from seglog.log.verification import VerificationGuard
-from seglog.model import TopicPartition
 from seglog.recovery.disk import Disk
-from seglog.recovery.failures import public_errors
 from seglog.recovery.inputs import LoadInputs, LoadOutcome
 from seglog.recovery.log_loader import LogLoader
 from seglog.recovery.open_log import load_log
-from seglog.recovery.producers import rebuild_producers
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.storage.paths import DirectoryKind, parse_directory_name
 
@@ -44,7 +39,7 @@ __all__ = ["LogContext", "UnifiedLog", "load_unified_log"]
 _logger = logging.getLogger("seglog.UnifiedLog")
 
 
-class UnifiedLog(MeteredLog, TransactionalLog):
+class UnifiedLog(LogFoundation, TransactionalLog):
     """A log that was loaded and is written to.
 
     Any thread may call any method. One at a time changes the log, under `lock`, which is
@@ -60,6 +55,7 @@ class UnifiedLog(MeteredLog, TransactionalLog):
         self.context = context
         self.config: LogConfig = loader.inputs.config
         super().__init__(disk, loader, outcome, topic_id)
+        self.parent_dir = os.path.dirname(self.path)
         self._producers = self.producer_manager = ProducerStateManager.after_load(
             self._producers, ProducerStateManagerConfig(
                 loader.inputs.producer_id_expiration_ms, context.transaction_verification),
@@ -77,8 +73,6 @@ class UnifiedLog(MeteredLog, TransactionalLog):
         self.end_moved()
         self.high_watermark_metadata = LogOffsetMetadata(self.high_watermark)
         self.highest_offset_in_remote_storage = -1
-        self.retired: str | None = None
-        self._handlers_closed = False
         self._expiry = context.scheduler.schedule(
             "PeriodicProducerExpirationCheck",
             lambda: self.remove_expired_producers(self.now_ms()),
@@ -87,7 +81,6 @@ class UnifiedLog(MeteredLog, TransactionalLog):
         if self.local_log_start_offset > self.high_watermark:
             watermarks.update_high_watermark(self,
                                              LogOffsetMetadata(self.local_log_start_offset))
-        self.unwritten_topic_id: uuid.UUID | None = None
         if new_topic_id is not None:
             topics.assign_topic_id(self, new_topic_id, at_creation=True)
         if loader.removed:
@@ -128,108 +121,6 @@ class UnifiedLog(MeteredLog, TransactionalLog):
                 f"highWatermark={self.high_watermark}, "
                 f"lastStableOffset={self.last_stable_offset}, "
                 f"logStartOffset={self.log_start_offset}, logEndOffset={self.log_end_offset})")
-
-    @property
-    def parent_dir(self) -> str:
-        """The data directory that the log is in."""
-        return os.path.dirname(self.path)
-
-    @property
-    def remote_log_enabled(self) -> bool:
-        """Whether segments of it may be in remote storage."""
-        return (self.context.remote_storage and self.config.remote_storage_enable
-                and not self.config.compact)
-
-    @property
-    def remote_copy_enabled(self) -> bool:
-        """Whether segments are still copied there."""
-        return self.remote_log_enabled and not self.config.remote_log_copy_disable
-
-    @property
-    def log_end_offset_metadata(self) -> LogOffsetMetadata:
-        """The log's end, with the segment and the byte at which the next batch goes."""
-        return LogOffsetMetadata(*self._end)
-
-    @property
-    def size(self) -> int:
-        """Bytes of all segments."""
-        with self.lock:
-            self.settle()
-            return self.segments.size
-
-    def now_ms(self) -> int:
-        """What the log's clock says."""
-        return self.context.time.milliseconds()
-
-    def log_text(self, message: str) -> str:
-        """A line of the log's, as Kafka begins it."""
-        return f"[UnifiedLog partition={self.topic_partition}, dir={self.parent_dir}] {message}"
-
-    # ---- for the operations -------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def guarded(self, message: str) -> Iterator[None]:
-        """Runs a part of an operation (Kafka: maybeHandleIOException).
-
-        What the file system refuses takes the data directory offline, and is told by `message`
-        with the directory behind it.
-        """
-        text = f"{message} in dir {self.parent_dir}"
-        with self.context.failures.guard(self.parent_dir, text), public_errors(self.path):
-            yield
-
-    def check_open(self) -> None:
-        """KafkaStorageError if the log was closed or deleted."""
-        if self._handlers_closed or self.is_closed:
-            raise closed_error(f"The memory mapped buffer for log of {self.topic_partition} is "
-                               "already closed")
-
-    def settle(self) -> None:
-        """Brings `segments` up to date with what was appended to the active one."""
-        self.active.settle()
-        self.segments.release(self.active.files)
-
-    def activate(self, base_offset: int) -> ActiveSegment:
-        """Takes the segment, which is the last one, as the one to write to."""
-        self.segments.pinned = base_offset
-        self.active = ActiveSegment(self.segments.get(base_offset))
-        return self.active
-
-    def set_log_end(self, offset: int) -> None:
-        """The log ends at `offset` from now on; the recovery point is never behind its end."""
-        self.log_end_offset = offset
-        self.end_moved()
-        self.recovery_point = min(self.recovery_point, offset)
-        self.followers.wake()
-
-    def end_moved(self) -> None:
-        """Tells readers, who take no lock, where the log ends now: all of it at once."""
-        self._end = (self.log_end_offset, self.active.base_offset, self.active.size)
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether an append has nothing to see to but itself."""
-        return not (self._handlers_closed or self.is_closed or self.retired is not None
-                    or self.unwritten_topic_id is not None)
-
-    def check_deferred(self, offset: int) -> None:
-        """Makes the check of the segment with `offset`, if the load left it for later (KIP-263)."""
-        if self.deferred_checks is not None:
-            self.deferred_checks.ensure_offset(offset)
-
-    def rebuild_producers(self, end: int) -> None:
-        """Brings the producers' state to what the log says up to `end`."""
-        with public_errors(self.path):
-            rebuild_producers(self._producers, self.segments, self.log_start_offset, end)
-        self.producer_manager.note_oldest_txn()
-
-    def sync_file(self, name: str) -> None:
-        """Waits until a file of the directory, if it is there, is on the medium."""
-        for fd, path in self.disk.open_for_sync([name]):
-            try:
-                sync(fd, metadata=True, file=path)
-            finally:
-                os.close(fd)
 
     def stop_tasks(self) -> None:
         """The log is at its end: nothing is done any more at regular times."""
@@ -461,6 +352,7 @@ class UnifiedLog(MeteredLog, TransactionalLog):
                                      "dir"):
             self.flush_metadata()
             super().rename_dir(name)
+            self.parent_dir = os.path.dirname(self.path)
             if not reinitialize:
                 self.leader_epochs.clear()
                 self.unwritten_topic_id = None

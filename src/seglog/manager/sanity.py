@@ -148,15 +148,17 @@ class _LaterChecks:
             for row in _wrong_rows(checks.problems).tolist():
                 self._wrong[start + row] = checks.problems[checks.problems["row"] == row]
             damaged = checks.problems["row"][stops_at(checks.problems)] + start
-            return sorted({*damaged.tolist(), *(self._wrong.keys() & set(range(start, stop)))})
+            return sorted(row for row in {*damaged.tolist(), *(self._wrong.keys()
+                                                               & set(range(start, stop)))}
+                          if int(self.bases[row]) in self._log.segments)
 
     def _raise_unreadable(self, checks: SegmentChecks, start: int) -> None:
         for problem in checks.problems:
             number = int(problem["sys_errno"])
             if problem["status"] == Status.FILE_MISSING and problem["file"] == FileClass.LOG:
                 number = errno.ENOENT
-            if number:
-                base = int(self.bases[start + int(problem["row"])])
+            base = int(self.bases[start + int(problem["row"])])
+            if number and base in self._log.segments:  # it may have been deleted meanwhile
                 raise KafkaStorageError(number, os.strerror(number),
                                         os.path.join(self._log.path, log_name(base)))
 

@@ -9,7 +9,7 @@ before any other thread may use the log.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +58,21 @@ class DeferredChecks:
     def ensure_offset(self, offset: int) -> None:
         """Before a thread uses the segment that holds `offset`: it is sound when this returns."""
         self.ensure_rows(*self._row(offset))
+
+    def ensure_range(self, start: int, end: int) -> None:
+        """The same for all segments from the one that holds `start` to the one that holds `end`."""
+        self.ensure_rows(self._row(start)[0], self._row(end)[1])
+
+    def dismiss(self, base_offsets: Iterable[int]) -> None:
+        """These segments are gone: what has their names now was not there at the load."""
+        with self._changed:
+            for base in base_offsets:
+                row = int(np.searchsorted(self._bases, base))
+                if (row < len(self._states) and int(self._bases[row]) == base
+                        and self._states[row] == _UNCHECKED):
+                    self._states[row] = _CHECKED
+                    self._left -= 1
+            self._changed.notify_all()
 
     def _row(self, offset: int) -> tuple[int, int]:
         row = max(int(np.searchsorted(self._bases, offset, side="right")) - 1, 0)

@@ -253,7 +253,7 @@ class LoadedLog:
         loader = self._loader
         try:
             with public_errors(self.path):
-                for base in sorted(base_offsets):
+                for base in sorted(base for base in base_offsets if base in self.segments):
                     with loader.snapshots.hidden_above(base):
                         loader.take_step(Step(file_name(base, FileKind.LOG), base))
                 loader.snapshots.remove_stray(self.segments.base_offsets)

@@ -206,6 +206,11 @@ class Snapshots:
         """The largest offset with a snapshot."""
         return self.offsets[-1] if self.offsets else default
 
+    def latest_below(self, offset: int) -> int:
+        """The largest offset with a snapshot that is below; 0 without one."""
+        row = bisect.bisect_left(self.offsets, offset) - 1
+        return self.offsets[row] if row >= 0 else 0
+
     def newest(self, start: int) -> tuple[int, list[ProducerStateEntry]]:
         """(offset, entries) of the newest that reads well, (start, none) without one; those that
         do not are deleted."""
