@@ -1,6 +1,8 @@
 #include "seglog/fetch.h"
 
 #include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "seglog/file.h"
 #include "seglog/format.h"
@@ -75,6 +77,116 @@ slg_status slg_fetch_search(const slg_fetch_index *index, slg_fetch_bound bound,
         return SLG_OK;
     }
     return entry_of(&b, (size_t)*slot, entry) ? SLG_OK : b.status;
+}
+
+/* ---- samples -------------------------------------------------------------------------------- */
+
+enum { ENTRY = SLG_OFFSET_ENTRY_SIZE, CHUNK_ENTRIES = 512 };
+
+void slg_fetch_samples_free(slg_fetch_samples *samples) {
+    free(samples->data);
+    *samples = (slg_fetch_samples){NULL, 0, 0, 0, 0};
+}
+
+/* As many samples as fit: what there is of `before`, thinned out where it is too dense. */
+static bool begin_samples(const slg_fetch_samples *before, size_t entries,
+                          slg_fetch_samples *samples) {
+    const size_t had = before == NULL ? 0 : before->count;
+    size_t stride = had > 0 ? before->stride : 1;
+    const size_t thinner = had > 0 ? before->stride : 1;
+    while (entries / stride >= SLG_FETCH_SAMPLES_MAX) {
+        stride *= 2;
+    }
+    *samples = (slg_fetch_samples){malloc((entries / stride + 1) * ENTRY), 0, stride, 0, 0};
+    if (samples->data == NULL) {
+        return false;
+    }
+    if (had > 0) {
+        for (size_t n = 0; n < had; n += stride / thinner) {
+            memcpy(samples->data + samples->count++ * ENTRY, before->data + n * ENTRY, ENTRY);
+        }
+        samples->covered = before->covered;
+        samples->last_key = before->last_key;
+    }
+    return true;
+}
+
+slg_status slg_fetch_sample(const slg_fetch_index *index, const slg_fetch_samples *before,
+                            slg_fetch_samples *samples, slg_error *error) {
+    uint8_t chunk[CHUNK_ENTRIES * ENTRY];
+    if (!begin_samples(before, index->entries, samples)) {
+        return slg_fail(error, SLG_NO_MEMORY, 0, 0, 0);
+    }
+    while (samples->covered < index->entries) {
+        const size_t left = index->entries - samples->covered;
+        const size_t count = left < CHUNK_ENTRIES ? left : CHUNK_ENTRIES;
+        const slg_status status = slg_pread_exact(index->fd, chunk, count * ENTRY,
+                                                  (int64_t)(samples->covered * ENTRY), error);
+        if (status != SLG_OK) {
+            slg_fetch_samples_free(samples);
+            return status;
+        }
+        for (size_t n = 0; n < count; n++) {
+            const int64_t key = slg_load_i32(chunk + n * ENTRY + SLG_OFFSET_ENTRY_OFFSET_AT);
+            if (samples->covered > 0 && key <= samples->last_key) {
+                const int64_t at = (int64_t)(samples->covered * ENTRY);
+                const int64_t last_key = samples->last_key;
+                slg_fetch_samples_free(samples);
+                return slg_fail(error, SLG_INDEX_OFFSET_ORDER, at, last_key, key);
+            }
+            if (samples->covered % samples->stride == 0) {
+                memcpy(samples->data + samples->count++ * ENTRY, chunk + n * ENTRY, ENTRY);
+            }
+            samples->last_key = key;
+            samples->covered++;
+        }
+    }
+    return SLG_OK;
+}
+
+/* The last of `count` rising entries whose key is at most `target`; the first one's is. */
+static size_t floor_entry(const uint8_t *data, size_t count, int64_t target) {
+    size_t lo = 0;
+    while (count > 1) {
+        const size_t half = count / 2;
+        const int64_t key = slg_load_i32(data + (lo + half) * ENTRY + SLG_OFFSET_ENTRY_OFFSET_AT);
+        lo = key <= target ? lo + half : lo;
+        count -= half;
+    }
+    return lo;
+}
+
+slg_status slg_fetch_lookup(const slg_fetch_index *index, const slg_fetch_samples *samples,
+                            int64_t target, slg_index_entry *entry, slg_error *error) {
+    uint8_t block[(2 * SLG_FETCH_UNCOVERED_MAX + CHUNK_ENTRIES) * ENTRY];
+    const int64_t base = index->base_offset;
+    if (samples->count == 0 || index->entries < samples->covered || target < 0 || base < 0 ||
+        base > INT64_MAX - INT32_MAX) {
+        return SLG_MORE;
+    }
+    const int64_t relative = target - base;
+    *entry = (slg_index_entry){base, 0};
+    if (slg_load_i32(samples->data + SLG_OFFSET_ENTRY_OFFSET_AT) > relative) {
+        return SLG_OK;
+    }
+    const size_t sample = floor_entry(samples->data, samples->count, relative);
+    const size_t first = sample * samples->stride;
+    const bool is_last = sample + 1 == samples->count;
+    const size_t stop = is_last ? index->entries : first + samples->stride;
+    if (stop - first <= 1) {
+        *entry = slg_index_entry_at(SLG_INDEX_KIND_OFFSET, samples->data, sample, base);
+        return SLG_OK;
+    }
+    if (stop - first > sizeof block / ENTRY) {
+        return SLG_MORE;
+    }
+    const slg_status status = slg_pread_exact(index->fd, block, (stop - first) * ENTRY,
+                                              (int64_t)(first * ENTRY), error);
+    if (status == SLG_OK) {
+        const size_t found = floor_entry(block, stop - first, relative);
+        *entry = slg_index_entry_at(SLG_INDEX_KIND_OFFSET, block, found, base);
+    }
+    return status;
 }
 
 /* ---- the log -------------------------------------------------------------------------------- */

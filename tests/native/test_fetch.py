@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import struct
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog._native.fetch import IndexReader, SegmentReader
-from seglog.errors import CorruptRecordError, KafkaStorageError
+from seglog._native.fetch import (
+    FetchDataInfo, IndexReader, LogOffsetMetadata, SegmentReader,
+)
+from seglog.errors import CorruptRecordError, IllegalArgumentError, KafkaStorageError
 from tests.native.test_index import search, write_offsets, write_times
 
 BASE = 1000
@@ -172,12 +175,16 @@ def test_fetch_cuts_where_it_is_told_to(tmp_path: Path) -> None:
         stop = whole[rng.randrange(row, 41)]
         found = reader.fetch(BASE + row * 5 + rng.randrange(5), len(data), -1, limit, stop, min_one)
         length = min(max(limit, first) if min_one else limit, stop - whole[row])
-        assert found == (BASE + row * 5, whole[row], first,
-                         bytes(data[whole[row]:whole[row] + length]))
-    assert reader.fetch(BASE, len(data), -1, 100, -1, True) == (BASE, 0, whole[1], b"")
+        assert found is not None
+        assert found.fetch_offset_metadata == LogOffsetMetadata(BASE + row * 5, BASE, whole[row])
+        assert found.records == bytes(data[whole[row]:whole[row] + length])
+        assert found.first_entry_incomplete == ((max(limit, first) if min_one else limit) < first
+                                                and limit > 0)
+    nothing = reader.fetch(BASE, len(data), -1, 100, -1, True)
+    assert nothing is not None and nothing.records == b""
     assert reader.fetch(offset, len(data), -1, 100, len(data), True) is None
-    late = reader.fetch(BASE + 5, len(data), -1, 100, 0, True)
-    assert late is not None and late[3] is None  # the bound lies before the batch
+    with pytest.raises(IllegalArgumentError, match="Invalid size: -"):
+        reader.fetch(BASE + 5, len(data), -1, 100, 0, True)
 
 
 def test_a_log_that_was_cut_is_an_error(tmp_path: Path) -> None:
@@ -208,3 +215,49 @@ def test_descriptors_end_with_the_object(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before + 40
     del readers
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("count", [1, 60, 1000, 8192, 8193, 20_000, 100_000])
+def test_samples_of_an_index_give_what_the_index_gives(tmp_path: Path, count: int) -> None:
+    """While it grows, too: a writer adds entries between lookups."""
+    rng = random.Random(count)
+    log = batch(BASE + count * 3, BASE + count * 3 + 2, 70)
+    entries = [(n * 3 + 2, n * 100) for n in range(count)]
+    reader = make(tmp_path / "s", log, [(offset, 0) for offset, _ in entries])
+    index = IndexReader(tmp_path / "s" / "index", BASE)
+    # Positions tell which entry was found: the walk over the log then begins there, or nowhere.
+    write_offsets(tmp_path / "s" / "index", entries)
+    used = max(1, count // 2)
+    while used <= count:
+        for target in {0, 2, used * 3, used * 3 + 5, *(rng.randrange(used * 3 + 3)
+                                                       for _ in range(60))}:
+            position = index.lookup(BASE + target, used)[1]
+            assert (reader.find(BASE + target, 70, used) is None) == (position > 0), (target, used)
+        used += rng.choice([1, 2, 63, 64, 65, max(1, count // 5)])
+
+
+def test_an_index_that_does_not_rise_is_searched_as_kafka_does(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    entries = [(rng.randrange(5000), rng.choice([0, 100])) for _ in range(3000)]
+    reader = make(tmp_path / "s", batch(BASE + 10**6, BASE + 10**6, 70), entries)
+    for _ in range(300):
+        target = rng.randrange(5000)
+        slot = search([offset for offset, _ in entries], 8, target)[0]
+        position = entries[slot][1] if slot >= 0 else 0
+        assert (reader.find(BASE + target, 70) is None) == (position > 0)
+
+
+def test_places_are_values() -> None:
+    place = LogOffsetMetadata(5, 3, 100)
+    assert place == LogOffsetMetadata(5, 3, 100) == pickle.loads(pickle.dumps(place))
+    assert hash(place) == hash(LogOffsetMetadata(5, 3, 100))
+    assert place != LogOffsetMetadata(5) and place != (5, 3, 100)
+    assert str(place) == "(offset=5, segment=[3:100])"
+    assert LogOffsetMetadata(5).message_offset_only and not place.message_offset_only
+    assert place.on_older_segment(LogOffsetMetadata(5, 4, 0))
+    assert not place.on_older_segment(LogOffsetMetadata(9))
+    with pytest.raises(AttributeError):
+        place.message_offset = 1  # type: ignore[misc]
+    info = FetchDataInfo(place, b"abc")
+    assert (info.records, info.first_entry_incomplete, info.aborted_transactions) == (
+        b"abc", False, None)

@@ -40,6 +40,38 @@ typedef enum slg_fetch_bound {
 slg_status slg_fetch_search(const slg_fetch_index *index, slg_fetch_bound bound, int64_t target,
                             int64_t *slot, slg_index_entry *entry, slg_error *error);
 
+/*
+ * Every `stride`-th entry of the first `covered` entries of an offset index, in memory, so that a
+ * lookup reads at most one block of the file. Only for keys that rise from entry to entry, where
+ * any search gives Kafka's slot. The owner frees it; it is not changed once it is filled.
+ */
+typedef struct slg_fetch_samples {
+    uint8_t *data;  /* `count` entries as they are stored; NULL: none */
+    size_t count;
+    size_t stride;
+    size_t covered;
+    int64_t last_key; /* of the last entry covered */
+} slg_fetch_samples;
+
+enum {
+    SLG_FETCH_SAMPLES_MAX = 8192, /* entries in memory */
+    SLG_FETCH_UNCOVERED_MAX = 64  /* entries behind those covered that a lookup reads over */
+};
+
+/*
+ * Fills `samples` from the file, going on from `before` (NULL: from the beginning), which stays as
+ * it is. SLG_OK; SLG_INDEX_OFFSET_ORDER where keys do not rise: nothing is sampled then; SLG_IO,
+ * SLG_FILE_SHRANK, SLG_NO_MEMORY.
+ */
+slg_status slg_fetch_sample(const slg_fetch_index *index, const slg_fetch_samples *before,
+                            slg_fetch_samples *samples, slg_error *error);
+void slg_fetch_samples_free(slg_fetch_samples *samples);
+
+/* The entry that slg_fetch_search with SLG_FETCH_LOWER gives; SLG_MORE: not to be told from these
+ * samples. */
+slg_status slg_fetch_lookup(const slg_fetch_index *index, const slg_fetch_samples *samples,
+                            int64_t target, slg_index_entry *entry, slg_error *error);
+
 /* A batch in a log file. */
 typedef struct slg_fetch_batch {
     int64_t base_offset;

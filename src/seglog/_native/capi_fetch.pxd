@@ -26,6 +26,21 @@ cdef extern from "seglog/fetch.h" nogil:
     slg_status slg_fetch_search(const slg_fetch_index *index, slg_fetch_bound bound,
                                 int64_t target, int64_t *slot, slg_index_entry *entry,
                                 slg_error *error) noexcept
+    ctypedef struct slg_fetch_samples:
+        uint8_t *data
+        size_t count
+        size_t stride
+        size_t covered
+        int64_t last_key
+    enum:
+        SLG_FETCH_SAMPLES_MAX
+        SLG_FETCH_UNCOVERED_MAX
+    slg_status slg_fetch_sample(const slg_fetch_index *index, const slg_fetch_samples *before,
+                                slg_fetch_samples *samples, slg_error *error) noexcept
+    void slg_fetch_samples_free(slg_fetch_samples *samples) noexcept
+    slg_status slg_fetch_lookup(const slg_fetch_index *index, const slg_fetch_samples *samples,
+                                int64_t target, slg_index_entry *entry,
+                                slg_error *error) noexcept
     ctypedef struct slg_fetch_batch:
         int64_t base_offset
         int64_t position

@@ -5,7 +5,7 @@ import os
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_CLEAR, Py_XDECREF
-from cython cimport final
+from cython cimport critical_section, final
 from libc.stdint cimport INT64_MAX
 from libc.string cimport memcpy
 from posix.fcntl cimport AT_FDCWD
@@ -13,7 +13,8 @@ from posix.unistd cimport close
 
 from seglog._native.capi cimport *
 from seglog._native.capi_fetch cimport *
-from seglog._native.status cimport as_exception, check
+from seglog._native.status cimport check
+from seglog.errors import IllegalArgumentError
 
 cdef extern from "Python.h":
     # Without Cython's count of references, because a resize may move the object.
@@ -39,6 +40,111 @@ cdef int open_file(object path, int *fd, int64_t *size, bint may_miss) except -1
 
 
 @final
+cdef class LogOffsetMetadata:
+    """An offset and where in the log its batch is (Kafka: LogOffsetMetadata).
+
+    `message_offset`, and of its batch the base offset of the segment and the byte in its log; both
+    -1 where only the offset is known. Not changed once it is made.
+    """
+
+    cdef readonly int64_t message_offset
+    cdef readonly int64_t segment_base_offset
+    cdef readonly int64_t relative_position_in_segment
+
+    def __init__(self, int64_t message_offset, int64_t segment_base_offset=-1,
+                 int64_t relative_position_in_segment=-1):
+        self.message_offset = message_offset
+        self.segment_base_offset = segment_base_offset
+        self.relative_position_in_segment = relative_position_in_segment
+
+    @staticmethod
+    cdef LogOffsetMetadata make(int64_t offset, int64_t base_offset, int64_t position):
+        cdef LogOffsetMetadata made = LogOffsetMetadata.__new__(LogOffsetMetadata)
+        made.message_offset = offset
+        made.segment_base_offset = base_offset
+        made.relative_position_in_segment = position
+        return made
+
+    @property
+    def message_offset_only(self):
+        """Whether nobody has looked up where the offset is."""
+        return self.segment_base_offset == -1 and self.relative_position_in_segment == -1
+
+    def on_older_segment(self, LogOffsetMetadata other not None):
+        """Whether its segment is one before the other's; no, where one of them is not known."""
+        return (not self.message_offset_only and not other.message_offset_only
+                and self.segment_base_offset < other.segment_base_offset)
+
+    cdef tuple fields(self):
+        return (self.message_offset, self.segment_base_offset, self.relative_position_in_segment)
+
+    def __eq__(self, other):
+        if not isinstance(other, LogOffsetMetadata):
+            return NotImplemented
+        return self.fields() == (<LogOffsetMetadata>other).fields()
+
+    def __hash__(self):
+        return hash(self.fields())
+
+    def __reduce__(self):
+        return LogOffsetMetadata, self.fields()
+
+    def __str__(self):
+        return (f"(offset={self.message_offset}, "
+                f"segment=[{self.segment_base_offset}:{self.relative_position_in_segment}])")
+
+    def __repr__(self):
+        return "LogOffsetMetadata({}, {}, {})".format(*self.fields())
+
+
+@final
+cdef class FetchDataInfo:
+    """What a read gave (Kafka: FetchDataInfo).
+
+    `records` begin with the batch that holds the offset asked for, or the next one, and end where
+    the limit cuts them: the last batch may be incomplete. `fetch_offset_metadata` is that batch's
+    base offset and place. `first_entry_incomplete`: the limit cuts the first batch.
+    `aborted_transactions` (None unless committed records were asked for) overlap with what was
+    read.
+    """
+
+    cdef readonly LogOffsetMetadata fetch_offset_metadata
+    cdef readonly bytes records
+    cdef readonly bint first_entry_incomplete
+    cdef public object aborted_transactions
+
+    def __init__(self, LogOffsetMetadata fetch_offset_metadata not None, bytes records=b"",
+                 bint first_entry_incomplete=False, aborted_transactions=None):
+        self.fetch_offset_metadata = fetch_offset_metadata
+        self.records = records
+        self.first_entry_incomplete = first_entry_incomplete
+        self.aborted_transactions = aborted_transactions
+
+    @staticmethod
+    cdef FetchDataInfo make(LogOffsetMetadata found, bytes records, bint incomplete):
+        cdef FetchDataInfo made = FetchDataInfo.__new__(FetchDataInfo)
+        made.fetch_offset_metadata = found
+        made.records = records
+        made.first_entry_incomplete = incomplete
+        return made
+
+    def __repr__(self):
+        return (f"FetchDataInfo({self.fetch_offset_metadata!r}, {len(self.records)} bytes, "
+                f"first_entry_incomplete={bool(self.first_entry_incomplete)}, "
+                f"aborted_transactions={self.aborted_transactions!r})")
+
+
+@final
+cdef class _Samples:
+    """Samples that are not changed any more: whoever searches them holds a reference."""
+
+    cdef slg_fetch_samples held
+
+    def __dealloc__(self):
+        slg_fetch_samples_free(&self.held)
+
+
+@final
 cdef class IndexReader:
     """An offset index (or, with `times`, a time index) searched as Kafka does, by pread.
 
@@ -52,6 +158,8 @@ cdef class IndexReader:
     cdef readonly int64_t entries
     cdef slg_index_kind _kind
     cdef int _fd
+    cdef _Samples _samples  # None: not yet, or never
+    cdef int64_t _asked     # lookups so far; below 0: its keys do not rise, ask the file each time
 
     def __cinit__(self):
         self._fd = -1
@@ -79,6 +187,32 @@ cdef class IndexReader:
         index.base_offset = self.base_offset
         index.entries = <size_t>(self.entries if entries < 0 else entries)
         return index
+
+    cdef _Samples sampled(self, const slg_fetch_index *index):
+        """Samples for a lookup; None where the file is asked. The first lookups of a large index
+        are not worth reading all of it."""
+        cdef _Samples before, made
+        cdef slg_error error
+        cdef slg_status status
+        with critical_section(self):
+            before = self._samples
+            if before is not None and (
+                    index.entries <= before.held.covered + SLG_FETCH_UNCOVERED_MAX):
+                return before
+            if self._asked < 0 or self._fd < 0:
+                return None
+            self._asked += 1
+            if before is None and <size_t>self._asked * SLG_FETCH_SAMPLES_MAX // 8 < index.entries:
+                return None
+            made = _Samples.__new__(_Samples)
+            with nogil:
+                status = slg_fetch_sample(index, NULL if before is None else &before.held,
+                                          &made.held, &error)
+            if status != SLG_OK:
+                self._samples, self._asked = None, -1
+                return None
+            self._samples = made
+            return made
 
     cdef slg_index_entry search(self, slg_fetch_bound bound, int64_t target, int64_t entries,
                                 int64_t *slot) except *:
@@ -148,13 +282,18 @@ cdef class SegmentReader:
                      slg_fetch_window *window, slg_fetch_batch *found) except -1:
         """Whether there is a batch at or above `offset`."""
         cdef slg_fetch_index index = self.index.view(entries)
+        cdef _Samples sampled = self.index.sampled(&index)
+        cdef const slg_fetch_samples *samples = NULL if sampled is None else &sampled.held
         cdef slg_index_entry entry
         cdef slg_error error
-        cdef slg_status status
+        cdef slg_status status = SLG_MORE
         cdef int64_t slot = -1
         cdef bint in_index = True
         with nogil:
-            status = slg_fetch_search(&index, SLG_FETCH_LOWER, offset, &slot, &entry, &error)
+            if samples != NULL:
+                status = slg_fetch_lookup(&index, samples, offset, &entry, &error)
+            if status == SLG_MORE:
+                status = slg_fetch_search(&index, SLG_FETCH_LOWER, offset, &slot, &entry, &error)
             if status == SLG_OK:
                 in_index = False
                 status = slg_fetch_find(self._fd, entry.value if entry.value > 0 else 0, size,
@@ -175,29 +314,34 @@ cdef class SegmentReader:
 
     def fetch(self, int64_t offset, int64_t size, int64_t entries, int64_t max_length,
               int64_t max_position, bint min_one_message):
-        """(base offset, position, size, bytes) of the batch that `find` finds and of what follows
-        it, up to `max_length` bytes and the byte `max_position` of the log (-1: not known, which
-        gives no bytes). With `min_one_message` the limit is at least that batch."""
+        """The batch that `find` finds and what follows it, up to `max_length` bytes and the byte
+        `max_position` of the log (-1: not known, which gives no bytes). With `min_one_message` the
+        limit is at least that batch. None where `find` gives None; IllegalArgumentError where the
+        bound lies before the batch."""
         cdef slg_fetch_window window
         cdef slg_fetch_batch found
+        cdef LogOffsetMetadata place
         cdef bytes data
         cdef int64_t length, skip
+        cdef bint incomplete
         if not self.locate(offset, size, entries, &window, &found):
             return None
+        place = LogOffsetMetadata.make(found.base_offset, self.base_offset, found.position)
         length = max_length
         if min_one_message and length < found.size:
             length = found.size
         if length == 0 or max_position < 0:
-            return found.base_offset, found.position, found.size, b""
+            return FetchDataInfo.make(place, b"", False)
+        incomplete = length < found.size
         length = min(length, min(max_position, size) - found.position)
         if length < 0:
-            return found.base_offset, found.position, found.size, None
+            raise IllegalArgumentError(f"Invalid size: {length} in read from {self.path}")
         skip = found.position - window.position
         if skip >= 0 and skip + length <= <int64_t>window.size:
             data = PyBytes_FromStringAndSize(<char *>window.data + skip, <Py_ssize_t>length)
         else:
             data = self.read(found.position, length)
-        return found.base_offset, found.position, found.size, data
+        return FetchDataInfo.make(place, data, incomplete)
 
     cpdef bytes read(self, int64_t position, int64_t length):
         """Exactly `length` bytes from `position`; KafkaStorageError where the file ends before."""

@@ -20,7 +20,6 @@ from seglog._native.columns import DEFAULT_COLUMNS, RecordColumns
 from seglog.config import LogConfig
 from seglog.embedded.directory import SharedDirectory
 from seglog.errors import InvalidTopicPartitionError, KafkaStorageError
-from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import Headers, RecordBatchBuilder
 from seglog.log.column_batches import encode_spans
 from seglog.log.read import FetchIsolation
@@ -193,7 +192,7 @@ class EmbeddedLog:
         if not len(records):
             return range(self.end_offset, self.end_offset)
         log = self.log
-        info = log.append_as_leader(records, self._epoch, origin=AppendOrigin.CLIENT)
+        info = log.append_each_as_leader(records, self._epoch)
         log.update_high_watermark(log.log_end_offset)
         return range(info.first_offset, info.last_offset + 1)
 

@@ -200,14 +200,15 @@ if hasattr(os, "register_at_fork"):
 class LogReaders:
     """What the readers of one log share. Safe from any thread.
 
-    `generation` is odd while files are being changed.
+    `generation` is odd while files are being changed. `current_view` may be behind what the
+    segments are; `view` is not.
     """
 
     def __init__(self) -> None:
         self.generation = 0
         self._depth = 0
         self._cuts: deque[tuple[int, int]] = deque(maxlen=_CUTS_KEPT)
-        self._view = SegmentView(np.empty(0, np.int64), _Opened())
+        self.current_view = SegmentView(np.empty(0, np.int64), _Opened())
 
     @contextmanager
     def changing(self, cut_to: int | None = None) -> Iterator[None]:
@@ -222,7 +223,7 @@ class LogReaders:
         try:
             yield
         finally:
-            self._view = SegmentView(np.empty(0, np.int64), _Opened())
+            self.current_view = SegmentView(np.empty(0, np.int64), _Opened())
             self._depth -= 1
             if self._depth == 0:
                 self.generation += 1
@@ -242,15 +243,15 @@ class LogReaders:
 
     def view(self, log: ReadableLog) -> SegmentView:
         """The segments as they are now."""
-        view = self._view
+        view = self.current_view
         if view.base_offsets is log.segments.base_offsets:
             return view
         with log.lock:
-            bases, opened = log.segments.base_offsets, self._view.opened
+            bases, opened = log.segments.base_offsets, self.current_view.opened
             for base, segment in list(opened.items()):
                 if segment.size is None or base not in log.segments:
                     opened.pop(base, None)
-            view = self._view = SegmentView(bases, opened)
+            view = self.current_view = SegmentView(bases, opened)
         return view
 
     def segment(self, log: ReadableLog, view: SegmentView, base_offset: int) -> OpenSegment:
