@@ -19,7 +19,7 @@ import seglog
 from seglog import LogManager, PartitionLog, Record, TopicPartition
 from seglog.config import LogConfig
 from seglog.errors import (
-    ConfigError, InvalidTopicPartitionError, KafkaStorageError, LogDirLockedError,
+    ConfigError, InvalidRecordError, InvalidTopicPartitionError, KafkaStorageError, LogDirLockedError,
     OffsetOutOfRangeError, RecordTooLargeError,
 )
 from seglog.storage.checkpoints import read_offset_checkpoint
@@ -106,9 +106,15 @@ def test_columns_and_batches(tmp_path: Path) -> None:
             headers = list(reader.batches())
             assert len(headers) > 50
             assert {batch.attributes & 7 for batch in headers} == {4}
-        raw = log.log.read(0, 10**6).records
-        before = log.end_offset
-        assert log.append_batches(raw) == range(before, 2 * before)
+        first = log.log.read(0, 1).records  # as a producer would send it
+        before, records = log.end_offset, len(list(log.records(0, 200)))
+        assert records == 200
+        got = log.append_batches(first)
+        assert got.start == before and len(got) > 1
+        assert [record.value for record in log.records(got.start)] == [
+            record.value for record in log.records(0, len(got))]
+        with pytest.raises(InvalidRecordError, match="baseOffset"):
+            log.append_batches(log.log.read(got.start, 1).records)
 
 
 def test_refusals_leave_the_log_as_it_was(tmp_path: Path) -> None:

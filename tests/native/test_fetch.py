@@ -221,7 +221,7 @@ def test_descriptors_end_with_the_object(tmp_path: Path) -> None:
 def test_samples_of_an_index_give_what_the_index_gives(tmp_path: Path, count: int) -> None:
     """While it grows, too: a writer adds entries between lookups."""
     rng = random.Random(count)
-    log = batch(BASE + count * 3, BASE + count * 3 + 2, 70)
+    log = batch(BASE + count * 3, BASE + count * 3 + 100, 70)
     entries = [(n * 3 + 2, n * 100) for n in range(count)]
     reader = make(tmp_path / "s", log, [(offset, 0) for offset, _ in entries])
     index = IndexReader(tmp_path / "s" / "index", BASE)

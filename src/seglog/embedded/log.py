@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import struct
 import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -43,6 +44,7 @@ _RETENTION_MS: Final = 300_000  # log.retention.check.interval.ms
 _CHECKPOINT_MS: Final = 60_000  # log.flush.offset.checkpoint.interval.ms
 _BATCH_BYTES: Final = 64 * 1024
 _SPAN_BYTES: Final = 1024 * 1024
+_LENGTH_AT, _LENGTH = 8, struct.Struct(">i")
 
 
 class Record(NamedTuple):
@@ -188,7 +190,8 @@ class EmbeddedLog:
         return self._append_spans(self._spans(records))
 
     def append_batches(self, records: bytes | bytearray | memoryview) -> range:
-        """Appends whole record batches, as producers send them; the offsets that they got."""
+        """Appends whole record batches, as producers send them (each begins at offset 0); the
+        offsets that they got. Those before one that is refused stay."""
         if not len(records):
             return range(self.end_offset, self.end_offset)
         log = self.log
@@ -196,7 +199,7 @@ class EmbeddedLog:
         log.update_high_watermark(log.log_end_offset)
         return range(info.first_offset, info.last_offset + 1)
 
-    def _append_spans(self, spans: Iterable[bytes]) -> range:
+    def _append_spans(self, spans: Iterable[bytes | bytearray]) -> range:
         """Several writes with nobody else's between them."""
         with self.log.lock:
             first = self.end_offset
@@ -245,9 +248,9 @@ class EmbeddedLog:
         Others that a log's records have (`offset`, ...) are left aside. Rows without a timestamp
         get the time of now. They are written like those of `append_many`.
         """
-        return self._append_spans(encode_spans(
+        return self._append_spans(map(_as_sent, encode_spans(
             data, codec=self._codec, max_batch_bytes=self._batch_bytes, timestamp=self._now(),
-            span_bytes=max(1, self._span_bytes - self._batch_bytes)))
+            span_bytes=max(1, self._span_bytes - self._batch_bytes))))
 
     def flush(self) -> None:
         """Everything that was appended before the call is on the medium when it returns."""
@@ -429,6 +432,15 @@ def _codec(config: LogConfig) -> int | str:
     """What batches are made with, so that the log need not encode them again."""
     name = config.compression_type
     return 0 if name in ("producer", "uncompressed") else name
+
+
+def _as_sent(span: bytes) -> bytearray:
+    """Batches that all begin at offset 0, as a producer's do. The CRC does not cover offsets."""
+    data, position = bytearray(span), 0
+    while position < len(data):
+        data[position:position + _LENGTH_AT] = bytes(_LENGTH_AT)
+        position += _LENGTH_AT + _LENGTH.size + _LENGTH.unpack_from(data, position + _LENGTH_AT)[0]
+    return data
 
 
 def _one_by_one(batches: Iterable[RecordColumns]) -> Iterator[Record]:
