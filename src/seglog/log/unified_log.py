@@ -62,7 +62,8 @@ class UnifiedLog(LogFoundation, TransactionalLog):
             context.time.milliseconds,
             max_transaction_timeout_ms=context.max_transaction_timeout_ms)
         self.readers, self.followers = LogReaders(), Followers()
-        self.unstable_known: tuple[int, int] | None = None
+        # What the load has found is looked up again at the first occasion.
+        self.unstable_known: tuple[int, int] | None = (-1, -1)
         self.on_high_watermark: Callable[[int], object] = lambda offset: None
         now = context.time.milliseconds()
         self.last_flush_ms = now
