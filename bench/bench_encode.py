@@ -1,7 +1,7 @@
 """Encoding records of 100 B values to batches of 16 KiB, beside the builders of other clients.
 
-Everybody's batches are compared byte for byte from the magic on: base offset and leader epoch, which
-no checksum covers, are the broker's.
+Everybody's batches are compared byte for byte from the magic on: base offset and leader epoch,
+which no checksum covers, are the broker's.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ int64_t floor_crc_pread(int fd, int64_t size, int64_t window, uint32_t *crc) {
 }
 
 /* Values of `width` bytes copied one by one, and the CRC-32C of every `batch` of them: what writing
-   them in batches costs without a single length or delta. The batches take turns in `room` bytes. */
+   them in batches costs without any length or delta. The batches take turns in `room` bytes. */
 int64_t floor_copy_crc(const char *values, int64_t count, int64_t width, int64_t batch,
                        int64_t room, uint32_t *crc) {
     const slg_crc32c_kernel kernel = slg_crc32c_best();

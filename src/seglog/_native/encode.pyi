@@ -5,18 +5,18 @@ from typing_extensions import Buffer
 
 BATCH_OVERHEAD: Final[int]
 
-Headers = Iterable[tuple[str | Buffer, Buffer | None]]
+_Headers = Iterable[tuple[str | Buffer, Buffer | None]]
 
 @final
 class BatchEncoder:
     def __init__(self, base_offset: int = 0, *, delete_horizon: int | None = None) -> None: ...
     def append(
         self, offset: int, timestamp: int, key: Buffer | None, value: Buffer | None,
-        headers: Headers = (),
+        headers: _Headers = (),
     ) -> int: ...
     def size_of(
         self, offset: int, timestamp: int, key: Buffer | None, value: Buffer | None,
-        headers: Headers = (),
+        headers: _Headers = (),
     ) -> int: ...
     def records(self) -> bytes: ...
     def seal(
