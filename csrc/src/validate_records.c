@@ -228,8 +228,8 @@ typedef struct plain_record {
 enum { PLAIN_BYTES_MIN = 24 };
 
 /*
- * Reads the record at `p` if it is like nearly all: short numbers, no headers, and sizes that add up.
- * False says nothing, not even that it is wrong.
+ * Reads the record at `p` if it is like nearly all: short numbers, no headers, and sizes that add
+ * up. False says nothing, not even that it is wrong.
  */
 static inline bool read_plain(const uint8_t *p, const uint8_t *end, int64_t base_timestamp,
                               plain_record *record) {

@@ -102,6 +102,14 @@ def encode_columns(golden: Path) -> Iterator[bytes]:
         yield bytes([9, 4, 7, 60, 3, 40]) + bytes([kind, 1, 1, *range(1, 120)]) * 4
 
 
+def validate(golden: Path) -> Iterator[bytes]:
+    for _, data in _contents(golden, ".log"):
+        for steer in (0x00, 0x12, 0x57, 0x9f):
+            yield bytes((steer, 90, 1)) + data
+        for steer in (0x13, 0x36):  # the records of the first batch alone
+            yield bytes((steer, 90, 1)) + data[61:2048]
+
+
 SEEDS: dict[str, Callable[[Path], Iterable[bytes]]] = {
     "batch": batch,
     "dump": dump,
@@ -110,6 +118,7 @@ SEEDS: dict[str, Callable[[Path], Iterable[bytes]]] = {
     "index": index,
     "records": records,
     "scan": scan,
+    "validate": validate,
     "wire": wire,
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.hostile import decode_fuzz
 from tests.oracle import batch as v2
-from tests.oracle import compression, legacy
+from tests.oracle import legacy
 
 NOW = 1_700_000_000_000
 ORIGINS = ("CLIENT", "CLIENT", "CLIENT", "COORDINATOR", "RAFT_LEADER", "REPLICATION")

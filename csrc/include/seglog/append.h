@@ -1,7 +1,7 @@
 /*
  * The segment at the end of a log, as appends see it: its size, its index entries and what decides
- * about the next ones. Kafka: LogSegment.append, and UnifiedLog.append for the ordinary batches of a
- * leader.
+ * about the next ones. Kafka: LogSegment.append, and UnifiedLog.append for the ordinary batches of
+ * a leader.
  *
  * A writer borrows three descriptors and owns the memory in which it prepares a write. It is one
  * thread's at a time. What a call could not do it has not begun: `state` is as before, and what a
@@ -76,9 +76,9 @@ typedef enum slg_index_refusal {
 } slg_index_refusal;
 
 /*
- * Writes whole batches, offsets and all, `size` bytes at `data`; rows are theirs. The caller has seen
- * to segment limits. SLG_OK also with a *refusal, at row *row: then the bytes are in the log and the
- * entries before it in the indexes, as in Kafka. SLG_IO, SLG_NO_MEMORY: nothing has changed.
+ * Writes whole batches, offsets and all, `size` bytes at `data`; rows are theirs. The caller has
+ * seen to segment limits. SLG_OK also with a *refusal, at row *row: then the bytes are in the log
+ * and the entries before it in the indexes, as in Kafka. SLG_IO, SLG_NO_MEMORY: nothing has changed.
  */
 slg_status slg_segment_append(slg_segment_writer *writer, const uint8_t *data, size_t size,
                               const slg_batch *batches, size_t count, slg_index_refusal *refusal,
@@ -107,8 +107,8 @@ typedef struct slg_appended {
 } slg_appended;
 
 /*
- * Appends the ordinary batches at the beginning of a client's bytes: of magic 2, not compressed, not
- * transactional, no control batches, good in every way, in sequence if their producer counts, and
+ * Appends the ordinary batches at the beginning of a client's bytes: of magic 2, not compressed,
+ * not transactional, no control batches, good in every way, in sequence if their producer counts, and
  * with room in the segment. The first that is anything else ends it, bytes that are no whole batch
  * too, and without is_span a second batch as well: *appended says what was taken, which may be
  * nothing, and whoever knows all of Kafka's rules decides about the rest.
