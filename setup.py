@@ -35,6 +35,7 @@ STEMS = [
     "rebuild",
     "records",
     "scan",
+    "snappy",
     "status",
     "validate",
 ]
@@ -67,6 +68,7 @@ C_SOURCES = [
     "records_legacy",
     "scan",
     "scan_check",
+    "snappy",
     "status",
     "utf8",
     "validate",

@@ -19,6 +19,7 @@ from typing import Final, Literal
 
 import cramjam
 
+from seglog._native.snappy import compress_block
 from seglog.errors import (
     CorruptDataError, DecompressionError, IllegalArgumentError, InvalidRecordError,
     UnsupportedCompressionTypeError,
@@ -414,7 +415,7 @@ def _compress_gzip(data: memoryview, level: int, magic: int) -> bytes:
 def _compress_snappy(data: memoryview, level: int, magic: int) -> bytes:
     parts = [_SNAPPY_HEADER]
     for position in range(0, len(data), _SNAPPY_BLOCK_BYTES):
-        block = bytes(cramjam.snappy.compress_raw(data[position:position + _SNAPPY_BLOCK_BYTES]))
+        block = compress_block(data[position:position + _SNAPPY_BLOCK_BYTES])
         parts += (_I32.pack(len(block)), block)
     return b"".join(parts)
 

@@ -1,0 +1,144 @@
+#include "seglog/snappy.h"
+
+#include <string.h>
+
+enum {
+    TABLE_BITS = 14,
+    TABLE_MIN = 256,
+    TABLE_MAX = 1 << TABLE_BITS,
+    /* No match is looked for so near to the end: literals are cheaper there. */
+    MARGIN = 15,
+    MATCH_MIN = 4,
+    COPY_MAX = 64,
+    /* A short copy has 3 bits for its length less 4, and 11 bits for its offset. */
+    SHORT_COPY_END = 12,
+    SHORT_OFFSET_END = 2048,
+    /* The length of a literal up to here stands in its tag. */
+    TAG_LITERAL_MAX = 60,
+    LITERAL = 0,
+    COPY_1 = 1,
+    COPY_2 = 2
+};
+
+size_t slg_snappy_bound(size_t size) { return 32 + size + size / 6; }
+
+static uint32_t load32(const uint8_t *at)
+{
+    uint32_t value;
+    memcpy(&value, at, sizeof value);
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    value = __builtin_bswap32(value);
+#endif
+    return value;
+}
+
+static uint8_t *emit_literal(uint8_t *out, const uint8_t *from, size_t size)
+{
+    if (size == 0)
+        return out;
+    const uint32_t last = (uint32_t)size - 1;
+    if (last < TAG_LITERAL_MAX) {
+        *out++ = (uint8_t)(LITERAL | last << 2);
+    } else {
+        uint8_t *const tag = out++;
+        unsigned count = 0;
+        for (uint32_t rest = last; rest > 0; rest >>= 8, count++)
+            *out++ = (uint8_t)rest;
+        *tag = (uint8_t)(LITERAL | (TAG_LITERAL_MAX - 1 + count) << 2);
+    }
+    memcpy(out, from, size);
+    return out + size;
+}
+
+static uint8_t *emit_long_copy(uint8_t *out, uint32_t offset, uint32_t size)
+{
+    *out++ = (uint8_t)(COPY_2 | (size - 1) << 2);
+    *out++ = (uint8_t)offset;
+    *out++ = (uint8_t)(offset >> 8);
+    return out;
+}
+
+static uint8_t *emit_copy(uint8_t *out, uint32_t offset, uint32_t size)
+{
+    /* What is left behind the long ones is never shorter than a match may be. */
+    for (; size >= COPY_MAX + MATCH_MIN; size -= COPY_MAX)
+        out = emit_long_copy(out, offset, COPY_MAX);
+    if (size > COPY_MAX) {
+        out = emit_long_copy(out, offset, COPY_MAX - MATCH_MIN);
+        size -= COPY_MAX - MATCH_MIN;
+    }
+    if (size >= SHORT_COPY_END || offset >= SHORT_OFFSET_END)
+        return emit_long_copy(out, offset, size);
+    *out++ = (uint8_t)(COPY_1 | (size - MATCH_MIN) << 2 | offset >> 8 << 5);
+    *out++ = (uint8_t)offset;
+    return out;
+}
+
+/* The table has a power of two of entries, no fewer than there are bytes as far as it goes. */
+static uint32_t table_size(size_t size)
+{
+    uint32_t found = TABLE_MIN;
+    while (found < TABLE_MAX && found < size)
+        found <<= 1;
+    return found;
+}
+
+/* The best bits of the product, and of these the low ones: a smaller table drops high bits. */
+static uint32_t slot(uint32_t bytes, uint32_t mask)
+{
+    return bytes * 0x1e35a7bdU >> (32 - TABLE_BITS) & mask;
+}
+
+static uint8_t *compress_fragment(const uint8_t *data, size_t size, uint8_t *out)
+{
+    uint16_t table[TABLE_MAX];
+    const uint32_t entries = table_size(size), mask = entries - 1;
+    const size_t limit = size - MARGIN;
+    size_t emitted = 0, at = 1;
+    memset(table, 0, entries * sizeof *table);
+    for (;;) {
+        size_t found;
+        /* The longer nothing is found, the larger the steps: of 1 byte 32 times, then of 2, ... */
+        for (uint32_t skip = 32;;) {
+            const uint32_t bytes = load32(data + at), step = skip >> 5;
+            const size_t next = at + step;
+            skip += step;
+            if (next > limit)
+                return emit_literal(out, data + emitted, size - emitted);
+            uint16_t *const entry = table + slot(bytes, mask);
+            found = *entry;
+            *entry = (uint16_t)at;
+            if (load32(data + found) == bytes)
+                break;
+            at = next;
+        }
+        out = emit_literal(out, data + emitted, at - emitted);
+        uint32_t bytes;
+        do {
+            size_t end = at + MATCH_MIN;
+            while (end < size && data[end] == data[found + (end - at)])
+                end++;
+            out = emit_copy(out, (uint32_t)(at - found), (uint32_t)(end - at));
+            emitted = at = end;
+            if (at >= limit)
+                return emit_literal(out, data + emitted, size - emitted);
+            table[slot(load32(data + at - 1), mask)] = (uint16_t)(at - 1);
+            bytes = load32(data + at);
+            uint16_t *const entry = table + slot(bytes, mask);
+            found = *entry;
+            *entry = (uint16_t)at;
+        } while (load32(data + found) == bytes);
+        at++;
+    }
+}
+
+size_t slg_snappy_compress(const uint8_t *data, size_t size, uint8_t *out)
+{
+    uint8_t *const begin = out;
+    size_t rest = size;
+    for (; rest >= 0x80; rest >>= 7)
+        *out++ = (uint8_t)(rest | 0x80);
+    *out++ = (uint8_t)rest;
+    out = size < MARGIN ? emit_literal(out, data, size) : compress_fragment(data, size, out);
+    return (size_t)(out - begin);
+}

@@ -1,0 +1,43 @@
+"""Kafka's UnifiedLog and seglog's through the same sequences of operations: nothing may differ.
+
+Any other seed: `make sequences SEED=N [CASES=N]`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sequences.generator import generate
+from tests.sequences.judge import Judge
+
+SEED = 2026
+CASES, SLICE = 200, 50
+MET = Path(__file__).parent / "met.jsonl"
+
+
+@pytest.fixture(scope="module")
+def judge(kafka_lib: Path) -> Iterator[Judge]:
+    """Both sides, beside each other."""
+    with Judge() as running:
+        yield running
+
+
+@pytest.mark.parametrize("first", range(0, CASES, SLICE))
+def test_both_do_the_same(judge: Judge, first: int) -> None:
+    verdicts = list(judge.judge(generate(SEED, range(first, first + SLICE))))
+    assert sum(verdict.counts for verdict in verdicts) >= SLICE - 2
+    wrong = [verdict for verdict in verdicts if verdict.wrong]
+    shown = "\n".join(str(judge.minimise(verdict)) for verdict in wrong[:3])
+    assert not wrong, f"{len(wrong)} of {len(verdicts)} differ\n{shown}"
+
+
+def test_what_was_met_once(judge: Judge) -> None:
+    """Sequences that differed once, as short as they were made then."""
+    verdicts = list(judge.judge(map(json.loads, MET.read_text().splitlines())))
+    assert all(verdict.counts for verdict in verdicts)
+    wrong = [str(verdict) for verdict in verdicts if verdict.wrong]
+    assert not wrong, "\n".join(wrong)
