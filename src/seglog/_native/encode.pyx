@@ -11,6 +11,8 @@ from libc.string cimport memcpy
 from seglog._native.capi cimport *
 from seglog._native.status cimport check
 
+from seglog.errors import IllegalArgumentError
+
 cdef enum:
     HEADER_BYTES = 61
     CAPACITY_FIRST = 1024
@@ -83,7 +85,7 @@ cdef class BatchEncoder:
 
     def __cinit__(self, int64_t base_offset=0, *, delete_horizon=None):
         if base_offset < 0:
-            raise ValueError(f"base offset {base_offset} is negative")
+            raise IllegalArgumentError(f"base offset {base_offset} is negative")
         slg_encode_open(&self._batch, NULL, 0, base_offset)
         if delete_horizon is not None:
             self._batch.base_timestamp = delete_horizon
