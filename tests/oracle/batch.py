@@ -76,7 +76,7 @@ def encode_record(record: Record, base_offset: int, base_timestamp: int) -> byte
     def blob(data: bytes | None) -> bytes:
         return varint(-1) if data is None else varint(len(data)) + data
 
-    body = (b"\x00" + varlong(record.timestamp - base_timestamp)
+    body = (b"\x00" + varlong(_java_long(record.timestamp - base_timestamp))
             + varint(record.offset - base_offset) + blob(record.key) + blob(record.value)
             + varint(len(record.headers)))
     for key, value in record.headers:
