@@ -78,7 +78,8 @@ typedef enum slg_index_refusal {
 /*
  * Writes whole batches, offsets and all, `size` bytes at `data`; rows are theirs. The caller has
  * seen to segment limits. SLG_OK also with a *refusal, at row *row: then the bytes are in the log
- * and the entries before it in the indexes, as in Kafka. SLG_IO, SLG_NO_MEMORY: nothing has changed.
+ * and the entries before it in the indexes, as in Kafka. SLG_IO, SLG_NO_MEMORY: nothing has
+ * changed.
  */
 slg_status slg_segment_append(slg_segment_writer *writer, const uint8_t *data, size_t size,
                               const slg_batch *batches, size_t count, slg_index_refusal *refusal,
@@ -108,8 +109,8 @@ typedef struct slg_appended {
 
 /*
  * Appends the ordinary batches at the beginning of a client's bytes: of magic 2, not compressed,
- * not transactional, no control batches, good in every way, in sequence if their producer counts, and
- * with room in the segment. The first that is anything else ends it, bytes that are no whole batch
+ * not transactional, no control batches, good in every way, in sequence if their producer counts,
+ * and with room in the segment. The first that is anything else ends it, bytes that are no whole batch
  * too, and without is_span a second batch as well: *appended says what was taken, which may be
  * nothing, and whoever knows all of Kafka's rules decides about the rest.
  */

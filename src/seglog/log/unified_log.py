@@ -28,6 +28,7 @@ from seglog.log.timestamps import FoundOffset, fetch_offset_by_timestamp
 from seglog.log.transactional import TransactionalLog
 from seglog.log.verification import VerificationGuard
 from seglog.recovery.disk import Disk
+from seglog.recovery.failures import public_errors
 from seglog.recovery.inputs import LoadInputs, LoadOutcome
 from seglog.recovery.log_loader import LogLoader
 from seglog.recovery.open_log import load_log
@@ -312,15 +313,15 @@ class UnifiedLog(LogFoundation, TransactionalLog):
     def replace_segments(self, new: Sequence[SegmentFiles], old: Sequence[int]) -> None:
         """Puts segments, `.cleaned` and flushed, in the place of those with the base offsets
         `old`, so that a crash leaves the ones or the others."""
-        with self.lock:
+        with self.lock, public_errors(self.path):
             replace.replace_segments(self, new, old)
 
     def split_overflowed_segment(self, base_offset: int) -> list[int]:
         """Splits a segment with offsets too far from its base; the base offsets of the new ones.
 
-        IllegalArgumentError for a segment without such offsets.
+        LogLoadError (Kafka: IllegalArgumentException) for a segment without such offsets.
         """
-        with self.lock:
+        with self.lock, public_errors(self.path):
             return replace.split_overflowed_segment(self, base_offset)
 
     def delete(self) -> None:
