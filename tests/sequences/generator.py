@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.sequences.appends import Appends
 from tests.sequences.batches import Batches
-from tests.sequences.settings import CHANGES, REFUSED, first_config, themed
+from tests.sequences.settings import CHANGES, REFUSED, first_config, fitting, themed
 from tests.sequences.world import FAR, World
 
 Op = dict[str, Any]
@@ -155,7 +155,7 @@ class Generator:
         return [self._set(key, self.random.choice(CHANGES[key]))]
 
     def _set(self, key: str, value: str) -> Op:
-        change = {key: value}
+        change = {key: fitting(self.theme, key, value)}
         if key == "preallocate" and "internal.segment.bytes" not in self.settings:
             change["internal.segment.bytes"] = "4096"  # a gigabyte is too much to hash
         self.settings.update(change)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final
 
 import cramjam
 
@@ -422,19 +422,30 @@ def _compress_snappy(data: memoryview, level: int, magic: int) -> bytes:
 
 def _compress_lz4(data: memoryview, level: int, magic: int) -> bytes:
     # Kafka's default level selects lz4's fast compressor; the framing is the same for all levels.
-    mode: Literal["default", "high_compression"] = (
-        "default" if level == _LEVEL_DEFAULT[LZ4] else "high_compression")
     parts = [_LZ4_HEADER if magic else _LZ4_HEADER_MAGIC_0]
     for position in range(0, len(data), _LZ4_BLOCK_BYTES):
         raw = data[position:position + _LZ4_BLOCK_BYTES]
-        block = bytes(cramjam.lz4.compress_block(raw, mode=mode, compression=level,
-                                                 store_size=False))
+        if level != _LEVEL_DEFAULT[LZ4]:
+            parts.append(_lz4_high_compression(raw, level))
+            continue
+        block = bytes(cramjam.lz4.compress_block(raw, store_size=False))
         if len(block) < len(raw):
             parts += (_U32_LE.pack(len(block)), block)
         else:
             parts += (_U32_LE.pack(len(raw) | 1 << 31), bytes(raw))
     parts.append(_LZ4_END)
     return b"".join(parts)
+
+
+def _lz4_high_compression(raw: memoryview, level: int) -> bytes:
+    """One block, its length in front. cramjam's blocks know no levels, so it is cut out of a frame:
+    7 bytes of header, the length, the block, its checksum, the end."""
+    # liblz4's blocks take level 1 for 2, its frames for the fast compressor.
+    frame = cramjam.lz4.Compressor(level=max(2, level), content_checksum=False, block_linked=False)
+    frame.compress(bytes(raw))
+    whole = bytes(frame.flush()) + bytes(frame.finish())
+    size = _U32_LE.unpack_from(whole, 7)[0] & 0x7FFFFFFF
+    return whole[7:11 + size]
 
 
 def _compress_zstd(data: memoryview, level: int, magic: int) -> bytes:
