@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from seglog._native.batch import ATTRIBUTE_CODEC
 from seglog._native.validate import RecordWalk, Refusal, Source, frames
-from seglog.errors import IllegalArgumentError
+from seglog.errors import DecompressionError, IllegalArgumentError, SeglogError
 from seglog.log.legacy_records import LegacyRecord, inner_records
-from seglog.log.refusals import of_frame, of_record
+from seglog.log.refusals import of_frame, of_record, of_stream
 from seglog.storage import codecs
+from seglog.storage.codec_streams import StreamError, open_stream
 
-__all__ = ["HEADER_BYTES", "legacy_records", "payload", "plain_payload", "record_offsets",
-           "touch_records"]
+__all__ = ["HEADER_BYTES", "legacy_records", "payload", "plain_or_readable", "record_offsets",
+           "refused_record", "touch_records"]
 
 #: Before the records of a batch of magic 2.
 HEADER_BYTES = 61
@@ -34,15 +35,45 @@ def payload(records: memoryview, batches: Batches, row: int) -> memoryview:
     return records[position + HEADER_BYTES:position + int(batches["size"][row])]
 
 
-def plain_payload(records: memoryview, batches: Batches, row: int) -> memoryview:
-    """The records of a batch of magic 2, decompressed.
+def plain_or_readable(records: memoryview, batches: Batches,
+                      row: int) -> tuple[memoryview, StreamError | None]:
+    """The records of a batch of magic 2, decompressed. Of a payload that its codec refuses what
+    can be read before that, and what Java's stream throws then.
 
-    Raises IllegalArgumentError for a codec that does not exist, and DecompressionError.
+    Raises IllegalArgumentError for a codec that does not exist, StreamFailureError where Kafka
+    cannot even open the payload, and DecompressionError where it would read more than we do.
     """
     codec = int(batches["attributes"][row]) & ATTRIBUTE_CODEC
     if codec > codecs.ZSTD:
         raise IllegalArgumentError(f"Unknown compression type id: {codec}")
-    return codecs.decompress(codec, 2, payload(records, batches, row))
+    given = payload(records, batches, row)
+    try:
+        return codecs.decompress(codec, 2, given), None
+    except DecompressionError as refused:
+        found = bytearray()
+        try:
+            stream = open_stream(codec, 2, given)
+        except StreamError as error:
+            raise of_stream(error) from None
+        try:
+            while piece := stream.read(max(stream.buffered, 1)):
+                found += piece
+        except StreamError as error:
+            return memoryview(found), error
+        raise refused
+
+
+def refused_record(refusal: int, walk: RecordWalk, batches: Batches, row: int, plain: memoryview,
+                   source: Source, failure: StreamError | None) -> SeglogError:
+    """The exception for a record that does not parse; that of the stream, if it is for want of
+    bytes that the walk came to grief: with more of them it would say another thing."""
+    if failure is not None:
+        short, longer = (RecordWalk(batches, row, data, source=source)
+                         for data in (plain, bytes(plain) + bytes(64)))
+        said = [(one.run(), one.index, one.a, one.b) for one in (short, longer)]
+        if said[0][0] == refusal and said[0] != said[1]:
+            return of_stream(failure, "Failed to decompress record stream")
+    return of_record(refusal, walk)
 
 
 def legacy_records(records: memoryview, batches: Batches, row: int) -> Iterator[LegacyRecord]:
@@ -81,12 +112,15 @@ def _offsets(records: memoryview, *, touching: bool = False) -> Iterator[int]:
 
 def _offsets_of_batch(records: memoryview, batches: Batches, row: int) -> Iterator[int]:
     is_compressed = int(batches["attributes"][row]) & ATTRIBUTE_CODEC
-    walk = RecordWalk(batches, row, plain_payload(records, batches, row),
-                      source=Source.STREAM if is_compressed else Source.BUFFER)
+    source = Source.STREAM if is_compressed else Source.BUFFER
+    plain, failure = plain_or_readable(records, batches, row)
+    walk = RecordWalk(batches, row, plain, source=source)
     while (refusal := walk.next()) == Refusal.ACCEPTED:
         yield walk.offset
     if refusal != Refusal.NO_MORE:
-        raise of_record(refusal, walk)
+        raise refused_record(refusal, walk, batches, row, plain, source, failure)
+    if failure is not None:
+        raise of_stream(failure, "Error checking for remaining bytes after reading batch")
 
 
 def record_offsets(records: memoryview, limit: int | None = None) -> list[int]:

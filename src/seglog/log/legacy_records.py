@@ -12,9 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from seglog.errors import (
-    CorruptRecordError, IllegalArgumentError, InvalidRecordError, OutOfBoundsError,
+    CorruptRecordError, DecompressionError, IllegalArgumentError, InvalidRecordError,
+    OutOfBoundsError,
 )
+from seglog.log.refusals import of_stream
 from seglog.storage import codecs
+from seglog.storage.codec_streams import StreamError, open_stream
 
 __all__ = ["LegacyRecord", "inner_records"]
 
@@ -157,7 +160,7 @@ def inner_records(wrapper: LegacyRecord) -> Iterator[LegacyRecord]:
         raise InvalidRecordError(
             f"Found invalid compressed record set with null value (magic = {magic})",
             code="legacy_null_wrapper")
-    inner = _split(wrapper, codecs.decompress(wrapper.codec, magic, value))
+    inner = _inner(wrapper, value)
     if not inner:
         raise InvalidRecordError("Found invalid compressed record set with no inner records",
                                  code="legacy_empty_wrapper")
@@ -171,11 +174,39 @@ def inner_records(wrapper: LegacyRecord) -> Iterator[LegacyRecord]:
                 "is not zero.", expected=last, found=wrapper.offset, code="legacy_offset")
         base = wrapper.offset - last
     for record in inner:
-        record.offset += base
+        record.offset = _java_long(record.offset + base)
         if record.codec:
             raise InvalidRecordError("Inner messages must not be compressed",
                                      code="legacy_nested")
         yield record
+
+
+def _java_long(value: int) -> int:
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _inner(wrapper: LegacyRecord, value: memoryview) -> list[LegacyRecord]:
+    """The messages of a wrapper; of one that its codec refuses, what Kafka finds first."""
+    try:
+        return _split(wrapper, codecs.decompress(wrapper.codec, wrapper.magic, value))
+    except DecompressionError as refused:
+        try:
+            stream = open_stream(wrapper.codec, wrapper.magic, value)
+            while len(head := stream.read(_OFFSET_AND_SIZE.size)) == _OFFSET_AND_SIZE.size:
+                size = _OFFSET_AND_SIZE.unpack(head)[1]
+                if size < _SIZE_MIN:
+                    raise _too_small(size) from None
+                if len(stream.read(size)) < size:
+                    break
+        except StreamError as error:
+            raise of_stream(error) from None
+        raise refused
+
+
+def _too_small(size: int) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"Record size is less than the minimum record overhead ({_SIZE_MIN})",
+        expected=_SIZE_MIN, found=size, code="legacy_size")
 
 
 def _split(wrapper: LegacyRecord, plain: memoryview) -> list[LegacyRecord]:
@@ -186,9 +217,7 @@ def _split(wrapper: LegacyRecord, plain: memoryview) -> list[LegacyRecord]:
         offset, size = _OFFSET_AND_SIZE.unpack_from(plain, position)
         position += _OFFSET_AND_SIZE.size
         if size < _SIZE_MIN:
-            raise CorruptRecordError(
-                f"Record size is less than the minimum record overhead ({_SIZE_MIN})",
-                expected=_SIZE_MIN, found=size, code="legacy_size")
+            raise _too_small(size)
         if size > len(plain) - position:
             break
         record = LegacyRecord(offset, plain[position:position + size])

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from seglog._native.validate import RecordWalk, Refusal
 from seglog.errors import (
     CorruptRecordError, IllegalArgumentError, InvalidRecordError, OutOfBoundsError, SeglogError,
+    StreamFailureError,
 )
+from seglog.storage.codec_streams import StreamError
 
-__all__ = ["of_frame", "of_record"]
+__all__ = ["of_frame", "of_record", "of_stream"]
 
 Make = Callable[[int, int], SeglogError]
 
@@ -61,3 +63,11 @@ def of_frame(refusal: int, a: int) -> SeglogError | None:
     """The exception for bytes that are no batch; None for every other refusal."""
     make = _OF_FRAMES.get(refusal)
     return None if make is None else make(a, 0)
+
+
+def of_stream(error: StreamError, words: str | None = None) -> StreamFailureError:
+    """What Kafka makes of a stream that throws: it wraps an IOException, with `words` if it has
+    any, and lets everything else pass."""
+    if error.is_io:
+        return StreamFailureError("KafkaException", str(error) if words is None else words)
+    return StreamFailureError(error.kafka_error, error.message)

@@ -20,14 +20,17 @@ from seglog.errors import (
 )
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
 from seglog.log.conversion import convert, convert_compressed, rebuild
-from seglog.log.deep_records import payload, plain_payload, record_offsets
-from seglog.log.refusals import of_frame, of_record
+from seglog.log.deep_records import (
+    payload, plain_or_readable, record_offsets, refused_record,
+)
+from seglog.log.refusals import of_frame, of_stream
 from seglog.log.stats import BrokerTopicStats
 from seglog.log.validation import (
     Append, Batches, Buffer, RecordErrors, ValidationResult, check_batch, check_first_batch,
 )
 from seglog.model import TopicPartition
 from seglog.storage import codecs
+from seglog.storage.codec_streams import StreamError
 
 __all__ = ["ValidationResult", "analyze_and_validate_records", "mark_rejected",
            "validate_messages_and_assign_offsets"]
@@ -140,8 +143,12 @@ def validate_messages_and_assign_offsets(
     return _assign_in_place(append)
 
 
-def walk_records(append: Append, row: int, plain: memoryview, source: Source) -> RecordWalk:
-    """Goes through the records of a batch of magic 2 and raises for what is wrong in them."""
+def walk_records(append: Append, row: int, plain: memoryview, source: Source,
+                 failure: StreamError | None = None) -> RecordWalk:
+    """Goes through the records of a batch of magic 2 and raises for what is wrong in them.
+
+    With a `failure` the plain bytes end where a stream throws it.
+    """
     config = append.config
     walk = RecordWalk(append.batches, row, plain, source=source, rules=(
         config.compact, not append.has_append_time, append.now_ms,
@@ -156,7 +163,9 @@ def walk_records(append: Append, row: int, plain: memoryview, source: Source) ->
             case Refusal.TIMESTAMP_TYPE:
                 errors.timestamp_type(walk.index - 1, _described(walk, source))
             case _:
-                raise of_record(refusal, walk)
+                raise refused_record(refusal, walk, append.batches, row, plain, source, failure)
+    if failure is not None and append.batches["record_count"][row]:
+        raise of_stream(failure, "Error checking for remaining bytes after reading batch")
     errors.raise_if_any()
     return walk
 
@@ -211,8 +220,8 @@ def _validate_compressed(append: Append) -> ValidationResult:
         source = Source.SKIP if in_place else Source.STREAM
     if in_place and not batches["record_count"][0]:
         return _assigned(append, 0, -1)
-    plain = plain_payload(append.records, batches, 0)
-    walk = walk_records(append, 0, plain, source)
+    plain, failure = plain_or_readable(append.records, batches, 0)
+    walk = walk_records(append, 0, plain, source, failure)
     if in_place and walk.is_sequential:
         return _assigned(append, walk.index, walk.max_timestamp)
     return rebuild(append, plain, source)

@@ -62,6 +62,11 @@ class CodecStream:
         self._source, self._buffer_bytes, self._buffer = source, buffer_bytes, b""
         self._left = codecs.MAX_BYTES_DEFAULT
 
+    @property
+    def buffered(self) -> int:
+        """How many bytes are there without asking the source."""
+        return len(self._buffer)
+
     def read(self, count: int) -> bytes:
         """The next `count` bytes, or fewer at the end. StreamError where Kafka's stream throws,
         and behind MAX_BYTES_DEFAULT bytes."""
