@@ -12,6 +12,7 @@ enum { COPIED_BYTES_MAX = 2048, BATCHES_FIRST = 16 };
 typedef struct run {
     slg_segment_writer *writer;
     const slg_leader_rules *rules;
+    const slg_producers *producers;
     slg_segment_state draft;
     size_t count;       /* batches */
     size_t bytes;       /* of the scratch in use */
@@ -53,10 +54,17 @@ static slg_status reserve(run *r, size_t copied, slg_error *error) {
     return slg_append_reserve_entries(scratch, r->count + 1, error);
 }
 
-static inline bool is_plain(const slg_batch *batch) {
-    const int special =
-        SLG_ATTRIBUTE_CODEC | SLG_ATTRIBUTE_TRANSACTIONAL | SLG_ATTRIBUTE_CONTROL;
-    return !slg_batch_is_legacy(batch) && (batch->attributes & special) == 0;
+/* A transaction that goes on is ordinary; its begin and its end are not. */
+static inline bool is_plain(const slg_producers *producers, const slg_batch *batch) {
+    const int special = SLG_ATTRIBUTE_CODEC | SLG_ATTRIBUTE_CONTROL;
+    if (slg_batch_is_legacy(batch) || (batch->attributes & special) != 0) {
+        return false;
+    }
+    if ((batch->attributes & SLG_ATTRIBUTE_TRANSACTIONAL) == 0) {
+        return true;
+    }
+    const slg_producer *known = slg_producers_find(producers, batch->producer_id);
+    return known != NULL && known->in_txn && known->epoch == batch->producer_epoch;
 }
 
 /* Whether the batch, with its final offsets and timestamps, begins a new segment. */
@@ -114,7 +122,7 @@ static void put(run *r, const uint8_t *data, const slg_batch *batch, const uint8
 static slg_status add(run *r, const uint8_t *data, slg_batch *batch, slg_error *error) {
     const slg_leader_rules *rules = r->rules;
     slg_record_walk walk;
-    if (!is_plain(batch) || slg_check_client_header(batch) != SLG_ACCEPTED) {
+    if (!is_plain(r->producers, batch) || slg_check_client_header(batch) != SLG_ACCEPTED) {
         return SLG_END;
     }
     slg_record_walk_init(&walk, batch, data + SLG_BATCH_HEADER_SIZE,
@@ -201,32 +209,45 @@ static slg_status collect(run *r, const uint8_t *data, size_t size, slg_appended
     return SLG_OK;
 }
 
+/* Whether the producers of the run may append it; span->row is the first batch that may not. */
+static slg_status judge(const run *r, slg_producers *producers, slg_span *span,
+                        const uint8_t *data, size_t size, slg_error *error) {
+    const slg_append_rules rules = {
+        .origin = SLG_ORIGIN_CLIENT,
+        .transaction_version = -1,
+        .segment_base = r->writer->base_offset,
+        .segment_position = r->writer->state.size,
+    };
+    slg_span_begin(span);
+    return slg_span_check(span, producers, &rules, r->writer->scratch.batches, r->count, data,
+                          size, error);
+}
+
 slg_status slg_append_as_leader(slg_segment_writer *writer, slg_producers *producers,
                                 slg_span *span, const slg_leader_rules *rules,
                                 const uint8_t *data, size_t size, slg_appended *appended,
                                 slg_error *error) {
-    run r = {.writer = writer, .rules = rules, .draft = writer->state,
-             .next_offset = rules->next_offset};
-    *appended = (slg_appended){.first_offset = rules->next_offset, .last_offset = -1,
-                               .first_last_offset = -1, .max_timestamp = -1};
-    slg_status status = collect(&r, data, size, appended, error);
-    if (status != SLG_OK || r.count == 0) {
-        return status;
-    }
     slg_append_scratch *scratch = &writer->scratch;
-    if (r.has_producer) {
-        const slg_append_rules judged = {
-            .origin = SLG_ORIGIN_CLIENT,
-            .transaction_version = -1,
-            .segment_base = writer->base_offset,
-            .segment_position = writer->state.size,
-        };
-        slg_span_begin(span);
-        status = slg_span_check(span, producers, &judged, scratch->batches, r.count, data, size,
-                                error);
-        if (status != SLG_OK || span->verdict != SLG_APPEND_OK) {
+    slg_status status;
+    run r;
+    for (bool is_taken = false; !is_taken;) {
+        r = (run){.writer = writer, .rules = rules, .producers = producers,
+                  .draft = writer->state, .next_offset = rules->next_offset};
+        *appended = (slg_appended){.first_offset = rules->next_offset, .last_offset = -1,
+                                   .first_last_offset = -1, .max_timestamp = -1};
+        status = collect(&r, data, size, appended, error);
+        if (status != SLG_OK || r.count == 0) {
+            return status;
+        }
+        status = r.has_producer ? judge(&r, producers, span, data, size, error) : SLG_OK;
+        if (status != SLG_OK) {
             appended->bytes = 0;
             return status;
+        }
+        is_taken = !r.has_producer || span->verdict == SLG_APPEND_OK;
+        if (!is_taken) {
+            /* Once more, without the batch that is refused and what follows it. */
+            size = span->row == 0 ? 0 : (size_t)scratch->batches[span->row].position;
         }
     }
     settle_pieces(&r);

@@ -8,7 +8,9 @@
 /* A marker's batch has 78 bytes. */
 enum { MARKER_BATCH_MAX = 256 };
 
-void slg_producers_init(slg_producers *producers) { *producers = (slg_producers){0}; }
+void slg_producers_init(slg_producers *producers) {
+    *producers = (slg_producers){.oldest_txn_timestamp = -1};
+}
 
 void slg_producers_free(slg_producers *producers) {
     slg_producer_map_free(&producers->producers);
@@ -37,7 +39,10 @@ slg_status slg_producers_load(slg_producers *producers, const slg_producer *prod
     }
     *known = *producer;
     const slg_txn txn = txn_of(producer->id, producer->txn_first_offset);
-    return producer->in_txn ? slg_txns_put(&producers->ongoing, &txn, error) : SLG_OK;
+    const slg_status put = producer->in_txn ? slg_txns_put(&producers->ongoing, &txn, error)
+                                            : SLG_OK;
+    slg_producers_note_oldest(producers);
+    return put;
 }
 
 static slg_status apply_data(slg_producers *producers, const slg_batch *batch, slg_error *error) {
@@ -75,9 +80,9 @@ static bool read_marker(int fd, const slg_batch *batch, slg_marker *marker) {
            slg_marker_parse(batch, data, marker);
 }
 
-slg_status slg_producers_apply(slg_producers *producers, int fd, const slg_batch *batches,
-                               size_t count, size_t *taken, slg_marker *aborted, size_t room,
-                               size_t *aborted_count, slg_error *error) {
+static slg_status fold(slg_producers *producers, int fd, const slg_batch *batches, size_t count,
+                       size_t *taken, slg_marker *aborted, size_t room, size_t *aborted_count,
+                       slg_error *error) {
     *aborted_count = 0;
     for (*taken = 0; *taken < count; ++*taken) {
         const slg_batch *batch = batches + *taken;
@@ -108,6 +113,15 @@ slg_status slg_producers_apply(slg_producers *producers, int fd, const slg_batch
     return SLG_OK;
 }
 
+slg_status slg_producers_apply(slg_producers *producers, int fd, const slg_batch *batches,
+                               size_t count, size_t *taken, slg_marker *aborted, size_t room,
+                               size_t *aborted_count, slg_error *error) {
+    const slg_status status = fold(producers, fd, batches, count, taken, aborted, room,
+                                   aborted_count, error);
+    slg_producers_note_oldest(producers);
+    return status;
+}
+
 slg_status slg_producers_complete_txn(slg_producers *producers, const slg_txn *done,
                                       slg_error *error) {
     const slg_txn *open = slg_txns_find(&producers->ongoing, done->first_offset);
@@ -119,6 +133,7 @@ slg_status slg_producers_complete_txn(slg_producers *producers, const slg_txn *d
     const slg_status status = slg_txns_put(&producers->unreplicated, &ended, error);
     if (status == SLG_OK) {
         slg_txns_close(&producers->ongoing, done->first_offset);
+        slg_producers_note_oldest(producers);
     }
     return status;
 }
@@ -159,6 +174,7 @@ slg_status slg_producers_end(slg_producers *producers, slg_marker *marker, slg_e
     }
     if (status == SLG_OK) {
         slg_producer_take_marker(producer, marker);
+        slg_producers_note_oldest(producers);
     }
     return status;
 }
@@ -185,12 +201,17 @@ const slg_txn *slg_producers_first_unstable(const slg_producers *producers) {
     return ended->all;
 }
 
-int64_t slg_producers_oldest_txn_timestamp(const slg_producers *producers) {
+void slg_producers_note_oldest(slg_producers *producers) {
     const slg_txns *open = &producers->ongoing;
     const slg_producer *producer =
         open->first < open->count
             ? slg_producers_find(producers, open->all[open->first].producer_id) : NULL;
-    return producer == NULL ? -1 : producer->last_timestamp;
+    __atomic_store_n(&producers->oldest_txn_timestamp,
+                     producer == NULL ? -1 : producer->last_timestamp, __ATOMIC_RELAXED);
+}
+
+int64_t slg_producers_oldest_txn_timestamp(const slg_producers *producers) {
+    return __atomic_load_n(&producers->oldest_txn_timestamp, __ATOMIC_RELAXED);
 }
 
 int64_t slg_producers_last_stable(const slg_producers *producers, int64_t producer_id,
@@ -238,6 +259,7 @@ void slg_producers_clear(slg_producers *producers) {
     slg_producer_map_clear(&producers->producers);
     producers->ongoing.first = producers->ongoing.count = producers->ongoing.ended = 0;
     producers->unreplicated.count = 0;
+    slg_producers_note_oldest(producers);
 }
 
 /* ---- verification of transactions ---------------------------------------------------------- */

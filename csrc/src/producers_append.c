@@ -434,5 +434,6 @@ void slg_span_commit(slg_span *span, slg_producers *producers) {
     for (size_t i = 0; i < span->started.count; i++) {
         (void)slg_txns_put(&producers->ongoing, span->started.all + i, NULL);
     }
+    slg_producers_note_oldest(producers);
     slg_span_drop_verified(span, producers);
 }

@@ -52,6 +52,10 @@ const slg_txn *slg_txns_first_of_others(const slg_txns *txns, int64_t producer_i
 /* One that is open. */
 void slg_txns_close(slg_txns *txns, int64_t first_offset);
 
+/* Notes what slg_producers_oldest_txn_timestamp answers; after every change of transactions, and of
+ * their producers. */
+void slg_producers_note_oldest(slg_producers *producers);
+
 /* ---- markers ---- */
 
 /*

@@ -12,7 +12,7 @@ import pytest
 from seglog.config import LogConfig
 from seglog.errors import InvalidRecordError, SeglogError
 from seglog.log import ordinary, unified_log
-from seglog.log.append_info import LogAppendInfo
+from seglog.log.append_info import AppendOrigin, LogAppendInfo
 from seglog.log.scheduler import MockTime
 from seglog.log.unified_log import UnifiedLog
 from tests.kafka.drive import run_sequence
@@ -69,9 +69,9 @@ def test_sequences_with_and_without(tmp_path: Path, taken: list[bool]) -> None:
     assert any(taken) and not all(taken)
 
 
-def outcome(log: UnifiedLog, data: bytes, epoch: int) -> Any:
+def outcome(log: UnifiedLog, data: bytes, epoch: int, **how: Any) -> Any:
     try:
-        return log.append_as_leader(data, epoch)
+        return log.append_as_leader(data, epoch, **how)
     except SeglogError as error:
         return error.kafka_name, str(error)
 
@@ -177,3 +177,48 @@ def test_the_callers_bytes_are_not_changed(tmp_path: Path) -> None:
     for _ in range(5):
         log.append_as_leader(data, 4)
     assert bytes(data) == before
+
+
+def test_transactions_with_and_without(tmp_path: Path, taken: list[bool]) -> None:
+    """Batches of a transaction that goes on are ordinary; its first and its marker are not."""
+    rng = random.Random(9)
+    fast, slow = open_log(tmp_path / "fast" / "t-0"), open_log(tmp_path / "slow" / "t-0")
+    sequences = [0, 0, 0]
+    for _ in range(300):
+        producer = rng.randrange(3)
+        if rng.random() < .15:
+            data = v2.encode(v2.marker(0, producer, 0, rng.randint(0, 1), NOW))
+            how: dict[str, Any] = {"origin": AppendOrigin.COORDINATOR, "transaction_version": 1}
+        else:
+            sequence = sequences[producer] + rng.choice([0] * 20 + [1, -1])
+            data = batch(2, producer=producer, sequence=max(sequence, 0),
+                         timestamp=NOW + rng.randint(0, 900),
+                         is_transactional=rng.random() < .95)
+            how = {}
+        mine = outcome(fast, data, 0, **how)
+        with pytest.MonkeyPatch.context() as patch:
+            without_native_path(patch)
+            assert mine == outcome(slow, data, 0, **how)
+        if not how and not isinstance(mine, tuple):
+            sequences[producer] += 2
+        end = rng.randint(0, fast.log_end_offset)
+        for log in (fast, slow):
+            log.update_high_watermark(end)
+        assert fast.last_stable_offset == slow.last_stable_offset
+        assert [log.has_late_transaction(NOW + 1_200_500) for log in (fast, slow)] in (
+            [False, False], [True, True])
+    assert sum(taken) > 100 and fast.state() | {"path": 0} == slow.state() | {"path": 0}
+    for log in (fast, slow):
+        log.close()
+
+
+def test_what_comes_before_a_refused_batch_of_a_span(tmp_path: Path) -> None:
+    """A producer's mistake far behind costs no second look at what comes before."""
+    log = open_log(tmp_path / "t-0", internal_segment_bytes="1000000")
+    log.append_as_leader(batch(1, producer=1, sequence=0), 0)
+    good = [batch(1, producer=1, sequence=n) for n in range(1, 30)]
+    wrong = batch(1, producer=1, sequence=99)
+    info = ordinary.append_ordinary(log, b"".join([*good, wrong, *good]), 0, is_span=True)
+    assert info is not None and info.valid_bytes == sum(map(len, good))
+    assert log.log_end_offset == 30
+    assert ordinary.append_ordinary(log, wrong, 0, is_span=True) is None

@@ -108,9 +108,10 @@ typedef struct slg_appended {
 } slg_appended;
 
 /*
- * Appends the ordinary batches at the beginning of a client's bytes: of magic 2, not compressed,
- * not transactional, no control batches, good in every way, in sequence if their producer counts,
- * and with room in the segment. The first that is anything else ends it, bytes that are no whole batch
+ * Appends the ordinary batches at the beginning of a client's bytes: of magic 2, not compressed, no
+ * control batches, not the first of a transaction, good in every way, in sequence if their
+ * producer counts, and with room in the segment. The first that is anything else ends it, bytes
+ * that are no whole batch
  * too, and without is_span a second batch as well: *appended says what was taken, which may be
  * nothing, and whoever knows all of Kafka's rules decides about the rest.
  */

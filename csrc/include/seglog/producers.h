@@ -88,6 +88,7 @@ typedef struct slg_producers {
     slg_verification *verifications; /* by producer id */
     size_t verification_count;
     size_t verification_capacity;
+    int64_t oldest_txn_timestamp;    /* see slg_producers_oldest_txn_timestamp */
     bool is_deferred;  /* between slg_producers_defer and slg_producers_complete: */
     slg_txns deferred; /* what markers ended */
 } slg_producers;
@@ -148,7 +149,8 @@ slg_status slg_producers_touch(slg_producers *producers, int64_t producer_id, sl
 /* The earliest transaction that is open or not replicated, good until the next change; or NULL. */
 const slg_txn *slg_producers_first_unstable(const slg_producers *producers);
 
-/* The last timestamp (ms) of the producer of the earliest open transaction; -1 without one. */
+/* The last timestamp (ms) of the producer of the earliest open transaction, -1 without one: as of
+ * the last call that changed transactions. Any thread may ask, also during such a call. */
 int64_t slg_producers_oldest_txn_timestamp(const slg_producers *producers);
 
 /* The producer of an id, good until the next change; or NULL. */

@@ -138,7 +138,6 @@ class LogFoundation(MeteredLog):
         """Brings the producers' state to what the log says up to `end`."""
         with public_errors(self.path):
             rebuild_producers(self._producers, self.segments, self.log_start_offset, end)
-        self.producer_manager.note_oldest_txn()
 
     def sync_file(self, name: str) -> None:
         """Waits until a file of the directory, if it is there, is on the medium."""

@@ -1,8 +1,8 @@
 """The ordinary append of a leader, in one native call (`_native.append`).
 
 What it does is what `log.append` would do; whatever is not ordinary it leaves alone, before
-anything has changed: compressed, transactional and control batches, old formats, a new leader
-epoch, a roll, a batch that is refused in any way. tests/log/test_ordinary.py holds the two
+anything has changed: compressed and control batches, the first of a transaction, old formats, a
+new leader epoch, a roll, a batch that is refused in any way. tests/log/test_ordinary.py holds the two
 against each other.
 """
 

@@ -84,7 +84,6 @@ class ProducerStateManager(LoadingProducers):
         super().__init__(topic_partition, snapshots, None, clock)
         self.config = config
         self.max_transaction_timeout_ms = max_transaction_timeout_ms
-        self._oldest_txn_timestamp = -1  # for those who do not hold the lock
 
     @classmethod
     def after_load(cls, loaded: LoadingProducers, config: ProducerStateManagerConfig,
@@ -95,7 +94,6 @@ class ProducerStateManager(LoadingProducers):
         made = cls(loaded.topic_partition, loaded.snapshots, config, clock,
                    max_transaction_timeout_ms=max_transaction_timeout_ms)
         made.state, made.last_snapshot = loaded.state, loaded.last_snapshot
-        made.note_oldest_txn()
         return made
 
     def _expiration_ms(self) -> int | None:
@@ -145,13 +143,9 @@ class ProducerStateManager(LoadingProducers):
     def has_late_transaction(self, now_ms: int) -> bool:
         """Whether the earliest open transaction was last written to longer ago than any
         transaction may take: it probably hangs. The lock is not needed for this question."""
-        last = self._oldest_txn_timestamp
+        last = self.state.table.oldest_txn_timestamp()
         return last > 0 and (now_ms - last
                              > self.max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS)
-
-    def note_oldest_txn(self) -> None:
-        """After every change of open transactions; the native append makes none."""
-        self._oldest_txn_timestamp = self.state.table.oldest_txn_timestamp()
 
     def remove_expired(self, now_ms: int) -> None:
         """Forgets producers without an open transaction, and verifications, that are older than
@@ -251,7 +245,6 @@ class ProducerStateManager(LoadingProducers):
         if analysis.span != self.state.table.spans:
             raise ValueError("an analysis is good until the next one, and once")
         self.state.table.commit()
-        self.note_oldest_txn()
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
         """Up to where everything is decided when this transaction ends, which is noted in the
@@ -265,7 +258,6 @@ class ProducerStateManager(LoadingProducers):
         """
         if not self.state.table.complete_txn(completed.first_offset, completed.last_offset):
             raise IllegalArgumentError(not_started(self.topic_partition, completed))
-        self.note_oldest_txn()
 
     def _epoch_text(self, batch: np.void, known: int, version: int) -> str:
         is_marker = bool(batch["attributes"] & ATTRIBUTE_CONTROL)
@@ -361,13 +353,6 @@ class ProducerStateManager(LoadingProducers):
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Forgets everything, deletes all snapshots, and starts at `offset`."""
         self.truncate_fully(offset)
-        self.note_oldest_txn()
-
-    def truncate_and_reload(self, start: int, end: int) -> None:
-        """Deletes the snapshots outside of (start, end] and, unless the state ends at `end`, goes
-        back to the newest that is left. Verifications stay. Raises KafkaStorageError."""
-        super().truncate_and_reload(start, end)
-        self.note_oldest_txn()
 
 
 def stale_epoch(producer_id: int, epoch: int, known: int) -> InvalidProducerEpochError:
