@@ -220,6 +220,8 @@ class LogReaders:
             self.generation += 1
         if cut_to is not None:
             self._cuts.append((self.generation, cut_to))
+        # What is open knows its size, and the change itself reads what it leaves.
+        self.current_view = SegmentView(np.empty(0, np.int64), _Opened())
         try:
             yield
         finally:
