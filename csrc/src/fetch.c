@@ -219,11 +219,10 @@ static inline int64_t last_offset(const uint8_t *header, int64_t base_offset) {
     return (int64_t)((uint64_t)base_offset + (uint64_t)(int64_t)delta);
 }
 
-slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target,
+slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target, bool ahead,
                           slg_fetch_window *window, slg_fetch_batch *found, slg_error *error) {
     slg_fetch_batch before = {0, -1, 0};
     int64_t before_last = INT64_MIN;
-    bool ahead = true;
     window->size = 0;
     window->position = 0;
     while (position < end - SLG_PREFIX_AND_MAGIC_SIZE) {

@@ -1,4 +1,5 @@
 /* Searches and walks by pread over files whose bytes are anything at all. */
+#define _XOPEN_SOURCE 700 /* pwrite, ftruncate */
 #include "seglog/fetch.h"
 
 #include <fcntl.h>
@@ -62,6 +63,57 @@ static void check_searches(void) {
     }
 }
 
+/* Samples give what the search gives, also when entries were added since. */
+static void check_samples(void) {
+    uint64_t seed = 3;
+    slg_error error;
+    enum { ENTRIES = 70000 };
+    uint8_t *data = calloc(ENTRIES, SLG_OFFSET_ENTRY_SIZE);
+    CHECK(data != NULL);
+    for (size_t n = 0; n < ENTRIES; n++) {
+        slg_store_i32(data + n * SLG_OFFSET_ENTRY_SIZE, (int32_t)n * 3 + 1);
+        slg_store_i32(data + n * SLG_OFFSET_ENTRY_SIZE + 4, (int32_t)n * 7);
+    }
+    const int fd = scratch(data, (size_t)ENTRIES * SLG_OFFSET_ENTRY_SIZE);
+    slg_fetch_index index = {SLG_INDEX_KIND_OFFSET, fd, 7, 0};
+    slg_fetch_samples samples = {NULL, 0, 0, 0, 0};
+    for (size_t step = 1; index.entries < ENTRIES; step = step * 3 / 2 + 1) {
+        index.entries = index.entries + step < ENTRIES ? index.entries + step : ENTRIES;
+        if (index.entries > samples.covered + SLG_FETCH_UNCOVERED_MAX || samples.data == NULL) {
+            slg_fetch_samples more;
+            CHECK_EQ(slg_fetch_sample(&index, samples.data == NULL ? NULL : &samples, &more,
+                                      &error), SLG_OK);
+            CHECK(more.covered == index.entries && more.count <= SLG_FETCH_SAMPLES_MAX);
+            slg_fetch_samples_free(&samples);
+            samples = more;
+        }
+        for (int ask = 0; ask < 200; ask++) {
+            const int64_t target =
+                (int64_t)(random_next(&seed) % (3 * index.entries + 20));
+            int64_t slot;
+            slg_index_entry wanted;
+            slg_index_entry entry;
+            CHECK_EQ(slg_fetch_search(&index, SLG_FETCH_LOWER, target, &slot, &wanted, &error),
+                     SLG_OK);
+            CHECK_EQ(slg_fetch_lookup(&index, &samples, target, &entry, &error), SLG_OK);
+            CHECK(entry.key == wanted.key && entry.value == wanted.value);
+        }
+    }
+    slg_index_entry entry;
+    CHECK_EQ(slg_fetch_lookup(&index, &samples, -1, &entry, &error), SLG_MORE);
+    index.entries = samples.covered - 1;
+    CHECK_EQ(slg_fetch_lookup(&index, &samples, 5, &entry, &error), SLG_MORE);
+    slg_fetch_samples_free(&samples);
+    slg_store_i32(data + 500 * SLG_OFFSET_ENTRY_SIZE, 1);
+    CHECK_EQ(pwrite(fd, data, 8000, 0), 8000);
+    CHECK_EQ(slg_fetch_sample(&index, NULL, &samples, &error), SLG_INDEX_OFFSET_ORDER);
+    CHECK(error.position == 4000 && samples.data == NULL);
+    CHECK_EQ(ftruncate(fd, 80), 0);
+    CHECK_EQ(slg_fetch_sample(&index, NULL, &samples, &error), SLG_FILE_SHRANK);
+    close(fd);
+    free(data);
+}
+
 static size_t fill(uint8_t *data, uint64_t *seed, int64_t bad_one_in) {
     size_t size = 0;
     int64_t offset = 100;
@@ -91,17 +143,20 @@ static void check_walks(void) {
     const size_t size = fill(data, &seed, 0);
     int fd = scratch(data, size);
     for (int64_t target = 90; target < 100 + 5 * BATCHES; target++) {
-        CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, target, window, &found, &error), SLG_OK);
+        CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, target, target % 2 == 0, window, &found,
+                                &error), SLG_OK);
         CHECK_EQ(found.base_offset, target < 100 ? 100 : target - (target - 100) % 5);
         CHECK_EQ(slg_load_i64(data + found.position), found.base_offset);
     }
-    CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, 100 + 5 * BATCHES, window, &found, &error),
+    CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, 100 + 5 * BATCHES, true, window, &found,
+                            &error),
              SLG_END);
     CHECK_EQ(ftruncate(fd, 5000), 0);
-    CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, 100 + 5 * BATCHES, window, &found, &error),
+    CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, 100 + 5 * BATCHES, true, window, &found,
+                            &error),
              SLG_FILE_SHRANK);
     close(fd);
-    CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, 100, window, &found, &error), SLG_IO);
+    CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, 100, true, window, &found, &error), SLG_IO);
     for (int round = 0; round < 300; round++) {
         const size_t hostile = fill(data, &seed, 40);
         fd = scratch(data, hostile);
@@ -109,7 +164,7 @@ static void check_walks(void) {
             const int64_t from = (int64_t)(random_next(&seed) % (hostile + 100));
             const int64_t end = (int64_t)(random_next(&seed) % hostile);
             const slg_status status = slg_fetch_find(fd, from, end,
-                                                     (int64_t)(random_next(&seed) % 1200), window,
+                                                     (int64_t)(random_next(&seed) % 1200), true, window,
                                                      &found, &error);
             CHECK(status != SLG_OK || (found.position >= from && found.size >= 14 + SLG_PREFIX_SIZE
                                        && found.position + found.size <= end));
@@ -121,6 +176,7 @@ static void check_walks(void) {
 
 int main(void) {
     check_searches();
+    check_samples();
     check_walks();
     return 0;
 }

@@ -9,6 +9,7 @@
 #ifndef SEGLOG_FETCH_H
 #define SEGLOG_FETCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -54,8 +55,8 @@ typedef struct slg_fetch_samples {
 } slg_fetch_samples;
 
 enum {
-    SLG_FETCH_SAMPLES_MAX = 8192, /* entries in memory */
-    SLG_FETCH_UNCOVERED_MAX = 64  /* entries behind those covered that a lookup reads over */
+    SLG_FETCH_SAMPLES_MAX = 32768, /* entries in memory: 256 KiB */
+    SLG_FETCH_UNCOVERED_MAX = 64   /* entries behind those covered that a lookup reads over */
 };
 
 /*
@@ -93,9 +94,10 @@ typedef struct slg_fetch_window {
  * judges them. SLG_OK; SLG_END: all batches end before `target`; SLG_BATCH_LENGTH: a length that no
  * batch has (Kafka: CorruptRecordException); SLG_BATCH_MAGIC: a message of magic 0 or 1 on the way,
  * whose first offset a header may not tell; SLG_BATCH_SIZE: a batch that ends before its header;
- * SLG_FILE_SHRANK, SLG_IO.
+ * SLG_FILE_SHRANK, SLG_IO. `ahead`: fill the window from the start, for batches smaller than it;
+ * without it the first read is of one header.
  */
-slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target,
+slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target, bool ahead,
                           slg_fetch_window *window, slg_fetch_batch *found, slg_error *error);
 
 /* What stands at the beginning of a span of log bytes. */

@@ -49,7 +49,7 @@ cdef extern from "seglog/fetch.h" nogil:
         int64_t position
         size_t size
         uint8_t data[8192]
-    slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target,
+    slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target, bint ahead,
                               slg_fetch_window *window, slg_fetch_batch *found,
                               slg_error *error) noexcept
     ctypedef struct slg_fetch_span:

@@ -254,6 +254,7 @@ cdef class SegmentReader:
     #: Bytes of the log when it was opened.
     cdef readonly int64_t size
     cdef int _fd
+    cdef bint _are_large  # the batches that were found last: a guess for the next ones
 
     def __cinit__(self):
         self._fd = -1
@@ -297,10 +298,11 @@ cdef class SegmentReader:
             if status == SLG_OK:
                 in_index = False
                 status = slg_fetch_find(self._fd, entry.value if entry.value > 0 else 0, size,
-                                        offset, window, found, &error)
+                                        offset, not self._are_large, window, found, &error)
         if status == SLG_END:
             return False
         check(status, &error, self.index.path if in_index else self.path)
+        self._are_large = found.size > <int64_t>sizeof(window.data)
         return True
 
     def find(self, int64_t offset, int64_t size, int64_t entries=-1):
