@@ -156,8 +156,13 @@ static size_t floor_entry(const uint8_t *data, size_t count, int64_t target) {
     return lo;
 }
 
+static int64_t position_of(const uint8_t *data, size_t n) {
+    return slg_load_i32(data + n * ENTRY + SLG_OFFSET_ENTRY_POSITION_AT);
+}
+
 slg_status slg_fetch_lookup(const slg_fetch_index *index, const slg_fetch_samples *samples,
-                            int64_t target, slg_index_entry *entry, slg_error *error) {
+                            int64_t target, slg_index_entry *entry, int64_t *next_position,
+                            slg_error *error) {
     uint8_t block[(2 * SLG_FETCH_UNCOVERED_MAX + CHUNK_ENTRIES) * ENTRY];
     const int64_t base = index->base_offset;
     if (samples->count == 0 || index->entries < samples->covered || target < 0 || base < 0 ||
@@ -166,7 +171,9 @@ slg_status slg_fetch_lookup(const slg_fetch_index *index, const slg_fetch_sample
     }
     const int64_t relative = target - base;
     *entry = (slg_index_entry){base, 0};
+    *next_position = -1;
     if (slg_load_i32(samples->data + SLG_OFFSET_ENTRY_OFFSET_AT) > relative) {
+        *next_position = position_of(samples->data, 0);
         return SLG_OK;
     }
     const size_t sample = floor_entry(samples->data, samples->count, relative);
@@ -175,6 +182,7 @@ slg_status slg_fetch_lookup(const slg_fetch_index *index, const slg_fetch_sample
     const size_t stop = is_last ? index->entries : first + samples->stride;
     if (stop - first <= 1) {
         *entry = slg_index_entry_at(SLG_INDEX_KIND_OFFSET, samples->data, sample, base);
+        *next_position = is_last ? -1 : position_of(samples->data, sample + 1);
         return SLG_OK;
     }
     if (stop - first > sizeof block / ENTRY) {
@@ -185,6 +193,11 @@ slg_status slg_fetch_lookup(const slg_fetch_index *index, const slg_fetch_sample
     if (status == SLG_OK) {
         const size_t found = floor_entry(block, stop - first, relative);
         *entry = slg_index_entry_at(SLG_INDEX_KIND_OFFSET, block, found, base);
+        if (found + 1 < stop - first) {
+            *next_position = position_of(block, found + 1);
+        } else if (!is_last) {
+            *next_position = position_of(samples->data, sample + 1);
+        }
     }
     return status;
 }
@@ -192,21 +205,24 @@ slg_status slg_fetch_lookup(const slg_fetch_index *index, const slg_fetch_sample
 /* ---- the log -------------------------------------------------------------------------------- */
 
 /*
- * At least `size` bytes from `position` in the window, as far as the file has them. While batches
- * fit into the window it is filled, so that one read serves many headers; behind a larger batch
- * the header alone is read.
+ * A header from `position` in the window, as far as the file has it, and as much more of the bytes
+ * that count as makes `wanted`.
  */
-static slg_status need(int fd, int64_t position, size_t size, int64_t end, bool ahead,
+static slg_status need(int fd, int64_t position, int64_t end, size_t wanted,
                        slg_fetch_window *window, slg_error *error) {
     const int64_t skip = position - window->position;
-    if (skip >= 0 && (uint64_t)skip + size <= window->size) {
+    if (skip >= 0 && (uint64_t)skip + SLG_BATCH_HEADER_SIZE <= window->size) {
         return SLG_OK;
     }
-    size_t wanted = size;
-    if (ahead) {
-        const int64_t left = end - position;
-        wanted = left > SLG_FETCH_WINDOW ? SLG_FETCH_WINDOW : left > (int64_t)size ? (size_t)left
-                                                                                  : size;
+    const int64_t left = end - position;
+    if ((int64_t)wanted > left) {
+        wanted = (size_t)left;
+    }
+    if (wanted > SLG_FETCH_WINDOW) {
+        wanted = SLG_FETCH_WINDOW;
+    }
+    if (wanted < SLG_BATCH_HEADER_SIZE) {
+        wanted = SLG_BATCH_HEADER_SIZE;
     }
     window->size = 0;
     window->position = position;
@@ -219,14 +235,15 @@ static inline int64_t last_offset(const uint8_t *header, int64_t base_offset) {
     return (int64_t)((uint64_t)base_offset + (uint64_t)(int64_t)delta);
 }
 
-slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target, bool ahead,
+slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target, size_t first_read,
                           slg_fetch_window *window, slg_fetch_batch *found, slg_error *error) {
     slg_fetch_batch before = {0, -1, 0};
     int64_t before_last = INT64_MIN;
+    size_t wanted = first_read;
     window->size = 0;
     window->position = 0;
     while (position < end - SLG_PREFIX_AND_MAGIC_SIZE) {
-        slg_status status = need(fd, position, SLG_BATCH_HEADER_SIZE, end, ahead, window, error);
+        const slg_status status = need(fd, position, end, wanted, window, error);
         if (status != SLG_OK) {
             return status;
         }
@@ -265,7 +282,8 @@ slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target,
         }
         before = (slg_fetch_batch){base, position, size};
         before_last = last_offset(header, base);
-        ahead = size < SLG_FETCH_WINDOW;
+        /* While batches fit into the window it is filled: one read serves many headers. */
+        wanted = size < SLG_FETCH_WINDOW ? SLG_FETCH_WINDOW : SLG_BATCH_HEADER_SIZE;
         position += size;
     }
     if (before.position >= 0 && before_last >= target) {

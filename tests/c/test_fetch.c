@@ -49,6 +49,7 @@ static void check_searches(void) {
             const int64_t target = (int32_t)random_next(&seed) % (sorted ? 13000 : INT32_MAX);
             int64_t slot;
             slg_index_entry entry;
+            int64_t next;
             CHECK_EQ(slg_fetch_search(&index, SLG_FETCH_LOWER, target, &slot, &entry, &error),
                      SLG_OK);
             CHECK_EQ(slot, slg_index_lookup(index.kind, data, entries, 7, target));
@@ -93,16 +94,20 @@ static void check_samples(void) {
             int64_t slot;
             slg_index_entry wanted;
             slg_index_entry entry;
+            int64_t next;
             CHECK_EQ(slg_fetch_search(&index, SLG_FETCH_LOWER, target, &slot, &wanted, &error),
                      SLG_OK);
-            CHECK_EQ(slg_fetch_lookup(&index, &samples, target, &entry, &error), SLG_OK);
+            CHECK_EQ(slg_fetch_lookup(&index, &samples, target, &entry, &next, &error),
+                     SLG_OK);
+            CHECK(next < 0 || next == entry.value + 7 || (next == 0 && target < 8));
             CHECK(entry.key == wanted.key && entry.value == wanted.value);
         }
     }
     slg_index_entry entry;
-    CHECK_EQ(slg_fetch_lookup(&index, &samples, -1, &entry, &error), SLG_MORE);
+    int64_t next;
+    CHECK_EQ(slg_fetch_lookup(&index, &samples, -1, &entry, &next, &error), SLG_MORE);
     index.entries = samples.covered - 1;
-    CHECK_EQ(slg_fetch_lookup(&index, &samples, 5, &entry, &error), SLG_MORE);
+    CHECK_EQ(slg_fetch_lookup(&index, &samples, 5, &entry, &next, &error), SLG_MORE);
     slg_fetch_samples_free(&samples);
     slg_store_i32(data + 500 * SLG_OFFSET_ENTRY_SIZE, 1);
     CHECK_EQ(pwrite(fd, data, 8000, 0), 8000);
@@ -143,20 +148,21 @@ static void check_walks(void) {
     const size_t size = fill(data, &seed, 0);
     int fd = scratch(data, size);
     for (int64_t target = 90; target < 100 + 5 * BATCHES; target++) {
-        CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, target, target % 2 == 0, window, &found,
+        CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, target, (size_t)(target % 9) * 900,
+                                window, &found,
                                 &error), SLG_OK);
         CHECK_EQ(found.base_offset, target < 100 ? 100 : target - (target - 100) % 5);
         CHECK_EQ(slg_load_i64(data + found.position), found.base_offset);
     }
-    CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, 100 + 5 * BATCHES, true, window, &found,
+    CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, 100 + 5 * BATCHES, 0, window, &found,
                             &error),
              SLG_END);
     CHECK_EQ(ftruncate(fd, 5000), 0);
-    CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, 100 + 5 * BATCHES, true, window, &found,
+    CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, 100 + 5 * BATCHES, 0, window, &found,
                             &error),
              SLG_FILE_SHRANK);
     close(fd);
-    CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, 100, true, window, &found, &error), SLG_IO);
+    CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, 100, 0, window, &found, &error), SLG_IO);
     for (int round = 0; round < 300; round++) {
         const size_t hostile = fill(data, &seed, 40);
         fd = scratch(data, hostile);
@@ -164,7 +170,7 @@ static void check_walks(void) {
             const int64_t from = (int64_t)(random_next(&seed) % (hostile + 100));
             const int64_t end = (int64_t)(random_next(&seed) % hostile);
             const slg_status status = slg_fetch_find(fd, from, end,
-                                                     (int64_t)(random_next(&seed) % 1200), true, window,
+                                                     (int64_t)(random_next(&seed) % 1200), 700, window,
                                                      &found, &error);
             CHECK(status != SLG_OK || (found.position >= from && found.size >= 14 + SLG_PREFIX_SIZE
                                        && found.position + found.size <= end));

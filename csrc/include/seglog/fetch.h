@@ -9,7 +9,6 @@
 #ifndef SEGLOG_FETCH_H
 #define SEGLOG_FETCH_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -68,10 +67,13 @@ slg_status slg_fetch_sample(const slg_fetch_index *index, const slg_fetch_sample
                             slg_fetch_samples *samples, slg_error *error);
 void slg_fetch_samples_free(slg_fetch_samples *samples);
 
-/* The entry that slg_fetch_search with SLG_FETCH_LOWER gives; SLG_MORE: not to be told from these
- * samples. */
+/*
+ * The entry that slg_fetch_search with SLG_FETCH_LOWER gives, and the position in the entry behind
+ * it, -1 where that is not known. SLG_MORE: not to be told from these samples.
+ */
 slg_status slg_fetch_lookup(const slg_fetch_index *index, const slg_fetch_samples *samples,
-                            int64_t target, slg_index_entry *entry, slg_error *error);
+                            int64_t target, slg_index_entry *entry, int64_t *next_position,
+                            slg_error *error);
 
 /* A batch in a log file. */
 typedef struct slg_fetch_batch {
@@ -94,10 +96,10 @@ typedef struct slg_fetch_window {
  * judges them. SLG_OK; SLG_END: all batches end before `target`; SLG_BATCH_LENGTH: a length that no
  * batch has (Kafka: CorruptRecordException); SLG_BATCH_MAGIC: a message of magic 0 or 1 on the way,
  * whose first offset a header may not tell; SLG_BATCH_SIZE: a batch that ends before its header;
- * SLG_FILE_SHRANK, SLG_IO. `ahead`: fill the window from the start, for batches smaller than it;
- * without it the first read is of one header.
+ * SLG_FILE_SHRANK, SLG_IO. `first_read` are the bytes that are read at first; whoever knows how far
+ * the batch can be spares a second read, or one of more than is needed.
  */
-slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target, bool ahead,
+slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target, size_t first_read,
                           slg_fetch_window *window, slg_fetch_batch *found, slg_error *error);
 
 /* What stands at the beginning of a span of log bytes. */

@@ -35,12 +35,13 @@ cdef extern from "seglog/fetch.h" nogil:
     enum:
         SLG_FETCH_SAMPLES_MAX
         SLG_FETCH_UNCOVERED_MAX
+        SLG_FETCH_WINDOW
     slg_status slg_fetch_sample(const slg_fetch_index *index, const slg_fetch_samples *before,
                                 slg_fetch_samples *samples, slg_error *error) noexcept
     void slg_fetch_samples_free(slg_fetch_samples *samples) noexcept
     slg_status slg_fetch_lookup(const slg_fetch_index *index, const slg_fetch_samples *samples,
                                 int64_t target, slg_index_entry *entry,
-                                slg_error *error) noexcept
+                                int64_t *next_position, slg_error *error) noexcept
     ctypedef struct slg_fetch_batch:
         int64_t base_offset
         int64_t position
@@ -49,8 +50,8 @@ cdef extern from "seglog/fetch.h" nogil:
         int64_t position
         size_t size
         uint8_t data[8192]
-    slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target, bint ahead,
-                              slg_fetch_window *window, slg_fetch_batch *found,
+    slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target,
+                              size_t first_read, slg_fetch_window *window, slg_fetch_batch *found,
                               slg_error *error) noexcept
     ctypedef struct slg_fetch_span:
         size_t size

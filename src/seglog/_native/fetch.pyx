@@ -240,6 +240,16 @@ cdef class IndexReader:
         return None if slot < 0 else (entry.key, entry.value)
 
 
+cdef size_t first_read(int64_t start, int64_t next_position, int64_t batch_size) noexcept nogil:
+    """How much to read where a walk begins: to the next entry of the index and the batch there, if
+    that is near; of large batches only a header."""
+    if batch_size > SLG_FETCH_WINDOW:
+        return SLG_BATCH_HEADER_SIZE
+    if next_position <= start or next_position - start > SLG_FETCH_WINDOW:
+        return SLG_FETCH_WINDOW
+    return <size_t>(next_position - start + batch_size + SLG_BATCH_HEADER_SIZE)
+
+
 @final
 cdef class SegmentReader:
     """The log and the offset index of one segment, open for reading.
@@ -254,7 +264,7 @@ cdef class SegmentReader:
     #: Bytes of the log when it was opened.
     cdef readonly int64_t size
     cdef int _fd
-    cdef bint _are_large  # the batches that were found last: a guess for the next ones
+    cdef int64_t _last_size  # of the batch that was found last: a guess for the next one
 
     def __cinit__(self):
         self._fd = -1
@@ -288,21 +298,23 @@ cdef class SegmentReader:
         cdef slg_index_entry entry
         cdef slg_error error
         cdef slg_status status = SLG_MORE
-        cdef int64_t slot = -1
+        cdef int64_t slot = -1, start, next_position = -1
         cdef bint in_index = True
         with nogil:
             if samples != NULL:
-                status = slg_fetch_lookup(&index, samples, offset, &entry, &error)
+                status = slg_fetch_lookup(&index, samples, offset, &entry, &next_position, &error)
             if status == SLG_MORE:
                 status = slg_fetch_search(&index, SLG_FETCH_LOWER, offset, &slot, &entry, &error)
             if status == SLG_OK:
                 in_index = False
-                status = slg_fetch_find(self._fd, entry.value if entry.value > 0 else 0, size,
-                                        offset, not self._are_large, window, found, &error)
+                start = entry.value if entry.value > 0 else 0
+                status = slg_fetch_find(self._fd, start, size, offset,
+                                        first_read(start, next_position, self._last_size), window,
+                                        found, &error)
         if status == SLG_END:
             return False
         check(status, &error, self.index.path if in_index else self.path)
-        self._are_large = found.size > <int64_t>sizeof(window.data)
+        self._last_size = found.size
         return True
 
     def find(self, int64_t offset, int64_t size, int64_t entries=-1):
