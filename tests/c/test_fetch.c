@@ -170,8 +170,8 @@ static void check_walks(void) {
             const int64_t from = (int64_t)(random_next(&seed) % (hostile + 100));
             const int64_t end = (int64_t)(random_next(&seed) % hostile);
             const slg_status status = slg_fetch_find(fd, from, end,
-                                                     (int64_t)(random_next(&seed) % 1200), 700, window,
-                                                     &found, &error);
+                                                     (int64_t)(random_next(&seed) % 1200), 700,
+                                                     window, &found, &error);
             CHECK(status != SLG_OK || (found.position >= from && found.size >= 14 + SLG_PREFIX_SIZE
                                        && found.position + found.size <= end));
         }

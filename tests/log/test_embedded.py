@@ -19,8 +19,8 @@ import seglog
 from seglog import LogManager, PartitionLog, Record, TopicPartition
 from seglog.config import LogConfig
 from seglog.errors import (
-    ConfigError, InvalidRecordError, InvalidTopicPartitionError, KafkaStorageError, LogDirLockedError,
-    OffsetOutOfRangeError, RecordTooLargeError,
+    ConfigError, InvalidRecordError, InvalidTopicPartitionError, KafkaStorageError,
+    LogDirLockedError, OffsetOutOfRangeError, RecordTooLargeError,
 )
 from seglog.storage.checkpoints import read_offset_checkpoint
 from tests.support.native import ROOT

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
-from seglog.errors import KafkaStorageError, OffsetOutOfRangeError
+from seglog.errors import KafkaStorageError, OffsetOutOfRangeError, SeglogError
 from seglog.log.read import FetchIsolation, collect_aborted_transactions, read, upper_bound
 from seglog.log.readers import OpenSegment, ReadableLog
 from seglog.model import AbortedTxn
@@ -141,8 +141,8 @@ class _Tail(Generic[_Item]):
             try:
                 place = self._next_place()
                 taken = None if place is None else self._take(place)
-            except KafkaStorageError:
-                if log.is_closed:
+            except SeglogError as error:
+                if log.is_closed and isinstance(error, KafkaStorageError):
                     return None
                 if generation == log.readers.generation:
                     raise
