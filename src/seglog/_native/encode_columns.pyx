@@ -288,7 +288,7 @@ cdef class ColumnEncoder:
         fields.last_offset_delta = 0
         slg_encoder_init(&self._encoder, &fields, base_offset, _kernel)
         self._encoder.default_timestamp = timestamp
-        if span_bytes is not None:
+        if span_bytes is not None and compress is None:
             self._encoder.limit = <size_t>span_bytes
         self._encoder.batch.max_size = max_batch_bytes
         self._encoder.batch.max_records = <int32_t>max_records
