@@ -63,6 +63,14 @@ def test_arrays_of_numpy_and_lists() -> None:
         assert [record.timestamp for record in found] == [1704067200123, 3]
 
 
+def test_headers_in_lists() -> None:
+    rows = [[("a", b"1"), ("ä", None)], None, (), [(b"b", bytearray(b"")), ("", b"2")]]
+    found = _records(encode_batches({"value": [b"x"] * 4, "headers": rows}, max_records=3))
+    assert [record.headers for record in found] == [
+        [(b"a", b"1"), ("ä".encode(), None)], [], [], [(b"b", b""), (b"", b"2")]]
+    assert _records(encode_batches({"headers": [None, []]}))[1].headers == []
+
+
 def test_timestamps_of_every_kind() -> None:
     for times in ([5, None, 7], np.array([5, None, 7], object), np.array([5, -1, 7]),
                   np.array([5, 0, 7], "M8[ms]"), np.array([5, 2, 7], np.uint16),
@@ -82,7 +90,8 @@ def test_wrong_columns() -> None:
             ({"key": np.array([1.0])}, IllegalArgumentError, "keys are arrays of bytes"),
             ({"timestamp": np.array([1.5])}, IllegalArgumentError, "integers or datetime64"),
             ({"timestamp": np.array([2**64 - 1], np.uint64)}, IllegalArgumentError, "above 2"),
-            ({"headers": [[]]}, IllegalArgumentError, "headers come as a column of Arrow"),
+            ({"headers": [[(None, b"")]]}, IllegalArgumentError, "null header key"),
+            ({"headers": [[("k", "v")]]}, TypeError, "bytes or None, not str"),
             ({"valeu": [b""]}, IllegalArgumentError, "records have no column 'valeu'"),
             ({"key": [b"a"], "value": [b"a", b"b"]}, IllegalArgumentError, "different lengths"),
             ({}, ValueError, "no column to encode"), (5, TypeError, "int has neither")):

@@ -15,6 +15,8 @@ def buffer_source(
     validity: NDArray[np.uint8] | None,
 ) -> Source: ...
 
+def headers_source(lists: Source, keys: Source, values: Source) -> Source: ...
+
 @final
 class ColumnEncoder(Iterator[bytes]):
     def __init__(

@@ -223,6 +223,42 @@ def buffer_source(str name, str format, int64_t length, arrays, validity):
     return source
 
 
+@final
+cdef class _Pairs:
+    """The structs of a list of pairs, which point at each other and at two columns."""
+
+    cdef ArrowSchema item_schema
+    cdef ArrowArray item
+    cdef ArrowSchema *schemas[3]  # of the item, the key, the value
+    cdef ArrowArray *arrays[3]
+    cdef const void *no_validity[1]
+    cdef object owners
+
+
+def headers_source(Source lists, Source keys, Source values):
+    """The column of headers: row n has the pairs [offsets[n], offsets[n + 1]) of `lists`, a
+    `buffer_source` of one array of int64, whose columns `keys` and `values` are `buffer_source`s.
+    """
+    cdef Source source = _new_source("headers")
+    cdef _Pairs held = _Pairs.__new__(_Pairs)
+    held.owners = (lists, keys, values)
+    held.schemas[:] = [&held.item_schema, keys._schema, values._schema]
+    held.arrays[:] = [&held.item, keys._array, values._array]
+    keys._schema.name, values._schema.name = b"key", b"value"
+    held.item_schema.format = b"+s"
+    held.item_schema.n_children = held.item.n_children = 2
+    held.item_schema.children, held.item.children = &held.schemas[1], &held.arrays[1]
+    held.item.length = keys._array.length
+    held.item.n_buffers = 1
+    held.item.buffers = held.no_validity
+    source._own_schema, source._own_array = lists._own_schema, lists._own_array
+    source._own_schema.n_children = source._own_array.n_children = 1
+    source._own_schema.children, source._own_array.children = held.schemas, held.arrays
+    source._owner = held
+    source._schema, source._array = &source._own_schema, &source._own_array
+    return source
+
+
 cdef bytes _whole(PyObject *span, size_t used, size_t capacity):
     """The first `used` bytes of `span`, of which this takes the only reference; None for none."""
     if span == NULL or used == 0:

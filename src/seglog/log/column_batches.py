@@ -12,15 +12,17 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seglog._native.encode_columns import ColumnEncoder, Source, arrow_source, buffer_source
+from seglog._native.encode_columns import (
+    ColumnEncoder, Source, arrow_source, buffer_source, headers_source,
+)
 from seglog.errors import IllegalArgumentError
-from seglog.log.batch_builder import attributes_of, check_producer, codec_of
+from seglog.log.batch_builder import Headers, attributes_of, check_producer, codec_of
 from seglog.storage import codecs
 
 __all__ = ["MAX_BATCH_BYTES_DEFAULT", "SPAN_BYTES_DEFAULT", "encode_batches", "encode_spans"]
@@ -49,8 +51,8 @@ def encode_spans(data: Any, *, codec: int | str = codecs.NONE, level: int | None
     A span is one batch, or as many as `span_bytes` hold (None: all of them).
     `data` is an object with Arrow's `__arrow_c_stream__` or `__arrow_c_array__` whose rows are the
     records (pyarrow, polars, pandas, duckdb, ...), or a mapping of column names to such objects,
-    numpy arrays (`S`, `V`, two-dimensional uint8, int64, datetime64, object) or lists, all of one
-    length.
+    numpy arrays (`S`, `V`, two-dimensional uint8, int64, datetime64, object) or lists (a row of
+    headers is a sequence of pairs), all of one length.
 
     A batch ends before the record that would take it over `max_batch_bytes` (header included,
     before compression; a record alone in its batch may pass them) or `max_records`. Offsets,
@@ -92,8 +94,7 @@ def _sources(data: Any) -> list[Source]:
 def _plain_source(name: str, column: Any) -> Source:
     """A column of a numpy array, of something that numpy makes an array of, or of a list."""
     if name == "headers":
-        raise IllegalArgumentError("headers come as a column of Arrow, or record by record to a "
-                                   "RecordBatchBuilder")
+        return _headers(column)
     if not isinstance(column, np.ndarray):
         column = column.to_numpy() if hasattr(column, "to_numpy") else _objects(column)
     if name == "timestamp":
@@ -143,6 +144,20 @@ def _values(name: str, values: list[Any]) -> Source:
     valid = _validity(np.array([value is not None for value in values], bool))
     content = np.frombuffer(b"".join(parts) or b"\0", np.uint8)
     return buffer_source(name, "Z", len(parts), [offsets, content], valid)
+
+
+def _headers(rows: Iterable[Headers | None]) -> Source:
+    """Each row a sequence of pairs, or None."""
+    pairs, ends = [], [0]
+    for row in rows:
+        pairs += [(key.encode() if isinstance(key, str) else key, value)
+                  for key, value in row or ()]
+        ends.append(len(pairs))
+    if any(key is None for key, _ in pairs):
+        raise IllegalArgumentError("Invalid null header key found in headers")
+    lists = buffer_source("headers", "+L", len(ends) - 1, [np.array(ends, np.int64)], None)
+    return headers_source(lists, _values("key", [key for key, _ in pairs]),
+                          _values("value", [value for _, value in pairs]))
 
 
 def _fixed(name: str, column: NDArray[Any]) -> Source:
