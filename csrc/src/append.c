@@ -159,8 +159,11 @@ static slg_status write_entries(const slg_segment_writer *writer, const slg_segm
 static slg_status write_pieces(int fd, struct iovec *pieces, size_t count, int64_t position,
                                slg_error *error) {
     while (count > 0) {
-        const ssize_t n = pwritev(fd, pieces, (int)(count < IOV_MAX ? count : IOV_MAX),
-                                  (off_t)position);
+        /* The kernel takes its time with lists of pieces: one goes without. */
+        const ssize_t n =
+            count == 1 ? pwrite(fd, pieces->iov_base, pieces->iov_len, (off_t)position)
+                       : pwritev(fd, pieces, (int)(count < IOV_MAX ? count : IOV_MAX),
+                                 (off_t)position);
         if (n < 0 && errno == EINTR) {
             continue;
         }

@@ -103,13 +103,15 @@ class LogFoundation(MeteredLog):
     def set_log_end(self, offset: int) -> None:
         """The log ends at `offset` from now on; the recovery point is never behind its end."""
         self.log_end_offset = offset
-        self.end_moved()
         self.recovery_point = min(self.recovery_point, offset)
-        self.followers.wake()
+        self.end_moved()
 
     def end_moved(self) -> None:
         """Tells readers, who take no lock, where the log ends now: all of it at once."""
-        self._end = (self.log_end_offset, self.active.base_offset, self.active.size)
+        active = self.active
+        self._end = (self.log_end_offset, active.base_offset, active.size)
+        if self.followers.waiting:
+            self.followers.wake()
 
     @property
     def is_writable(self) -> bool:

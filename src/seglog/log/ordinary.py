@@ -48,15 +48,14 @@ def append_ordinary(log: UnifiedLog, records: Records, leader_epoch: int, *,
             return None
         size, first, last, first_last, last_epoch, timestamp = done
         end = last + 1
-        log.log_end_offset = end
+        log.log_end_offset = state.map_end_offset = end
         log.end_moved()
-        log.followers.wake()
-        state.map_end_offset = end
-        info = LogAppendInfo(first, last, last_epoch, timestamp, -1, log.log_start_offset, 0,
-                             size, first_last)
-        if config.message_timestamp_type == "LogAppendTime":
-            info.log_append_time = now
-        log.count_append(size, info)
+        log.messages_in += end - first
+        log.bytes_in += size
+        info = LogAppendInfo(
+            first, last, last_epoch, timestamp,
+            -1 if config.message_timestamp_type == "CreateTime" else now, log.log_start_offset, 0,
+            size, first_last, [])
         if end - log.recovery_point >= config.flush_messages:
             log.flush()
         return info
