@@ -27,6 +27,7 @@ from seglog.model import OpenTransaction, TimestampOffset, TopicPartition
 if TYPE_CHECKING:
     from seglog.datadir import DataDir, open_data_dir
     from seglog.embedded.log import EmbeddedLog, Record, open
+    from seglog.log.scheduler import Scheduler
     from seglog.manager.manager import LogManager
     from seglog.recovery.callbacks import LoadListener
     from seglog.recovery.findings import Finding
@@ -56,6 +57,7 @@ _LAZY = {
     "PartitionLog": "seglog.storage.log",
     "Record": "seglog.embedded.log",
     "RecordBatchStream": "seglog.storage.stream",
+    "Scheduler": "seglog.log.scheduler",
     "open": "seglog.embedded.log",
     "open_data_dir": "seglog.datadir",
 }
@@ -64,8 +66,8 @@ __all__ = [
     "BatchHeader", "CorruptDataError", "DataDir", "EmbeddedLog", "FetchData",
     "Finding", "KafkaStorageError", "LoadListener", "LoadReport", "LogGap", "LogManager",
     "LogRange", "OffsetOutOfRangeError", "OpenTransaction", "PartitionLog", "Record",
-    "RecordBatchStream", "SeglogError", "TimestampOffset", "TopicPartition", "__version__", "open",
-    "open_data_dir",
+    "RecordBatchStream", "Scheduler", "SeglogError", "TimestampOffset", "TopicPartition",
+    "__version__", "open", "open_data_dir",
 ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.log.unified_log import UnifiedLog
 
@@ -29,5 +31,5 @@ def fill(log: UnifiedLog, batches: int, **how: object) -> int:
 def payload(log: UnifiedLog) -> bytes:
     """What all of its log files hold, one after the other."""
     with log.lock:
-        return b"".join(open(f"{log.path}/{base:020d}.log", "rb").read()
+        return b"".join(Path(log.path, f"{base:020d}.log").read_bytes()
                         for base in log.segments.base_offsets.tolist())

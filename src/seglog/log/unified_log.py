@@ -350,8 +350,9 @@ class UnifiedLog(LogFoundation, TransactionalLog):
 
         Without `reinitialize` it is on its way out: its leader epochs are forgotten.
         """
-        with self.lock, self.guarded(f"Error while renaming dir for {self.topic_partition} in log "
-                                     "dir"):
+        parent = self.parent_dir
+        text = f"Error while renaming dir for {self.topic_partition} in log dir {parent}"
+        with (self.lock, self.context.failures.guard(parent, text), public_errors(self.path)):
             self.flush_metadata()
             super().rename_dir(name)
             self.parent_dir = os.path.dirname(self.path)

@@ -168,6 +168,9 @@ class FutureLogMover:
     def __init__(self, moves: LogMoves, key: TopicPartition) -> None:
         self._moves, self.topic_partition = moves, key
         self.state = MoveState.COPYING
+        # A round is over when all is copied that was there at its beginning.
+        self._round_ends: int | None = None
+        self._lag = 0
 
     def run(self) -> MoveState:
         """Copies everything and promotes; how it ended. Raises what `step` raises."""
@@ -176,10 +179,12 @@ class FutureLogMover:
         return self.state
 
     def step(self, max_bytes: int = _COPY_BYTES) -> MoveState:
-        """Copies up to `max_bytes`, at least one batch. When one step has copied all that there
-        was, writers wait while the rest is copied and the future log takes the place.
+        """Copies up to `max_bytes`, at least one batch.
 
-        Raises KafkaStorageError: the directory of one of the logs has failed.
+        When nothing is missing, or writers add as fast as this copies, they wait while the rest is
+        copied and the future log takes the place: for less than what they wrote while this copied
+        what was there before. Raises KafkaStorageError: the directory of one of the logs has
+        failed.
         """
         current, future = self._moves.logs(self.topic_partition)
         if self.state is not MoveState.COPYING:
@@ -188,17 +193,29 @@ class FutureLogMover:
             self.state = MoveState.CANCELLED
             return self.state
         try:
-            if self._copy(current, future, max_bytes):
+            if self._copy(current, future, max_bytes) or self._gains_nothing(current, future):
                 # The bulk goes to the medium while others may still write.
                 future.flush(True)
                 if self._moves.promote_if_caught_up(
                         current, future, lambda: self._copy_all(current, future)):
                     self.state = MoveState.PROMOTED
         except KafkaStorageError:
-            if self._moves.logs(self.topic_partition)[1] is future:
+            now = self._moves.logs(self.topic_partition)
+            if now[0] is future:  # and the old log could not be put away
+                self.state = MoveState.PROMOTED
+            if future in now:
                 raise
             self.state = MoveState.CANCELLED  # it was deleted while we were at it
         return self.state
+
+    def _gains_nothing(self, current: UnifiedLog, future: UnifiedLog) -> bool:
+        """Whether a round is over that has not halved what is missing."""
+        end, copied = current.log_end_offset, future.log_end_offset
+        if self._round_ends is not None and copied < self._round_ends:
+            return False
+        began, self._round_ends = self._round_ends, end
+        before, self._lag = self._lag, end - copied
+        return began is not None and self._lag > before // 2
 
     def _copy_all(self, current: UnifiedLog, future: UnifiedLog) -> bool:
         while not self._copy(current, future, _COPY_BYTES):

@@ -1,0 +1,440 @@
+"""Moving a partition to another data directory while it is written (reference 5.7)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seglog
+from seglog.config import LogConfig
+from seglog.errors import (
+    DuplicatePartitionError, IllegalStateError, InvalidReplicaAssignmentError, InvalidTopicError,
+    KafkaStorageError, LogDirNotFoundError, UnknownTopicOrPartitionError,
+)
+from seglog.log.scheduler import MockTime
+from seglog.log.unified_log import UnifiedLog
+from seglog.log.watermarks import StartOffsetReason
+from seglog.manager.moves import FutureLogMover, MoveState
+from seglog.model import TopicPartition
+from tests.manager.records import NOW_MS, batch, fill, payload
+from tests.manager.support import entries, make_dir
+
+N0 = TopicPartition("new", 0)
+SMALL = LogConfig(internal_segment_bytes=2_000, index_interval_bytes=200,
+                  file_delete_delay_ms=500)
+RECOVERY, STARTS = "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> list[Path]:
+    return [make_dir(tmp_path / name, []) for name in ("k1", "k2", "k3")]
+
+
+def manager_of(roots: list[Path], **how: Any) -> tuple[seglog.LogManager, MockTime]:
+    clock = MockTime(current_time_ms=NOW_MS)
+    return seglog.LogManager(roots, scheduler=clock.scheduler, time=clock, log_config=SMALL,
+                             **how), clock
+
+
+def new_log(manager: seglog.LogManager, root: Path, batches: int = 30) -> UnifiedLog:
+    manager.maybe_update_preferred_log_dir(N0, root)
+    log = manager.get_or_create_log(N0, topic_id=uuid.UUID(int=77 << 64))
+    fill(log, batches)
+    return log
+
+
+def begin(manager: seglog.LogManager, root: Path) -> FutureLogMover:
+    mover = manager.alter_replica_log_dir(N0, root)
+    assert mover is not None
+    return mover
+
+
+def current(manager: seglog.LogManager) -> UnifiedLog:
+    log = manager.get_log(N0)
+    assert log is not None
+    return log
+
+
+def directories(root: Path) -> list[str]:
+    return sorted(path.name.split(".")[0] + ("-" + path.name.rsplit("-", 1)[1]
+                                             if "." in path.name else "")
+                  for path in root.iterdir() if path.is_dir())
+
+
+def test_a_move(roots: list[Path], caplog: pytest.LogCaptureFixture) -> None:
+    manager, clock = manager_of(roots)
+    with caplog.at_level(logging.INFO), manager:
+        source = new_log(manager, roots[0])
+        source.append_as_leader(batch(producer_id=9, sequence=0), 0)
+        source.update_high_watermark(source.log_end_offset - 2)
+        source.flush(True)
+        end, bytes_ = source.log_end_offset, payload(source)
+        mover = begin(manager, roots[1])
+        assert directories(roots[1]) == ["new-0-future"]
+        gauges = manager.metrics.snapshot()
+        name = "kafka.log:type=Log,name=LogEndOffset,topic=new,partition=0"
+        assert (gauges[name]["Value"], gauges[f"{name},is-future=true"]["Value"]) == (end, 0)
+        assert mover.step(max_bytes=1_000) is MoveState.COPYING
+        assert mover.run() is MoveState.PROMOTED is mover.step()
+        moved = current(manager)
+        assert moved is not source and moved.parent_dir == str(roots[1])
+        assert payload(moved) == bytes_ and moved.log_end_offset == end
+        assert moved.high_watermark == end - 2 and moved.recovery_point == end
+        assert [one.producer_id for one in moved.producers.entries] == [9]
+        assert moved.topic_id == source.topic_id
+        assert manager.get_log(N0, is_future=True) is None
+        assert directories(roots[0]) == ["new-0-delete"] and directories(roots[1]) == ["new-0"]
+        assert entries(roots[0] / RECOVERY) == {} and entries(roots[1] / RECOVERY) == {N0: end}
+        gauges = manager.metrics.snapshot()
+        assert gauges[name]["Value"] == end and f"{name},is-future=true" not in gauges
+        assert "The current replica is successfully replaced with the future replica for new-0" in \
+            caplog.messages
+        # Whoever still has the old one can read and flush it, but what is appended would be lost.
+        assert source.read(0, 1_000).records == bytes_[:len(source.read(0, 1_000).records)]
+        source.flush(True)
+        with pytest.raises(KafkaStorageError, match=f"The log of new-0 was moved to {roots[1]}"):
+            fill(source, 1)
+        assert manager.is_log_dir_online(roots[0])
+        fill(moved, 3)
+        clock.sleep(40_000)
+        assert directories(roots[0]) == []
+    with manager_of(roots)[0] as manager:
+        again = current(manager)
+        assert again.log_end_offset == end + 9 and again.parent_dir == str(roots[1])
+
+
+def test_what_cannot_be_moved(roots: list[Path], tmp_path: Path) -> None:
+    manager, _ = manager_of(roots)
+    with manager:
+        with pytest.raises(UnknownTopicOrPartitionError):
+            manager.alter_replica_log_dir(N0, roots[2])
+        log = manager.get_or_create_log(N0)
+        assert log.parent_dir == str(roots[2]), "the directory was remembered"
+        assert manager.alter_replica_log_dir(N0, roots[2]) is None
+        with pytest.raises(LogDirNotFoundError):
+            manager.alter_replica_log_dir(N0, tmp_path / "nowhere")
+        manager.update_cordoned_log_dirs([roots[1]])
+        with pytest.raises(InvalidReplicaAssignmentError, match=f"^Log directory {roots[1]} is "
+                                                                "cordoned$"):
+            manager.alter_replica_log_dir(N0, roots[1])
+        long = TopicPartition("t" * 230, 0)
+        manager.get_or_create_log(long)
+        with pytest.raises(InvalidTopicError, match="^The topic name is too long.$"):
+            manager.alter_replica_log_dir(long, roots[0])
+        assert manager.resume_move(N0) is None
+        with pytest.raises(KafkaStorageError, match="^The future replica for new-0 is offline$"):
+            manager.replace_current_with_future_log(N0)
+        with pytest.raises(KafkaStorageError, match="^The current replica for x-0 is offline$"):
+            manager.replace_current_with_future_log(TopicPartition("x", 0))
+        manager.handle_log_dir_failure(roots[0])
+        while manager.is_log_dir_online(roots[0]):
+            pass
+        with pytest.raises(KafkaStorageError, match=f"^Log directory {roots[0]} is offline$"):
+            manager.alter_replica_log_dir(N0, roots[0])
+
+
+@pytest.mark.parametrize("max_bytes", [5_000, 1 << 20])
+def test_while_somebody_writes(roots: list[Path], max_bytes: int) -> None:
+    with seglog.LogManager(roots, log_config=LogConfig(internal_segment_bytes=50_000)) as manager:
+        new_log(manager, roots[0], 5)
+        stop, wrote, errors = threading.Event(), [15], []
+
+        def write() -> None:
+            """Gets the log again when it has moved, as a producer asks for its leader again."""
+            log = current(manager)
+            while not stop.is_set():
+                try:
+                    info = log.append_as_leader(batch(1), 0)
+                except KafkaStorageError as error:
+                    errors.append(str(error))
+                    log = current(manager)
+                    continue
+                assert info.first_offset == wrote[0]
+                wrote[0] += 1
+                time.sleep(0.0005)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            for root in (1, 2, 0, 1):
+                more = wrote[0] + 50
+                while wrote[0] < more:
+                    time.sleep(0.001)
+                mover = begin(manager, roots[root])
+                while mover.step(max_bytes) is MoveState.COPYING:
+                    pass
+                assert mover.state is MoveState.PROMOTED
+                assert current(manager).parent_dir == str(roots[root])
+        finally:
+            stop.set()
+            writer.join()
+        log = current(manager)
+        assert log.log_end_offset == wrote[0] and set(errors) <= {
+            f"The log of new-0 was moved to {root}" for root in roots}
+        position, offsets = 0, []
+        while position < log.log_end_offset:
+            records = log.read(position, 1).records
+            offsets.append(int.from_bytes(records[:8], "big"))
+            position = offsets[-1] + 1 + int.from_bytes(records[23:27], "big")
+        assert offsets == [*range(0, 15, 3), *range(15, wrote[0])], "nothing twice, no hole"
+
+
+def test_a_start_in_the_middle_of_a_batch(roots: list[Path]) -> None:
+    manager, _ = manager_of(roots)
+    with manager:
+        log = new_log(manager, roots[0])
+        log.update_high_watermark(log.log_end_offset)
+        log.maybe_increment_log_start_offset(31, StartOffsetReason.CLIENT_RECORD_DELETION)
+        log.delete_old_segments()
+        begin(manager, roots[1]).run()
+        moved = current(manager)
+        assert moved.log_start_offset == 31 and moved.log_end_offset == 90
+        # The whole batch is there, as it was in the other directory.
+        assert int(moved.segments.base_offsets[0]) == 30
+        assert int.from_bytes(moved.read(31, 1).records[:8], "big") == 30
+        # At once: the records before it would be back after a crash.
+        assert entries(roots[1] / STARTS) == {N0: 31}
+
+
+def test_the_start_moves_on_meanwhile(roots: list[Path]) -> None:
+    manager, _ = manager_of(roots)
+    with manager:
+        log = new_log(manager, roots[0])
+        log.update_high_watermark(log.log_end_offset)
+        mover = begin(manager, roots[1])
+        mover.step(500)
+        log.maybe_increment_log_start_offset(60, StartOffsetReason.CLIENT_RECORD_DELETION)
+        log.delete_old_segments()
+        assert mover.run() is MoveState.PROMOTED
+        assert (current(manager).log_start_offset, current(manager).log_end_offset) == (60, 90)
+
+
+@pytest.mark.parametrize("target", [0, 20, 30, 31, 88])
+@pytest.mark.parametrize("again", [0, 5, 60])
+def test_the_current_log_is_truncated_meanwhile(roots: list[Path], target: int,
+                                                again: int) -> None:
+    manager, _ = manager_of(roots)
+    with manager:
+        log = new_log(manager, roots[0])
+        mover = begin(manager, roots[1])
+        mover.step(3_000)
+        manager.truncate_to({N0: target, TopicPartition("none", 0): 5})
+        assert entries(roots[0] / RECOVERY)[N0] <= target
+        fill(log, again, value=b"other")  # no epoch tells of it
+        bytes_, end = payload(log), log.log_end_offset
+        mover.run()
+        assert payload(current(manager)) == bytes_
+        # Behind a batch that went whole, offsets may be left without records.
+        assert current(manager).log_end_offset in (end, target - target % 3)
+
+
+def test_the_current_log_begins_anew_meanwhile(roots: list[Path]) -> None:
+    manager, _ = manager_of(roots)
+    with manager:
+        log = new_log(manager, roots[0])
+        mover = begin(manager, roots[1])
+        mover.step(3_000)
+        manager.truncate_fully_and_start_at(N0, 500)
+        fill(log, 4)
+        mover.run()
+        moved = current(manager)
+        assert (moved.log_start_offset, moved.log_end_offset) == (500, 512)
+        assert payload(moved) == payload(log)
+
+
+def test_a_future_log_can_be_truncated_too(roots: list[Path]) -> None:
+    manager, _ = manager_of(roots)
+    with manager:
+        log = new_log(manager, roots[0])
+        mover = begin(manager, roots[1])
+        mover.step(3_000)
+        manager.truncate_to({N0: 3}, is_future=True)
+        future = manager.get_log(N0, is_future=True)
+        assert future is not None and future.log_end_offset == 3 and log.log_end_offset == 90
+        manager.truncate_fully_and_start_at(N0, 0, is_future=True)
+        assert future.log_end_offset == 0
+        mover.run()
+        assert payload(current(manager)) == payload(log)
+
+
+def test_another_destination_cancels_a_move(roots: list[Path]) -> None:
+    manager, clock = manager_of(roots)
+    with manager:
+        new_log(manager, roots[0])
+        first = begin(manager, roots[1])
+        first.step(1_000)
+        second = begin(manager, roots[2])
+        assert directories(roots[1]) == ["new-0-delete"]
+        assert directories(roots[2]) == ["new-0-future"]
+        assert second.run() is MoveState.PROMOTED and first.run() is MoveState.CANCELLED
+        clock.sleep(40_000)
+        assert [directories(root) for root in roots] == [[], [], ["new-0"]]
+
+
+def test_a_future_log_that_goes_cancels_the_move(roots: list[Path]) -> None:
+    manager, _ = manager_of(roots)
+    with manager:
+        log = new_log(manager, roots[0])
+        mover = begin(manager, roots[1])
+        mover.step(1_000)
+        manager.async_delete(N0, is_future=True)
+        assert mover.run() is MoveState.CANCELLED and current(manager) is log
+        mover = begin(manager, roots[1])
+        mover.step(1_000)
+        manager.handle_log_dir_failure(roots[1])
+        while manager.is_log_dir_online(roots[1]):
+            pass
+        assert mover.run() is MoveState.CANCELLED and current(manager) is log
+        fill(log, 1)
+
+
+def test_a_move_goes_on_after_a_restart(roots: list[Path]) -> None:
+    manager, _ = manager_of(roots)
+    with manager:
+        log = new_log(manager, roots[0])
+        begin(manager, roots[1]).step(4_000)
+        future = manager.get_log(N0, is_future=True)
+        assert future is not None
+        copied, bytes_ = future.log_end_offset, payload(log)
+        assert 0 < copied < 90
+    manager, _ = manager_of(roots)
+    with manager:
+        found = manager.get_log(N0, is_future=True)
+        assert found is not None and found.log_end_offset == copied
+        mover = manager.resume_move(N0)
+        assert mover is not None and mover.run() is MoveState.PROMOTED
+        assert payload(current(manager)) == bytes_
+
+
+@pytest.mark.parametrize("same_topic", [True, False])
+def test_abandoned_future_logs(roots: list[Path], same_topic: bool,
+                               caplog: pytest.LogCaptureFixture) -> None:
+    manager, _ = manager_of(roots)
+    with caplog.at_level(logging.INFO), manager:
+        log = new_log(manager, roots[0])
+        topic_id = log.topic_id
+        assert topic_id is not None
+        begin(manager, roots[1]).step(4_000)
+        future = manager.get_log(N0, is_future=True)
+        assert future is not None
+        asked: list[tuple[TopicPartition, uuid.UUID]] = []
+
+        def assigned(key: TopicPartition, topic: uuid.UUID) -> uuid.UUID | None:
+            asked.append((key, topic))
+            return manager.directory_id(roots[wanted])
+
+        for wanted in (0, 2):
+            manager.recover_abandoned_future_logs(assigned)
+            assert current(manager) is log
+        wanted = 1
+        if not same_topic:
+            log.topic_id = uuid.uuid4()
+        manager.recover_abandoned_future_logs(assigned)
+        assert current(manager) is future and not manager.future_logs
+        assert asked == [(N0, topic_id)] * 3
+        assert directories(roots[0]) == (["new-0-delete"] if same_topic else ["new-0"])
+        assert "Successfully recovered abandoned future log for new-0" in caplog.messages
+
+
+def test_a_future_log_without_a_topic_id(roots: list[Path]) -> None:
+    manager, _ = manager_of(roots)
+    with manager:
+        manager.maybe_update_preferred_log_dir(N0, roots[0])
+        manager.get_or_create_log(N0)
+        begin(manager, roots[1])
+        with pytest.raises(IllegalStateError, match="does not have a topic ID"):
+            manager.recover_abandoned_future_logs(lambda key, topic: None)
+
+
+def test_a_directory_that_fails_between_the_renames(
+        roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    manager, _ = manager_of(roots)
+    rename = os.rename
+
+    def broken(source: str, target: str) -> None:
+        if str(target).endswith("-delete"):
+            raise OSError(5, "Input/output error", source)
+        rename(source, target)
+
+    with manager:
+        log = new_log(manager, roots[0])
+        bytes_ = payload(log)
+        mover = begin(manager, roots[1])
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "rename", broken)
+            with pytest.raises(KafkaStorageError, match="Error while renaming dir for new-0"):
+                mover.run()
+        moved = current(manager)
+        assert moved.parent_dir == str(roots[1]) and payload(moved) == bytes_
+        while manager.is_log_dir_online(roots[0]):
+            pass
+        fill(moved, 1)
+    assert directories(roots[0]) == ["new-0"] == directories(roots[1])
+    with pytest.raises(DuplicatePartitionError, match="log directory failure happened while broker "
+                                                      "was replacing current replica"):
+        manager_of(roots)[0].__enter__()
+
+
+KILLED = """
+import os, sys, uuid
+from pathlib import Path
+sys.path.insert(0, {here!r})
+from tests.manager import test_moves as moves
+roots, die_at = [Path(path) for path in sys.argv[2:]], int(sys.argv[1])
+manager, _ = moves.manager_of(roots)
+manager.startup()
+log = moves.new_log(manager, roots[0], 20)
+log.flush(True)
+manager.checkpoint_log_recovery_offsets()
+mover = moves.begin(manager, roots[1])
+calls, rename = [0], os.rename
+def counted(*args, **how):
+    calls[0] += 1
+    if calls[0] == die_at:
+        os.kill(os.getpid(), 9)
+    rename(*args, **how)
+os.rename = os.replace = counted
+mover.run()
+sys.exit(calls[0])
+"""
+
+
+def killed_move(roots: list[Path], die_at: int) -> int:
+    """The end of a process that moves new-0 from k1 to k2, killed at the n-th rename of a file
+    or directory."""
+    here = str(Path(__file__).resolve().parents[2])
+    return subprocess.run([sys.executable, "-c", KILLED.format(here=here), str(die_at),
+                           *map(str, roots)], check=False, timeout=120).returncode
+
+
+def test_killed_at_any_rename(tmp_path: Path) -> None:
+    """The partition is whole afterwards in one directory, or, between the two renames, in two."""
+    renames = killed_move([make_dir(tmp_path / "whole" / name, []) for name in ("k1", "k2")], 0)
+    assert renames >= 2
+    duplicates = 0
+    for die_at in sorted({1, renames, *random.Random(5).sample(range(1, renames + 1),
+                                                                min(renames, 6))}):
+        roots = [make_dir(tmp_path / f"{die_at}" / name, []) for name in ("k1", "k2")]
+        assert killed_move(roots, die_at) == -9
+        try:
+            with manager_of(roots)[0] as manager:
+                log = current(manager)
+                assert log.log_end_offset == 60 and len(payload(log)) == log.size
+                mover = manager.resume_move(N0)
+                if mover is not None:
+                    mover.run()
+                    assert current(manager).log_end_offset == 60
+        except DuplicatePartitionError:
+            assert directories(roots[0]) == ["new-0"] == directories(roots[1])
+            duplicates += 1
+    assert duplicates >= 1
