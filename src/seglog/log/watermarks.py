@@ -99,28 +99,36 @@ def fetch_last_stable_offset_metadata(log: UnifiedLog) -> LogOffsetMetadata:
     """The last stable offset with its position."""
     with log.lock:
         high = fetch_high_watermark_metadata(log)
-        unstable = log.first_unstable_offset
-        if unstable is None or unstable >= high.message_offset:
+        unstable = log.first_unstable_metadata
+        if unstable is None or unstable.message_offset >= high.message_offset:
             return high
-        return maybe_convert_to_offset_metadata(log, unstable)
+        if unstable.message_offset_only:
+            unstable = maybe_convert_to_offset_metadata(log, unstable.message_offset)
+            _set_first_unstable(log, unstable)
+        return unstable
 
 
 def update_first_unstable_offset(log: UnifiedLog) -> None:
     """Asks the producers' state where the first open transaction begins."""
     log.check_open()
     found = log.producer_manager.first_unstable_offset
-    unstable = None if found is None else found.message_offset
-    known = None if unstable is None else (unstable, log.log_start_offset)
+    known = None if found is None else (found, log.log_start_offset)
     if known == log.unstable_known:
         return
-    if found is not None and unstable is not None and (
-            found.message_offset_only or unstable < log.log_start_offset):
+    if found is not None and (found.message_offset_only
+                              or found.message_offset < log.log_start_offset):
         # A transaction that began in what was deleted counts from the log's start.
-        unstable = maybe_convert_to_offset_metadata(
-            log, max(unstable, log.log_start_offset)).message_offset
-    _logger.debug(log.log_text(f"First unstable offset updated to {unstable}"))
-    log.first_unstable_offset, log.unstable_known = unstable, known
+        found = maybe_convert_to_offset_metadata(
+            log, max(found.message_offset, log.log_start_offset))
+    _logger.debug(log.log_text(f"First unstable offset updated to {found}"))
+    log.unstable_known = known
+    _set_first_unstable(log, found)
     log.followers.wake()
+
+
+def _set_first_unstable(log: UnifiedLog, found: LogOffsetMetadata | None) -> None:
+    log.first_unstable_metadata = found
+    log.first_unstable_offset = None if found is None else found.message_offset
 
 
 # ---- log start offset -------------------------------------------------------------------------
