@@ -109,6 +109,37 @@ int64_t floor_bisect(const unsigned char *entries, int64_t length, const int64_t
     return count;
 }
 
+/* The same search for one batch after the other, and a read of `size` bytes from where the entry
+   points. How many bytes that were, or -1. */
+int64_t floor_fetch(int fd, const unsigned char *entries, int64_t length, const int64_t *targets,
+                    int64_t count, int64_t size) {
+    unsigned char *into = malloc((size_t)size);
+    int64_t total = 0;
+    if (into == NULL) {
+        return -1;
+    }
+    for (int64_t n = 0; n < count && total >= 0; n++) {
+        int64_t low = 0, high = length;
+        uint32_t position = 0;
+        while (low < high) {
+            const int64_t middle = low + (high - low) / 2;
+            uint32_t raw;
+            memcpy(&raw, entries + middle * 8, sizeof raw);
+            if (__builtin_bswap32(raw) <= targets[n]) {
+                memcpy(&raw, entries + middle * 8 + 4, sizeof raw);
+                position = __builtin_bswap32(raw);
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        const ssize_t got = pread(fd, into, (size_t)size, (off_t)position);
+        total = got < 0 ? -1 : total + got;
+    }
+    free(into);
+    return total;
+}
+
 static int is_log(const char *name) {
     return strlen(name) == NUMBER_DIGITS + 4 && strcmp(name + NUMBER_DIGITS, ".log") == 0;
 }

@@ -37,6 +37,7 @@ class Floors:
                 ("floor_crc_write", [c_int, c_char_p, c_int64, c_int64, c_int64,
                                      POINTER(c_uint32)]),
                 ("floor_bisect", [c_char_p, c_int64, _INT64S, c_int64, _INT64S]),
+                ("floor_fetch", [c_int, c_char_p, c_int64, _INT64S, c_int64, c_int64]),
                 ("floor_load", [c_char_p, c_int, c_int, c_int, POINTER(c_int64)])):
             function = getattr(self._library, name)
             function.argtypes, function.restype = arguments, c_int64
@@ -69,6 +70,14 @@ class Floors:
         found = np.empty(len(targets), np.int64)
         self._library.floor_bisect(entries, len(entries) // 8, targets, len(targets), found)
         return found
+
+    def fetch(self, fd: int, entries: bytes, targets: npt.NDArray[np.int64], size: int) -> int:
+        """Bytes read: for each target that search, and `size` bytes from the entry's position."""
+        read = int(self._library.floor_fetch(fd, entries, len(entries) // 8, targets, len(targets),
+                                             size))
+        if read < 0:
+            raise OSError(ctypes.get_errno(), "pread")
+        return read
 
     def load(self, partition: Path, *, indexes: bool, share: int = 0, shares: int = 1) -> int:
         """Segments of a directory, each log's size asked for, or both of its indexes read.
