@@ -42,9 +42,10 @@ class FetchIsolation(enum.Enum):
 
 
 _LOG_END, _HIGH_WATERMARK = FetchIsolation.LOG_END, FetchIsolation.HIGH_WATERMARK
+_NOWHERE: Final = LogOffsetMetadata(-1)
 
-def read(log: ReadableLog, start_offset: int, max_length: int, isolation: FetchIsolation,
-         min_one_message: bool) -> FetchDataInfo:
+def read(log: ReadableLog, start_offset: int, max_length: int,
+         isolation: FetchIsolation = _LOG_END, min_one_message: bool = True) -> FetchDataInfo:
     """Up to `max_length` bytes from the batch that holds `start_offset`, none beyond the bound of
     `isolation`; with `min_one_message` at least that whole batch (Kafka: UnifiedLog.read).
 
@@ -52,13 +53,44 @@ def read(log: ReadableLog, start_offset: int, max_length: int, isolation: FetchI
     IllegalArgumentError for a negative `max_length`, CorruptRecordError where the headers on the
     way cannot be followed, KafkaStorageError.
     """
+    # What nearly all reads are, in few steps: of a segment that is open, below the bound, with
+    # nobody changing files. Any other is decided by the rest.
+    readers, end = log.readers, log.log_end_offset_metadata
+    generation, view = readers.generation, readers.current_view
+    bound = (end if isolation is _LOG_END else
+             log.high_watermark_metadata if isolation is _HIGH_WATERMARK else _NOWHERE)
+    if (log.log_start_offset <= start_offset < bound.message_offset and max_length >= 0
+            and not log.is_closed and not log.context.failures.is_any_offline):
+        base, last = view.active_base, bound.segment_base_offset  # -1 of an offset alone
+        if start_offset < base:
+            base = view.floor(start_offset)
+        segment = view.opened.get(base)
+        if segment is not None and base <= last:
+            size, entries = segment.size, segment.entries
+            if size is None and base == end.segment_base_offset:
+                size, entries = end.relative_position_in_segment, log.active_index_entries()
+            if size is not None and entries is not None:
+                try:
+                    found = segment.reader.fetch(
+                        start_offset, size, entries, max_length,
+                        size if base < last else bound.relative_position_in_segment,
+                        min_one_message)
+                except (SeglogError, OSError):
+                    found = None
+                if (found is not None and generation == readers.generation and not generation & 1
+                        and view.base_offsets is log.segments.base_offsets):
+                    segment.was_used = True
+                    return found
+    return _read_any(log, start_offset, max_length, isolation, min_one_message)
+
+
+def _read_any(log: ReadableLog, start_offset: int, max_length: int, isolation: FetchIsolation,
+              min_one_message: bool) -> FetchDataInfo:
+    """`read`, whatever it takes."""
+    readers, text = log.readers, f"Exception while reading from {log.topic_partition}"
     if log.is_closed or log.context.failures.is_any_offline:
-        with log.guarded(f"Exception while reading from {log.topic_partition}"):
+        with log.guarded(text):
             log.check_open()
-    found = _read_ordinary(log, start_offset, max_length, isolation, min_one_message)
-    if found is not None:
-        return found
-    readers = log.readers
     try:
         for _ in range(_ATTEMPTS):
             generation, view = readers.generation, readers.view(log)
@@ -74,46 +106,8 @@ def read(log: ReadableLog, start_offset: int, max_length: int, isolation: FetchI
             return _read(log, readers.view(log), start_offset, max_length, isolation,
                          min_one_message)
     except OSError:
-        with log.guarded(f"Exception while reading from {log.topic_partition}"):
+        with log.guarded(text):
             raise
-
-
-def _read_ordinary(log: ReadableLog, start_offset: int, max_length: int,
-                   isolation: FetchIsolation, min_one_message: bool) -> FetchDataInfo | None:
-    """The read that nearly all are, in few steps: of an open segment, below the bound, with nobody
-    changing files. None for any other, which `_read` decides."""
-    readers = log.readers
-    generation, view, end = readers.generation, readers.current_view, log.log_end_offset_metadata
-    if isolation is _LOG_END:
-        bound = end
-    elif isolation is _HIGH_WATERMARK:
-        bound = log.high_watermark_metadata
-    else:
-        return None
-    if not log.log_start_offset <= start_offset < bound.message_offset or max_length < 0:
-        return None
-    active = view.active_base
-    base = active if start_offset >= active else view.floor(start_offset)
-    segment = None if base is None else view.opened.get(base)
-    last = bound.segment_base_offset
-    if base is None or segment is None or base > last:  # a bound without a segment has -1
-        return None
-    size, entries = segment.size, segment.entries
-    if size is None or entries is None:
-        if base != end.segment_base_offset:
-            return None
-        size, entries = end.relative_position_in_segment, log.active_index_entries()
-    try:
-        found = segment.reader.fetch(
-            start_offset, size, entries, max_length,
-            size if base < last else bound.relative_position_in_segment, min_one_message)
-    except (SeglogError, OSError):
-        return None
-    if generation != readers.generation or generation & 1 or (
-            view.base_offsets is not log.segments.base_offsets):
-        return None
-    segment.was_used = True
-    return found
 
 
 def upper_bound(log: ReadableLog, isolation: FetchIsolation) -> LogOffsetMetadata:
@@ -150,7 +144,7 @@ def collect_aborted_transactions(log: ReadableLog, start_offset: int, upper_boun
     far as they concern offsets from the log's start to below `upper_bound_offset`."""
     view = log.readers.view(log)
     base = view.floor(start_offset)
-    return [] if base is None else _aborted(log, view, base, log.log_start_offset,
+    return [] if base < 0 else _aborted(log, view, base, log.log_start_offset,
                                             upper_bound_offset)
 
 
@@ -171,8 +165,8 @@ def _read_up_to(log: ReadableLog, view: SegmentView, start_offset: int, max_leng
                 none_aborted: list[AbortedTxn] | None) -> FetchDataInfo:
     """LocalLog.read; `none_aborted` is [] where aborted transactions are wanted, else None."""
     end = log.log_end_offset_metadata
-    base = view.floor(start_offset)
-    if start_offset > end.message_offset or base is None:
+    floor = view.floor(start_offset)
+    if start_offset > end.message_offset or floor < 0:
         raise OffsetOutOfRangeError(
             f"Received request for offset {start_offset} for partition {log.topic_partition}, but "
             f"we only have log segments upto {end.message_offset}.")
@@ -180,6 +174,7 @@ def _read_up_to(log: ReadableLog, view: SegmentView, start_offset: int, max_leng
         if start_offset > bound.message_offset:
             bound = convert_to_offset_metadata(log, start_offset)
         return FetchDataInfo(bound, b"", False, none_aborted)
+    base: int | None = floor
     while base is not None:
         segment = log.readers.segment(log, view, base)
         found = _read_segment(log, segment, start_offset, max_length, min_one_message, bound, end)

@@ -137,18 +137,18 @@ class SegmentView:
         self.active_base = int(base_offsets[-1]) if len(base_offsets) else -1
         self.opened = opened
 
-    def floor(self, offset: int) -> int | None:
-        """Base offset of the last segment that begins at or below `offset`."""
+    def floor(self, offset: int) -> int:
+        """Base offset of the last segment that begins at or below `offset`, -1 without one."""
         if offset >= self.active_base >= 0:
             return self.active_base
-        row = int(np.searchsorted(self.base_offsets, offset, side="right")) - 1
-        return int(self.base_offsets[row]) if row >= 0 else None
+        row = int(self.base_offsets.searchsorted(offset, "right")) - 1
+        return int(self.base_offsets[row]) if row >= 0 else -1
 
     def higher(self, base_offset: int) -> int | None:
         """Base offset of the next segment."""
         if base_offset >= self.active_base:
             return None
-        row = int(np.searchsorted(self.base_offsets, base_offset, side="right"))
+        row = int(self.base_offsets.searchsorted(base_offset, "right"))
         return int(self.base_offsets[row]) if row < len(self.base_offsets) else None
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import _thread
 import asyncio
 import contextlib
+import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Generic, Self, TypeVar
+from typing import Final, Generic, Self, TypeAlias, TypeVar
 
 from seglog.errors import KafkaStorageError, OffsetOutOfRangeError, SeglogError
 from seglog.log.read import FetchIsolation, collect_aborted_transactions, read, upper_bound
@@ -32,16 +33,27 @@ MAX_BYTES: Final = 1024 * 1024
 #: at most before it is delivered; in a quiet log an append is delivered at once.
 LINGER_SECONDS: Final = 0.002
 _INT64_MAX: Final = 2**63 - 1
+#: Spans that followers of a log share.
+_SPANS_SHARED: Final = 8
+#: The generation of the files, the base offset of the segment, the byte in it.
+_Key: TypeAlias = tuple[int, int, int]
+#: Whole batches, the offset that they begin at, the offset behind them.
+_Read: TypeAlias = tuple[bytes, int, int]
 
 
 class Followers:
-    """Who waits for a log to change. Whoever has changed its end or a watermark, or closed it,
-    wakes them. Safe from any thread."""
+    """Who waits for a log to change, and what they have read of it lately.
 
-    __slots__ = ("waiting",)
+    Whoever has changed the log's end or a watermark, or closed it, wakes them. Safe from any
+    thread.
+    """
+
+    __slots__ = ("_reading", "_recent", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[Callable[[], object]] = deque()
+        self._recent: deque[tuple[_Key, _Read]] = deque(maxlen=_SPANS_SHARED)
+        self._reading: dict[_Key, threading.Lock] = {}
 
     def wake(self) -> None:
         """Calls everybody who waits now, once."""
@@ -56,6 +68,26 @@ class Followers:
         """Somebody no longer waits, or was called already."""
         with contextlib.suppress(ValueError):
             self.waiting.remove(waiter)
+
+    def read_once(self, key: _Key, read: Callable[[], _Read],
+                  fits: Callable[[_Read], bool]) -> _Read:
+        """What `read` gives, or gave another reader that was at the same place: those who keep up
+        are, and the bytes of a log are copied out of the kernel once for all of them."""
+        lock = self._reading.setdefault(key, threading.Lock())
+        try:
+            with lock:
+                for known, found in tuple(self._recent):
+                    if known == key and fits(found):
+                        return found
+                found = read()
+                self._recent.append((key, found))
+                return found
+        finally:
+            self._reading.pop(key, None)
+
+    def let_go(self) -> None:
+        """Nobody needs what was read: there is nothing to catch up with."""
+        self._recent.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +283,7 @@ class _Blocking(_Tail[_Item], Iterator[_Item]):
         followers.waiting.append(wake)
         # What came before the queue knew of us is seen here, what comes now wakes us.
         if not self._has_news() and not self._closed and not self._log.is_closed:
+            followers.let_go()
             woken.acquire(timeout=-1 if left is None else left)
         self._wake = None
         followers.forget(wake)
@@ -295,6 +328,7 @@ class _Asynchronous(_Tail[_Item], AsyncIterator[_Item]):
         followers.waiting.append(wake)
         try:
             if not self._has_news() and not self._closed and not self._log.is_closed:
+                followers.let_go()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(woken.wait(), left)
         finally:
@@ -311,8 +345,13 @@ class _Asynchronous(_Tail[_Item], AsyncIterator[_Item]):
 
 class _Spans(_Tail[TailSpan]):
     def _take(self, place: _Place) -> tuple[TailSpan, int, int]:
-        records, _, next_offset = place.segment.reader.read_batches(
-            place.start, place.stop, self._max_bytes, self._stop_offset)
+        room = place.stop - place.start
+        records, _, next_offset = self._log.followers.read_once(
+            (self._generation, self._base, place.start),
+            lambda: place.segment.reader.read_batches(place.start, place.stop, self._max_bytes,
+                                                      self._stop_offset),
+            lambda found: (len(found[0]) <= min(self._max_bytes, room)
+                           and found[2] <= self._stop_offset))
         span = TailSpan(self.next_offset, next_offset, records, self._aborted(next_offset))
         return span, next_offset, len(records)
 

@@ -19,7 +19,7 @@ from seglog.log.foundation import LogFoundation
 from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.ordinary import append_each, append_ordinary
 from seglog.log.producers import ProducerStateManager, ProducerStateManagerConfig
-from seglog.log.read import FetchDataInfo, FetchIsolation, convert_to_offset_metadata, read
+from seglog.log.read import convert_to_offset_metadata, read
 from seglog.log.readers import LogReaders
 from seglog.log.scheduler import Scheduler, Time
 from seglog.log.segment import Records
@@ -262,11 +262,7 @@ class UnifiedLog(LogFoundation, TransactionalLog):
 
     # ---- reading ------------------------------------------------------------------------------
 
-    def read(self, start_offset: int, max_length: int,
-             isolation: FetchIsolation = FetchIsolation.LOG_END,
-             min_one_message: bool = True) -> FetchDataInfo:
-        """Whole log bytes from the batch that holds `start_offset` on: see `seglog.log.read`."""
-        return read(self, start_offset, max_length, isolation, min_one_message)
+    read = read  # a function of seglog.log.read, and no step between
 
     def fetch_offset_by_timestamp(self, timestamp_ms: int) -> FoundOffset | None:
         """The first record at or after a time, or what a special value asks for: see
