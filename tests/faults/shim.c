@@ -8,8 +8,9 @@
  *   FAULT_CALLS   classes, with commas between them: open create read write sync truncate rename
  *                 unlink list stat time. Default: none, and the calls are only traced.
  *   FAULT_AT      number, from 1, of the matching call that goes wrong; 0 counts alone.
- *   FAULT_ACTION  an errno; `short` (half of the bytes); `kill` (SIGKILL before the call); `torn`
- *                 (SIGKILL after half of a write, or after any other call).
+ *   FAULT_ACTION  an errno; `short` (half of the bytes); `full` (half of the bytes, and ENOSPC from
+ *                 then on); `kill` (SIGKILL before the call); `torn` (SIGKILL after half of a
+ *                 write, or after any other call).
  *   FAULT_STICKY  1: every matching call from FAULT_AT on goes wrong.
  *   FAULT_TRACE   file that gets a line for each call that changed something under FAULT_UNDER or
  *                 made it durable: class, path, second path, offset, length, bytes as hex.
@@ -45,7 +46,7 @@ static unsigned wanted;
 static long at;
 static int sticky, error_number, trace_fd = -1;
 static enum fate action;
-static int kills;
+static int kills, fills;
 static atomic_long count;
 static atomic_int armed;
 
@@ -85,7 +86,8 @@ EXPORT void fault_arm(void)
     sticky = value != NULL && *value == '1';
     value = getenv("FAULT_ACTION");
     value = value != NULL ? value : "5";
-    error_number = atoi(value);
+    fills = strcmp(value, "full") == 0;
+    error_number = fills ? ENOSPC : atoi(value);
     kills = strcmp(value, "kill") == 0;
     action = strcmp(value, "short") == 0 ? HALF : strcmp(value, "torn") == 0 ? TORN : FAIL;
     value = getenv("FAULT_TRACE");
@@ -143,8 +145,10 @@ static enum fate judge(enum kind kind, const char *path)
     if (fnmatch(pattern, last != NULL ? last + 1 : path, 0) != 0)
         return GO;
     const long number = atomic_fetch_add(&count, 1) + 1;
-    if (at == 0 || (sticky ? number < at : number != at))
+    if (at == 0 || (sticky || fills ? number < at : number != at))
         return GO;
+    if (fills && number == at)
+        return HALF;
     if (kills)
         kill(getpid(), SIGKILL);
     errno = error_number;
@@ -318,6 +322,25 @@ EXPORT ssize_t pwrite(int fd, const void *bytes, size_t size, off_t offset)
 EXPORT ssize_t pwrite64(int fd, const void *bytes, size_t size, off64_t offset)
     __attribute__((alias("pwrite")));
 
+EXPORT ssize_t pwritev(int fd, const struct iovec *parts, int n, off_t offset)
+{
+    size_t size = 0;
+    for (int i = 0; i < n; i++)
+        size += parts[i].iov_len;
+    char *bytes = malloc(size + 1), *end = bytes;
+    if (bytes == NULL)
+        abort();
+    for (int i = 0; i < n; end += parts[i++].iov_len)
+        memcpy(end, parts[i].iov_base, parts[i].iov_len);
+    const ssize_t got = write_at(fd, bytes, size, offset, 1);
+    const int saved = errno;
+    free(bytes);
+    errno = saved;
+    return got;
+}
+EXPORT ssize_t pwritev64(int fd, const struct iovec *parts, int n, off64_t offset)
+    __attribute__((alias("pwritev")));
+
 /* Ways to write that nothing here may take: no byte goes past this layer unseen. */
 static ssize_t refuse(int fd)
 {
@@ -340,13 +363,6 @@ EXPORT ssize_t sendfile64(int to, int from, off64_t *a, size_t n)
     (void)from, (void)a, (void)n;
     return refuse(to);
 }
-EXPORT ssize_t pwritev(int to, const struct iovec *parts, int n, off_t offset)
-{
-    (void)parts, (void)n, (void)offset;
-    return refuse(to);
-}
-EXPORT ssize_t pwritev64(int to, const struct iovec *parts, int n, off64_t offset)
-    __attribute__((alias("pwritev")));
 
 static int change_size(const char *path, int fd, off_t size)
 {

@@ -100,7 +100,7 @@ class Generator:
 
     def truncate_fully(self) -> list[Op]:
         offset = self.random.choice([0, self.world.end, self.world.end + 10, self.world.inside(),
-                                     5000, -1])
+                                     5000])
         if offset >= 0:
             self.world.begin_at(offset)
         return [{"op": "truncate_fully", "offset": offset}]

@@ -26,6 +26,7 @@ from seglog.log.column_batches import encode_spans
 from seglog.log.read import FetchIsolation
 from seglog.log.tail import AsyncRangeTail, RangeTail
 from seglog.log.unified_log import UnifiedLog
+from seglog.log.unsynced import cut_to_first_hole
 from seglog.log.watermarks import StartOffsetReason
 from seglog.model import TopicPartition
 from seglog.storage.codecs import Buffer
@@ -88,11 +89,14 @@ def open(path: str | os.PathLike[str], *,
     os.makedirs(data_dir, exist_ok=True)
     directory = SharedDirectory.acquire(data_dir, key)
     try:
+        place, is_clean = os.path.join(directory.path, str(key)), directory.was_closed(key)
+        recovery_point = directory.recovery_point(key)
+        if not is_clean and not settings.compact and os.path.isdir(place):
+            cut_to_first_hole(place, recovery_point, preallocated=settings.preallocate)
         log = UnifiedLog.create(
-            os.path.join(directory.path, str(key)), settings, scheduler=directory.scheduler,
-            failures=directory.failures, log_start_offset=directory.log_start_offset(key),
-            recovery_point=directory.recovery_point(key),
-            clean_shutdown=directory.was_closed(key), topic_id=topic_id)
+            place, settings, scheduler=directory.scheduler, failures=directory.failures,
+            log_start_offset=directory.log_start_offset(key), recovery_point=recovery_point,
+            clean_shutdown=is_clean, topic_id=topic_id)
     except BaseException:
         with suppress(KafkaStorageError):
             directory.release(key, is_clean=False)

@@ -1,0 +1,92 @@
+"""What a writer was promised before it died: its acknowledgements, a line each, in a file that
+goes the way of its log (so that the trace says what came before what)."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+FILE = "acknowledged"
+
+
+class Acknowledgements:
+    """The file, for the writer: a line for each operation that came back."""
+
+    def __init__(self, root: Path) -> None:
+        self._fd = os.open(root / FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.write(self._fd, b"\n")
+
+    def say(self, what: str, **fields: Any) -> None:
+        line = json.dumps({"what": what, **fields}).encode() + b"\n"
+        assert os.write(self._fd, line) == len(line)
+
+
+@dataclass
+class Promises:
+    """What has to be there: everything below `end`, with the text that `texts` has for it."""
+
+    texts: dict[int, str] = field(default_factory=dict)
+    start: int = 0
+    #: Of what was appended, and of what was flushed.
+    end: int = 0
+    flushed: int = 0
+    #: Every text that an offset may have beyond that, unacknowledged appends among them.
+    possible: dict[int, set[str]] = field(default_factory=dict)
+    #: Where the start may have moved to by an operation that did not come back.
+    start_at_most: int = 0
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+
+    def hear(self, text: bytes) -> None:
+        """Takes lines in; one that was torn is none, and the next writer's begins a new line."""
+        for line in text.split(b"\n"):
+            try:
+                said = json.loads(line)
+            except ValueError:
+                continue
+            getattr(self, "_" + said.pop("what"))(**said)
+
+    def lost(self, end: int) -> None:
+        """What is behind `end` was not promised, and did not outlive the crash."""
+        self.end = end
+        self.texts = {offset: text for offset, text in self.texts.items() if offset < end}
+
+    def _opened(self, end: int, start: int) -> None:
+        self.lost(end)
+        self.start = start
+        self.start_at_most = max(self.start_at_most, start)
+
+    def _appending(self, first: int, texts: list[str]) -> None:
+        for offset, text in enumerate(texts, first):
+            self.possible.setdefault(offset, set()).add(text)
+
+    def _appended(self, first: int, texts: list[str]) -> None:
+        self.texts.update(enumerate(texts, first))
+        self.end = first + len(texts)
+
+    def _flushed(self, to: int) -> None:
+        self.flushed = max(self.flushed, to)
+
+    def _truncating(self, to: int) -> None:
+        self.flushed, self.end = min(self.flushed, to), min(self.end, to)
+        self.start = min(self.start, to)
+        self.texts = {offset: text for offset, text in self.texts.items() if offset < to}
+
+    def _truncated(self, end: int) -> None:
+        self.lost(end)
+        self.flushed = min(self.flushed, end)
+
+    def _starting(self, at: int) -> None:
+        self.start_at_most = max(self.start_at_most, at)
+
+    def _started(self, at: int) -> None:
+        self.start = max(self.start, at)
+
+
+def promised(text: bytes) -> Promises:
+    """By the content of the file."""
+    promises = Promises()
+    promises.hear(text)
+    return promises

@@ -1,0 +1,90 @@
+"""What a power cut left behind the recovery point is made the beginning of what was appended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog.log.unsynced import cut_to_first_hole
+
+CONFIG = {"internal.segment.bytes": "400", "segment.index.bytes": "1200"}
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """A partition directory of ten segments, two records in each, as a crash leaves it."""
+    with seglog.open(tmp_path / "t-0", config=CONFIG) as log:
+        for number in range(20):
+            log.append(b"%d" % number + b"." * 120)
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    return tmp_path / "t-0"
+
+
+def bases(path: Path) -> list[int]:
+    return sorted(int(log.stem) for log in path.glob("*.log"))
+
+
+def values(path: Path) -> list[int]:
+    with seglog.open(path, config=CONFIG) as log:
+        return [int((record.value or b"").partition(b".")[0]) for record in log.records()]
+
+
+def test_a_whole_log_is_left_alone(written: Path) -> None:
+    before = {path.name: path.read_bytes() for path in written.iterdir()}
+    assert cut_to_first_hole(str(written), 0, preallocated=True) is None
+    assert {path.name: path.read_bytes() for path in written.iterdir()} == before
+
+
+def test_nothing_stays_behind_a_hole(written: Path) -> None:
+    at = bases(written)[3]
+    log = written / f"{at:020d}.log"
+    log.write_bytes(log.read_bytes()[:-1])
+    end = cut_to_first_hole(str(written), 0)
+    assert end is not None and at <= end < bases(written)[-1] + 2
+    assert bases(written)[-1] == at
+    assert all(int(path.stem) <= end for path in written.glob("*.snapshot"))
+    assert cut_to_first_hole(str(written), 0) is None
+
+
+def test_zeros_in_the_place_of_a_segment(written: Path) -> None:
+    at = bases(written)[3]
+    log = written / f"{at:020d}.log"
+    log.write_bytes(bytes(log.stat().st_size))
+    (written / f"{bases(written)[5]:020d}.index").unlink()
+    assert cut_to_first_hole(str(written), 0) == at
+    assert bases(written)[-1] == at and log.stat().st_size == 0
+
+
+def test_zeros_behind_a_segment_below_the_recovery_point(written: Path) -> None:
+    first, last = bases(written)[0], bases(written)[-1]
+    log = written / f"{first:020d}.log"
+    whole = log.read_bytes()
+    log.write_bytes(whole + bytes(3000))
+    assert cut_to_first_hole(str(written), last) is None
+    assert log.stat().st_size == len(whole) + 3000
+    assert cut_to_first_hole(str(written), last, preallocated=True) is None
+    assert log.read_bytes() == whole
+    log.write_bytes(whole + b"\1" * 30)
+    assert cut_to_first_hole(str(written), last, preallocated=True) is None
+    assert log.stat().st_size == len(whole) + 30, "not the zeros of a preallocation"
+
+
+def test_a_batch_that_reaches_into_the_next_segment(written: Path) -> None:
+    """A truncation was not on the medium when the next segment's name was."""
+    at, behind = bases(written)[3:5]
+    log = written / f"{at:020d}.log"
+    whole = log.read_bytes()
+    log.write_bytes(whole + (written / f"{behind:020d}.log").read_bytes())
+    assert cut_to_first_hole(str(written), 0) is None
+    assert log.read_bytes() == whole
+
+
+def test_seglog_open_begins_with_it(written: Path) -> None:
+    at = bases(written)[3]
+    (written.parent / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 0\n")
+    log = written / f"{at:020d}.log"
+    log.write_bytes(log.read_bytes()[:-1])
+    found = values(written)
+    assert found == list(range(len(found))) and at <= len(found) < 20
