@@ -2,11 +2,7 @@
 #include <string.h>
 
 #include "producers_internal.h"
-#include "seglog/file.h"
 #include "seglog/format.h"
-
-/* A marker's batch has 78 bytes. */
-enum { MARKER_BATCH_MAX = 256 };
 
 void slg_producers_init(slg_producers *producers) {
     *producers = (slg_producers){.oldest_txn_timestamp = -1};
@@ -16,7 +12,6 @@ void slg_producers_free(slg_producers *producers) {
     slg_producer_map_free(&producers->producers);
     free(producers->ongoing.all);
     free(producers->unreplicated.all);
-    free(producers->deferred.all);
     free(producers->verifications);
     slg_producers_init(producers);
 }
@@ -73,13 +68,6 @@ static slg_status apply_data(slg_producers *producers, const slg_batch *batch, s
     return status;
 }
 
-static bool read_marker(int fd, const slg_batch *batch, slg_marker *marker) {
-    uint8_t data[MARKER_BATCH_MAX];
-    return fd >= 0 && batch->size >= SLG_BATCH_HEADER_SIZE && batch->size <= MARKER_BATCH_MAX &&
-           slg_pread_exact(fd, data, (size_t)batch->size, batch->position, NULL) == SLG_OK &&
-           slg_marker_parse(batch, data, marker);
-}
-
 static slg_status fold(slg_producers *producers, int fd, const slg_batch *batches, size_t count,
                        size_t *taken, slg_marker *aborted, size_t room, size_t *aborted_count,
                        slg_error *error) {
@@ -95,7 +83,7 @@ static slg_status fold(slg_producers *producers, int fd, const slg_batch *batche
             status = apply_data(producers, batch, error);
         } else if (*aborted_count == room) {
             return SLG_FULL;
-        } else if (!read_marker(fd, batch, &marker)) {
+        } else if (!slg_marker_read(batch, fd, &marker)) {
             return SLG_MORE;
         } else {
             status = slg_producers_end(producers, &marker, error);
@@ -138,21 +126,6 @@ slg_status slg_producers_complete_txn(slg_producers *producers, const slg_txn *d
     return status;
 }
 
-void slg_producers_defer(slg_producers *producers) {
-    producers->is_deferred = true;
-    producers->deferred.count = 0;
-}
-
-slg_status slg_producers_complete(slg_producers *producers, slg_txn *failed, slg_error *error) {
-    slg_status status = SLG_OK;
-    producers->is_deferred = false;
-    for (size_t i = 0; status == SLG_OK && i < producers->deferred.count; i++) {
-        *failed = producers->deferred.all[i];
-        status = slg_producers_complete_txn(producers, failed, error);
-    }
-    return status;
-}
-
 slg_status slg_producers_end(slg_producers *producers, slg_marker *marker, slg_error *error) {
     const slg_producer *known = slg_producers_find(producers, marker->producer_id);
     marker->ended = known != NULL && known->in_txn;
@@ -163,9 +136,7 @@ slg_status slg_producers_end(slg_producers *producers, slg_marker *marker, slg_e
             slg_producers_last_stable(producers, marker->producer_id, marker->offset);
         const slg_txn done = {.first_offset = marker->first_offset, .last_offset = marker->offset,
                               .producer_id = marker->producer_id, .is_abort = marker->is_abort};
-        status = producers->is_deferred
-                     ? slg_txns_append(&producers->deferred, &done, error)
-                     : slg_producers_complete_txn(producers, &done, error);
+        status = slg_producers_complete_txn(producers, &done, error);
     }
     slg_producer *producer;
     if (status == SLG_OK) {

@@ -18,12 +18,16 @@ void slg_span_free(slg_span *span) {
     slg_span_init(span);
 }
 
-void slg_span_begin(slg_span *span) {
-    slg_producer_map_clear(&span->changed);
+void slg_span_continue(slg_span *span) {
     span->row = 0;
     span->verdict = SLG_APPEND_OK;
-    span->started.count = span->completed.count = 0;
-    span->note_count = span->verified_count = 0;
+    span->note_count = 0;
+}
+
+void slg_span_begin(slg_span *span) {
+    slg_span_continue(span);
+    slg_producer_map_clear(&span->changed);
+    span->started.count = span->completed.count = span->verified_count = 0;
 }
 
 /* Where a batch was weighed: what the log knows of its producer, and the copy that it changes. */
@@ -144,9 +148,11 @@ static slg_status take_data(slg_span *span, const batch_case *one, slg_error *er
     } else if (!changed->in_txn && transactional) {
         changed->in_txn = true;
         changed->txn_first_offset = first_offset;
-        const slg_txn txn = {.first_offset = first_offset, .producer_id = changed->id,
-                             .last_offset = -1, .segment_base = one->rules->segment_base,
-                             .position = one->rules->segment_position + one->batch->position};
+        const int64_t base = one->rules->segment_base;
+        const slg_txn txn = {
+            .first_offset = first_offset, .producer_id = changed->id, .last_offset = -1,
+            .segment_base = base,
+            .position = base < 0 ? -1 : one->rules->segment_position + one->batch->position};
         status = slg_txns_append(&span->started, &txn, error);
     }
     return status;
@@ -302,8 +308,11 @@ static slg_status check_batch(slg_span *span, batch_case *one, slg_error *error)
     return span->verdict == SLG_APPEND_OK ? find_changed(span, one, error) : SLG_OK;
 }
 
-static bool parse_marker(const slg_batch *batch, const uint8_t *data, size_t size,
-                         slg_marker *marker) {
+static bool parse_marker(const slg_append_rules *rules, const slg_batch *batch,
+                         const uint8_t *data, size_t size, slg_marker *marker) {
+    if (data == NULL) {
+        return slg_marker_read(batch, rules->log_fd, marker);
+    }
     return batch->position >= 0 && batch->size >= SLG_BATCH_HEADER_SIZE &&
            (uint64_t)batch->position <= size &&
            (uint64_t)batch->size <= size - (uint64_t)batch->position &&
@@ -338,7 +347,7 @@ slg_status slg_span_check(slg_span *span, slg_producers *producers, const slg_ap
         if (status == SLG_OK && span->verdict == SLG_APPEND_OK) {
             if ((batch->attributes & SLG_ATTRIBUTE_CONTROL) == 0) {
                 status = take_data(span, &one, error);
-            } else if (parse_marker(batch, data, size, &marker)) {
+            } else if (parse_marker(rules, batch, data, size, &marker)) {
                 status = take_marker(span, &one, &marker, error);
             } else {
                 span->verdict = SLG_APPEND_MARKER;

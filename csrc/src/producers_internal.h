@@ -64,4 +64,7 @@ void slg_producers_note_oldest(slg_producers *producers);
  */
 bool slg_marker_parse(const slg_batch *batch, const uint8_t *data, slg_marker *marker);
 
+/* The same, from the log file `fd`, unless that is negative. */
+bool slg_marker_read(const slg_batch *batch, int fd, slg_marker *marker);
+
 #endif

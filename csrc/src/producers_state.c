@@ -2,10 +2,12 @@
 #include <string.h>
 
 #include "producers_internal.h"
+#include "seglog/file.h"
 #include "seglog/format.h"
 #include "seglog/wire.h"
 
-enum { SLOTS_MIN = 64, ROOM_MIN = 16 };
+/* A marker's batch has 78 bytes. */
+enum { SLOTS_MIN = 64, ROOM_MIN = 16, MARKER_BATCH_MAX = 256 };
 
 slg_status slg_make_room(void **data, size_t *capacity, size_t count, size_t more, size_t width,
                          slg_error *error) {
@@ -283,4 +285,11 @@ bool slg_marker_parse(const slg_batch *batch, const uint8_t *data, slg_marker *m
         .is_abort = kind == SLG_CONTROL_ABORT,
     };
     return true;
+}
+
+bool slg_marker_read(const slg_batch *batch, int fd, slg_marker *marker) {
+    uint8_t data[MARKER_BATCH_MAX];
+    return fd >= 0 && batch->size >= SLG_BATCH_HEADER_SIZE && batch->size <= MARKER_BATCH_MAX &&
+           slg_pread_exact(fd, data, (size_t)batch->size, batch->position, NULL) == SLG_OK &&
+           slg_marker_parse(batch, data, marker);
 }

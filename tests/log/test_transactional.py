@@ -215,3 +215,19 @@ def test_a_snapshot_on_demand(path: Path) -> None:
     assert one.log.latest_producer_state_end_offset == 1
     assert (path / f"{1:020}.snapshot").stat().st_size == 56
     one.log.close()
+
+
+def test_a_rebuild_takes_a_segment_as_a_whole(path: Path) -> None:
+    """As Kafka's: what a snapshot knew of an epoch that comes back at the segment's end stays."""
+    one = Log(path)
+    for offset, epoch, sequence in [(0, 0, 0), (1, 1, 0), (2, 0, 0), (3, 0, 1)]:
+        if offset == 1:
+            one.log.roll()
+        batch = Batch(offset, 0, [Record(offset, START_MS)], base_timestamp=START_MS,
+                      max_timestamp=START_MS, producer_id=1, producer_epoch=epoch,
+                      base_sequence=sequence)
+        one.log.append_as_follower(v2.encode(batch), 0)
+    assert [entry.first_offset for entry in one.log.active_producers()[0].batches] == [2, 3]
+    one.log.truncate_to(3)
+    assert [entry.first_offset for entry in one.log.active_producers()[0].batches] == [0, 2]
+    one.log.close()

@@ -157,7 +157,8 @@ class Appends:
         writer = Writer(producer.producer_id, now.epoch, now.sequence, producer.transactional)
         if kind == 3:
             writer = Writer(producer.producer_id, now.epoch,
-                            self.random.choice([now.sequence + 1, max(0, now.sequence - 1), 0,
+                            self.random.choice([(now.sequence + 1) % 2**31,
+                                                max(0, now.sequence - 1), 0,
                                                 2**31 - 1]), producer.transactional)
         elif kind == 4:
             writer = Writer(producer.producer_id, max(0, now.epoch - 1), now.sequence,

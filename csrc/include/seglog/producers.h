@@ -3,7 +3,7 @@
  * (reference 5.1 to 5.3) takes what a log holds with origin REPLICATION, as everything while
  * loading: sequences are not checked and an epoch that goes backwards is taken. The span takes
  * what is about to be appended (reference of log operations, 2.5): it is judged by its origin on
- * copies, and committed when it has been written.
+ * copies, and committed when it has been written. Kafka replays whole segments so, too.
  *
  * The state owns its memory and is one partition's, for one thread at a time. It grows by what a
  * log holds: a producer for each producer id, a transaction for each that was opened.
@@ -89,8 +89,6 @@ typedef struct slg_producers {
     size_t verification_count;
     size_t verification_capacity;
     int64_t oldest_txn_timestamp;    /* see slg_producers_oldest_txn_timestamp */
-    bool is_deferred;  /* between slg_producers_defer and slg_producers_complete: */
-    slg_txns deferred; /* what markers ended */
 } slg_producers;
 
 void slg_producers_init(slg_producers *producers);
@@ -133,15 +131,6 @@ slg_status slg_producers_apply(slg_producers *producers, int fd, const slg_batch
  * filled, has changed then. SLG_NO_MEMORY.
  */
 slg_status slg_producers_end(slg_producers *producers, slg_marker *marker, slg_error *error);
-
-/*
- * From here on markers end no transaction but are noted, and slg_producers_complete ends them all.
- * Kafka does so for each segment when it rebuilds producer state, which makes a difference where
- * two transactions have one first offset. SLG_TXN_NOT_STARTED: *failed is not open; what came
- * before it has ended. SLG_NO_MEMORY. `last_stable_offset` of a marker means nothing in between.
- */
-void slg_producers_defer(slg_producers *producers);
-slg_status slg_producers_complete(slg_producers *producers, slg_txn *failed, slg_error *error);
 
 /* A control batch that compaction emptied: its producer is known from then on. */
 slg_status slg_producers_touch(slg_producers *producers, int64_t producer_id, slg_error *error);
@@ -196,8 +185,9 @@ typedef struct slg_append_rules {
     int16_t transaction_version; /* of its markers; -1: unknown */
     bool is_verified;   /* a new transaction needs the guard of its verification: */
     int64_t guard;      /* that of the request, 0 for none */
-    int64_t segment_base;     /* of the segment that will be written */
+    int64_t segment_base;     /* of the segment that will be written; -1: places are not noted */
     int64_t segment_position; /* where its file has the byte that a batch's position 0 means */
+    int log_fd;               /* where markers are read when their bytes are not given */
 } slg_append_rules;
 
 /* What becomes of a batch: one for each of Kafka's texts. `known` is the span's. */
@@ -260,9 +250,13 @@ void slg_span_free(slg_span *span);
 /* Empties a span. */
 void slg_span_begin(slg_span *span);
 
+/* The span goes on with other batches, from row 0 on; notes about those before are gone. */
+void slg_span_continue(slg_span *span);
+
 /*
  * Judges the batches from span->row on, whose bytes are `data` (batches[i].position counts from
- * there) and whose offsets are assigned, and leaves the verdict in the span. The state keeps what
+ * there) and whose offsets are assigned, and leaves the verdict in the span. Without `data` (NULL)
+ * markers are read from rules->log_fd, and positions are in that file. The state keeps what
  * it knows, but has room for it all when the verdict is SLG_APPEND_OK. SLG_OK or SLG_NO_MEMORY.
  */
 slg_status slg_span_check(slg_span *span, slg_producers *producers, const slg_append_rules *rules,

@@ -67,9 +67,6 @@ cdef extern from "seglog/producers.h" nogil:
                                    slg_error *error) noexcept
     slg_status slg_producers_end(slg_producers *producers, slg_marker *marker,
                                  slg_error *error) noexcept
-    void slg_producers_defer(slg_producers *producers) noexcept
-    slg_status slg_producers_complete(slg_producers *producers, slg_txn *failed,
-                                      slg_error *error) noexcept
     slg_status slg_producers_touch(slg_producers *producers, int64_t producer_id,
                                    slg_error *error) noexcept
     const slg_txn *slg_producers_first_unstable(const slg_producers *producers) noexcept
@@ -99,6 +96,7 @@ cdef extern from "seglog/producers.h" nogil:
         int64_t guard
         int64_t segment_base
         int64_t segment_position
+        int log_fd
 
     ctypedef enum slg_verdict:
         SLG_APPEND_OK
@@ -134,6 +132,7 @@ cdef extern from "seglog/producers.h" nogil:
     void slg_span_init(slg_span *span) noexcept
     void slg_span_free(slg_span *span) noexcept
     void slg_span_begin(slg_span *span) noexcept
+    void slg_span_continue(slg_span *span) noexcept
     slg_status slg_span_check(slg_span *span, slg_producers *producers,
                               const slg_append_rules *rules, const slg_batch *batches,
                               size_t count, const uint8_t *data, size_t size,

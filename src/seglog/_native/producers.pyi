@@ -36,8 +36,6 @@ class ProducerTable:
     def apply(
         self, batches: NDArray[np.void], start: int = 0, *, fd: int = -1
     ) -> tuple[int, int, list[tuple[int, int, int, int, int]]]: ...
-    def defer(self) -> None: ...
-    def complete(self) -> tuple[int, int, int, bool] | None: ...
     def end_transaction(
         self,
         producer_id: int,
@@ -70,15 +68,18 @@ class ProducerTable:
     @property
     def spans(self) -> int: ...
     def begin(self) -> int: ...
+    def next_rows(self) -> None: ...
     def check(
         self,
         batches: NDArray[np.void],
-        data: Buffer,
+        data: Buffer | None,
         origin: int,
         transaction_version: int,
-        guard: int,
-        segment_base: int,
-        segment_position: int,
+        guard: int = -1,
+        segment_base: int = -1,
+        segment_position: int = -1,
+        *,
+        log_fd: int = -1,
     ) -> tuple[int, int, int, int]: ...
     def check_marker(
         self,

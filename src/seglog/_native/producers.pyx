@@ -110,21 +110,6 @@ cdef class ProducerTable:
             check(status, &error, None)
         return row, <int>status, aborted
 
-    def defer(self):
-        """From here on markers are noted; `complete` ends their transactions."""
-        slg_producers_defer(&self._state)
-
-    def complete(self):
-        """Ends what markers ended since `defer`: None, or (producer id, first offset, last offset,
-        is an abort) of one that is not open."""
-        cdef slg_error error
-        cdef slg_txn failed
-        cdef slg_status status = slg_producers_complete(&self._state, &failed, &error)
-        if status == SLG_TXN_NOT_STARTED:
-            return failed.producer_id, failed.first_offset, failed.last_offset, failed.is_abort
-        check(status, &error, None)
-        return None
-
     def end_transaction(self, int64_t producer_id, int16_t producer_epoch, int64_t offset,
                         int32_t coordinator_epoch, int64_t timestamp, bint is_abort=False):
         """Applies a marker: None, or (first offset, last stable offset, whether it was open) of
@@ -217,17 +202,26 @@ cdef class ProducerTable:
         self.spans += 1
         return self.spans
 
+    def next_rows(self):
+        """The span goes on with other batches; their first is row 0."""
+        slg_span_continue(&self._span)
+
     def check(self, batches, const uint8_t[::1] data, int origin, int16_t transaction_version,
-              int64_t guard, int64_t segment_base, int64_t segment_position):
+              int64_t guard=-1, int64_t segment_base=-1, int64_t segment_position=-1, *,
+              int log_fd=-1):
         """Judges rows of BATCH_DTYPE from where the span stands: (row, verdict, known, coordinator
-        epoch). `data` are their bytes, `guard` -1 where transactions are not verified."""
+        epoch). `data` are their bytes, None where markers are read from the log file `log_fd`;
+        `guard` is -1 where transactions are not verified."""
         cdef slg_error error
         cdef slg_append_rules rules = _rules(origin, transaction_version, guard, segment_base,
                                              segment_position)
         cdef uintptr_t rows = _address(batches, _BATCH_DTYPE)
-        cdef size_t count = len(batches), size = data.shape[0]
-        cdef const uint8_t *at = &data[0] if size else NULL
+        cdef size_t count = len(batches), size = 0
+        cdef const uint8_t *at = NULL
         cdef slg_status status
+        if data is not None and data.shape[0]:
+            size, at = data.shape[0], &data[0]
+        rules.log_fd = log_fd
         with nogil:
             status = slg_span_check(&self._span, &self._state, &rules, <const slg_batch *>rows,
                                     count, at, size, &error)
@@ -309,6 +303,7 @@ cdef slg_append_rules _rules(int origin, int16_t transaction_version, int64_t gu
     rules.origin, rules.transaction_version = <slg_origin>origin, transaction_version
     rules.is_verified, rules.guard = guard >= 0, guard
     rules.segment_base, rules.segment_position = segment_base, segment_position
+    rules.log_fd = -1
     return rules
 
 

@@ -6,14 +6,13 @@ import logging
 import os
 from collections.abc import Callable
 
-from seglog.errors import CorruptTxnStateError
 from seglog.model import ProducerStateEntry, TopicPartition
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.segment_map import SegmentMap
 from seglog.recovery.snapshots import Snapshots
 from seglog.recovery.tail import header_batches, open_log
-from seglog.recovery.transactions import apply_batches
+from seglog.recovery.transactions import replay_batches
 from seglog.storage.producers import ProducerState, is_expired
 
 __all__ = ["LoadingProducers", "rebuild_producers"]
@@ -133,14 +132,7 @@ def _replay(segment: SegmentFiles, start: int, end: int | None, state: ProducerS
     extent = segment.extent
     fd = open_log(extent.path)
     try:
-        state.defer_transactions()
-        for batches in header_batches(fd, segment.log_path, extent.start + position,
-                                      extent.start + stop):
-            apply_batches(state, batches, fd, segment.log_name)
-        state.complete_transactions(segment.log_name)
-    except CorruptTxnStateError as error:
-        raise LoaderFailure("IllegalArgumentException", str(error), file=segment.log_name,
-                            found=error.found) from None
+        replay_batches(state, header_batches(fd, segment.log_path, extent.start + position,
+                                             extent.start + stop), fd, segment.log_name)
     finally:
         os.close(fd)
-        state.map_end_offset = start

@@ -7,6 +7,7 @@ none.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +20,7 @@ from seglog.recovery.failures import LoaderFailure
 from seglog.storage.markers import thrown_at
 from seglog.storage.producers import ProducerState
 
-__all__ = ["Folded", "apply_batches", "fold_batches"]
+__all__ = ["Folded", "fold_batches", "replay_batches"]
 
 
 @dataclass(slots=True)
@@ -32,6 +33,23 @@ class Folded:
     failed_at: int = -1
 
 
+def _reader(fd: int, file: str) -> Callable[[int, int], bytes]:
+    def read(position: int, size: int) -> bytes:
+        try:
+            return read_at(fd, size, position, file=file)
+        except KafkaStorageError as error:
+            raise LoaderFailure("IOException", f"{file}: {error.strerror}", number=error.errno,
+                                file=file, position=position) from None
+
+    return read
+
+
+def _failure(error: CorruptDataError, file: str) -> LoaderFailure:
+    kafka_error, message = thrown_at(error)
+    return LoaderFailure(kafka_error, message, file=file, position=error.position,
+                         expected=error.expected, found=error.found)
+
+
 def fold_batches(producers: ProducerState, batches: npt.NDArray[np.void], fd: int, file: str, *,
                  last: AbortedTxn | None = None, txn_index: str = "") -> Folded:
     """Applies the next batches of the log file `fd`; batches of magic 0 and 1 mean nothing.
@@ -41,13 +59,6 @@ def fold_batches(producers: ProducerState, batches: npt.NDArray[np.void], fd: in
     `last`), entries out of order are one thing to throw at.
     """
     folded = Folded()
-
-    def read(position: int, size: int) -> bytes:
-        try:
-            return read_at(fd, size, position, file=file)
-        except KafkaStorageError as error:
-            raise LoaderFailure("IOException", f"{file}: {error.strerror}", number=error.errno,
-                                file=file, position=position) from None
 
     def on_aborted(position: int, ended: AbortedTxn) -> None:
         before = folded.aborted[-1] if folded.aborted else last
@@ -62,22 +73,21 @@ def fold_batches(producers: ProducerState, batches: npt.NDArray[np.void], fd: in
     if np.any(is_legacy):
         batches = batches[~is_legacy]
     try:
-        producers.apply(batches, read, file=file, fd=fd, on_aborted=on_aborted)
+        producers.apply(batches, _reader(fd, file), file=file, fd=fd, on_aborted=on_aborted)
     except LoaderFailure as failure:
         folded.failure, folded.failed_at = failure, failure.where["position"]
     except CorruptDataError as error:
         assert error.position is not None
         folded.failed_at = error.position
-        kafka_error, message = thrown_at(error)
-        folded.failure = LoaderFailure(
-            kafka_error, message, file=file, position=error.position,
-            expected=error.expected, found=error.found)
+        folded.failure = _failure(error, file)
     return folded
 
 
-def apply_batches(producers: ProducerState, batches: npt.NDArray[np.void], fd: int,
-                  file: str) -> None:
-    """`fold_batches` for a rebuild of producer state, which nothing survives that Kafka throws."""
-    failure = fold_batches(producers, batches, fd, file).failure
-    if failure is not None:
-        raise failure
+def replay_batches(producers: ProducerState, chunks: Iterable[npt.NDArray[np.void]], fd: int,
+                   file: str) -> None:
+    """The batches of one segment, for a rebuild of producer state. LoaderFailure where Kafka throws
+    at one."""
+    try:
+        producers.replay(chunks, _reader(fd, file), file=file, fd=fd)
+    except CorruptDataError as error:
+        raise _failure(error, file) from None

@@ -16,7 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from seglog._native.crc32c import crc32c
-from seglog._native.producers import PRODUCER_BATCHES, PRODUCER_DTYPE, ProducerTable
+from seglog._native.producers import (
+    ORIGIN_REPLICATION, PRODUCER_BATCHES, PRODUCER_DTYPE, ProducerTable, Verdict,
+)
 from seglog._native.status import Status, status_error
 from seglog.errors import CorruptSnapshotError, CorruptTxnStateError
 from seglog.model import (
@@ -292,16 +294,37 @@ class ProducerState:
             not_started(self.topic_partition, completed), file=file, position=position,
             found=first_offset, code="txn_not_started")
 
-    def defer_transactions(self) -> None:
-        """From here on markers end no transaction, until `complete_transactions`: so does Kafka
-        with each segment when it rebuilds the state, which tells where offsets go backwards."""
-        self.table.defer()
+    def replay(self, chunks: Iterable[npt.NDArray[np.void]], read: Callable[[int, int], bytes], *,
+               file: str | None = None, fd: int = -1) -> None:
+        """Applies the batches of one segment as Kafka does when it rebuilds the state.
 
-    def complete_transactions(self, file: str | None = None) -> None:
-        """Ends the transactions of the markers since then. Raises CorruptTxnStateError."""
-        failed = self.table.complete()
-        if failed is not None:
-            raise self._not_started(*failed, file, None)
+        They are gathered by producer and taken over at their end, and only then transactions end:
+        that tells from `apply` where epochs or offsets go back. Raises as that does; then nothing
+        is taken over, or some of the transactions have not ended.
+        """
+        table = self.table
+        table.begin()
+        for chunk in chunks:
+            batches = np.ascontiguousarray(chunk)
+            table.next_rows()
+            verdict = int(Verdict.MARKER)
+            while verdict == Verdict.MARKER:
+                row, verdict, *_ = table.check(batches, None, ORIGIN_REPLICATION, 0, log_fd=fd)
+                if verdict == Verdict.TXN_STATE:
+                    raise self._plain_inside(batches[row], file)
+                if verdict == Verdict.MARKER:
+                    position, size = (int(batches[row][name]) for name in ("position", "size"))
+                    marker = read_marker(read, position, size, file=file)
+                    table.check_marker(batches, ORIGIN_REPLICATION, 0,
+                                       *((0, 0, False, True) if marker is None else
+                                         (marker.coordinator_epoch, marker.timestamp,
+                                          marker.is_abort)))
+        completed = table.completed()
+        table.commit()
+        for producer_id, first_offset, last_offset, is_abort in completed:
+            if not table.complete_txn(first_offset, last_offset):
+                raise self._not_started(producer_id, first_offset, last_offset, is_abort, file,
+                                        None)
 
 
 def _to_rows(entries: list[ProducerStateEntry]) -> npt.NDArray[np.void]:
