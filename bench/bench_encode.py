@@ -73,10 +73,10 @@ def by_record(timestamps: list[int], values: list[bytes]) -> list[bytes]:
     """The same through seglog's builder, as peers are used."""
     built, builder = [], RecordBatchBuilder(write_limit=MAX_BATCH_BYTES_DEFAULT)
     for timestamp, value in zip(timestamps, values, strict=True):
-        if not builder.has_room_for(timestamp, None, value):
+        if not builder.try_append(timestamp, None, value):
             built.append(builder.build())
             builder = RecordBatchBuilder(write_limit=MAX_BATCH_BYTES_DEFAULT)
-        builder.append(timestamp, None, value)
+            builder.append(timestamp, None, value)
     built.append(builder.build())
     return built
 

@@ -155,6 +155,21 @@ def test_room_ends_where_the_limit_is() -> None:
     assert builder.is_full and not builder.has_room_for(0, None, None)
 
 
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+@pytest.mark.parametrize("limit", [1, 100, 500, 501, 502, 2000])
+def test_a_record_is_tried_as_it_is_asked_for_and_appended(codec: str, limit: int) -> None:
+    one = RecordBatchBuilder(codec=codec, write_limit=limit)
+    two = RecordBatchBuilder(codec=codec, write_limit=limit)
+    for number in range(100):
+        fields = (number, b"k" * number, b"v" * (number * 7 % 40), [("h", b"x")] * (number % 3))
+        has_room = one.has_room_for(*fields)
+        assert two.try_append(*fields) is has_room
+        if has_room:
+            one.append(*fields)
+    assert one.build() == two.build() and not two.try_append(1, None, None)
+    assert 0 < one.num_records < 100
+
+
 def test_compressed_records_are_estimated() -> None:
     builder = RecordBatchBuilder(codec="zstd", write_limit=1000)
     builder.append(0, None, b"x" * 992)

@@ -283,8 +283,8 @@ static inline uint64_t slg_zigzagged64(int64_t v) {
 }
 
 /*
- * How many bytes slg_put_uvarlong writes: one for every seven bits, and one for none. A shift in the
- * place of the division by 7 is right for 0 to 63 (tests/c/test_encode.c looks at all).
+ * How many bytes slg_put_uvarlong writes: one for every seven bits, and one for none. A shift in
+ * the place of the division by 7 is right for 0 to 63 (tests/c/test_encode.c looks at all).
  */
 static inline unsigned slg_uvarlong_size(uint64_t v) {
     return ((63U - (unsigned)__builtin_clzll(v | 1U)) * 9U + 73U) >> 6;

@@ -5,6 +5,7 @@ from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
 )
 from cython cimport critical_section, final
+from libc.stdint cimport INT64_MAX
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
@@ -115,20 +116,28 @@ cdef class BatchEncoder:
         self._batch.data, self._batch.capacity = data, capacity
         return 0
 
-    def append(self, int64_t offset, int64_t timestamp, key, value, headers=()):
-        """Adds a record; its bytes in the batch. Nothing is added when it raises."""
+    def append(self, int64_t offset, int64_t timestamp, key, value, headers=(),
+               int64_t max_size=INT64_MAX):
+        """Adds a record; its bytes in the batch. Nothing is added when it raises.
+
+        0, and nothing is added, when the batch would pass `max_size` bytes by any record but its
+        first.
+        """
         cdef slg_encode_record record
         cdef slg_status status
         cdef uint8_t *at
         cdef size_t before
         with critical_section(self):
             before = self._batch.size
+            self._batch.max_size = max_size
             owners = self._record(&record, offset, timestamp, key, value, headers)
             status = slg_encode_add(&self._batch, &record, &at, &self._error)
             if status == SLG_MORE:
                 self._grow(<size_t>self._error.expected)
                 status = slg_encode_add(&self._batch, &record, &at, &self._error)
             check(status, &self._error, None)
+            if status == SLG_FULL:
+                return 0
             if record.headers_size > 0:
                 memcpy(at, PyBytes_AS_STRING(owners[2]), <size_t>record.headers_size)
             return <int64_t>(self._batch.size - before)

@@ -233,10 +233,10 @@ class EmbeddedLog:
                 fields = (now, *record, ())
             else:
                 fields = (now, None, record, ())
-            if not builder.has_room_for(*fields):
+            if not builder.try_append(*fields):
                 yield builder.build()
                 builder = self._builder()
-            builder.append(*fields)
+                builder.append(*fields)
         yield builder.build()
 
     def _builder(self) -> RecordBatchBuilder:

@@ -108,6 +108,21 @@ class RecordBatchBuilder:
             raise IllegalArgumentError("Control records can only be appended to control batches")
         self._append(self._next_offset, timestamp, key, value, headers)
 
+    def try_append(self, timestamp: int, key: Buffer | None, value: Buffer | None,
+                   headers: Headers = ()) -> bool:
+        """`append` if `has_room_for`, at the price of one; whether there was room."""
+        if self.codec or self.is_control_batch or self._last_offset is not None \
+                or not self._is_open:
+            if not self.has_room_for(timestamp, key, value, headers):
+                return False
+            self.append(timestamp, key, value, headers)
+            return True
+        if not self._encoder.append(self._next_offset, timestamp, key, value, headers,
+                                    self.write_limit):
+            return False
+        self._next_offset += 1
+        return True
+
     def append_with_offset(self, offset: int, timestamp: int, key: Buffer | None,
                            value: Buffer | None, headers: Headers = ()) -> None:
         """Adds a record at `offset`, which lies behind the last one."""
