@@ -1,0 +1,243 @@
+"""Reads of a log that is written to: bounds, limits, many segments, few descriptors, and damage.
+What Kafka answers to the same questions is in test_read_kafka.py."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from seglog._native.batch import scan
+from seglog.config import LogConfig
+from seglog.errors import (
+    CorruptRecordError, IllegalArgumentError, KafkaStorageError, OffsetOutOfRangeError,
+)
+from seglog.log import readers
+from seglog.log.append_info import AppendOrigin
+from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
+from seglog.log.offset_metadata import LogOffsetMetadata
+from seglog.log.read import FetchIsolation, collect_aborted_transactions
+from seglog.log.scheduler import MockTime
+from seglog.log.timestamps import MAX_TIMESTAMP, FoundOffset
+from seglog.log.unified_log import UnifiedLog
+from seglog.storage.markers import ControlType
+
+NOW = 1_700_000_000_000
+END, HIGH, COMMITTED = (FetchIsolation.LOG_END, FetchIsolation.HIGH_WATERMARK,
+                        FetchIsolation.TXN_COMMITTED)
+Make = Callable[..., UnifiedLog]
+
+
+def batch(count: int = 1, size: int = 50, *, timestamp: int = NOW, producer: int | None = None,
+          sequence: int = 0) -> bytes:
+    whose = {} if producer is None else {"producer_id": producer, "producer_epoch": 0,
+                                         "base_sequence": sequence, "is_transactional": True}
+    builder = RecordBatchBuilder(**whose)
+    for n in range(count):
+        builder.append(timestamp + n, None, bytes(size))
+    return builder.build()
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    """`make(segment_bytes=...)`: an empty log."""
+    opened: list[UnifiedLog] = []
+
+    def create(**settings: str) -> UnifiedLog:
+        clock = MockTime(current_time_ms=NOW)
+        config = LogConfig.from_properties({"internal.segment.bytes": "5000",
+                                            "index.interval.bytes": "500", **settings})
+        opened.append(UnifiedLog.create(tmp_path / f"t-{len(opened)}", config,
+                                        scheduler=clock.scheduler, time=clock))
+        return opened[-1]
+
+    yield create
+    for log in opened:
+        log.close_handlers()
+
+
+def test_every_offset_of_many_segments(make: Make) -> None:
+    """Against a list of the batches that were appended."""
+    log, rng = make(), random.Random(1)
+    wanted: list[tuple[int, int]] = []  # first and next offset
+    for _ in range(300):
+        count = rng.choice([1, 2, 7])
+        info = log.append_as_leader(batch(count, rng.choice([10, 100, 600])), 0)
+        wanted.append((info.first_offset, info.last_offset + 1))
+    assert log.number_of_segments > 10
+    for first, next_offset in wanted:
+        for offset in {first, next_offset - 1}:
+            found = log.read(offset, 1)
+            rows = scan(found.records).batches
+            assert [(int(rows["base_offset"][0]), int(rows["last_offset"][0]) + 1)] == [
+                (first, next_offset)]
+            assert len(rows) == 1 and not found.first_entry_incomplete
+            assert found.fetch_offset_metadata.message_offset == first
+    whole, offset = b"", 0
+    while offset < log.log_end_offset:
+        found = log.read(offset, 3000)
+        rows = scan(found.records).batches
+        assert int(rows["base_offset"][0]) == offset
+        whole += found.records[:int(rows["size"].sum())]
+        offset = int(rows["last_offset"][-1]) + 1
+    files = sorted(Path(log.path).glob("*.log"))
+    assert whole == b"".join(path.read_bytes() for path in files)
+
+
+def test_bounds_and_limits(make: Make) -> None:
+    log = make()
+    for _ in range(3):
+        log.append_as_leader(batch(2), 0)
+    size = len(batch(2))
+    log.update_high_watermark(4)
+    assert len(log.read(0, 10**6, END).records) == 3 * size
+    assert len(log.read(0, 10**6, HIGH).records) == len(log.read(0, 10**6, COMMITTED).records) \
+        == 2 * size
+    cut = log.read(2, size + 5, END, False)
+    assert (len(cut.records), cut.first_entry_incomplete) == (size + 5, False)
+    cut = log.read(2, 5, END, False)
+    assert (len(cut.records), cut.first_entry_incomplete) == (5, True)
+    assert log.read(3, 0, END, False).records == b""
+    at_end = log.read(6, 100, END)
+    assert at_end.records == b""
+    assert at_end.fetch_offset_metadata == LogOffsetMetadata(6, 0, 3 * size)
+    behind = log.read(5, 100, HIGH)
+    assert behind.records == b""
+    assert behind.fetch_offset_metadata == LogOffsetMetadata(4, 0, 2 * size)
+    assert log.read(0, 1, END).aborted_transactions is None
+    assert log.read(0, 1, COMMITTED).aborted_transactions == []
+    with pytest.raises(OffsetOutOfRangeError, match="we only have log segments upto 6"):
+        log.read(7, 1)
+    with pytest.raises(OffsetOutOfRangeError, match="starting from offset: 0"):
+        log.read(-1, 1)
+    with pytest.raises(IllegalArgumentError, match="Invalid max size -1 for log read"):
+        log.read(0, -1)
+
+
+def test_aborted_transactions_across_segments(make: Make) -> None:
+    log = make()
+    log.append_as_leader(batch(1, producer=7), 0)
+    for _ in range(30):
+        log.append_as_leader(batch(1, 400), 0)
+    log.append_as_leader(batch(1, producer=9), 0)
+    for producer in (7, 9):
+        log.append_as_leader(end_transaction_marker(producer, 0, ControlType.ABORT, timestamp=NOW),
+                             0, origin=AppendOrigin.COORDINATOR, transaction_version=0)
+    log.update_high_watermark(log.log_end_offset)
+    assert log.number_of_segments > 2
+
+    def aborted(offset: int, size: int = 10**6) -> list[tuple[int, int]]:
+        return [(txn.producer_id, txn.first_offset)
+                for txn in log.read(offset, size, COMMITTED).aborted_transactions or ()]
+
+    assert aborted(0) == [(7, 0)]  # the read ends with its segment, before producer 9 begins
+    assert aborted(31) == [(7, 0), (9, 31)]
+    assert aborted(33) == [(9, 31)]
+    every = collect_aborted_transactions(log, 0, log.log_end_offset)
+    assert [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in every] == [
+        (7, 0, 32), (9, 31, 33)]
+
+
+def test_few_descriptors_for_many_segments(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "_shared", readers._OpenSegments(5))
+    logs = [make(**{"internal.segment.bytes": "200"}) for _ in range(2)]
+    for log in logs:
+        for _ in range(40):
+            log.append_as_leader(batch(1, 100), 0)
+        assert log.number_of_segments == 40
+    before = len(os.listdir("/proc/self/fd"))
+    for offset in random.Random(2).choices(range(40), k=300):
+        for log in logs:
+            assert len(log.read(offset, 1).records) == len(batch(1, 100))
+    held = len(os.listdir("/proc/self/fd")) - before
+    assert 0 < held <= 2 * 5
+    assert sum(len(log.readers.current_view.opened) for log in logs) <= 5
+
+
+def test_readers_beside_rolls_and_retention(make: Make) -> None:
+    """What is read is always a batch of the offset that was asked for."""
+    log = make(**{"retention.bytes": "20000", "file.delete.delay.ms": "0"})
+    log.append_as_leader(batch(2, 300), 0)
+    problems: list[BaseException] = []
+    done = threading.Event()
+
+    def read() -> None:
+        rng = random.Random()
+        while not done.is_set():
+            offset = rng.randrange(log.log_start_offset, log.log_end_offset)
+            try:
+                rows = scan(log.read(offset, 1).records).batches
+                assert int(rows["base_offset"][0]) <= offset <= int(rows["last_offset"][0])
+            except OffsetOutOfRangeError:
+                pass
+            except BaseException as error:
+                problems.append(error)
+                return
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(600):
+        log.append_as_leader(batch(2, 300), 0)
+        log.update_high_watermark(log.log_end_offset)
+        if number % 20 == 0:
+            log.delete_old_segments()
+    done.set()
+    for thread in threads:
+        thread.join(20)
+    assert not problems, problems
+    assert log.log_start_offset > 0
+
+
+def test_files_that_others_damage(make: Make) -> None:
+    log = make(**{"internal.segment.bytes": "100000", "index.interval.bytes": "100000"})
+    for _ in range(20):
+        log.append_as_leader(batch(1, 500), 0)
+    size = len(batch(1, 500))
+    path = Path(log.path) / f"{0:020d}.log"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:10 * size + 8] + b"\0\0\0\5" + whole[10 * size + 12:])
+    with pytest.raises(CorruptRecordError, match="length 5"):
+        log.read(15, 1)
+    assert len(log.read(3, 1).records) == size
+    path.write_bytes(whole[:5 * size])  # shorter than the log knows
+    with pytest.raises(KafkaStorageError):
+        log.read(10, 1)
+    with pytest.raises(KafkaStorageError, match="offline"):  # as in Kafka from then on
+        log.read(0, 1)
+
+
+def test_offsets_by_timestamp(make: Make) -> None:
+    log = make()
+    assert log.fetch_offset_by_timestamp(0) is None
+    assert log.fetch_offset_by_timestamp(MAX_TIMESTAMP) is None
+    assert log.fetch_offset_by_timestamp(-1) == FoundOffset(-1, 0, None)
+    times = [NOW + 10 * n for n in range(100)]
+    for n, time in enumerate(times):
+        log.append_as_leader(batch(1, 300, timestamp=time), 3 if n < 50 else 4)
+    assert log.number_of_segments > 3
+    for time in (NOW - 5, NOW, NOW + 1, NOW + 333, NOW + 990):
+        row = next(n for n, known in enumerate(times) if known >= time)
+        assert log.fetch_offset_by_timestamp(time) == FoundOffset(times[row], row,
+                                                                  3 if row < 50 else 4)
+    # Behind the largest timestamp of all no segment is asked.
+    assert log.fetch_offset_by_timestamp(NOW + 991) is None
+    assert log.fetch_offset_by_timestamp(MAX_TIMESTAMP) == FoundOffset(NOW + 990, 99, 4)
+    assert log.fetch_offset_by_timestamp(-1) == FoundOffset(-1, 100, 4)
+    assert log.fetch_offset_by_timestamp(-2) == FoundOffset(-1, 0, 3)
+    assert log.fetch_offset_by_timestamp(-4) == FoundOffset(-1, 0, 3)
+    assert log.fetch_offset_by_timestamp(-5) == FoundOffset(-1, -1, -1)
+    assert log.fetch_offset_by_timestamp(-6) == FoundOffset(-1, -1, -1)
+
+
+def test_a_closed_log_is_not_read(make: Make) -> None:
+    log = make()
+    log.append_as_leader(batch(), 0)
+    log.read(0, 1)
+    log.close()
+    with pytest.raises(KafkaStorageError, match="already closed"):
+        log.read(0, 1)
