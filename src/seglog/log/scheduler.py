@@ -188,7 +188,8 @@ class Scheduler:
                 scheduled.cancel()
                 return scheduled
             self._queue.push(scheduled)
-        self._task_added()
+            is_next = self._queue.next_due_ns() == scheduled._due_ns
+        self._task_added(is_next)
         return scheduled
 
     def schedule_once(self, name: str, task: Callable[[], object],
@@ -205,10 +206,12 @@ class Scheduler:
     def _now_ns(self) -> int:
         return time.monotonic_ns()
 
-    def _task_added(self) -> None:
+    def _task_added(self, is_next: bool) -> None:
+        """Threads that wait for an earlier task look at this one after that."""
         with self._changed:
             self._start_threads(1)
-            self._changed.notify()
+            if is_next:
+                self._changed.notify()
 
     # ---- threads
 
@@ -317,5 +320,5 @@ class MockScheduler(Scheduler):
     def _now_ns(self) -> int:
         return self._clock._ms * _NS_PER_MS
 
-    def _task_added(self) -> None:
+    def _task_added(self, is_next: bool) -> None:
         self.tick()

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -21,6 +21,7 @@ from seglog.errors import LogManagerStateError
 from seglog.log.unified_log import UnifiedLog, load_unified_log
 from seglog.manager.directories import LogDirectory
 from seglog.log.failures import LogDirFailureChannel
+from seglog.manager.garbage import collections_paused
 from seglog.manager.gauges import Countdown, Gauges
 from seglog.manager.phase_one import SegmentLoading
 from seglog.manager.pool import WorkerPool
@@ -115,6 +116,7 @@ class LogLoading:
 
     # ---- the whole
 
+    @collections_paused()
     def run(self) -> None:
         """Loads everything.
 
@@ -130,6 +132,7 @@ class LogLoading:
             for directory in self._directories:
                 self._submit(directory)
             for load in self._loads:
+                wait(load.futures, return_when=FIRST_EXCEPTION)  # woken once, not by each
                 for future in load.futures:
                     future.result()
                 self._report(load, started)

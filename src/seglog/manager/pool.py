@@ -99,6 +99,7 @@ class WorkerPool:
             if cancel:
                 for future, _ in self._waiting:
                     future.cancel()
+                    future.set_running_or_notify_cancel()  # who waits for many hears of it
                 self._waiting.clear()
             self._changed.notify_all()
             while self._threads:

@@ -15,6 +15,7 @@ __all__ = ["MetricName", "MetricsGroup", "MetricsRegistry", "quote_tag"]
 
 _T = TypeVar("_T")
 _M = TypeVar("_M", bound=Metric)
+_S = TypeVar("_S", Histogram, Timer)
 Tags = Mapping[str, str | int]
 
 # Kafka: Sanitizer.jmxSanitize. Java's \w is ASCII.
@@ -171,11 +172,19 @@ class MetricsGroup:
 
     def histogram(self, name: str, tags: Tags | None = None) -> Histogram:
         """Percentiles of what was measured in the last minutes."""
-        return self.registry.add(self.name(name, tags), Histogram(self.registry.clock))
+        return self._found_or(self.name(name, tags), Histogram)
 
     def timer(self, name: str, tags: Tags | None = None) -> Timer:
         """Durations in ms and calls a second."""
-        return self.registry.add(self.name(name, tags), Timer(self.registry.clock))
+        return self._found_or(self.name(name, tags), Timer)
+
+    def _found_or(self, name: MetricName, kind: type[_S]) -> _S:
+        """The metric of that name. One with samples is only made when there is none: logs ask for
+        those that they share at every load."""
+        found = self.registry.get(name)
+        if isinstance(found, kind):
+            return found
+        return self.registry.add(name, kind(self.registry.clock))
 
     def remove(self, name: str, tags: Tags | None = None) -> bool:
         """Takes a metric out; whether it was there."""
