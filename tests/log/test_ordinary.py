@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import resource
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from seglog.config import LogConfig
-from seglog.errors import InvalidRecordError, SeglogError
+from seglog.errors import InvalidRecordError, KafkaStorageError, SeglogError
 from seglog.log import ordinary, unified_log
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
 from seglog.log.scheduler import MockTime
@@ -20,7 +22,7 @@ from tests.oracle import batch as v2
 from tests.sequences.generator import generate
 
 NOW = 1_700_000_000_000
-SEED, COUNT = 20, 60
+SEED, COUNT = 20, 40
 
 
 def open_log(path: Path, **config: str) -> UnifiedLog:
@@ -98,7 +100,7 @@ def producing(rng: random.Random) -> bytes:
 PRODUCERS: dict[int, list[int]] = {}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("config", [
     {}, {"message_timestamp_type": "LogAppendTime"}, {"cleanup_policy": "compact"},
     {"message_timestamp_before_max_ms": "3000"}, {"segment_ms": "4000"},
@@ -222,3 +224,32 @@ def test_what_comes_before_a_refused_batch_of_a_span(tmp_path: Path) -> None:
     assert info is not None and info.valid_bytes == sum(map(len, good))
     assert log.log_end_offset == 30
     assert ordinary.append_ordinary(log, wrong, 0, is_span=True) is None
+
+
+@pytest.mark.parametrize("is_fast", [True, False], ids=["native", "slow"])
+def test_a_full_disk_in_the_middle_of_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                              is_fast: bool) -> None:
+    """The directory is offline, as in Kafka; the log file ends with its last whole batch."""
+    if not is_fast:
+        without_native_path(monkeypatch)
+    log = open_log(tmp_path / "t-0")
+    for _ in range(3):
+        log.append_as_leader(batch(2, size=100), 0)
+    file = next((tmp_path / "t-0").glob("*.log"))
+    before, end = file.read_bytes(), log.log_end_offset
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 50, hard))
+        with pytest.raises(KafkaStorageError):
+            log.append_as_leader(batch(2, size=100), 0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert (file.read_bytes(), log.log_end_offset) == (before, end)
+    with pytest.raises(KafkaStorageError):
+        log.append_as_leader(batch(2, size=100), 0)
+    log.close_handlers()
+    again = open_log(tmp_path / "t-0")
+    assert again.log_end_offset == end
+    assert again.append_as_leader(batch(2, size=100), 0).first_offset == end
