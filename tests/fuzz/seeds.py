@@ -110,7 +110,14 @@ def validate(golden: Path) -> Iterator[bytes]:
             yield bytes((steer, 90, 1)) + data[61:2048]
 
 
+def append(golden: Path) -> Iterator[bytes]:
+    for _, data in _contents(golden, ".log"):
+        for steer in (0x00, 0x01, 0x0b, 0x60, 0x80):
+            yield bytes((steer,)) + data
+
+
 SEEDS: dict[str, Callable[[Path], Iterable[bytes]]] = {
+    "append": append,
     "batch": batch,
     "dump": dump,
     "encode_columns": encode_columns,
