@@ -85,6 +85,9 @@ class ReadableLog(Protocol):
     def active_index_entries(self) -> int:
         """Entries in use of the last segment's offset index."""
 
+    def active_size(self) -> int:
+        """Bytes of the last segment's log, those of an append that an index refused among them."""
+
     def check_open(self) -> None:
         """KafkaStorageError if the log was closed or deleted."""
 

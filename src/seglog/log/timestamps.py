@@ -176,7 +176,7 @@ def _extent(log: ReadableLog, segment: OpenSegment) -> tuple[int, int]:
     """Bytes of the log and entries of the offset index that count now."""
     if segment.size is not None and segment.entries is not None:
         return segment.size, segment.entries
-    return log.log_end_offset_metadata.relative_position_in_segment, log.active_index_entries()
+    return log.active_size(), log.active_index_entries()
 
 
 def _position_of(log: ReadableLog, segment: OpenSegment, offset: int) -> int:

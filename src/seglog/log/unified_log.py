@@ -274,6 +274,10 @@ class UnifiedLog(LogFoundation, TransactionalLog):
         """Entries of the last segment's offset index."""
         return self.active.index_entries
 
+    def active_size(self) -> int:
+        """Bytes of the last segment's log. Reads end at the log's end, look-ups of times here."""
+        return self.active.size
+
     # ---- epochs and producers -----------------------------------------------------------------
 
     def assign_epoch_start_offset(self, epoch: int, offset: int) -> None:
