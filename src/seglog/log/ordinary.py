@@ -2,8 +2,8 @@
 
 What it does is what `log.append` would do; whatever is not ordinary it leaves alone, before
 anything has changed: compressed and control batches, the first of a transaction, old formats, a
-new leader epoch, a roll, a batch that is refused in any way. tests/log/test_ordinary.py holds the two
-against each other.
+new leader epoch, a roll, a batch that is refused in any way. tests/log/test_ordinary.py holds the
+two against each other.
 """
 
 from __future__ import annotations
