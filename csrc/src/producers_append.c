@@ -397,9 +397,23 @@ static int by_number(const void *left, const void *right) {
 }
 
 /*
- * Kafka keeps the producers of an append in a HashMap and takes them over in its order, which
- * decides the order of new ones in a snapshot: by bucket, then as they came.
+ * Kafka keeps the producers of an append in a HashMap and takes them over in its order: by bucket,
+ * then as they came. That decides the order of new ones in a snapshot, and whose transaction is
+ * known where two begin at one offset.
  */
+static uint64_t rank_of(const slg_producer_map *changed, size_t buckets, size_t place) {
+    const uint64_t id = (uint64_t)changed->all[place].id;
+    const uint32_t folded = (uint32_t)(id ^ id >> 32);
+    const uint64_t bucket = (folded ^ folded >> 16) & (buckets - 1);
+    return bucket << 32 | place;
+}
+
+static int by_rank(const void *left, const void *right) {
+    const slg_txn *a = left;
+    const slg_txn *b = right;
+    return (a->last_offset > b->last_offset) - (a->last_offset < b->last_offset);
+}
+
 static void make_order(slg_span *span) {
     const slg_producer_map *changed = &span->changed;
     size_t buckets = 16;
@@ -407,12 +421,22 @@ static void make_order(slg_span *span) {
         buckets *= 2;
     }
     for (size_t i = 0; i < changed->count; i++) {
-        const uint64_t id = (uint64_t)changed->all[i].id;
-        const uint32_t folded = (uint32_t)(id ^ id >> 32);
-        const uint64_t bucket = (folded ^ folded >> 16) & (buckets - 1);
-        span->order[i] = bucket << 32 | i;
+        span->order[i] = rank_of(changed, buckets, i);
     }
     qsort(span->order, changed->count, sizeof *span->order, by_number);
+    if (span->started.count < 2) {
+        return;
+    }
+    slg_txn *started = span->started.all;
+    for (size_t i = 0; i < span->started.count; i++) {
+        const slg_producer *one = slg_producer_map_find(changed, started[i].producer_id);
+        started[i].last_offset =
+            (int64_t)rank_of(changed, buckets, (size_t)(one - changed->all));
+    }
+    qsort(started, span->started.count, sizeof *started, by_rank);
+    for (size_t i = 0; i < span->started.count; i++) {
+        started[i].last_offset = -1;
+    }
 }
 
 static void take_over(slg_producer_map *producers, const slg_producer *changed) {
