@@ -221,13 +221,13 @@ class Appends:
         end, epoch = world.end, world.epoch
         if self._chance(self.wrong):
             end += self.random.choice([-1, -3, 5, -end, 2**31])
+        if self._chance(.03):
+            end += self.random.choice([2**31 - 1, 2**31, 2**33])
         told = epoch
         grew = [(end, end)]
         for _ in range(self.random.randint(1, 5)):
             if self._chance(.12):
                 end += self.random.choice([1, 2, 7, 300])
-            if self._chance(.01):
-                end += self.random.choice([2**31 - 1, 2**31, 2**33])
             if self._chance(.12):
                 epoch += self.random.randint(1, 2)
                 told = epoch if self._chance(.7) else told

@@ -104,12 +104,13 @@ class ActiveSegment:
         files, size = self.files, len(memoryview(data))
         if size == 0:
             return
-        if self._writer is None:
-            self._writer = self._open_writer()
         if not self.can_convert(last_offset):
             self.settle()
+            files.offset_index.open()  # Kafka asks it, and so it is there
             raise LogSegmentOffsetOverflowError(
                 f"Detected offset overflow at offset {last_offset} in segment {files.describe()}")
+        if self._writer is None:
+            self._writer = self._open_writer()
         if size > _INT32_MAX - self.size:
             raise IllegalArgumentError(
                 f"Append of size {size} bytes is too large for segment with current file position "
