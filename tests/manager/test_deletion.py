@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -228,3 +230,33 @@ def test_with_threads(root: Path) -> None:
             pass
         assert scheduler.is_started
     assert not scheduler.is_started and not scheduler.pending_tasks
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="no /proc")
+def test_no_descriptor_outlives_its_log(root: Path, tmp_path: Path) -> None:
+    def held(log_dir: Path) -> list[str]:
+        found = []
+        for number in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                found.append(os.readlink(f"/proc/self/fd/{number}"))
+        return [path for path in found if path.startswith(f"{log_dir}/")]
+
+    other = make_dir(tmp_path / "k2", [])
+    manager, time = manager_of(root, other)
+    with manager:
+        logs = []
+        for number, log_dir in enumerate((root, other, other)):
+            manager.maybe_update_preferred_log_dir(TopicPartition("new", number), log_dir)
+            log = manager.get_or_create_log(TopicPartition("new", number))
+            fill(log, 5)
+            log.read(0, 1_000)
+            logs.append(log)
+        manager.async_delete(logs[1].topic_partition)
+        time.sleep(40_000)
+        assert not [path for path in held(other) if "new-1" in path]
+        assert [path for path in held(other) if "new-2" in path]
+        manager.handle_log_dir_failure(other)
+        while held(other):
+            threading.Event().wait(0.001)
+        assert held(root)
+    assert held(root) == []

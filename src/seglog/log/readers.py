@@ -233,6 +233,10 @@ class LogReaders:
             if self._depth == 0:
                 self.generation += 1
 
+    def let_go(self) -> None:
+        """Closes what nobody is at work with: the log is closed."""
+        self.current_view = SegmentView(np.empty(0, np.int64), _Opened())
+
     def lowest_cut_since(self, generation: int) -> int | None:
         """To which offset the log was cut since then, the lowest; None if it was not. Of a time
         that nobody remembers: 0."""

@@ -133,6 +133,7 @@ class UnifiedLog(LogFoundation, TransactionalLog):
     def mark_deleted(self) -> None:
         """No operation works from here on."""
         self._handlers_closed = self.is_closed = True
+        self.readers.let_go()
         self.followers.wake()
 
     def retire(self, why: str) -> None:
@@ -374,6 +375,7 @@ class UnifiedLog(LogFoundation, TransactionalLog):
                 self.settle()
                 self.active.close_handles()
                 super().close()
+        self.readers.let_go()
         self.followers.wake()
 
     def close_handlers(self) -> None:
@@ -383,6 +385,7 @@ class UnifiedLog(LogFoundation, TransactionalLog):
             self._expiry.cancel()
             self._handlers_closed = True
             super().close_handlers()
+        self.readers.let_go()
         self.followers.wake()
 
     def state(self) -> dict[str, Any]:

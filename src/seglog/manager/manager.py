@@ -457,7 +457,8 @@ class LogManager(LogOperations):
         for log in [*current, *future, *others]:
             if log.deferred_checks is not None:
                 log.deferred_checks.stop()
-            log.remove_log_metrics()
+            if isinstance(log, UnifiedLog):  # and not what `load` put in its place
+                log.remove_log_metrics()
             log.close_handlers()
         told = LogDirFailure(path, failure.message, failure.error,
                              tuple(log.topic_partition for log in current),
