@@ -21,7 +21,7 @@ __all__ = [
     "LogLoadError", "LogManagerStateError", "LogSegmentOffsetOverflowError",
     "MalformedCheckpointError", "OffsetOutOfRangeError", "OffsetsOutOfOrderError",
     "OutOfBoundsError", "OutOfOrderSequenceError", "ReadOnlyError", "RecordBatchTooLargeError",
-    "RecordTooLargeError", "RecordValidationError", "SeglogError", "StreamFailureError",
+    "RecordTooLargeError", "RecordValidationError", "SeglogError",
     "TransactionCoordinatorFencedError", "UncheckedError", "UnexpectedAppendOffsetError",
     "UnknownTopicOrPartitionError", "UnsupportedCompressionTypeError", "UnsupportedOperationError",
 ]
@@ -319,17 +319,6 @@ class RecordValidationError(SeglogError, ValueError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.invalid_exception, self.record_errors))
-
-
-class StreamFailureError(SeglogError, ValueError):
-    """What Java throws while it reads a compressed payload; `kafka_name` says what."""
-
-    def __init__(self, kafka_name: str, message: str) -> None:
-        super().__init__(message)
-        self.kafka_name = kafka_name  # type: ignore[misc]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.kafka_name, *self.args))
 
 
 class UnsupportedOperationError(SeglogError, RuntimeError):

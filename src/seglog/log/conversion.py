@@ -10,7 +10,7 @@ from seglog._native.batch import (
     ATTRIBUTE_CODEC, ATTRIBUTE_LOG_APPEND_TIME, ATTRIBUTE_TRANSACTIONAL,
 )
 from seglog._native.validate import RecordWalk, Refusal, Source, frames
-from seglog.errors import CorruptRecordError, UnsupportedOperationError
+from seglog.errors import CorruptRecordError, UncheckedError, UnsupportedOperationError
 from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.log.deep_records import legacy_records, touch_records
 from seglog.log.legacy_records import LegacyRecord
@@ -42,6 +42,10 @@ def _builder(append: Append) -> RecordBatchBuilder:
 
 def _built(append: Append, builder: RecordBatchBuilder) -> ValidationResult:
     records = builder.build()
+    if append.has_append_time and not builder.num_records:
+        # Kafka's builder asks for the last offset of no records.
+        raise UncheckedError('Cannot invoke "java.lang.Long.longValue()" because "this.lastOffset" '
+                             "is null", "NullPointerException")
     return ValidationResult(records, frames(records).batches,
                             append.next_offset + builder.num_records, append.now_ms,
                             builder.info.max_timestamp, True)

@@ -40,8 +40,8 @@ def plain_or_readable(records: memoryview, batches: Batches,
     """The records of a batch of magic 2, decompressed. Of a payload that its codec refuses what
     can be read before that, and what Java's stream throws then.
 
-    Raises IllegalArgumentError for a codec that does not exist, StreamFailureError where Kafka
-    cannot even open the payload, and DecompressionError where it would read more than we do.
+    Raises IllegalArgumentError for a codec that does not exist, and DecompressionError where Kafka
+    cannot even open the payload, or would read more of it than we do.
     """
     codec = int(batches["attributes"][row]) & ATTRIBUTE_CODEC
     if codec > codecs.ZSTD:

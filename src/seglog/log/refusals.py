@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from seglog._native.validate import RecordWalk, Refusal
 from seglog.errors import (
-    CorruptRecordError, IllegalArgumentError, InvalidRecordError, OutOfBoundsError, SeglogError,
-    StreamFailureError,
+    CorruptRecordError, DecompressionError, IllegalArgumentError, InvalidRecordError,
+    OutOfBoundsError, SeglogError, UncheckedError,
 )
 from seglog.storage.codec_streams import StreamError
 
@@ -65,9 +65,9 @@ def of_frame(refusal: int, a: int) -> SeglogError | None:
     return None if make is None else make(a, 0)
 
 
-def of_stream(error: StreamError, words: str | None = None) -> StreamFailureError:
+def of_stream(error: StreamError, words: str | None = None) -> SeglogError:
     """What Kafka makes of a stream that throws: it wraps an IOException, with `words` if it has
     any, and lets everything else pass."""
-    if error.is_io:
-        return StreamFailureError("KafkaException", str(error) if words is None else words)
-    return StreamFailureError(error.kafka_error, error.message)
+    if error.is_io or error.kafka_error == DecompressionError.kafka_name:
+        return DecompressionError(str(error) if words is None else words, code="codec_data")
+    return UncheckedError(error.message, error.kafka_error)
