@@ -29,6 +29,22 @@ def opening(path: Path) -> None:
     seglog.PartitionLog.open(17)  # type: ignore[arg-type]
 
 
+
+async def embedding(path: Path) -> None:
+    with seglog.open(path, durability="append", config={"retention.ms": 1000}) as log:
+        assert_type(log, seglog.EmbeddedLog)
+        assert_type(log.append(b"value", key=None, headers=[("h", None)]), int)
+        assert_type(log.append_many([b"v", (b"k", b"v"), None]), range)
+        assert_type(next(log.records()).value, bytes | None)
+        for event in log.follow(0, timeout=1.5).records():
+            assert_type(event, seglog.Record)
+        async for batch in log.follow_async(isolation="read_committed"):
+            assert_type(batch.num_rows, int)
+    seglog.open(path, durability="always")  # type: ignore[arg-type]
+    log.append("text")  # type: ignore[arg-type]
+    log.read(isolation="committed")  # type: ignore[arg-type]
+
+
 def offsets(log: seglog.PartitionLog) -> None:
     assert_type(log.log_start_offset, int)
     assert_type(log.log_end_offset, int)
