@@ -28,10 +28,10 @@ __all__ = ["LINGER_SECONDS", "MAX_BYTES", "AsyncRangeTail", "AsyncSpanTail", "Fo
            "RangeTail", "SpanTail", "TailSpan"]
 
 #: What one step hands over at most, unless a single batch is larger.
-MAX_BYTES: Final = 1024 * 1024
+MAX_BYTES: Final = 4 * 1024 * 1024
 #: How long after a span a reader leaves the log alone. Under load it is what an append waits for
 #: at most before it is delivered; in a quiet log an append is delivered at once.
-LINGER_SECONDS: Final = 0.002
+LINGER_SECONDS: Final = 0.01
 _INT64_MAX: Final = 2**63 - 1
 #: Spans that followers of a log share.
 _SPANS_SHARED: Final = 8
@@ -345,13 +345,15 @@ class _Asynchronous(_Tail[_Item], AsyncIterator[_Item]):
 
 class _Spans(_Tail[TailSpan]):
     def _take(self, place: _Place) -> tuple[TailSpan, int, int]:
+        # Spans end at multiples of their size in the file, as far as batches do: readers that were
+        # apart are at the same places again, and share what is read.
+        limit = self._max_bytes - place.start % self._max_bytes
         room = place.stop - place.start
         records, _, next_offset = self._log.followers.read_once(
             (self._generation, self._base, place.start),
-            lambda: place.segment.reader.read_batches(place.start, place.stop, self._max_bytes,
+            lambda: place.segment.reader.read_batches(place.start, place.stop, limit,
                                                       self._stop_offset),
-            lambda found: (len(found[0]) <= min(self._max_bytes, room)
-                           and found[2] <= self._stop_offset))
+            lambda found: (len(found[0]) <= min(limit, room) and found[2] <= self._stop_offset))
         span = TailSpan(self.next_offset, next_offset, records, self._aborted(next_offset))
         return span, next_offset, len(records)
 
