@@ -371,12 +371,15 @@ class UnifiedLog(LogFoundation, TransactionalLog):
             self.flush_metadata()
             self.check_open()
             self._expiry.cancel()
-            with self.guarded(f"Error while renaming dir for {self.topic_partition}"):
-                self.settle()
+            try:
+                with self.guarded(f"Error while renaming dir for {self.topic_partition}"):
+                    self.settle()
+                    self.active.close_handles()
+                    super().close()
+            finally:
                 self.active.close_handles()
-                super().close()
-        self.readers.let_go()
-        self.followers.wake()
+                self.readers.let_go()
+                self.followers.wake()
 
     def close_handlers(self) -> None:
         """Gives the log up as it is, without writing anything: its directory has failed."""
