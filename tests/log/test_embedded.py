@@ -19,8 +19,8 @@ import seglog
 from seglog import LogManager, PartitionLog, Record, TopicPartition
 from seglog.config import LogConfig
 from seglog.errors import (
-    ConfigError, InvalidRecordError, InvalidTopicPartitionError, KafkaStorageError,
-    LogDirLockedError, OffsetOutOfRangeError, RecordTooLargeError,
+    ConfigError, IllegalStateError, InvalidRecordError, InvalidTopicPartitionError,
+    KafkaStorageError, LogDirLockedError, OffsetOutOfRangeError, RecordTooLargeError,
 )
 from seglog.storage.checkpoints import read_offset_checkpoint
 from tests.support.native import ROOT
@@ -300,3 +300,48 @@ def test_retention_by_its_settings(tmp_path: Path) -> None:
         assert log.start_offset > 0
         first = next(log.records())
         assert first.offset == log.start_offset
+
+
+def committed(log: seglog.EmbeddedLog) -> list[bytes | None]:
+    return [record.value for record in log.records(isolation="read_committed")]
+
+
+def test_transactions(tmp_path: Path) -> None:
+    with seglog.open(tmp_path / "t-0") as log:
+        log.append(b"before")
+        with log.transaction() as first:
+            assert first.append_many([b"a", (b"k", b"b")]) == range(1, 3)
+            log.append(b"beside")
+            with log.transaction(7) as second:
+                second.append(b"c", key=b"k", timestamp=5)
+            assert committed(log) == [b"before"]
+            with pytest.raises(IllegalStateError), log.transaction():
+                pass
+        assert committed(log) == [b"before", b"a", b"b", b"beside", b"c"]
+        with pytest.raises(ZeroDivisionError), log.transaction() as failing:
+            failing.append_many([bytes(40_000)] * 5)
+            raise ZeroDivisionError
+        with log.transaction():
+            pass
+        with log.transaction() as again:
+            again.append(b"d")
+        assert committed(log) == [b"before", b"a", b"b", b"beside", b"c", b"d"]
+        assert len(values(log)) == 11
+    with seglog.open(tmp_path / "t-0") as log, log.transaction() as later:
+        later.append(b"e")
+
+
+def test_a_transaction_that_a_crash_left_open_is_aborted_by_the_next(tmp_path: Path) -> None:
+    with in_another_process(
+            "import seglog, sys, os, signal\n"
+            "log = seglog.open(sys.argv[1])\n"
+            "transaction = log.transaction().__enter__()\n"
+            "transaction.append(b'lost')\n"
+            "os.kill(os.getpid(), signal.SIGKILL)\n", tmp_path / "t-0") as child:
+        child.wait(SECONDS)
+    with seglog.open(tmp_path / "t-0") as log:
+        log.append(b"x")
+        assert (values(log), committed(log)) == ([b"lost", b"x"], [])
+        with log.transaction() as transaction:
+            transaction.append(b"y")
+        assert committed(log) == [b"x", b"y"]

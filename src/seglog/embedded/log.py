@@ -11,16 +11,20 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
+import threading
 import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self
 
 from seglog._native.columns import DEFAULT_COLUMNS, RecordColumns
 from seglog.config import LogConfig
 from seglog.embedded.directory import SharedDirectory
-from seglog.errors import InvalidTopicPartitionError, KafkaStorageError
+from seglog.embedded.transaction import Transaction, build_batches
+from seglog.errors import (
+    IllegalStateError, InvalidTopicPartitionError, KafkaStorageError,
+)
 from seglog.log.batch_builder import Headers, RecordBatchBuilder
 from seglog.log.column_batches import encode_spans
 from seglog.log.read import FetchIsolation
@@ -31,6 +35,7 @@ from seglog.log.watermarks import StartOffsetReason
 from seglog.model import TopicPartition
 from seglog.storage.codecs import Buffer
 from seglog.storage.isolation import Isolation, check_isolation
+from seglog.storage.markers import ControlType
 from seglog.storage.paths import DirectoryKind, parse_directory_name
 from seglog.storage.stream import DecodeOptions, RecordBatchStream
 
@@ -141,6 +146,7 @@ class EmbeddedLog:
         latest = log.leader_epochs.latest
         self._epoch = 0 if latest is None else latest.epoch
         self._is_closed = False
+        self._guard, self._transactions = threading.Lock(), set[int]()
         log.update_high_watermark(log.log_end_offset)
         schedule = directory.scheduler.schedule
         self._tasks = [schedule("recovery-point-checkpoint", directory.checkpoint, _CHECKPOINT_MS,
@@ -224,20 +230,8 @@ class EmbeddedLog:
         yield b"".join(span)
 
     def _batches(self, records: Iterable[Any]) -> Iterator[bytes]:
-        builder = self._builder()
-        now = self._now()
-        for record in records:
-            if isinstance(record, Record):
-                fields = (record.timestamp, record.key, record.value, record.headers)
-            elif isinstance(record, tuple):
-                fields = (now, *record, ())
-            else:
-                fields = (now, None, record, ())
-            if not builder.try_append(*fields):
-                yield builder.build()
-                builder = self._builder()
-                builder.append(*fields)
-        yield builder.build()
+        for builder in build_batches(records, self._builder, self._now()):
+            yield builder.build()
 
     def _builder(self) -> RecordBatchBuilder:
         return RecordBatchBuilder(codec=self._codec, write_limit=self._batch_bytes)
@@ -255,6 +249,32 @@ class EmbeddedLog:
         return self._append_spans(map(_as_sent, encode_spans(
             data, codec=self._codec, max_batch_bytes=self._batch_bytes, timestamp=self._now(),
             span_bytes=max(1, self._span_bytes - self._batch_bytes))))
+
+    @contextmanager
+    def transaction(self, producer_id: int = 0) -> Iterator[Transaction]:
+        """What the block appends with the transaction is read by `read_committed` when the block
+        ends, all of it; if the block raises, or the process dies, never.
+
+        Other threads may append meanwhile, and have transactions of other `producer_id`s; one that
+        a process left open is aborted by the next of its producer. IllegalStateError for a second
+        one of a producer. The marker is as durable as an append.
+        """
+        self.log.check_open()
+        with self._guard:
+            if producer_id in self._transactions:
+                raise IllegalStateError(f"Producer {producer_id} has a transaction open already")
+            self._transactions.add(producer_id)
+        try:
+            begun = Transaction(self.log, producer_id, self._epoch, self._codec,
+                                self._batch_bytes)
+            try:
+                yield begun
+            except BaseException:
+                begun.end(ControlType.ABORT)
+                raise
+            begun.end(ControlType.COMMIT)
+        finally:
+            self._transactions.discard(producer_id)
 
     def flush(self) -> None:
         """Everything that was appended before the call is on the medium when it returns."""

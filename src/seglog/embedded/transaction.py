@@ -1,0 +1,86 @@
+"""Records that readers of committed data get together or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from seglog.log.append_info import AppendOrigin
+from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
+from seglog.log.unified_log import UnifiedLog
+from seglog.storage.markers import ControlType
+
+__all__ = ["Transaction", "build_batches"]
+
+_SEQUENCES: Final = 1 << 31
+_PAIR: Final = 2
+
+
+def build_batches(records: Iterable[Any], builder: Callable[[], RecordBatchBuilder], now_ms: int
+                  ) -> Iterator[RecordBatchBuilder]:
+    """Builders that are full, and the last one, of records in any of the forms that
+    `EmbeddedLog.append_many` takes."""
+    current = builder()
+    for record in records:
+        if isinstance(record, tuple) and len(record) > _PAIR:
+            _, timestamp, key, value, headers = record
+        else:
+            key, value = record if isinstance(record, tuple) else (None, record)
+            timestamp, headers = now_ms, ()
+        if not current.has_room_for(timestamp, key, value, headers):
+            yield current
+            current = builder()
+        current.append(timestamp, key, value, headers)
+    if current.num_records:
+        yield current
+
+
+class Transaction:
+    """A transaction that is open: what `EmbeddedLog.transaction` gives. For one thread."""
+
+    def __init__(self, log: UnifiedLog, producer_id: int, leader_epoch: int, codec: int | str,
+                 batch_bytes: int) -> None:
+        """By `EmbeddedLog.transaction`."""
+        self.producer_id = producer_id
+        self._log, self._leader_epoch = log, leader_epoch
+        self._codec, self._batch_bytes = codec, batch_bytes
+        known = log.producer_manager.last_entry(producer_id)
+        self._epoch = 0 if known is None else max(known.producer_epoch, 0)
+        self._sequence = 0 if known is None else (known.last_sequence + 1) % _SEQUENCES
+        self._is_written = known is not None and known.current_txn_first_offset is not None
+        if self._is_written:  # a process that had it open has ended
+            self.end(ControlType.ABORT)
+
+    def append(self, value: bytes | None, *, key: bytes | None = None, headers: Any = (),
+               timestamp: int | None = None) -> int:
+        """See EmbeddedLog.append."""
+        when = self._log.now_ms() if timestamp is None else timestamp
+        return self.append_many([(-1, when, key, value, headers)]).start
+
+    def append_many(self, records: Iterable[Any]) -> range:
+        """See EmbeddedLog.append_many."""
+        log = self._log
+        with log.lock:
+            first = log.log_end_offset
+            for builder in build_batches(records, self._builder, log.now_ms()):
+                builder.set_producer_state(self.producer_id, self._epoch, self._sequence, True)
+                log.append_as_leader(builder.build(), self._leader_epoch)
+                self._is_written = True
+                self._sequence = (self._sequence + builder.num_records) % _SEQUENCES
+            log.update_high_watermark(log.log_end_offset)
+            return range(first, log.log_end_offset)
+
+    def _builder(self) -> RecordBatchBuilder:
+        return RecordBatchBuilder(codec=self._codec, write_limit=self._batch_bytes)
+
+    def end(self, how: ControlType) -> None:
+        """Writes the marker; a transaction without records needs none."""
+        log = self._log
+        if self._is_written:
+            marker = end_transaction_marker(self.producer_id, self._epoch, how,
+                                            timestamp=log.now_ms())
+            with log.lock:
+                log.append_as_leader(marker, self._leader_epoch, origin=AppendOrigin.COORDINATOR,
+                                     transaction_version=0)
+                log.update_high_watermark(log.log_end_offset)
+            self._is_written = False
