@@ -32,7 +32,7 @@ def config_of(seed: int) -> LogConfig:
     return LogConfig.from_properties({
         "internal.segment.bytes": source.choice(["700", "2000", "8000"]),
         "index.interval.bytes": source.choice(["0", "100", "400"]),
-        "segment.index.bytes": source.choice(["240", "4096"]),
+        "segment.index.bytes": source.choice(["1500", "4096"]),
         "preallocate": source.choice(["false", "false", "true"]),
         "file.delete.delay.ms": source.choice(["0", "1000"]),
         "flush.messages": source.choice(["9223372036854775807", "9223372036854775807", "7"])})

@@ -24,6 +24,7 @@ from seglog.errors import KafkaStorageError, SeglogError
 from seglog.manager.manager import LogManager
 from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.open_log import load_log
+from tests.crash.embedded import write_embedded
 from tests.crash.writer import append_in_trouble, write
 from tests.differential.ours import EXPIRATION_MS, inputs_of
 
@@ -85,7 +86,8 @@ def state_of(log: LoadedLog) -> Answer:
 
 
 JOBS: dict[str, Callable[..., Job]] = {
-    one.__name__: one for one in (load, manage, command, write, append_in_trouble)}
+    one.__name__: one for one in (load, manage, command, write, append_in_trouble,
+                                  write_embedded)}
 
 
 def told(error: BaseException) -> Answer:
