@@ -136,8 +136,13 @@ class Snapshots:
                 self.disk.sync(self.names[offset])
         self._unsynced.clear()
 
+    def _forget(self, offset: int) -> None:
+        for noted in (self._unsynced, self._taken, self._reported):
+            noted.discard(offset)
+
     def _delete(self, offset: int) -> None:
         name = self.names.remove(offset)
+        self._forget(offset)
         if self.disk.delete(name):
             _logger.info("Deleted producer state snapshot %s", self._path(name))
         else:
@@ -180,6 +185,7 @@ class Snapshots:
             self._known.remove(base)
             if base in self.names:
                 self.names.remove(base)
+            self._forget(base)
             if name is not None and self.disk.rename(name, name + FileState.DELETED.value):
                 renamed.append(name + FileState.DELETED.value)
             else:
