@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "index_search.h"
 #include "seglog/file.h"
 #include "seglog/index.h"
 
@@ -70,11 +72,8 @@ static slg_status take(slg_index_file *file, slg_index_kind kind, int fd, slg_er
         file->data = data;
         return SLG_OK;
     }
-    const slg_status status = slg_map(fd, file->size, SLG_ADVICE_RANDOM, &file->data, error);
-    if (status == SLG_OK) {
-        file->fd = fd;
-    }
-    return status;
+    file->fd = fd;
+    return SLG_OK;
 }
 
 static slg_status fill(slg_index_file *file, slg_index_kind kind, int fd, slg_error *error) {
@@ -113,6 +112,77 @@ slg_status slg_index_file_open(slg_index_file *file, slg_index_kind kind, const 
     return status;
 }
 
+slg_status slg_index_file_entry(const slg_index_file *file, slg_index_kind kind, size_t n,
+                                int64_t base_offset, slg_index_entry *entry, slg_error *error) {
+    const size_t width = slg_index_entry_size(kind);
+    uint8_t stored[SLG_TXN_ENTRY_SIZE];
+    if (file->fd < 0) {
+        *entry = slg_index_entry_at(kind, file->data, n, base_offset);
+        return SLG_OK;
+    }
+    const slg_status status =
+        slg_pread_exact(file->fd, stored, width, (int64_t)(n * width), error);
+    if (status == SLG_OK) {
+        *entry = slg_index_entry_at(kind, stored, 0, base_offset);
+    }
+    return status;
+}
+
+/* What a search in a file asks for, and why it ended early. */
+typedef struct question {
+    const slg_index_file *file;
+    slg_index_kind kind;
+    int64_t base_offset;
+    bool of_position;
+    slg_status status;
+    slg_error *error;
+} question;
+
+static bool value_in_file(void *source, size_t n, int64_t *value) {
+    question *q = source;
+    slg_index_entry entry;
+    q->status = slg_index_file_entry(q->file, q->kind, n, q->base_offset, &entry, q->error);
+    if (q->status == SLG_OK) {
+        *value = q->of_position ? entry.value : entry.key;
+    }
+    return q->status == SLG_OK;
+}
+
+static slg_status search_file(question *q, int64_t target, slg_slots *found) {
+    (void)slg_search_index(q->file->entries, slg_index_entry_size(q->kind), target, value_in_file,
+                           q, found);
+    return q->status;
+}
+
+slg_status slg_index_file_lookup(const slg_index_file *file, slg_index_kind kind,
+                                 int64_t base_offset, int64_t target, int64_t *slot,
+                                 slg_error *error) {
+    question q = {.file = file, .kind = kind, .base_offset = base_offset, .error = error};
+    slg_slots found;
+    const slg_status status = search_file(&q, target, &found);
+    *slot = found.lower;
+    return status;
+}
+
+slg_status slg_index_file_upper_bound(const slg_index_file *file, int64_t position, int64_t *slot,
+                                      slg_error *error) {
+    question q = {.file = file, .kind = SLG_INDEX_KIND_OFFSET, .of_position = true, .error = error};
+    slg_slots found;
+    const slg_status status = search_file(&q, position, &found);
+    *slot = found.upper;
+    return status;
+}
+
+slg_status slg_index_file_read(const slg_index_file *file, uint8_t *into, slg_error *error) {
+    if (file->fd >= 0) {
+        return slg_pread_exact(file->fd, into, file->size, 0, error);
+    }
+    if (file->size > 0) {
+        memcpy(into, file->data, file->size);
+    }
+    return SLG_OK;
+}
+
 bool slg_index_file_shrank(const slg_index_file *file) {
     int64_t size;
     return file->fd >= 0 && (slg_file_size(file->fd, &size, NULL) != SLG_OK ||
@@ -121,10 +191,8 @@ bool slg_index_file_shrank(const slg_index_file *file) {
 
 void slg_index_file_close(slg_index_file *file) {
     if (file->fd >= 0) {
-        slg_unmap(file->data, file->size);
         close(file->fd);
-    } else {
-        free((void *)(uintptr_t)file->data);
     }
+    free((void *)(uintptr_t)file->data);
     *file = (slg_index_file){.file_size = -1, .fd = -1};
 }

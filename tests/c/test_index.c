@@ -281,7 +281,7 @@ static void check_files(void) {
     CHECK(symlink("index", "link") == 0 && mkfifo("fifo", 0600) == 0);
     CHECK_EQ(slg_index_file_open(&file, SLG_INDEX_KIND_OFFSET, "link", &error), SLG_FILE_KIND);
     CHECK_EQ(slg_index_file_open(&file, SLG_INDEX_KIND_OFFSET, "fifo", &error), SLG_FILE_KIND);
-    /* Copied and mapped, with a padding of zeros and bytes that are no entry behind. */
+    /* Copied and read in place, with a padding of zeros and bytes that are no entry behind. */
     for (int32_t entries = 1; entries <= 10000; entries = entries * 3 + 1) {
         file_bytes.size = 0;
         for (int32_t n = 1; n <= entries; n++) {
@@ -294,11 +294,21 @@ static void check_files(void) {
         CHECK_EQ(file.size, 8 * entries);
         CHECK_EQ(file.file_size, file_bytes.size);
         CHECK((file.fd >= 0) == (file.size > SLG_INDEX_COPY_MAX));
-        CHECK_EQ(slg_index_lookup(SLG_INDEX_KIND_OFFSET, file.data, file.entries, 0, INT64_MAX),
-                 entries - 1);
+        int64_t slot;
+        slg_index_entry entry;
+        CHECK_EQ(slg_index_file_lookup(&file, SLG_INDEX_KIND_OFFSET, 0, INT64_MAX, &slot, &error),
+                 SLG_OK);
+        CHECK_EQ(slot, entries - 1);
+        CHECK_EQ(slg_index_file_upper_bound(&file, 71, &slot, &error), SLG_OK);
+        CHECK_EQ(slot, 0);
+        CHECK_EQ(slg_index_file_entry(&file, SLG_INDEX_KIND_OFFSET, (size_t)entries - 1, 5, &entry,
+                                      &error), SLG_OK);
+        CHECK(entry.key == 5 + entries && entry.value == 72 * entries);
         CHECK(truncate("index", 8 * entries) == 0 && !slg_index_file_shrank(&file));
         CHECK(truncate("index", 8 * entries - 1) == 0);
         CHECK(slg_index_file_shrank(&file) == (file.fd >= 0));
+        CHECK(slg_index_file_lookup(&file, SLG_INDEX_KIND_OFFSET, 0, INT64_MAX, &slot, &error) ==
+              (file.fd >= 0 ? SLG_FILE_SHRANK : SLG_OK));
         slg_index_file_close(&file);
     }
 }

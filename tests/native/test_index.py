@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import random
 import struct
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -73,7 +76,7 @@ def test_lookup_agrees_with_the_oracle_at_every_size(tmp_path: Path, count: int)
         assert index.upper_bound(target - 1, 1) == (
             None if upper < 0 else (keys[upper], positions[upper]))
     assert index.entries == time_index.entries == count
-    assert index.is_mapped == (count * 8 > COPY_MAX)
+    assert index.holds_descriptor == (count * 8 > COPY_MAX)
 
 
 @settings(max_examples=300, deadline=None)
@@ -97,7 +100,7 @@ def test_zeros_of_an_index_never_trimmed_are_no_entries(tmp_path: Path, padding:
     assert index.last_entry == (BASE + 100, 1000)
     assert index.lookup(2**62) == (BASE + 100, 1000)
     assert index.file_size == 800 + padding
-    assert not index.is_mapped
+    assert not index.holds_descriptor
     times = TimeIndexView(
         write_times(tmp_path / "t", entries, padding // 8 * 12), BASE)
     assert times.entries == 100 and times.last_entry == (100, BASE + 1000)
@@ -147,17 +150,50 @@ def test_nothing_is_opened_before_the_first_question(tmp_path: Path) -> None:
     assert view.lookup(BASE + 9) == (BASE + 8, 80)
 
 
-def test_a_mapped_index_that_shrinks_is_opened_again(tmp_path: Path) -> None:
+def test_a_large_index_that_shrinks_is_opened_again(tmp_path: Path) -> None:
     entries = [(n, n) for n in range(1, 40_000)]
     path = write_offsets(tmp_path / "i", entries, padding=mmap.PAGESIZE * 40)
     view = OffsetIndexView(path, BASE)
-    assert view.lookup(2**60) == (BASE + 39_999, 39_999) and view.is_mapped
+    assert view.lookup(2**60) == (BASE + 39_999, 39_999) and view.holds_descriptor
     os.truncate(path, 39_999 * 8)  # what a running broker does: it trims the zeros
     assert view.lookup(2**60) == (BASE + 39_999, 39_999)
-    os.truncate(path, 20_000 * 8)  # what a reset does: a touch of the old map would be SIGBUS
+    os.truncate(path, 20_000 * 8)  # what a reset does
     assert view.lookup(2**60) == (BASE + 20_000, 20_000)
     os.truncate(path, 0)
     assert view.entries == 0
+
+
+def test_an_index_that_is_cut_while_it_is_searched(tmp_path: Path) -> None:
+    """Nobody dies of it, and every answer is that of some size that the file had."""
+    entries = [(n, n) for n in range(1, 20_001)]
+    path = write_offsets(tmp_path / "i", entries)
+    whole, done, seen = path.read_bytes(), threading.Event(), set()
+    view = OffsetIndexView(path, BASE)
+
+    def cut() -> None:
+        while not done.is_set():
+            os.truncate(path, 10_000 * 8)
+            os.truncate(path, 0)
+            with path.open("r+b") as file:
+                file.write(whole)
+
+    cutting = threading.Thread(target=cut)
+    cutting.start()
+    try:
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            view.close()
+            with contextlib.suppress(KafkaStorageError, CorruptDataError):
+                for _ in range(5):
+                    seen.add(view.lookup(2**60))
+                    view.upper_bound(77_777, 1)
+                    view.to_numpy()
+    finally:
+        done.set()
+        cutting.join()
+    view.close()
+    assert view.lookup(2**60) == (BASE + 20_000, 20_000)
+    assert all(key - BASE == value for key, value in seen) and len(seen) > 1
 
 
 @pytest.mark.parametrize("kind", ["directory", "link", "fifo"])

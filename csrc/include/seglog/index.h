@@ -97,31 +97,43 @@ slg_status slg_index_check_finish(const slg_index_check *check, int64_t file_siz
                                   slg_error *error);
 
 /*
- * An index file opened for searching. Small ones are copied, because a copy needs no descriptor and
- * cannot fault; larger ones are mapped, up to the entries in use, and keep their descriptor so that
- * slg_index_file_shrank can ask for the size before each search. (A broker that trims an index it
- * preallocated cuts zeros alone, which are not mapped. One that resets an index in recovery does
- * cut entries, and a map touched beyond the end of its file kills the process with SIGBUS.)
+ * An index file opened for searching. Small ones are copied, because a copy needs no descriptor;
+ * larger ones keep their descriptor, and a search reads the entries that it looks at. Nothing is
+ * mapped: a broker that resets an index in recovery cuts entries, and a map touched beyond the end
+ * of its file kills the process with SIGBUS.
  *
  * A file that does not exist is an index without entries. One owner; searches only read.
  */
 typedef struct slg_index_file {
-    const uint8_t *data; /* `entries` whole entries; NULL when there are none */
+    const uint8_t *data; /* `entries` whole entries of a copied file; else NULL */
     size_t entries;      /* without the zero entries at the end of an index never trimmed */
-    size_t size;         /* bytes of data */
+    size_t size;         /* bytes of the entries */
     int64_t file_size;   /* when it was opened; -1: no file */
-    int fd;              /* of a mapped file, else -1 */
+    int fd;              /* of a file that is not copied, else -1 */
 } slg_index_file;
 
 enum {
-    SLG_INDEX_COPY_MAX = 64 * 1024,   /* larger offset and time indexes are mapped */
+    SLG_INDEX_COPY_MAX = 64 * 1024,   /* larger offset and time indexes are not copied */
     SLG_TXN_INDEX_MAX = 1 << 30       /* bytes; the aborts that fit into a log file need less */
 };
 
 /* SLG_FILE_KIND (no regular file), SLG_FILE_SHRANK, SLG_LIMIT, SLG_IO or SLG_NO_MEMORY. */
 slg_status slg_index_file_open(slg_index_file *file, slg_index_kind kind, const char *path,
                                slg_error *error);
-/* Whether a search could now touch bytes that the file no longer has: then close and open again. */
+/*
+ * Entry `n`, and the slots of slg_index_lookup and slg_index_upper_bound. On SLG_FILE_SHRANK the
+ * file has fewer entries by now: close and open again. Also SLG_IO.
+ */
+slg_status slg_index_file_entry(const slg_index_file *file, slg_index_kind kind, size_t n,
+                                int64_t base_offset, slg_index_entry *entry, slg_error *error);
+slg_status slg_index_file_lookup(const slg_index_file *file, slg_index_kind kind,
+                                 int64_t base_offset, int64_t target, int64_t *slot,
+                                 slg_error *error);
+slg_status slg_index_file_upper_bound(const slg_index_file *file, int64_t position, int64_t *slot,
+                                      slg_error *error);
+/* The bytes of all entries, `file->size` of them. */
+slg_status slg_index_file_read(const slg_index_file *file, uint8_t *into, slg_error *error);
+/* Whether the file has fewer entries than when it was opened: then close and open again. */
 bool slg_index_file_shrank(const slg_index_file *file);
 void slg_index_file_close(slg_index_file *file);
 

@@ -138,12 +138,17 @@ cdef extern from "seglog/index.h" nogil:
         int64_t file_size
         int fd
 
-    slg_index_entry slg_index_entry_at(slg_index_kind kind, const uint8_t *data, size_t n,
-                                       int64_t base_offset) noexcept
-    int64_t slg_index_lookup(slg_index_kind kind, const uint8_t *data, size_t entries,
-                             int64_t base_offset, int64_t target) noexcept
-    int64_t slg_index_upper_bound(const uint8_t *data, size_t entries, int64_t position) noexcept
     slg_status slg_index_file_open(slg_index_file *file, slg_index_kind kind, const char *path,
+                                   slg_error *error) noexcept
+    slg_status slg_index_file_entry(const slg_index_file *file, slg_index_kind kind, size_t n,
+                                    int64_t base_offset, slg_index_entry *entry,
+                                    slg_error *error) noexcept
+    slg_status slg_index_file_lookup(const slg_index_file *file, slg_index_kind kind,
+                                     int64_t base_offset, int64_t target, int64_t *slot,
+                                     slg_error *error) noexcept
+    slg_status slg_index_file_upper_bound(const slg_index_file *file, int64_t position,
+                                          int64_t *slot, slg_error *error) noexcept
+    slg_status slg_index_file_read(const slg_index_file *file, uint8_t *into,
                                    slg_error *error) noexcept
     bint slg_index_file_shrank(const slg_index_file *file) noexcept
     void slg_index_file_close(slg_index_file *file) noexcept

@@ -5,6 +5,7 @@ import os
 import numpy as np
 
 cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 
 from seglog._native.capi cimport *
 from seglog._native.status cimport check
@@ -25,9 +26,17 @@ _STORED_TXN = np.dtype([
 ])
 
 
+# How often an index that shrinks while it is read is opened again.
+cdef enum:
+    ATTEMPTS = 5
+
+cdef enum _Question:
+    AT_SLOT, LAST, LOOKUP, UPPER_BOUND
+
+
 cdef class _IndexBytes:
-    """Owns an opened index file. Whoever searches holds a reference, so close() cannot pull the
-    map away from under a search in another thread."""
+    """Owns an opened index file. Whoever searches holds a reference, so close() cannot pull it
+    away from under a search in another thread."""
 
     cdef slg_index_file file
 
@@ -50,10 +59,30 @@ cdef class _IndexBytes:
         check(status, &error, path)
         return opened
 
-    cdef bytes copy(self):
-        if self.file.size == 0:
-            return b""
-        return (<const char *>self.file.data)[:self.file.size]
+    cdef slg_status copy(self, bytearray into, slg_error *error):
+        cdef uint8_t *address
+        PyByteArray_Resize(into, <Py_ssize_t>self.file.size)
+        address = <uint8_t *>PyByteArray_AS_STRING(into)
+        with nogil:
+            return slg_index_file_read(&self.file, address, error)
+
+    cdef slg_status ask(self, slg_index_kind kind, int64_t base_offset, _Question what,
+                        int64_t argument, int64_t *slot, slg_index_entry *entry,
+                        slg_error *error) noexcept nogil:
+        """The slot that answers, -1 for none, and its entry."""
+        cdef slg_status status = SLG_OK
+        if what == AT_SLOT:
+            slot[0] = argument
+        elif what == LAST:
+            slot[0] = <int64_t>self.file.entries - 1
+        elif what == LOOKUP:
+            status = slg_index_file_lookup(&self.file, kind, base_offset, argument, slot, error)
+        else:
+            status = slg_index_file_upper_bound(&self.file, argument, slot, error)
+        if status == SLG_OK and slot[0] >= 0:
+            status = slg_index_file_entry(&self.file, kind, <size_t>slot[0], base_offset, entry,
+                                          error)
+        return status
 
 
 cdef class _IndexView:
@@ -83,14 +112,50 @@ cdef class _IndexView:
         with cython.critical_section(self):
             self._bytes = None
 
+    cdef object _ask(self, _Question what, int64_t argument):
+        """(key, value) of the entry that answers; None without one."""
+        cdef _IndexBytes held
+        cdef slg_index_entry entry
+        cdef slg_error error
+        cdef slg_status status = SLG_OK
+        cdef int64_t slot = -1
+        cdef int attempt
+        for attempt in range(ATTEMPTS):
+            held = self._opened()
+            if what == AT_SLOT and not 0 <= argument < <int64_t>held.file.entries:
+                raise IndexError(self._no_entry(argument, held.file.entries))
+            if held.file.fd < 0:
+                status = held.ask(self._kind, self.base_offset, what, argument, &slot, &entry,
+                                  &error)
+            else:
+                with nogil:
+                    status = held.ask(self._kind, self.base_offset, what, argument, &slot, &entry,
+                                      &error)
+            if status != SLG_FILE_SHRANK:
+                break
+        check(status, &error, self.path)
+        return (entry.key, entry.value) if slot >= 0 else None
+
+    cdef bytearray _copied(self):
+        cdef bytearray into = bytearray()
+        cdef slg_error error
+        cdef slg_status status = SLG_OK
+        cdef int attempt
+        for attempt in range(ATTEMPTS):
+            status = self._opened().copy(into, &error)
+            if status != SLG_FILE_SHRANK:
+                break
+        check(status, &error, self.path)
+        return into
+
     @property
     def is_open(self):
-        """Whether memory or a map is held."""
+        """Whether memory or a descriptor is held."""
         return self._bytes is not None
 
     @property
-    def is_mapped(self):
-        """Whether a map and a descriptor are held: large files only."""
+    def holds_descriptor(self):
+        """Whether entries are read where a question needs them: large files only."""
         cdef _IndexBytes held = self._bytes
         return held is not None and held.file.fd >= 0
 
@@ -105,35 +170,20 @@ cdef class _IndexView:
         cdef int64_t size = self._opened().file.file_size
         return None if size < 0 else size
 
-    def entry(self, Py_ssize_t n):
+    def entry(self, int64_t n):
         """Entry `n`, absolute; IndexError beyond the end, with Kafka's sentence."""
-        cdef _IndexBytes held = self._opened()
-        if n < 0 or <size_t>n >= held.file.entries:
-            raise IndexError(self._no_entry(n, held.file.entries))
-        return self._pair(slg_index_entry_at(self._kind, held.file.data, <size_t>n,
-                                             self.base_offset))
+        return self._ask(AT_SLOT, n)
 
     def lookup(self, int64_t target):
         """The last entry whose key is <= `target`; where there is none, that of an empty index."""
-        cdef _IndexBytes held = self._opened()
-        cdef int64_t slot = slg_index_lookup(self._kind, held.file.data, held.file.entries,
-                                             self.base_offset, target)
-        if slot < 0:
-            return self._nothing()
-        return self._pair(slg_index_entry_at(self._kind, held.file.data, <size_t>slot,
-                                             self.base_offset))
+        found = self._ask(LOOKUP, target)
+        return self._nothing() if found is None else found
 
     @property
     def last_entry(self):
         """The last entry in use, or that of an empty index."""
-        cdef _IndexBytes held = self._opened()
-        if held.file.entries == 0:
-            return self._nothing()
-        return self._pair(slg_index_entry_at(self._kind, held.file.data, held.file.entries - 1,
-                                             self.base_offset))
-
-    cdef object _pair(self, slg_index_entry entry):
-        return (entry.key, entry.value)
+        found = self._ask(LAST, 0)
+        return self._nothing() if found is None else found
 
     cdef object _nothing(self):
         return None
@@ -158,17 +208,11 @@ cdef class OffsetIndexView(_IndexView):
     def upper_bound(self, int64_t position, int64_t size):
         """The first entry at or behind `position` + `size`, as Kafka's fetchUpperBoundOffset
         finds it, or None."""
-        cdef _IndexBytes held = self._opened()
-        cdef int64_t slot = slg_index_upper_bound(held.file.data, held.file.entries,
-                                                  position + size)
-        if slot < 0:
-            return None
-        return self._pair(slg_index_entry_at(self._kind, held.file.data, <size_t>slot,
-                                             self.base_offset))
+        return self._ask(UPPER_BOUND, position + size)
 
     def to_numpy(self):
         """All entries, offsets absolute: OFFSET_ENTRY_DTYPE."""
-        stored = np.frombuffer(self._opened().copy(), _STORED_OFFSET)
+        stored = np.frombuffer(self._copied(), _STORED_OFFSET)
         entries = np.empty(len(stored), OFFSET_ENTRY_DTYPE)
         entries["offset"] = stored["offset"].astype(np.int64) + self.base_offset
         entries["position"] = stored["position"]
@@ -190,7 +234,7 @@ cdef class TimeIndexView(_IndexView):
 
     def to_numpy(self):
         """All entries, offsets absolute: TIME_ENTRY_DTYPE."""
-        stored = np.frombuffer(self._opened().copy(), _STORED_TIME)
+        stored = np.frombuffer(self._copied(), _STORED_TIME)
         entries = np.empty(len(stored), TIME_ENTRY_DTYPE)
         entries["timestamp"] = stored["timestamp"]
         entries["offset"] = stored["offset"].astype(np.int64) + self.base_offset
@@ -204,7 +248,9 @@ def read_aborted(path):
     above 0 raises CorruptIndexError (code txn_version).
     """
     cdef slg_error error
-    stored = np.frombuffer(_IndexBytes.open(path, SLG_INDEX_KIND_TXN).copy(), _STORED_TXN)
+    cdef bytearray copied = bytearray()
+    check(_IndexBytes.open(path, SLG_INDEX_KIND_TXN).copy(copied, &error), &error, path)
+    stored = np.frombuffer(copied, _STORED_TXN)
     unknown = np.flatnonzero(stored["version"] >= 256)
     if len(unknown):
         version = int(stored["version"][unknown[0]])
