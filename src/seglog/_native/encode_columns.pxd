@@ -12,6 +12,7 @@ cdef extern from "seglog/arrow.h" nogil:
         const char *name
         int64_t n_children
         ArrowSchema **children
+        ArrowSchema *dictionary
         void (*release)(ArrowSchema *) noexcept nogil
 
     struct ArrowArray:

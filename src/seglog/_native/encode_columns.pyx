@@ -114,7 +114,8 @@ cdef class Source:
         cdef slg_error error
         cdef slg_status status = slg_input_arrow(rows, column, schema, array, first, &error)
         if status != SLG_OK:
-            check(status, &error, f"column {name!r} of Arrow type {_text(schema.format)!r}")
+            coded = "dictionary of " if schema.dictionary != NULL else ""
+            check(status, &error, f"column {name!r} of Arrow type {coded}{_text(schema.format)!r}")
         return 0
 
     cdef int _check_names(self) except -1:
