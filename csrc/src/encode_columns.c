@@ -202,7 +202,8 @@ static void open_next(slg_encoder *encoder) {
     const int32_t max_records = done->max_records;
     const size_t end = encoder->capacity < encoder->limit ? encoder->capacity : encoder->limit;
     slg_encode_open(&encoder->batch, encoder->out + encoder->used,
-                    end > encoder->used ? end - encoder->used : 0, done->last_offset + 1);
+                    end > encoder->used ? end - encoder->used : 0,
+                    encoder->is_sent ? 0 : done->last_offset + 1);
     encoder->batch.max_size = max_size;
     encoder->batch.max_records = max_records;
 }
@@ -258,6 +259,7 @@ static slg_status encode_row(slg_encoder *encoder, const slg_input *input, int64
             return SLG_CODEC;
         }
         slg_encoder_close(encoder, NULL, NULL, 0);
+        record.offset = encoder->batch.last_offset + 1;
         status = slg_encode_add(&encoder->batch, &record, &headers, error);
     }
     if (status == SLG_OK && to > from) {

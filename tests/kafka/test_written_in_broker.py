@@ -174,7 +174,7 @@ def columns(writer: Writer) -> None:
                  "timestamp": np.arange(500) + writer.clock}
         first = writer.log.log_end_offset
         for span in encode_spans(given, codec=codec, max_batch_bytes=2000, span_bytes=16384):
-            writer.log.append_as_leader(span, writer.epoch)
+            writer.log.append_each_as_leader(span, writer.epoch)
         writer.note(records, first)
         writer.clock += 500
 

@@ -107,7 +107,7 @@ def test_pieces_spans_and_limits(found: list[Row], sizes: list[int], span: int, 
         pieces.append(table.slice(at, size))
         at = min(at + size, len(table))
     pieces.append(table.slice(at))
-    options = {"timestamp": 1, "max_batch_bytes": most_bytes, "max_records": most,
+    options = {"timestamp": 1, "max_batch_bytes": most_bytes, "max_records": most, "base_offset": 0,
                "producer_id": 9, "producer_epoch": 1, "base_sequence": seed}
     compress = {"attributes": 4, "compress": bytes} if seed % 2 else {}
     spans = list(ColumnEncoder([arrow_source(pa.Table.from_batches(pieces))], span_bytes=span,
@@ -130,6 +130,20 @@ def test_pieces_spans_and_limits(found: list[Row], sizes: list[int], span: int, 
         more = v2.encode_record(two.records[0], one.base_offset, one.base_timestamp)
         size = len(v2.encode(one)) + len(more)
         assert size > most_bytes or len(one.records) == most
+
+
+def test_batches_that_are_sent_begin_at_0() -> None:
+    table = pa.record_batch({"value": [b"%d" % n for n in range(10)]})
+    for compress in ({}, {"attributes": 4, "compress": bytes}):
+        sent = list(entries(_encode(table, max_records=4, **compress)))
+        assert [v2.HEADER.unpack_from(entry.data)[0] for entry in sent] == [0, 0, 0]
+    batches = [v2.decode(entry.data) for entry in entries(_encode(table, max_records=4))]
+    assert [(batch.base_offset, batch.last_offset) for batch in batches] == [(0, 3), (0, 3), (0, 1)]
+    assert [record.offset for batch in batches for record in batch.records] == [
+        0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
+    data = _encode(table, max_records=4, base_offset=5)
+    assert [(batch.base_offset, batch.last_offset) for batch in _decoded(data)[1]] == [
+        (5, 8), (9, 12), (13, 14)]
 
 
 def test_columns_of_different_pieces_are_one_table() -> None:

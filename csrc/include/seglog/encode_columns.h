@@ -99,6 +99,7 @@ typedef struct slg_encoder {
     slg_encode_batch batch;   /* the open one, behind `used` in the output; its limits are all's */
     slg_encode_fields fields; /* max_timestamp: with LOG_APPEND_TIME the append time */
     int64_t default_timestamp;
+    bool is_sent;      /* every batch begins at offset 0, as producers send them */
     slg_crc32c_kernel kernel;
     uint8_t *out;
     size_t capacity;

@@ -48,6 +48,7 @@ cdef extern from "seglog/encode_columns.h" nogil:
         slg_encode_batch batch
         slg_encode_fields fields
         int64_t default_timestamp
+        bint is_sent
         size_t capacity
         size_t limit
         size_t used

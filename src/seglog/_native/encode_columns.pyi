@@ -23,7 +23,7 @@ class ColumnEncoder(Iterator[bytes]):
         self,
         sources: Iterable[Source],
         *,
-        base_offset: int = 0,
+        base_offset: int | None = None,
         attributes: int = 0,
         producer_id: int = -1,
         producer_epoch: int = -1,
@@ -39,8 +39,6 @@ class ColumnEncoder(Iterator[bytes]):
     def __iter__(self) -> Iterator[bytes]: ...
     def __next__(self) -> bytes: ...
     def next(self) -> bytes | None: ...
-    @property
-    def next_offset(self) -> int: ...
     @property
     def batches(self) -> int: ...
     @property

@@ -301,7 +301,7 @@ cdef class ColumnEncoder:
         if self._lock == NULL:
             raise MemoryError("no memory for a lock")
 
-    def __init__(self, sources, *, int64_t base_offset=0, int attributes=0,
+    def __init__(self, sources, *, base_offset=None, int attributes=0,
                  int64_t producer_id=-1, int16_t producer_epoch=-1, int32_t base_sequence=-1,
                  int32_t partition_leader_epoch=-1, int64_t timestamp=-1,
                  int64_t append_time=-1, int64_t max_batch_bytes=INT32_MAX,
@@ -309,7 +309,7 @@ cdef class ColumnEncoder:
         cdef slg_encode_fields fields
         if self._sources is not None:
             raise TypeError("a ColumnEncoder is initialised once")
-        if base_offset < 0:
+        if base_offset is not None and base_offset < 0:
             raise ValueError(f"base offset {base_offset} is negative")
         if not 0 < max_batch_bytes <= INT32_MAX or not 0 < max_records <= INT32_MAX:
             raise ValueError("max_batch_bytes and max_records lie between 1 and 2147483647")
@@ -323,7 +323,8 @@ cdef class ColumnEncoder:
         fields.base_sequence = base_sequence
         fields.partition_leader_epoch = partition_leader_epoch
         fields.last_offset_delta = 0
-        slg_encoder_init(&self._encoder, &fields, base_offset, _kernel)
+        slg_encoder_init(&self._encoder, &fields, base_offset or 0, _kernel)
+        self._encoder.is_sent = base_offset is None
         self._encoder.default_timestamp = timestamp
         if span_bytes is not None and compress is None:
             self._encoder.limit = <size_t>span_bytes
@@ -340,11 +341,6 @@ cdef class ColumnEncoder:
         Py_XDECREF(self._span)
         if self._lock != NULL:
             PyThread_free_lock(self._lock)
-
-    @property
-    def next_offset(self):
-        """The offset behind the whole batches."""
-        return self._encoder.batch.base_offset
 
     @property
     def batches(self):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import struct
 import threading
 import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -50,7 +49,6 @@ _RETENTION_MS: Final = 300_000  # log.retention.check.interval.ms
 _CHECKPOINT_MS: Final = 60_000  # log.flush.offset.checkpoint.interval.ms
 _BATCH_BYTES: Final = 64 * 1024
 _SPAN_BYTES: Final = 1024 * 1024
-_LENGTH_AT, _LENGTH = 8, struct.Struct(">i")
 
 
 class Record(NamedTuple):
@@ -246,9 +244,9 @@ class EmbeddedLog:
         Others that a log's records have (`offset`, ...) are left aside. Rows without a timestamp
         get the time of now. They are written like those of `append_many`.
         """
-        return self._append_spans(map(_as_sent, encode_spans(
+        return self._append_spans(encode_spans(
             data, codec=self._codec, max_batch_bytes=self._batch_bytes, timestamp=self._now(),
-            span_bytes=max(1, self._span_bytes - self._batch_bytes))))
+            span_bytes=self._span_bytes))
 
     @contextmanager
     def transaction(self, producer_id: int = 0) -> Iterator[Transaction]:
@@ -456,15 +454,6 @@ def _codec(config: LogConfig) -> int | str:
     """What batches are made with, so that the log need not encode them again."""
     name = config.compression_type
     return 0 if name in ("producer", "uncompressed") else name
-
-
-def _as_sent(span: bytes) -> bytearray:
-    """Batches that all begin at offset 0, as a producer's do. The CRC does not cover offsets."""
-    data, position = bytearray(span), 0
-    while position < len(data):
-        data[position:position + _LENGTH_AT] = bytes(_LENGTH_AT)
-        position += _LENGTH_AT + _LENGTH.size + _LENGTH.unpack_from(data, position + _LENGTH_AT)[0]
-    return data
 
 
 def _one_by_one(batches: Iterable[RecordColumns]) -> Iterator[Record]:

@@ -41,7 +41,7 @@ def encode_batches(data: Any, **options: Any) -> bytes:
 
 def encode_spans(data: Any, *, codec: int | str = codecs.NONE, level: int | None = None,
                  max_batch_bytes: int = MAX_BATCH_BYTES_DEFAULT, max_records: int = _INT_MAX,
-                 span_bytes: int | None = SPAN_BYTES_DEFAULT, base_offset: int = 0,
+                 span_bytes: int | None = SPAN_BYTES_DEFAULT, base_offset: int | None = None,
                  timestamp: int | None = None, log_append_time: int | None = None,
                  producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1,
                  is_transactional: bool = False,
@@ -55,9 +55,10 @@ def encode_spans(data: Any, *, codec: int | str = codecs.NONE, level: int | None
     headers is a sequence of pairs), all of one length.
 
     A batch ends before the record that would take it over `max_batch_bytes` (header included,
-    before compression; a record alone in its batch may pass them) or `max_records`. Offsets,
-    and sequences from `base_sequence` if there is one, go on from batch to batch. `timestamp` (ms)
-    is for records without one, None stands for now. The other options are RecordBatchBuilder's.
+    before compression; a record alone in its batch may pass them) or `max_records`. Every batch
+    begins at offset 0, as producers send them and leaders want them; with a `base_offset` offsets
+    go on from there, as sequences do from `base_sequence` if there is one. `timestamp` (ms) is for
+    records without one, None stands for now. The other options are RecordBatchBuilder's.
     Nothing of `data` is copied but into the batches; the GIL is released around whole spans.
 
     Raises IllegalArgumentError (what Kafka refuses in records, columns that are none of a record,
