@@ -37,7 +37,9 @@ class Promises:
     possible: dict[int, set[str]] = field(default_factory=dict)
     #: Where the start may have moved to by an operation that did not come back.
     start_at_most: int = 0
-    epochs: list[tuple[int, int]] = field(default_factory=list)
+    #: Whether the crashes are power cuts: then the next writer finds what was flushed, and what
+    #: else it finds may be what a truncation had cut before.
+    power_cuts: bool = False
 
     def hear(self, text: bytes) -> None:
         """Takes lines in; one that was torn is none, and the next writer's begins a new line."""
@@ -54,8 +56,8 @@ class Promises:
         self.texts = {offset: text for offset, text in self.texts.items() if offset < end}
 
     def _opened(self, end: int, start: int) -> None:
-        self.lost(end)
-        self.start = start
+        self.lost(min(end, self.flushed) if self.power_cuts else end)
+        self.end, self.start = end, start
         self.start_at_most = max(self.start_at_most, start)
 
     def _appending(self, first: int, texts: list[str]) -> None:

@@ -36,7 +36,7 @@ def test_a_killed_program_loses_nothing(box: Box, tmp_path: Path, seed: int) -> 
 
 @pytest.mark.parametrize("seed", rounds()[::2])
 def test_a_power_cut_leaves_what_was_synced(box: Box, tmp_path: Path, seed: int) -> None:
-    source, promises = random.Random(f"embedded cut {seed}"), Promises()
+    source, promises = random.Random(f"embedded cut {seed}"), Promises(power_cuts=True)
     root, before, image = tmp_path / "data", tmp_path / "before", tmp_path / "image"
     root.mkdir()
     for generation, most_calls in ((1, 1 << 30), (2, source.choice([40, 1 << 30]))):

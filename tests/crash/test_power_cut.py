@@ -45,7 +45,7 @@ def test_a_power_cut_leaves_what_was_flushed(box: Box, tmp_path: Path, seed: int
     shutil.copytree(empty, root)
     calls = traced_run(box, root, tmp_path / "trace", seed=seed, count=60)
     for number in range(_CUTS):
-        image, promises = tmp_path / "image" / "data", Promises()
+        image, promises = tmp_path / "image" / "data", Promises(power_cuts=True)
         shutil.rmtree(image.parent, ignore_errors=True)
         moved = [_moved(call, root, empty) for call in calls]
         cut(empty, moved, source, image, promises, source.randint(0, len(calls)))
