@@ -109,6 +109,8 @@ def _roll_segment(log: UnifiedLog, expected: int) -> int:
                                              "exists; deleting it first"))
                 log.disk.delete(name)
         active.become_inactive()
+        if active.size and log.recovery_point >= base:
+            log.closed_unsynced.append(active.base_offset)
         log.segments.pinned = None
         log.segments.release(active.files)
         open_segment(log, base)

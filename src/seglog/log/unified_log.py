@@ -77,6 +77,8 @@ class UnifiedLog(LogFoundation, TransactionalLog):
         self.end_moved()
         self.high_watermark_metadata = LogOffsetMetadata(self.high_watermark)
         self.highest_offset_in_remote_storage = -1
+        #: Segments that were closed behind the recovery point.
+        self.closed_unsynced: list[int] = []
         self._expiry = context.scheduler.schedule(
             "PeriodicProducerExpirationCheck",
             lambda: self.remove_expired_producers(self.now_ms()),
@@ -199,6 +201,7 @@ class UnifiedLog(LogFoundation, TransactionalLog):
                 f"{offset} ({how}) and recovery point {offset}")
         with self.context.failures.guard(parent, text):
             before = self.recovery_point
+            self._flush_closed()
             if offset + including_offset <= before:
                 return
             _logger.debug(self.log_text(
@@ -210,6 +213,15 @@ class UnifiedLog(LogFoundation, TransactionalLog):
             self._flush(offset, including_offset)
             if self.recovery_point > before:
                 self.last_flush_ms = self.now_ms()
+
+    def _flush_closed(self) -> None:
+        """What a roll did to segments that had been flushed to their ends: the last entry of the
+        time index, the sizes. Kafka never syncs it; a power cut would leave zeros."""
+        for base in list(self.closed_unsynced):
+            self._flush_segment(base)
+            with self.lock:
+                if base in self.closed_unsynced:
+                    self.closed_unsynced.remove(base)
 
     # ---- watermarks and starts ----------------------------------------------------------------
 
