@@ -245,7 +245,7 @@ def test_cython_states_its_errors_and_uses_no_old_preprocessor() -> None:
     function = re.compile(r"^\s*cdef\s+(?!class\b)(?:inline\s+)?"
                           r"(?P<type>[\w.]+[\s*]+(?:const\s+)?)?\w+\(.*\)"
                           r"(?P<tail>[^)]*):\s*(#.*)?$")
-    objects = {"object", "bytes", "str", "list", "dict", "tuple", "memoryview", "set"}
+    objects = {"object", "bytearray", "bytes", "str", "list", "dict", "tuple", "memoryview", "set"}
     paths = [path for path in sources("src") if path.suffix in {".pyx", ".pxd"}]
     objects |= {name for path in paths
                 for name in re.findall(r"^cdef class (\w+)", path.read_text(), re.MULTILINE)}

@@ -59,7 +59,7 @@ cdef class _IndexBytes:
         check(status, &error, path)
         return opened
 
-    cdef slg_status copy(self, bytearray into, slg_error *error):
+    cdef slg_status copy(self, bytearray into, slg_error *error) except *:
         cdef uint8_t *address
         PyByteArray_Resize(into, <Py_ssize_t>self.file.size)
         address = <uint8_t *>PyByteArray_AS_STRING(into)
