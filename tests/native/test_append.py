@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from seglog._native.append import IndexRefusal, SegmentWriter
+from seglog._native.append import IndexRefusal, LogAppendInfo, SegmentWriter
 from seglog._native.producers import ProducerTable
 from seglog._native.validate import frames
 from seglog.errors import KafkaStorageError
@@ -100,8 +100,8 @@ def test_nothing_is_ordinary_before_the_settings_are_known(tmp_path: Path) -> No
                      timestamp_after_max_ms=1000, max_message_bytes=1000, segment_bytes=10_000,
                      max_segment_ms=1000, created_ms=NOW)
     size = len(batch())
-    assert writer.append_as_leader(batch(), ProducerTable(), 4, 70, NOW) == (
-        size, 70, 70, 0, 0, NOW)
+    assert writer.append_as_leader(batch(), ProducerTable(), 4, 70, NOW, 60) == LogAppendInfo(
+        70, 70, 0, NOW, -1, 60, 0, size, 0)
     data = v2.decode((tmp_path / "0.log").read_bytes())
     assert (data.base_offset, data.partition_leader_epoch) == (70, 4)
     assert writer.append_as_leader(batch(), ProducerTable(), 4, 71, NOW - 2000) is None

@@ -1,6 +1,7 @@
 import enum
 import os
-from typing import final
+from collections.abc import Iterable
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,37 @@ class IndexRefusal(enum.IntEnum):
     TIME_OFFSET_BACK = ...
     TIME_BACK = ...
     TIME_FAR = ...
+
+@final
+class LogAppendInfo:
+    first_offset: int
+    last_offset: int
+    last_leader_epoch: int
+    max_timestamp: int
+    log_append_time: int
+    log_start_offset: int
+    source_compression: int
+    valid_bytes: int
+    last_offset_of_first_batch: int
+    record_errors: list[Any]
+    def __init__(
+        self,
+        first_offset: int = -1,
+        last_offset: int = -1,
+        last_leader_epoch: int = -1,
+        max_timestamp: int = -1,
+        log_append_time: int = -1,
+        log_start_offset: int = -1,
+        source_compression: int = 0,
+        valid_bytes: int = 0,
+        last_offset_of_first_batch: int = -1,
+        record_errors: Iterable[Any] = (),
+    ) -> None: ...
+    @property
+    def first_or_last_offset_of_first_batch(self) -> int: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+    def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
 
 @final
 class SegmentWriter:
@@ -79,5 +111,6 @@ class SegmentWriter:
         leader_epoch: int,
         next_offset: int,
         now_ms: int,
+        log_start_offset: int = 0,
         is_span: bool = False,
-    ) -> tuple[int, int, int, int, int, int] | None: ...
+    ) -> LogAppendInfo | None: ...

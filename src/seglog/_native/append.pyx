@@ -32,6 +32,64 @@ class IndexRefusal(enum.IntEnum):
 
 
 @cython.final
+@cython.freelist(16)
+cdef class LogAppendInfo:
+    """What became of an append. Offsets and times (ms) are -1 where there is none.
+
+    `first_offset` is -1 for the first batch of an old format whose offsets were given.
+    `source_compression` is the id of the last codec among the batches, 0 for none.
+    `log_append_time` is that of a topic with LogAppendTime, or the timestamp of the batch that a
+    duplicate repeats. `valid_bytes` are the whole, valid batches at the beginning of what was
+    given.
+    """
+
+    cdef public int64_t first_offset, last_offset, max_timestamp, log_append_time
+    cdef public int64_t log_start_offset, valid_bytes, last_offset_of_first_batch
+    cdef public int32_t last_leader_epoch, source_compression
+    cdef public list record_errors
+
+    def __init__(self, int64_t first_offset=-1, int64_t last_offset=-1,
+                 int32_t last_leader_epoch=-1, int64_t max_timestamp=-1,
+                 int64_t log_append_time=-1, int64_t log_start_offset=-1,
+                 int32_t source_compression=0, int64_t valid_bytes=0,
+                 int64_t last_offset_of_first_batch=-1, record_errors=()):
+        self.first_offset, self.last_offset = first_offset, last_offset
+        self.last_leader_epoch, self.max_timestamp = last_leader_epoch, max_timestamp
+        self.log_append_time, self.log_start_offset = log_append_time, log_start_offset
+        self.source_compression, self.valid_bytes = source_compression, valid_bytes
+        self.last_offset_of_first_batch = last_offset_of_first_batch
+        self.record_errors = list(record_errors)
+
+    @property
+    def first_or_last_offset_of_first_batch(self):
+        """The first offset; where it is not known, the last one of the first batch."""
+        return self.first_offset if self.first_offset >= 0 else self.last_offset_of_first_batch
+
+    cdef tuple _fields(self):
+        return (self.first_offset, self.last_offset, self.last_leader_epoch, self.max_timestamp,
+                self.log_append_time, self.log_start_offset, self.source_compression,
+                self.valid_bytes, self.last_offset_of_first_batch, self.record_errors)
+
+    def __reduce__(self):
+        return LogAppendInfo, self._fields()
+
+    def __eq__(self, other):
+        if not isinstance(other, LogAppendInfo):
+            return NotImplemented
+        return self._fields() == (<LogAppendInfo>other)._fields()
+
+    def __hash__(self):
+        raise TypeError("what became of an append can change, and has no hash")
+
+    def __repr__(self):
+        names = ("first_offset", "last_offset", "last_leader_epoch", "max_timestamp",
+                 "log_append_time", "log_start_offset", "source_compression", "valid_bytes",
+                 "last_offset_of_first_batch", "record_errors")
+        return "LogAppendInfo(" + ", ".join(
+            [f"{name}={value!r}" for name, value in zip(names, self._fields())]) + ")"
+
+
+@cython.final
 cdef class SegmentWriter:
     """Descriptors and counters of the active segment, of which it is the authority."""
 
@@ -171,17 +229,18 @@ cdef class SegmentWriter:
         rules.kernel = _kernel
 
     def append_as_leader(self, data, ProducerTable producers not None, int32_t leader_epoch,
-                         int64_t next_offset, int64_t now_ms, bint is_span=False):
+                         int64_t next_offset, int64_t now_ms, int64_t log_start_offset=0,
+                         bint is_span=False):
         """Appends the ordinary batches that `data` begins with, in one go without the GIL.
 
-        (bytes of `data` that were taken, first and last offset, last offset of the first batch and
-        leader epoch of the last as they were given, largest timestamp); None when already the
-        first is not ordinary, and nothing has changed. KafkaStorageError: neither.
+        The answer says in `valid_bytes` how much of `data` was taken; None when already the first
+        batch is not ordinary, and nothing has changed. KafkaStorageError: neither.
         """
         cdef Py_buffer view
         cdef slg_error error
         cdef slg_status status
         cdef slg_appended done
+        cdef LogAppendInfo info
         if self._writer.log_fd < 0 or not self._is_configured:
             return None
         self._rules.leader_epoch, self._rules.next_offset = leader_epoch, next_offset
@@ -197,8 +256,15 @@ cdef class SegmentWriter:
             check(status, &error, self._log_path)
         if done.bytes == 0:
             return None
-        return (done.bytes, done.first_offset, done.last_offset, done.first_last_offset,
-                done.last_leader_epoch, done.max_timestamp)
+        info = LogAppendInfo.__new__(LogAppendInfo)
+        info.first_offset, info.last_offset = done.first_offset, done.last_offset
+        info.last_leader_epoch, info.max_timestamp = done.last_leader_epoch, done.max_timestamp
+        info.log_append_time = -1 if self._rules.records.has_create_time else now_ms
+        info.log_start_offset, info.source_compression = log_start_offset, 0
+        info.valid_bytes = <int64_t>done.bytes
+        info.last_offset_of_first_batch = done.first_last_offset
+        info.record_errors = []
+        return info
 
     cdef int _check_open(self) except -1:
         if self._writer.log_fd < 0:

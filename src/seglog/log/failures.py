@@ -40,7 +40,8 @@ class LogDirFailureChannel:
     """
 
     def __init__(self) -> None:
-        self._failed: set[str] = set()
+        #: The directories that ever failed. To be looked at; it waits for nobody.
+        self.failed: set[str] = set()
         self._queue: queue.SimpleQueue[LogDirFailure | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
 
@@ -49,19 +50,19 @@ class LogDirFailureChannel:
         """Queues the directory unless it was; says why in any case."""
         _log.error("%s", message, exc_info=error)
         with self._lock:
-            if log_dir in self._failed:
+            if log_dir in self.failed:
                 return
-            self._failed.add(log_dir)
+            self.failed.add(log_dir)
         self._queue.put(LogDirFailure(log_dir, message, error))
 
     def has_offline_log_dir(self, log_dir: str) -> bool:
         """Whether the directory ever failed. Asked before everything, so it waits for nobody."""
-        return log_dir in self._failed
+        return log_dir in self.failed
 
     @property
     def is_any_offline(self) -> bool:
         """Whether any directory ever failed: the question that costs nothing."""
-        return bool(self._failed)
+        return bool(self.failed)
 
     def take_next_offline_log_dir(self, block: bool = True) -> LogDirFailure | None:
         """The next failure nobody has handled; None once `close` was called, or without `block`

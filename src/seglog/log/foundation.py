@@ -107,18 +107,14 @@ class LogFoundation(MeteredLog):
         self.end_moved()
 
     def end_moved(self) -> None:
-        """Tells readers, who take no lock, where the log ends now: all of it at once."""
-        active = self.active
-        self._end = (self.log_end_offset, active.base_offset, active.size)
+        """Tells readers, who take no lock, where the log ends now."""
+        self.publish_end(self.log_end_offset, self.active.base_offset, self.active.size)
+
+    def publish_end(self, offset: int, base_offset: int, size: int) -> None:
+        """The same, of who knows the last segment and its size: readers see all of it at once."""
+        self._end = (offset, base_offset, size)
         if self.followers.waiting:
             self.followers.wake()
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether an append has nothing to see to but itself."""
-        return not (self._handlers_closed or self.is_closed or self.retired is not None
-                    or self.unwritten_topic_id is not None
-                    or self.context.failures.has_offline_log_dir(self.parent_dir))
 
     def check_deferred(self, offset: int) -> None:
         """Makes the check of the segment with `offset`, if the load left it for later (KIP-263)."""

@@ -9,7 +9,6 @@ two against each other.
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from seglog.errors import SeglogError
@@ -32,30 +31,28 @@ def append_ordinary(log: UnifiedLog, records: Records, leader_epoch: int, *,
     None when the first is not. `valid_bytes` says how many bytes were taken.
     """
     with log.lock:
-        config = log.config
+        config, end = log.config, log.log_end_offset
         writer = log.active.writer(config)
-        if (writer is None or not log.is_writable
-                or not log.leader_epochs.is_latest(leader_epoch, log.log_end_offset)):
+        if (writer is None or log.is_closed or log.retired is not None
+                or log.unwritten_topic_id is not None
+                or log.parent_dir in log.context.failures.failed
+                or not log.leader_epochs.is_latest(leader_epoch, end)):
             return None
-        state, now = log.producer_manager.state, log.context.time.milliseconds()
+        state = log.producer_manager.state
         try:
-            done = writer.append_as_leader(records, state.table, leader_epoch, log.log_end_offset,
-                                           now, is_span)
+            info = writer.append_as_leader(records, state.table, leader_epoch, end,
+                                           log.context.time.milliseconds(),
+                                           log.log_start_offset, is_span)
         except OSError:
             with log.guarded(f"Error while appending records to {log.topic_partition}"):
                 raise
-        if done is None:
+        if info is None:
             return None
-        size, first, last, first_last, last_epoch, timestamp = done
-        end = last + 1
+        first, end = end, info.last_offset + 1
         log.log_end_offset = state.map_end_offset = end
-        log.end_moved()
+        log.publish_end(end, writer.base_offset, writer.size)
         log.messages_in += end - first
-        log.bytes_in += size
-        info = LogAppendInfo(
-            first, last, last_epoch, timestamp,
-            -1 if config.message_timestamp_type == "CreateTime" else now, log.log_start_offset, 0,
-            size, first_last, [])
+        log.bytes_in += info.valid_bytes
         if end - log.recovery_point >= config.flush_messages:
             log.flush()
         return info
@@ -93,8 +90,9 @@ def _together(first: LogAppendInfo, then: LogAppendInfo) -> LogAppendInfo:
     """What two appends in a row did. A duplicate, whose offsets are old, wrote nothing."""
     offsets = [info for info in (first, then) if info.first_offset >= 0]
     newest = max(offsets, key=lambda info: info.last_offset, default=then)
-    return replace(
-        then, first_offset=min((info.first_offset for info in offsets), default=-1),
-        last_offset=newest.last_offset, max_timestamp=max(first.max_timestamp, then.max_timestamp),
-        valid_bytes=first.valid_bytes + then.valid_bytes,
-        last_offset_of_first_batch=first.last_offset_of_first_batch)
+    return LogAppendInfo(
+        min((info.first_offset for info in offsets), default=-1), newest.last_offset,
+        then.last_leader_epoch, max(first.max_timestamp, then.max_timestamp),
+        then.log_append_time, then.log_start_offset, then.source_compression,
+        first.valid_bytes + then.valid_bytes, first.last_offset_of_first_batch,
+        then.record_errors)
