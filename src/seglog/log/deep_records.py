@@ -20,11 +20,12 @@ from seglog.storage import codecs
 from seglog.storage.codec_streams import StreamError, open_stream
 
 __all__ = ["HEADER_BYTES", "legacy_records", "payload", "plain_or_readable", "record_offsets",
-           "refused_record", "touch_records"]
+           "refused_record", "stamped_records", "touch_records"]
 
 #: Before the records of a batch of magic 2.
 HEADER_BYTES = 61
 _PREFIX_BYTES = 12
+_BROKEN_STREAM = "Failed to decompress record stream"
 
 Batches = NDArray[np.void]
 
@@ -41,7 +42,7 @@ def plain_or_readable(records: memoryview, batches: Batches,
     can be read before that, and what Java's stream throws then.
 
     Raises IllegalArgumentError for a codec that does not exist, and DecompressionError where Kafka
-    cannot even open the payload, or would read more of it than we do.
+    cannot even open the payload.
     """
     codec = int(batches["attributes"][row]) & ATTRIBUTE_CODEC
     if codec > codecs.ZSTD:
@@ -49,7 +50,7 @@ def plain_or_readable(records: memoryview, batches: Batches,
     given = payload(records, batches, row)
     try:
         return codecs.decompress(codec, 2, given), None
-    except DecompressionError as refused:
+    except DecompressionError:  # Java's streams put up with some of what is refused
         found = bytearray()
         try:
             stream = open_stream(codec, 2, given)
@@ -60,7 +61,7 @@ def plain_or_readable(records: memoryview, batches: Batches,
                 found += piece
         except StreamError as error:
             return memoryview(found), error
-        raise refused
+        return memoryview(found), None
 
 
 def refused_record(refusal: int, walk: RecordWalk, batches: Batches, row: int, plain: memoryview,
@@ -68,11 +69,13 @@ def refused_record(refusal: int, walk: RecordWalk, batches: Batches, row: int, p
     """The exception for a record that does not parse; that of the stream, if it is for want of
     bytes that the walk came to grief: with more of them it would say another thing."""
     if failure is not None:
+        if refusal == Refusal.BODY_END:  # 64 bytes more may be too few for it, too
+            return of_stream(failure, _BROKEN_STREAM)
         short, longer = (RecordWalk(batches, row, data, source=source)
                          for data in (plain, bytes(plain) + bytes(64)))
         said = [(one.run(), one.index, one.a, one.b) for one in (short, longer)]
         if said[0][0] == refusal and said[0] != said[1]:
-            return of_stream(failure, "Failed to decompress record stream")
+            return of_stream(failure, _BROKEN_STREAM)
     return of_record(refusal, walk)
 
 
@@ -100,27 +103,42 @@ def _offsets(records: memoryview, *, touching: bool = False) -> Iterator[int]:
                 if touching:
                     message.touch()
                 yield message.offset
-        elif batches["record_count"][row]:
-            offsets = _offsets_of_batch(records, batches, row)
-            # Kafka has read all of a compressed batch before it gives out the first record.
-            is_compressed = int(batches["attributes"][row]) & ATTRIBUTE_CODEC
-            yield from list(offsets) if is_compressed else offsets
+        else:
+            for offset, _ in stamped_records(records, batches, row):
+                yield offset
     error = of_frame(found.refusal, found.a)
     if error is not None:
         raise error
 
 
-def _offsets_of_batch(records: memoryview, batches: Batches, row: int) -> Iterator[int]:
-    is_compressed = int(batches["attributes"][row]) & ATTRIBUTE_CODEC
-    source = Source.STREAM if is_compressed else Source.BUFFER
+def stamped_records(records: memoryview, batches: Batches, row: int, *,
+                    streaming: bool = False) -> Iterator[tuple[int, int]]:
+    """Offset and timestamp (ms) of each record of a batch, in any format.
+
+    Kafka has read all of a compressed batch before it gives out the first record, unless it is
+    `streaming`: then good records come before what is thrown at a bad one.
+    """
+    if batches["magic"][row] < 2:
+        yield from ((one.offset, one.timestamp) for one in legacy_records(records, batches, row))
+        return
+    if not batches["record_count"][row]:
+        return
+    is_compressed = bool(int(batches["attributes"][row]) & ATTRIBUTE_CODEC)
+    found = _streamed(records, batches, row, Source.STREAM if is_compressed else Source.BUFFER)
+    yield from list(found) if is_compressed and not streaming else found
+
+
+def _streamed(records: memoryview, batches: Batches, row: int,
+              source: Source) -> Iterator[tuple[int, int]]:
     plain, failure = plain_or_readable(records, batches, row)
     walk = RecordWalk(batches, row, plain, source=source)
     while (refusal := walk.next()) == Refusal.ACCEPTED:
-        yield walk.offset
+        # The last record is given out when nothing is left behind it.
+        if failure is not None and walk.index == batches["record_count"][row]:
+            raise of_stream(failure, "Error checking for remaining bytes after reading batch")
+        yield walk.offset, walk.timestamp
     if refusal != Refusal.NO_MORE:
         raise refused_record(refusal, walk, batches, row, plain, source, failure)
-    if failure is not None:
-        raise of_stream(failure, "Error checking for remaining bytes after reading batch")
 
 
 def record_offsets(records: memoryview, limit: int | None = None) -> list[int]:

@@ -189,18 +189,21 @@ def _inner(wrapper: LegacyRecord, value: memoryview) -> list[LegacyRecord]:
     """The messages of a wrapper; of one that its codec refuses, what Kafka finds first."""
     try:
         return _split(wrapper, codecs.decompress(wrapper.codec, wrapper.magic, value))
-    except DecompressionError as refused:
+    except DecompressionError:  # Java's streams put up with some of what is refused
+        whole = bytearray()
         try:
             stream = open_stream(wrapper.codec, wrapper.magic, value)
             while len(head := stream.read(_OFFSET_AND_SIZE.size)) == _OFFSET_AND_SIZE.size:
                 size = _OFFSET_AND_SIZE.unpack(head)[1]
                 if size < _SIZE_MIN:
                     raise _too_small(size) from None
-                if len(stream.read(size)) < size:
+                message = stream.read(size)
+                if len(message) < size:
                     break
+                whole += head + message
         except StreamError as error:
             raise of_stream(error) from None
-        raise refused
+        return _split(wrapper, memoryview(whole))
 
 
 def _too_small(size: int) -> CorruptRecordError:

@@ -10,16 +10,15 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from seglog._native.dump import LogWalk
 from seglog._native.fetch import IndexReader
 from seglog.errors import IllegalArgumentError, SeglogError
+from seglog.log.deep_records import stamped_records
 from seglog.log.read import public_error
 from seglog.log.readers import OpenSegment, ReadableLog
 from seglog.model import TimestampOffset
 from seglog.recovery.failures import LoaderFailure, public_errors
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.tail import header_batches
-from seglog.storage.codecs import decompress
 
 __all__ = ["EARLIEST_LOCAL_TIMESTAMP", "EARLIEST_PENDING_UPLOAD_TIMESTAMP", "EARLIEST_TIMESTAMP",
            "LATEST_TIERED_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP", "FoundOffset",
@@ -34,7 +33,6 @@ EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
 
 _logger = logging.getLogger("seglog.UnifiedLog")
 _NONE: Final = -1
-_WINDOW_BYTES: Final = 4096
 
 
 class FoundOffset(NamedTuple):
@@ -133,8 +131,9 @@ def _of_max_timestamp(log: ReadableLog) -> FoundOffset | None:
         if int(batch["max_timestamp"]) == largest.timestamp:
             if batch["magic"] == 0:
                 return None
-            return _first_record(log, segment, int(batch["position"]),
-                                 lambda timestamp, _: timestamp == largest.timestamp)
+            return _first_record(segment, batch,
+                                 lambda timestamp, _: timestamp == largest.timestamp,
+                                 streaming=True)
     return None
 
 
@@ -211,7 +210,7 @@ def _find_in_segment(log: ReadableLog, segment: OpenSegment, timestamp_ms: int, 
     position = _position_of(log, segment, max(offset, start_offset))
     for batch in _batches(log, segment, position):
         if int(batch["max_timestamp"]) >= timestamp_ms:
-            found = _first_record(log, segment, int(batch["position"]),
+            found = _first_record(segment, batch,
                                   lambda timestamp, offset: (timestamp >= timestamp_ms
                                                              and offset >= start_offset))
             if found is not None:
@@ -219,20 +218,14 @@ def _find_in_segment(log: ReadableLog, segment: OpenSegment, timestamp_ms: int, 
     return None
 
 
-def _first_record(log: ReadableLog, segment: OpenSegment, position: int,
-                  wanted: Callable[[int, int], bool]) -> FoundOffset | None:
+def _first_record(segment: OpenSegment, batch: np.void, wanted: Callable[[int, int], bool], *,
+                  streaming: bool = False) -> FoundOffset | None:
     """Of one batch, by timestamp and offset."""
-    reader = segment.reader
-    walk = LogWalk(reader.fileno(), _extent(log, segment)[0], decompress=decompress,
-                   window_size=_WINDOW_BYTES, file=reader.path)
-    walk.seek(position)
-    batch = walk.next_batch()
-    if batch is None:
-        return None
-    epoch = batch.get("partition_leader_epoch", _NONE)
-    walk.enter()
-    while (record := walk.next_record()) is not None:
-        if wanted(record["timestamp"], record["offset"]):
-            return FoundOffset(record["timestamp"], record["offset"],
-                               epoch if epoch >= 0 else None)
+    data = os.pread(segment.reader.fileno(), int(batch["size"]), int(batch["position"]))
+    batches = np.array([batch], dtype=batch.dtype)
+    batches["position"], batches["size"] = 0, len(data)
+    epoch = int(batch["partition_leader_epoch"]) if batch["magic"] >= 2 else _NONE
+    for offset, timestamp in stamped_records(memoryview(data), batches, 0, streaming=streaming):
+        if wanted(timestamp, offset):
+            return FoundOffset(timestamp, offset, epoch if epoch >= 0 else None)
     return None
