@@ -48,20 +48,22 @@ def plain_or_readable(records: memoryview, batches: Batches,
     if codec > codecs.ZSTD:
         raise IllegalArgumentError(f"Unknown compression type id: {codec}")
     given = payload(records, batches, row)
+    if codec != codecs.GZIP:  # whose usual decoder takes codes that zlib, which Java has, refuses
+        try:
+            return codecs.decompress(codec, 2, given), None
+        except DecompressionError:
+            pass  # Java's streams put up with some of what is refused
+    found = bytearray()
     try:
-        return codecs.decompress(codec, 2, given), None
-    except DecompressionError:  # Java's streams put up with some of what is refused
-        found = bytearray()
-        try:
-            stream = open_stream(codec, 2, given)
-        except StreamError as error:
-            raise of_stream(error) from None
-        try:
-            while piece := stream.read(max(stream.buffered, 1)):
-                found += piece
-        except StreamError as error:
-            return memoryview(found), error
-        return memoryview(found), None
+        stream = open_stream(codec, 2, given)
+    except StreamError as error:
+        raise of_stream(error) from None
+    try:
+        while piece := stream.read(max(stream.buffered, 1)):
+            found += piece
+    except StreamError as error:
+        return memoryview(found), error
+    return memoryview(found), None
 
 
 def refused_record(refusal: int, walk: RecordWalk, batches: Batches, row: int, plain: memoryview,
