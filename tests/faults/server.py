@@ -27,6 +27,7 @@ from seglog.recovery.open_log import load_log
 from tests.crash.embedded import write_embedded
 from tests.crash.writer import append_in_trouble, write
 from tests.differential.ours import EXPIRATION_MS, inputs_of
+from tests.faults.operations import operate_log, operate_manager
 
 Answer = dict[str, Any]
 Job = Callable[[], Answer]
@@ -87,7 +88,7 @@ def state_of(log: LoadedLog) -> Answer:
 
 JOBS: dict[str, Callable[..., Job]] = {
     one.__name__: one for one in (load, manage, command, write, append_in_trouble,
-                                  write_embedded)}
+                                  write_embedded, operate_log, operate_manager)}
 
 
 def told(error: BaseException) -> Answer:

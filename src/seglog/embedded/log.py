@@ -26,6 +26,7 @@ from seglog.errors import (
 )
 from seglog.log.batch_builder import Headers, RecordBatchBuilder
 from seglog.log.column_batches import encode_spans
+from seglog.log.failures import public_errors
 from seglog.log.read import FetchIsolation
 from seglog.log.tail import AsyncRangeTail, RangeTail
 from seglog.log.unified_log import UnifiedLog
@@ -89,23 +90,36 @@ def open(path: str | os.PathLike[str], *,
     if durability == "append":
         settings = settings.override({"flush.messages": "1"})
     data_dir, key = _place(os.path.abspath(os.fspath(path)), topic_partition)
-    os.makedirs(data_dir, exist_ok=True)
-    directory = SharedDirectory.acquire(data_dir, key)
-    try:
-        place, is_clean = os.path.join(directory.path, str(key)), directory.was_closed(key)
-        recovery_point = directory.recovery_point(key)
-        if not is_clean and not settings.compact and os.path.isdir(place):
-            cut_to_first_hole(place, recovery_point, preallocated=settings.preallocate)
-        log = UnifiedLog.create(
-            place, settings, scheduler=directory.scheduler, failures=directory.failures,
-            log_start_offset=directory.log_start_offset(key), recovery_point=recovery_point,
-            clean_shutdown=is_clean, topic_id=topic_id)
-    except BaseException:
-        with suppress(KafkaStorageError):
-            directory.release(key, is_clean=False)
-        raise
-    directory.opened(log)
-    return EmbeddedLog(log, directory, durability, batch_bytes)
+    with public_errors(data_dir):
+        os.makedirs(data_dir, exist_ok=True)
+        directory = SharedDirectory.acquire(data_dir, key)
+        try:
+            log = _load(directory, key, settings, topic_id)
+        except BaseException:
+            with suppress(KafkaStorageError):
+                directory.release(key, is_clean=False)
+            raise
+        directory.opened(log)
+        try:
+            return EmbeddedLog(log, directory, durability, batch_bytes)
+        except BaseException:
+            log.close_handlers()
+            with suppress(KafkaStorageError):
+                directory.release(key, is_clean=False)
+            raise
+
+
+def _load(directory: SharedDirectory, key: TopicPartition, settings: LogConfig,
+          topic_id: uuid.UUID | None) -> UnifiedLog:
+    """The log as the directory's checkpoints and marker have it."""
+    place, is_clean = os.path.join(directory.path, str(key)), directory.was_closed(key)
+    recovery_point = directory.recovery_point(key)
+    if not is_clean and not settings.compact and os.path.isdir(place):
+        cut_to_first_hole(place, recovery_point, preallocated=settings.preallocate)
+    return UnifiedLog.create(
+        place, settings, scheduler=directory.scheduler, failures=directory.failures,
+        log_start_offset=directory.log_start_offset(key), recovery_point=recovery_point,
+        clean_shutdown=is_clean, topic_id=topic_id)
 
 
 def _place(path: str, wanted: TopicPartition | None) -> tuple[str, TopicPartition]:

@@ -12,8 +12,10 @@ from typing import Final
 
 from seglog.errors import KafkaStorageError
 from seglog.model import TopicPartition
+from seglog.recovery.failures import public_errors
 
-__all__ = ["CLOSED", "OFFLINE", "LogDirFailure", "LogDirFailureChannel", "closed_error"]
+__all__ = ["CLOSED", "OFFLINE", "LogDirFailure", "LogDirFailureChannel", "closed_error",
+           "public_errors"]
 
 #: Codes of a KafkaStorageError that is no news about a directory.
 OFFLINE: Final = "log_dir_offline"

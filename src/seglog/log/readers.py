@@ -26,6 +26,7 @@ from seglog.log.context import LogContext
 from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.model import AbortedTxn, TopicPartition
 from seglog.recovery.deferred import DeferredChecks
+from seglog.recovery.failures import public_errors
 from seglog.recovery.index_files import TxnIndexFile
 from seglog.recovery.segment_map import SegmentMap
 from seglog.storage.epochs import LeaderEpochs
@@ -276,7 +277,8 @@ class LogReaders:
         indexes are created when they are."""
         found = view.opened.get(base_offset)
         if found is not None:
-            return found.aborted()
+            with public_errors(log.path):
+                return found.aborted()
         if log.deferred_checks is not None:
             log.deferred_checks.ensure_offset(base_offset)
         with log.lock:
@@ -284,12 +286,13 @@ class LogReaders:
                 return []
             files = log.segments.get(base_offset)
             log.segments.release(files)
-        return [AbortedTxn(*fields) for _, (_, *fields) in files.txn_index.read()]
+        with public_errors(log.path):
+            return [AbortedTxn(*fields) for _, (_, *fields) in files.txn_index.read()]
 
     def _open(self, log: ReadableLog, view: SegmentView, base_offset: int) -> OpenSegment:
         if log.deferred_checks is not None:
             log.deferred_checks.ensure_offset(base_offset)
-        with log.lock:
+        with log.lock, public_errors(log.path):
             if base_offset not in log.segments:
                 name = file_name(base_offset, FileKind.LOG)
                 raise KafkaStorageError(errno.ENOENT, "the segment was deleted",

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from seglog.errors import IllegalArgumentError
 from seglog.log import deletion
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.split import write_split
@@ -51,6 +52,8 @@ def split_overflowed_segment(log: UnifiedLog, base_offset: int) -> list[int]:
     """See UnifiedLog.split_overflowed_segment."""
     log.check_open()
     log.settle()
+    if base_offset not in log.segments:
+        raise IllegalArgumentError(f"no segment of {log.topic_partition} begins at {base_offset}")
     segment = log.segments.get(base_offset)
     made = write_split(log.disk, log.config, segment, segment.read_next_offset())
     _logger.info(log.log_text(f"Replacing overflowed segment {segment.describe()} with split "

@@ -134,7 +134,7 @@ def _debug(log: UnifiedLog, segment: SegmentFiles, what: str, found: bool, detai
 
 
 def _delete(log: UnifiedLog, predicate: _Predicate, why: deletion.Reason) -> int:
-    with log.lock:
+    with log.guarded(f"Error while deleting segments for {log.topic_partition}"), log.lock:
         log.settle()
         bases = _deletable(log, predicate)
         return _delete_segments(log, bases, why) if bases else 0
@@ -175,23 +175,22 @@ def _may_go(log: UnifiedLog, following: int | None, upper: int) -> bool:
 
 
 def _delete_segments(log: UnifiedLog, bases: list[int], why: deletion.Reason) -> int:
-    with log.guarded(f"Error while deleting segments for {log.topic_partition}"):
-        count, going = len(bases), bases
-        if len(log.segments) == count:
-            # There is always a segment to write to.
-            if rolling.roll(log, 0) == bases[-1]:
-                _logger.warning(log.log_text(f"Empty active segment at {bases[-1]} was deleted and "
-                                             "recreated"))
-                going = bases[:-1]
-        log.check_open()
-        if going:
-            start = int(log.segments.base_offsets[log.segments.row(going[-1]) + 1])
-            if log.remote_copy_enabled:
-                watermarks.maybe_increment_local_log_start_offset(
-                    log, start, StartOffsetReason.SEGMENT_DELETION)
-            else:
-                watermarks.maybe_increment_log_start_offset(
-                    log, start, StartOffsetReason.SEGMENT_DELETION)
-            deletion.remove_segments(log, going, why)
-        deletion.delete_producer_snapshots(log, going)
-        return count
+    count, going = len(bases), bases
+    if len(log.segments) == count:
+        # There is always a segment to write to.
+        if rolling.roll(log, 0) == bases[-1]:
+            _logger.warning(log.log_text(f"Empty active segment at {bases[-1]} was deleted and "
+                                         "recreated"))
+            going = bases[:-1]
+    log.check_open()
+    if going:
+        start = int(log.segments.base_offsets[log.segments.row(going[-1]) + 1])
+        if log.remote_copy_enabled:
+            watermarks.maybe_increment_local_log_start_offset(
+                log, start, StartOffsetReason.SEGMENT_DELETION)
+        else:
+            watermarks.maybe_increment_log_start_offset(
+                log, start, StartOffsetReason.SEGMENT_DELETION)
+        deletion.remove_segments(log, going, why)
+    deletion.delete_producer_snapshots(log, going)
+    return count

@@ -61,9 +61,9 @@ def roll(log: UnifiedLog, expected_next_offset: int) -> int:
     """
     with log.guarded(f"Error while rolling log segment for {log.topic_partition}"):
         base = _roll_segment(log, expected_next_offset)
-    # A snapshot at the base of every segment: a recovery begins with it.
-    log.producer_manager.update_map_end_offset(base)
-    snapshot = log.producer_manager.take_snapshot(sync=False)
+        # A snapshot at the base of every segment: a recovery begins with it.
+        log.producer_manager.update_map_end_offset(base)
+        snapshot = log.producer_manager.take_snapshot(sync=False)
     watermarks.follow_log_end(log)
     log.context.scheduler.schedule_once("flush-log", partial(_flush_rolled, log, snapshot, base))
     return base

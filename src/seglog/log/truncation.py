@@ -19,8 +19,8 @@ _REASON = "Deleting segments as part of log truncation: %s"
 
 def truncate_to(log: UnifiedLog, offset: int) -> bool:
     """See UnifiedLog.truncate_to."""
-    log.check_deferred_until(offset)
     with log.guarded(f"Error while truncating log to offset {offset} for {log.topic_partition}"):
+        log.check_deferred_until(offset)
         if offset < 0:
             raise IllegalArgumentError(f"Cannot truncate partition {log.topic_partition} to a "
                                        f"negative offset ({offset}).")

@@ -109,7 +109,8 @@ class UnifiedLog(LogFoundation, TransactionalLog):
         """
         path = os.path.abspath(os.fspath(path))
         name = parse_directory_name(path)
-        os.makedirs(path, exist_ok=True)
+        with public_errors(path):
+            os.makedirs(path, exist_ok=True)
         context = LogContext(scheduler, time or Time(), failures or LogDirFailureChannel(),
                              transaction_verification)
         inputs = LoadInputs(name.topic_partition, clean_shutdown, log_start_offset, recovery_point,
@@ -199,7 +200,7 @@ class UnifiedLog(LogFoundation, TransactionalLog):
         parent = self.parent_dir
         text = (f"Error while flushing log for {self.topic_partition} in dir {parent} with offset "
                 f"{offset} ({how}) and recovery point {offset}")
-        with self.context.failures.guard(parent, text):
+        with self.context.failures.guard(parent, text), public_errors(self.path):
             before = self.recovery_point
             self._flush_closed()
             if offset + including_offset <= before:
@@ -328,7 +329,7 @@ class UnifiedLog(LogFoundation, TransactionalLog):
     def replace_segments(self, new: Sequence[SegmentFiles], old: Sequence[int]) -> None:
         """Puts segments, `.cleaned` and flushed, in the place of those with the base offsets
         `old`, so that a crash leaves the ones or the others."""
-        with self.lock, public_errors(self.path):
+        with self.lock, self.guarded(f"Error while replacing segments of {self.topic_partition}"):
             replace.replace_segments(self, new, old)
 
     def split_overflowed_segment(self, base_offset: int) -> list[int]:
@@ -336,8 +337,13 @@ class UnifiedLog(LogFoundation, TransactionalLog):
 
         LogLoadError (Kafka: IllegalArgumentException) for a segment without such offsets.
         """
-        with self.lock, public_errors(self.path):
+        with self.lock, self.guarded(f"Error while splitting a segment of {self.topic_partition}"):
             return replace.split_overflowed_segment(self, base_offset)
+
+    def delete_removed(self) -> None:
+        """See LoadedLog."""
+        with self.guarded(f"Error while deleting segments for {self.topic_partition}"):
+            super().delete_removed()
 
     def delete(self) -> None:
         """Deletes the log and its directory at once."""

@@ -37,6 +37,12 @@ class StartOffsetReason(enum.Enum):
 # ---- high watermark and last stable offset ----------------------------------------------------
 
 
+def _looked_up(log: UnifiedLog, offset: int) -> LogOffsetMetadata:
+    """An offset with its position, which the files tell; alone where it is outside of the log."""
+    with log.guarded(f"Exception while reading from {log.topic_partition}"):
+        return maybe_convert_to_offset_metadata(log, offset)
+
+
 def update_high_watermark(log: UnifiedLog, new: LogOffsetMetadata) -> int:
     """Sets it within [log start, log end]; what was set."""
     with log.lock:
@@ -91,7 +97,7 @@ def fetch_high_watermark_metadata(log: UnifiedLog) -> LogOffsetMetadata:
     with log.lock:
         log.check_open()
         if log.high_watermark_metadata.message_offset_only:
-            _set_high_watermark(log, maybe_convert_to_offset_metadata(log, log.high_watermark))
+            _set_high_watermark(log, _looked_up(log, log.high_watermark))
         return log.high_watermark_metadata
 
 
@@ -103,7 +109,7 @@ def fetch_last_stable_offset_metadata(log: UnifiedLog) -> LogOffsetMetadata:
         if unstable is None or unstable.message_offset >= high.message_offset:
             return high
         if unstable.message_offset_only:
-            unstable = maybe_convert_to_offset_metadata(log, unstable.message_offset)
+            unstable = _looked_up(log, unstable.message_offset)
             _set_first_unstable(log, unstable)
         return unstable
 
@@ -118,8 +124,7 @@ def update_first_unstable_offset(log: UnifiedLog) -> None:
     if found is not None and (found.message_offset_only
                               or found.message_offset < log.log_start_offset):
         # A transaction that began in what was deleted counts from the log's start.
-        found = maybe_convert_to_offset_metadata(
-            log, max(found.message_offset, log.log_start_offset))
+        found = _looked_up(log, max(found.message_offset, log.log_start_offset))
     _logger.debug(log.log_text(f"First unstable offset updated to {found}"))
     log.unstable_known = known
     _set_first_unstable(log, found)

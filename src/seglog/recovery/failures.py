@@ -73,6 +73,11 @@ def public_errors(path: str) -> Iterator[None]:
     except FileVanished as vanished:
         raise KafkaStorageError(errno.ENOENT, "the file vanished while it was loaded",
                                 os.path.join(path, vanished.name)) from None
+    except KafkaStorageError:
+        raise
+    except OSError as error:
+        raise KafkaStorageError(error.errno or errno.EIO, error.strerror or str(error),
+                                error.filename or path) from error
 
 
 def checkpoint_failure(error: MalformedCheckpointError, what: str, path: str,
