@@ -1,0 +1,109 @@
+"""What is refused: Kafka's exception by name, no byte changed, and the log goes on afterwards."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seglog
+from seglog.errors import KafkaStorageError, RecordValidationError, SeglogError
+from seglog.log.unified_log import UnifiedLog
+from tests.faults.box import snapshot
+from tests.log.test_ordinary import NOW, open_log
+from tests.oracle import batch as v2
+
+HOUR_MS = 3_600_000
+SETTINGS = {"segment_bytes": "1048576", "message_timestamp_before_max_ms": str(HOUR_MS),
+            "message_timestamp_after_max_ms": str(HOUR_MS), "internal_segment_bytes": "5000",
+            "max_message_bytes": "20000"}
+
+
+def batch(timestamp: int = NOW, *, epoch: int = 3, sequence: int = 2, producer: int = 7,
+          size: int = 10, codec: int = 0) -> bytes:
+    return v2.encode(v2.Batch(
+        0, 1, [v2.Record(n, timestamp, b"k", os.urandom(size)) for n in range(2)], codec=codec,
+        base_timestamp=timestamp, max_timestamp=timestamp, producer_id=producer,
+        producer_epoch=epoch, base_sequence=sequence))
+
+
+def damaged(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1:]
+
+
+REFUSED: dict[str, tuple[str, bytes]] = {
+    "larger than a segment": ("RecordBatchTooLargeException", batch(size=3000)),
+    "larger than a message may be": ("RecordTooLargeException", batch(size=12000)),
+    "too old": ("RecordValidationException", batch(NOW - 2 * HOUR_MS)),
+    "from the future": ("RecordValidationException", batch(NOW + 2 * HOUR_MS)),
+    "too old, compressed": ("RecordValidationException", batch(NOW - 2 * HOUR_MS, codec=4)),
+    "a gap in the sequences": ("OutOfOrderSequenceException", batch(sequence=5)),
+    "a sequence of before": ("OutOfOrderSequenceException", batch(sequence=1)),
+    "an old epoch": ("InvalidProducerEpochException", batch(epoch=2, sequence=0)),
+    "a new epoch that does not begin at 0": ("OutOfOrderSequenceException", batch(epoch=4)),
+    "a wrong CRC": ("CorruptRecordException", damaged(batch(), 70)),
+    "a length that no batch has": ("CorruptRecordException", b"\0" * 8 + b"\0\0\0\x05" + batch()),
+}
+
+
+def opened(path: Path) -> UnifiedLog:
+    log = open_log(path / "t-0", **SETTINGS)
+    log.append_as_leader(batch(sequence=0), 0)
+    return log
+
+
+@pytest.mark.parametrize("what", sorted(REFUSED))
+def test_a_batch_that_is_refused_changes_nothing(tmp_path: Path, what: str) -> None:
+    name, data = REFUSED[what]
+    log = opened(tmp_path)
+    state = log.state()
+    before = snapshot(tmp_path)  # with the index that asking for the state has made
+    with pytest.raises(SeglogError) as caught:
+        log.append_as_leader(data, 0)
+    assert caught.value.kafka_name == name
+    if isinstance(caught.value, RecordValidationError):
+        assert caught.value.invalid_exception.kafka_name == "InvalidTimestampException"
+    assert (snapshot(tmp_path), log.state()) == (before, state)
+    assert not log.context.failures.is_any_offline
+    assert log.append_as_leader(batch(), 0).first_offset == 2
+    log.close()
+    again = open_log(tmp_path / "t-0", **SETTINGS)
+    assert again.log_end_offset == 4
+    again.close()
+
+
+@pytest.mark.parametrize("end", ["close", "close_handlers", "delete"])
+def test_nothing_is_done_with_a_log_that_has_ended(tmp_path: Path, end: str) -> None:
+    log = opened(tmp_path)
+    getattr(log, end)()
+    before = snapshot(tmp_path)
+    operations: dict[str, Any] = {
+        "append": lambda: log.append_as_leader(batch(), 0),
+        "follow": lambda: log.append_as_follower(batch(), 0), "roll": log.roll,
+        "truncate": lambda: log.truncate_to(0), "read": lambda: log.read(0, 100),
+        "empty": lambda: log.truncate_fully_and_start_at(9)}
+    for name, operation in operations.items():
+        with pytest.raises(KafkaStorageError) as caught:
+            operation()
+        assert caught.value.kafka_name == "KafkaStorageException", name
+    assert snapshot(tmp_path) == before
+    assert not log.context.failures.is_any_offline
+    log = open_log(tmp_path / "t-0", **SETTINGS)
+    log.append_as_leader(batch(sequence=2 if end != "delete" else 0), 0)
+    assert log.log_end_offset == (2 if end == "delete" else 4)
+    log.close()
+
+
+def test_places_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    os.symlink(tmp_path / "circle-0", tmp_path / "circle-0")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "t-0").write_bytes(b"")
+    for path in ("file", "file/t-0", "circle-0/u-0", "data/t-0"):
+        with pytest.raises(KafkaStorageError):
+            seglog.open(tmp_path / path)
+    (tmp_path / "data" / "t-0").unlink()
+    with seglog.open(tmp_path / "data" / "t-0") as log:
+        assert log.append(b"x") == 0
