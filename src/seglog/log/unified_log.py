@@ -64,7 +64,7 @@ class UnifiedLog(LogFoundation, TransactionalLog):
             max_transaction_timeout_ms=context.max_transaction_timeout_ms)
         self.readers, self.followers = LogReaders(), Followers()
         # What the load has found is looked up again at the first occasion.
-        self.unstable_known: tuple[LogOffsetMetadata, int] | None = (LogOffsetMetadata(-1), -1)
+        self.unstable_known: tuple[LogOffsetMetadata, int] | None = watermarks.UNKNOWN
         self.first_unstable_metadata = None if self.first_unstable_offset is None \
             else LogOffsetMetadata(self.first_unstable_offset)
         self.on_high_watermark: Callable[[int], object] = lambda offset: None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from seglog.errors import IllegalArgumentError, OffsetOutOfRangeError
 from seglog.log.offset_metadata import LogOffsetMetadata
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from seglog.log.unified_log import UnifiedLog
 
 __all__ = [
-    "StartOffsetReason", "assign_epoch", "clear_epochs", "fetch_high_watermark_metadata",
+    "UNKNOWN", "StartOffsetReason", "assign_epoch", "clear_epochs", "fetch_high_watermark_metadata",
     "fetch_last_stable_offset_metadata", "follow_log_end",
     "maybe_increment_high_watermark", "maybe_increment_local_log_start_offset",
     "maybe_increment_log_start_offset", "truncate_epochs_from_end", "update_first_unstable_offset",
@@ -23,6 +23,8 @@ __all__ = [
 ]
 
 _logger = logging.getLogger("seglog.UnifiedLog")
+#: What `log.unstable_known` is where the first unstable offset has to be looked up the next time.
+UNKNOWN: Final = (LogOffsetMetadata(-1), -1)
 
 
 class StartOffsetReason(enum.Enum):
@@ -125,6 +127,8 @@ def update_first_unstable_offset(log: UnifiedLog) -> None:
                               or found.message_offset < log.log_start_offset):
         # A transaction that began in what was deleted counts from the log's start.
         found = _looked_up(log, max(found.message_offset, log.log_start_offset))
+        if found.message_offset >= log.log_end_offset:
+            known = UNKNOWN  # its place is another one when the next batch begins a segment
     _logger.debug(log.log_text(f"First unstable offset updated to {found}"))
     log.unstable_known = known
     _set_first_unstable(log, found)
