@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import uuid
 from collections.abc import Callable
@@ -33,6 +35,15 @@ def attempt(step: Callable[[], object]) -> str:
     except SeglogError as error:
         return str(error.kafka_name)
     return "done"
+
+
+def descriptors(root: str) -> list[str]:
+    """Files below a directory that the process has open."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{number}"))
+    return sorted(path for path in found if path.startswith(root))
 
 
 def operate_log(root: str, seed: int) -> Callable[[], Answer]:
@@ -74,7 +85,8 @@ def operate_log(root: str, seed: int) -> Callable[[], Answer]:
         told |= {name: attempt(step) for name, step in steps.items()}
         told["close"] = attempt(log.close)
         log.close_handlers()
-        return {"told": told, "offline": log.context.failures.is_any_offline}
+        return {"told": told, "offline": log.context.failures.is_any_offline,
+                "held": descriptors(log.path)}
     return work
 
 
@@ -137,5 +149,6 @@ def operate_manager(roots: list[str]) -> Callable[[], Answer]:
             "elsewhere": lambda: fill(manager.get_log(ELSEWHERE))}
         told = {name: attempt(step) for name, step in steps.items()}
         told["shutdown"] = attempt(lambda: manager.__exit__(None, None, None))
-        return {"told": told, "flushed": flushed, "offline": manager.offline_log_dirs}
+        return {"told": told, "flushed": flushed, "offline": manager.offline_log_dirs,
+                "held": descriptors(os.path.dirname(roots[0]))}
     return work

@@ -48,6 +48,7 @@ def test_the_operations_of_a_log(box: Box, tmp_path: Path, kind: str) -> None:
                   if told not in ("done", ALWAYS.get(name))}
         assert set(raised.values()) <= {"KafkaStorageException"}, where
         assert result["offline"] >= bool(raised), where
+        assert result["held"] == [], where
         promises = promised((root / FILE).read_bytes())
         recover(root, 3, promises, random.Random(point), everything=True)
 
@@ -64,6 +65,7 @@ def test_the_operations_of_a_manager(box: Box, tmp_path: Path, kind: str) -> Non
     count, result = answer["calls"], answer["result"]
     assert isinstance(count, int) and isinstance(result, dict)
     assert set(result["told"].values()) == {"done"} and result["offline"] == [], result
+    assert result["held"] == []
     acknowledged(roots, result["flushed"])
     for number, point in enumerate(points(count, 4)):
         what = ERRORS[kind][number % len(ERRORS[kind])]
@@ -76,6 +78,7 @@ def test_the_operations_of_a_manager(box: Box, tmp_path: Path, kind: str) -> Non
         assert result["told"]["elsewhere"] == result["told"]["shutdown"] == "done", where
         assert result["offline"] in ([], [str(roots[0])]), where
         assert result["offline"] or not raised, where
+        assert result["held"] == [], where
         acknowledged(roots, result["flushed"])
 
 

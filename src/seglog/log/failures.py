@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import queue
 import threading
@@ -55,7 +56,8 @@ class LogDirFailureChannel:
             if log_dir in self.failed:
                 return
             self.failed.add(log_dir)
-        self._queue.put(LogDirFailure(log_dir, message, error))
+        # Not with its traceback: that holds what the frames had open, for as long as nobody asks.
+        self._queue.put(LogDirFailure(log_dir, message, copy.copy(error)))
 
     def has_offline_log_dir(self, log_dir: str) -> bool:
         """Whether the directory ever failed. Asked before everything, so it waits for nobody."""
@@ -98,7 +100,10 @@ class LogDirFailureChannel:
             failure = KafkaStorageError(error.errno, f"{message}: {error.strerror}",
                                         error.filename or log_dir)
             failure.code = OFFLINE
-            raise failure from error
+            try:
+                raise failure from error
+            finally:
+                del failure  # else it and its frames, with what they have open, stay
 
 
 def _refusal(message: str, code: str) -> KafkaStorageError:

@@ -104,7 +104,10 @@ def _storage_errors(path: str, position: int | None = None) -> Iterator[None]:
             raise
         failure = KafkaStorageError(error.errno or errno.EIO, error.strerror or str(error), path)
         failure.file, failure.position = path, position
-        raise failure from error
+        try:
+            raise failure from error
+        finally:
+            del failure  # else it and its frames, with what they have open, stay
 
 
 class RealDisk:
