@@ -25,6 +25,7 @@ from seglog.log.scheduler import MockTime
 from seglog.log.segment import ActiveSegment
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
+from seglog.recovery.disk import RealDisk
 from tests.log.test_ordinary import NOW, batch
 
 WEEK_MS = 7 * 24 * 3600 * 1000
@@ -212,6 +213,32 @@ def test_what_a_flush_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     synced.clear()
     made.log.flush()
     assert not synced
+
+
+def test_what_a_truncation_or_a_recovery_took_stays_gone(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their names are off the medium before other records get the offsets."""
+    made = Logged(tmp_path)
+    synced: list[list[str]] = []
+    monkeypatch.setattr(RealDisk, "sync_directory", lambda disk: synced.append(
+        [name for name in made.names() if name.endswith((".log", ".snapshot"))]))
+    first, second, snapshot = (f"{base:020}{kind}" for base, kind in
+                               ((0, ".log"), (1, ".log"), (1, ".snapshot")))
+    for _ in range(3):
+        made.append()
+        made.log.roll()
+    synced.clear()
+    made.log.truncate_to(1)
+    assert synced == [[first, second, snapshot]]
+    made.append()
+    made.log.close_handlers()
+    os.truncate(made.path / first, len(batch()) - 1)
+    synced.clear()
+    made.log = made.open(clean=False)
+    assert synced[-1] == [first]
+    made.append(2)
+    made.log.truncate_fully_and_start_at(1)
+    assert synced[-1] == [second]
 
 
 def test_flush_messages(tmp_path: Path) -> None:

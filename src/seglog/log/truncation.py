@@ -61,8 +61,16 @@ def _truncate(log: UnifiedLog, offset: int) -> None:
     watermarks.truncate_epochs_from_end(log, offset)
     log.log_start_offset = min(offset, log.log_start_offset)
     log.rebuild_producers(offset)
+    _sync_names(log)
     if log.high_watermark >= log.log_end_offset:
         watermarks.update_high_watermark(log, log.log_end_offset_metadata)
+
+
+def _sync_names(log: UnifiedLog) -> None:
+    """Before the offsets are given to other records: a power cut would bring a segment or a
+    producer snapshot of the old ones back, which would hide what was flushed since. Kafka never
+    syncs it."""
+    log.disk.sync_directory()
 
 
 def truncate_fully_and_start_at(log: UnifiedLog, offset: int,
@@ -87,4 +95,5 @@ def truncate_fully_and_start_at(log: UnifiedLog, offset: int,
         if log.remote_log_enabled:
             log.local_log_start_offset = offset
         log.rebuild_producers(offset)
+        _sync_names(log)
         watermarks.update_high_watermark(log, log.log_end_offset_metadata)

@@ -400,6 +400,9 @@ class LogLoader:
             self._report_no_snapshot()
         rebuild_producers(self.producers, self.segments, first, end, clean=inputs.clean_shutdown)
         self.snapshots.sync()
+        if not inputs.clean_shutdown:
+            # What a recovery took away must not come back behind what is written from now on.
+            self.disk.sync_directory()
         return LoadOutcome(first, recovery_point, end, len(self.segments))
 
     def _end_offsets(self) -> tuple[int, int]:
