@@ -44,7 +44,7 @@ static inline uint64_t random_next(uint64_t *state) {
  * report. Never NULL; the caller frees it.
  */
 static inline uint8_t *exact_copy(const void *data, size_t size) {
-    uint8_t *copy = malloc(size > 0 ? size : 1);
+    uint8_t *copy = calloc(size > 0 ? size : 1, 1);
     CHECK(copy != NULL);
     if (size > 0) {
         memcpy(copy, data, size);

@@ -49,7 +49,6 @@ static void check_searches(void) {
             const int64_t target = (int32_t)random_next(&seed) % (sorted ? 13000 : INT32_MAX);
             int64_t slot;
             slg_index_entry entry;
-            int64_t next;
             CHECK_EQ(slg_fetch_search(&index, SLG_FETCH_LOWER, target, &slot, &entry, &error),
                      SLG_OK);
             CHECK_EQ(slot, slg_index_lookup(index.kind, data, entries, 7, target));

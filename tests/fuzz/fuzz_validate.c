@@ -2,6 +2,7 @@
  * A client's bytes before an append: batches are judged inside of their bytes, the quick walk over
  * records says what the slow one says, and headers are written again into the room that was asked.
  */
+#define _POSIX_C_SOURCE 200809L
 #include "log_input.h"
 
 #include "seglog/validate.h"
