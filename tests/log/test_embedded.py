@@ -23,7 +23,6 @@ from seglog.errors import (
     KafkaStorageError, LogDirLockedError, OffsetOutOfRangeError, RecordTooLargeError,
 )
 from seglog.storage.checkpoints import read_offset_checkpoint
-from tests.support.native import ROOT
 
 MARKER, LOCK = ".kafka_cleanshutdown", ".lock"
 SECONDS = 20.0
@@ -32,7 +31,7 @@ SECONDS = 20.0
 def in_another_process(code: str, *args: object) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", code, *map(str, args)], text=True,
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                            env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
+                            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
 
 
 def values(log: seglog.EmbeddedLog) -> list[bytes | None]:
