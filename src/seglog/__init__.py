@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from seglog.errors import (
     CorruptDataError, KafkaStorageError, OffsetOutOfRangeError, SeglogError,
 )
-from seglog.model import OpenTransaction, TimestampOffset, TopicPartition
+from seglog.model import TimestampOffset, TopicPartition
 
 if TYPE_CHECKING:
     from seglog.datadir import DataDir, open_data_dir
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from seglog.recovery.callbacks import LoadListener
     from seglog.recovery.findings import Finding
     from seglog.recovery.report import LoadReport
-    from seglog.storage.batches import BatchHeader, FetchData
     from seglog.storage.log import PartitionLog
-    from seglog.storage.ranges import LogGap, LogRange
+    from seglog.storage.ranges import LogRange
     from seglog.storage.stream import RecordBatchStream
 
 __version__ = "0.1.0"
@@ -44,14 +43,11 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 # Loaded when they are first asked for: the native modules and numpy take longer than the rest.
 _LAZY = {
-    "BatchHeader": "seglog.storage.batches",
     "DataDir": "seglog.datadir",
     "EmbeddedLog": "seglog.embedded.log",
-    "FetchData": "seglog.storage.batches",
     "Finding": "seglog.recovery.findings",
     "LoadListener": "seglog.recovery.callbacks",
     "LoadReport": "seglog.recovery.report",
-    "LogGap": "seglog.storage.ranges",
     "LogManager": "seglog.manager.manager",
     "LogRange": "seglog.storage.ranges",
     "PartitionLog": "seglog.storage.log",
@@ -63,9 +59,8 @@ _LAZY = {
 }
 
 __all__ = [
-    "BatchHeader", "CorruptDataError", "DataDir", "EmbeddedLog", "FetchData",
-    "Finding", "KafkaStorageError", "LoadListener", "LoadReport", "LogGap", "LogManager",
-    "LogRange", "OffsetOutOfRangeError", "OpenTransaction", "PartitionLog", "Record",
+    "CorruptDataError", "DataDir", "EmbeddedLog", "Finding", "KafkaStorageError", "LoadListener",
+    "LoadReport", "LogManager", "LogRange", "OffsetOutOfRangeError", "PartitionLog", "Record",
     "RecordBatchStream", "Scheduler", "SeglogError", "TimestampOffset", "TopicPartition",
     "__version__", "open", "open_data_dir",
 ]

@@ -14,6 +14,9 @@ import seglog
 from seglog.config import BrokerConfig, LoadConfig, LogConfig
 from seglog.errors import CorruptRecordError, SeglogError
 from seglog.metrics import Gauge, MetricsRegistry, Timer
+from seglog.model import OpenTransaction
+from seglog.storage.batches import BatchHeader, FetchData
+from seglog.storage.ranges import LogGap
 
 
 def opening(path: Path) -> None:
@@ -49,8 +52,8 @@ def offsets(log: seglog.PartitionLog) -> None:
     assert_type(log.log_start_offset, int)
     assert_type(log.log_end_offset, int)
     assert_type(log.last_stable_offset, int)
-    assert_type(log.open_transactions, tuple[seglog.OpenTransaction, ...])
-    assert_type(log.gaps, tuple[seglog.LogGap, ...])
+    assert_type(log.open_transactions, tuple[OpenTransaction, ...])
+    assert_type(log.gaps, tuple[LogGap, ...])
     assert_type(log.offset_for_timestamp(1_700_000_000_000), seglog.TimestampOffset | None)
     log.log_end_offset = 3  # type: ignore[misc]
 
@@ -61,8 +64,8 @@ def reading(log: seglog.PartitionLog) -> None:
     for columns in stream:
         assert_type(columns.num_rows, int)
         assert_type(columns.columns, tuple[str, ...])
-    assert_type(log.batches(), Iterator[seglog.BatchHeader])
-    assert_type(log.read(0, 1 << 20), seglog.FetchData)
+    assert_type(log.batches(), Iterator[BatchHeader])
+    assert_type(log.read(0, 1 << 20), FetchData)
     assert_type(log.ranges(64 << 20), list[seglog.LogRange])
     log.to_arrow(isolation="serializable")  # type: ignore[arg-type]
     log.to_arrow(columns="value", threads="2")  # type: ignore[arg-type]
