@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from seglog._native.batch import BATCH_DTYPE, scan
 from seglog._native.producers import PRODUCER_DTYPE, ProducerTable
 from seglog._native.status import Status
-from seglog.errors import CorruptDataError, CorruptTxnStateError
+from seglog.errors import CorruptDataError
 from seglog.model import AbortedTxn, TopicPartition
 from seglog.storage.producers import ProducerState
 from tests.oracle import batch as v2

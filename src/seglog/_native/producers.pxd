@@ -81,7 +81,6 @@ cdef extern from "seglog/producers.h" nogil:
                                                        int64_t producer_id) noexcept
     slg_status slg_producers_verify(slg_producers *producers, const slg_verification *wanted,
                                     const slg_verification **found, slg_error *error) noexcept
-    void slg_producers_drop_verification(slg_producers *producers, int64_t producer_id) noexcept
 
     ctypedef enum slg_origin:
         SLG_ORIGIN_REPLICATION

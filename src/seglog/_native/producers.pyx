@@ -190,10 +190,6 @@ cdef class ProducerTable:
         check(slg_producers_verify(&self._state, &wanted, &found, &error), &error, None)
         return _verification(found)
 
-    def drop_verification(self, int64_t producer_id):
-        """Forgets that of a producer, if there is one."""
-        slg_producers_drop_verification(&self._state, producer_id)
-
     # ---- appends
 
     def begin(self):

@@ -63,13 +63,6 @@ class MeteredLog(LoadedLog):
         self.messages_in += info.last_offset - info.first_offset + 1
         self.bytes_in += size
 
-    def count_rejected(self, size: int) -> None:
-        """`size` bytes were refused, as a batch among them is too large."""
-        if self.stats is not None:
-            for one in (self.stats.topic_stats(self.topic_partition.topic),
-                        self.stats.all_topics_stats):
-                one.bytes_rejected_rate.mark(size)
-
     def _flush_segment(self, base: int) -> None:
         if self._metrics is None:
             super()._flush_segment(base)

@@ -187,10 +187,6 @@ class ProducerStateManager(LoadingProducers):
         found = self.state.table.verification(producer_id)
         return None if found is None else _verification(found)
 
-    def clear_verification_state_entry(self, producer_id: int) -> None:
-        """Forgets that of a producer."""
-        self.state.table.drop_verification(producer_id)
-
     # ---- appends ------------------------------------------------------------------------------
 
     def analyze(self, batches: npt.NDArray[np.void], records: Buffer, *, origin: AppendOrigin,

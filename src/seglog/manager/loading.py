@@ -10,17 +10,15 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, field
 from functools import partial
 
 from seglog._native.scan import PartitionListing
-from seglog.config import LogConfig
 from seglog.errors import LogManagerStateError
 from seglog.log.unified_log import UnifiedLog, load_unified_log
 from seglog.manager.directories import LogDirectory
-from seglog.log.failures import LogDirFailureChannel
 from seglog.manager.garbage import collections_paused
 from seglog.manager.gauges import Countdown, Gauges
 from seglog.manager.phase_one import SegmentLoading

@@ -73,10 +73,6 @@ class LogMoves:
             self._creation.get_or_create(key, False, True, current.topic_id, None)
             return FutureLogMover(self, key)
 
-    def mover(self, key: TopicPartition) -> FutureLogMover:
-        """Goes on with a move whose future log is there."""
-        return FutureLogMover(self, key)
-
     def logs(self, key: TopicPartition) -> tuple[UnifiedLog | None, UnifiedLog | None]:
         """The current log, and the future one."""
         return self._state.table.get(key), self._state.table.get(key, is_future=True)

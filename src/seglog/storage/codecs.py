@@ -21,7 +21,7 @@ import cramjam
 
 from seglog._native.snappy import compress_block
 from seglog.errors import (
-    CorruptDataError, DecompressionError, IllegalArgumentError, InvalidRecordError,
+    DecompressionError, IllegalArgumentError, InvalidRecordError,
     UnsupportedCompressionTypeError,
 )
 
