@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import seglog
@@ -91,6 +90,7 @@ def test_wrong_settings_touch_nothing(tmp_path: Path, wrong: dict[str, object],
 
 
 def test_columns_and_batches(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
     with seglog.open(tmp_path / "t-0", config={"compression.type": "zstd"},
                      batch_bytes=2000) as log:
         count = 5000
