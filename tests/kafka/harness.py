@@ -116,9 +116,13 @@ def compiled(program: str) -> Path:
     return target
 
 
-def command(main: str, *args: str, options: Sequence[str] = ()) -> list[str]:
-    """The command line of a class of Kafka, or of a program beside this file."""
-    paths = [f"{library()}/*"]
+def command(main: str, *args: str, options: Sequence[str] = (),
+            before: Sequence[Path] = ()) -> list[str]:
+    """The command line of a class of Kafka, or of a program beside this file.
+
+    Jars of `before` are searched before Kafka's.
+    """
+    paths = [*map(str, before), f"{library()}/*"]
     if (HERE / f"{main}.java").is_file():
         paths.insert(0, str(compiled(main)))
     return [java_command(), *_JVM, *options, "-cp", os.pathsep.join(paths), main, *args]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kafka.harness import KafkaUnavailable
-from tests.kafka.spark_jars import spark_kafka_jars
+from tests.kafka.jars import spark_kafka_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.kafka import harness, workload
-from tests.kafka.spark_jars import spark_kafka_jars
+from tests.kafka.jars import spark_kafka_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
