@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -222,44 +221,4 @@ slg_status slg_sync(int fd, bool metadata, slg_error *error) {
 #endif
     } while (result != 0 && errno == EINTR);
     return result == 0 ? SLG_OK : fail_io(error, 0);
-}
-
-static int posix_advice(slg_advice advice) {
-    switch (advice) {
-    case SLG_ADVICE_RANDOM: return POSIX_MADV_RANDOM;
-    case SLG_ADVICE_SEQUENTIAL: return POSIX_MADV_SEQUENTIAL;
-    case SLG_ADVICE_NORMAL: break;
-    }
-    return POSIX_MADV_NORMAL;
-}
-
-slg_status slg_map(int fd, size_t size, slg_advice advice, const uint8_t **data,
-                   slg_error *error) {
-    struct stat st;
-    const slg_status status = stat_regular(fd, &st, error);
-    if (status != SLG_OK) {
-        return status;
-    }
-    if ((uint64_t)st.st_size < size) {
-        return slg_fail(error, SLG_FILE_SHRANK, 0, (int64_t)size, (int64_t)st.st_size);
-    }
-    if (size == 0) {
-        *data = NULL;
-        return SLG_OK;
-    }
-    void *mapped = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
-    if (mapped == MAP_FAILED) {
-        return fail_io(error, 0);
-    }
-    if (advice != SLG_ADVICE_NORMAL) {
-        (void)posix_madvise(mapped, size, posix_advice(advice)); /* advice, not a demand */
-    }
-    *data = mapped;
-    return SLG_OK;
-}
-
-void slg_unmap(const uint8_t *data, size_t size) {
-    if (data != NULL) {
-        (void)munmap((void *)(uintptr_t)data, size);
-    }
 }

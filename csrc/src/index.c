@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "seglog/wire.h"
-#include "index_search.h"
 
 /* What Java's long addition gives, on any input. */
 static inline int64_t add_wrapping(int64_t base, int32_t relative) {
@@ -54,62 +53,6 @@ slg_aborted_txn slg_aborted_txn_at(const uint8_t *data, size_t n) {
         .version = slg_load_i16(p + SLG_TXN_ENTRY_VERSION_AT),
     };
     return txn;
-}
-
-/* ---- searches ------------------------------------------------------------------------------- */
-
-/* The column that a search orders by: keys, or the positions of an offset index. */
-typedef struct column {
-    const uint8_t *data;
-    int64_t base_offset;
-    size_t width;
-    enum { RELATIVE_OFFSET, TIMESTAMP, POSITION } what;
-} column;
-
-static inline int64_t column_at(const column *c, size_t n) {
-    const uint8_t *p = c->data + n * c->width;
-    switch (c->what) {
-    case RELATIVE_OFFSET:
-        return add_wrapping(c->base_offset, slg_load_i32(p + SLG_OFFSET_ENTRY_OFFSET_AT));
-    case TIMESTAMP:
-        return slg_load_i64(p + SLG_TIME_ENTRY_TIMESTAMP_AT);
-    case POSITION:
-        break;
-    }
-    return slg_load_i32(p + SLG_OFFSET_ENTRY_POSITION_AT);
-}
-
-static inline bool value_at(void *source, size_t n, int64_t *value) {
-    *value = column_at(source, n);
-    return true;
-}
-
-static slg_slots search(column *c, size_t entries, int64_t target) {
-    slg_slots found;
-    (void)slg_search_index(entries, c->width, target, value_at, c, &found);
-    return found;
-}
-
-int64_t slg_index_lookup(slg_index_kind kind, const uint8_t *data, size_t entries,
-                         int64_t base_offset, int64_t target) {
-    column c = {
-        .data = data,
-        .base_offset = base_offset,
-        .width = slg_index_entry_size(kind),
-        .what = kind == SLG_INDEX_KIND_OFFSET ? RELATIVE_OFFSET : TIMESTAMP,
-    };
-    assert(kind == SLG_INDEX_KIND_OFFSET || kind == SLG_INDEX_KIND_TIME);
-    return search(&c, entries, target).lower;
-}
-
-int64_t slg_index_upper_bound(const uint8_t *data, size_t entries, int64_t position) {
-    column c = {
-        .data = data,
-        .base_offset = 0,
-        .width = SLG_OFFSET_ENTRY_SIZE,
-        .what = POSITION,
-    };
-    return search(&c, entries, position).upper;
 }
 
 /* ---- checks --------------------------------------------------------------------------------- */

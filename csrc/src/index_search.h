@@ -1,5 +1,5 @@
 /*
- * Kafka's binary search in an index, over entries that come from anywhere: memory or a descriptor.
+ * Kafka's binary search in an index, over entries that come from anywhere: a copy or a descriptor.
  * Internal to csrc.
  */
 #ifndef SEGLOG_INDEX_SEARCH_H

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "index_copy.h"
 #include "seglog/format.h"
 #include "seglog/wire.h"
 
@@ -51,11 +52,11 @@ static void check_searches(void) {
             slg_index_entry entry;
             CHECK_EQ(slg_fetch_search(&index, SLG_FETCH_LOWER, target, &slot, &entry, &error),
                      SLG_OK);
-            CHECK_EQ(slot, slg_index_lookup(index.kind, data, entries, 7, target));
+            CHECK_EQ(slot, lookup(index.kind, data, entries, 7, target));
             if (!times) {
                 CHECK_EQ(slg_fetch_search(&index, SLG_FETCH_UPPER_POSITION, target, &slot, &entry,
                                           &error), SLG_OK);
-                CHECK_EQ(slot, slg_index_upper_bound(data, entries, target));
+                CHECK_EQ(slot, upper_bound(data, entries, target));
             }
         }
         close(fd);

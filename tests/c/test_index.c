@@ -4,6 +4,7 @@
 #include "seglog/index.h"
 
 #include "build.h"
+#include "index_copy.h"
 
 #include <sys/stat.h>
 
@@ -38,17 +39,17 @@ static void check_golden(void) {
     }
     for (int64_t target = 38; target < 46; target++) {
         const int64_t slot = target < 41 ? -1 : target > 43 ? 2 : target - 41;
-        CHECK_EQ(slg_index_lookup(SLG_INDEX_KIND_OFFSET, file_bytes.data, 3, 40, target), slot);
+        CHECK_EQ(lookup(SLG_INDEX_KIND_OFFSET, file_bytes.data, 3, 40, target), slot);
     }
-    CHECK_EQ(slg_index_upper_bound(file_bytes.data, 3, 0), 0);
-    CHECK_EQ(slg_index_upper_bound(file_bytes.data, 3, 73), 1);
-    CHECK_EQ(slg_index_upper_bound(file_bytes.data, 3, 217), -1);
-    CHECK_EQ(slg_index_upper_bound(file_bytes.data, 0, 0), -1);
+    CHECK_EQ(upper_bound(file_bytes.data, 3, 0), 0);
+    CHECK_EQ(upper_bound(file_bytes.data, 3, 73), 1);
+    CHECK_EQ(upper_bound(file_bytes.data, 3, 217), -1);
+    CHECK_EQ(upper_bound(file_bytes.data, 0, 0), -1);
     file_bytes.size = 0;
     add_hex(&file_bytes, "0000000000000bb8 00000001  0000000000000fa0 00000003");
     const slg_index_entry e = slg_index_entry_at(SLG_INDEX_KIND_TIME, file_bytes.data, 1, 40);
     CHECK(e.key == 4000 && e.value == 43);
-    CHECK_EQ(slg_index_lookup(SLG_INDEX_KIND_TIME, file_bytes.data, 2, 40, 3999), 0);
+    CHECK_EQ(lookup(SLG_INDEX_KIND_TIME, file_bytes.data, 2, 40, 3999), 0);
     file_bytes.size = 0;
     add_hex(&file_bytes, "00000000000000000001 0000000000000000 000000000000001d 0000000000000008");
     const slg_aborted_txn txn = slg_aborted_txn_at(file_bytes.data, 0);
@@ -92,14 +93,13 @@ static void check_searches(void) {
             }
             uint8_t *copy = exact_copy(file_bytes.data, file_bytes.size);
             for (int64_t target = 1000; target <= 1000 + 10 * (entries + 2); target += 3) {
-                CHECK_EQ(slg_index_lookup((slg_index_kind)kind, copy, sizes[i], 1000, target),
+                CHECK_EQ(lookup((slg_index_kind)kind, copy, sizes[i], 1000, target),
                          plain_lookup(copy, (slg_index_kind)kind, sizes[i], target));
             }
             const int64_t last = 1000 + 10 * (int64_t)entries;
-            CHECK_EQ(slg_index_lookup((slg_index_kind)kind, copy, sizes[i], 1000, last),
-                     entries - 1);
-            CHECK_EQ(slg_index_lookup((slg_index_kind)kind, copy, sizes[i], 1000, INT64_MIN), -1);
-            CHECK_EQ(slg_index_lookup((slg_index_kind)kind, copy, sizes[i], 1000, INT64_MAX),
+            CHECK_EQ(lookup((slg_index_kind)kind, copy, sizes[i], 1000, last), entries - 1);
+            CHECK_EQ(lookup((slg_index_kind)kind, copy, sizes[i], 1000, INT64_MIN), -1);
+            CHECK_EQ(lookup((slg_index_kind)kind, copy, sizes[i], 1000, INT64_MAX),
                      entries - 1);
             free(copy);
         }
@@ -120,9 +120,9 @@ static void check_hostile_searches(void) {
         for (int i = 0; i < 50; i++) {
             const int64_t target = (int64_t)random_next(&state) >> (random_next(&state) % 64);
             const slg_index_kind kind = round % 2 ? SLG_INDEX_KIND_TIME : SLG_INDEX_KIND_OFFSET;
-            const int64_t slot = slg_index_lookup(kind, copy, entries, INT64_MAX - 5, target);
+            const int64_t slot = lookup(kind, copy, entries, INT64_MAX - 5, target);
             CHECK(slot >= -1 && slot < (int64_t)entries);
-            const int64_t upper = slg_index_upper_bound(copy, entries, target);
+            const int64_t upper = upper_bound(copy, entries, target);
             CHECK(upper >= -1 && upper < (int64_t)entries);
         }
         free(copy);

@@ -2,6 +2,7 @@
  * Index files of all three kinds. Searches stay inside the entries on any bytes and are right on
  * sound ones; a check gives the same answer however the file is cut into reads.
  */
+#include "../c/index_copy.h"
 #include "fuzz.h"
 #include "seglog/index.h"
 
@@ -29,10 +30,10 @@ static verdict check_in_steps(slg_index_check check, const uint8_t *data, size_t
 
 static void check_lookups(slg_index_kind kind, const uint8_t *data, size_t entries, int64_t base,
                           int64_t target, bool sound) {
-    const int64_t slot = slg_index_lookup(kind, data, entries, base, target);
+    const int64_t slot = lookup(kind, data, entries, base, target);
     REQUIRE(slot >= -1 && slot < (int64_t)entries);
     if (kind == SLG_INDEX_KIND_OFFSET) {
-        const int64_t upper = slg_index_upper_bound(data, entries, target);
+        const int64_t upper = upper_bound(data, entries, target);
         REQUIRE(upper >= -1 && upper < (int64_t)entries);
     }
     if (!sound) {

@@ -1,12 +1,10 @@
-"""System calls and maps as Python sees them; tests/c/test_file.c has the C side."""
+"""System calls as Python sees them; tests/c/test_file.c has the C side."""
 
 from __future__ import annotations
 
 import errno
-import gc
 import os
 import resource
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -124,83 +122,9 @@ def test_whatever_is_no_file_is_refused_at_once_and_leaks_nothing(tmp_path: Path
         with pytest.raises(KafkaStorageError, match="not a regular file") as caught:
             native.open_read(tmp_path / name)
         assert caught.value.code == "file_kind"
-        with pytest.raises(KafkaStorageError):
-            native.MappedFile(tmp_path / name)
     with pytest.raises(KafkaStorageError) as caught:
         native.open_read(tmp_path / "absent")
     assert (caught.value.code, caught.value.errno) == ("file_missing", errno.ENOENT)
     opened, _ = native.open_read(tmp_path / "link", follow_links=True)
     os.close(opened)
     assert open_descriptors() == before
-
-
-def test_map_exports_a_read_only_buffer_and_holds_no_descriptor(tmp_path: Path) -> None:
-    path = tmp_path / "index"
-    path.write_bytes(b"0123456789")
-    before = open_descriptors()
-    with native.MappedFile(path, advice=native.ADVICE_RANDOM) as mapped:
-        assert open_descriptors() == before
-        view = memoryview(mapped)
-        assert (bytes(view), view.readonly, len(mapped)) == (b"0123456789", True, 10)
-        with pytest.raises(TypeError):
-            view[0] = 1
-        with pytest.raises(BufferError, match="1 live views"):
-            mapped.close()
-        assert bytes(view[3:5]) == b"34"
-        view.release()
-    assert mapped.closed
-    mapped.close()
-    with pytest.raises((ValueError, BufferError), match="closed"):
-        memoryview(mapped)
-
-
-def test_view_keeps_the_map_alive(tmp_path: Path) -> None:
-    path = tmp_path / "index"
-    path.write_bytes(b"alive" * 2000)
-    view = memoryview(native.MappedFile(path))
-    gc.collect()
-    assert bytes(view[-5:]) == b"alive"
-
-
-def test_map_of_a_part_an_empty_file_and_too_much(tmp_path: Path) -> None:
-    path = tmp_path / "index"
-    path.write_bytes(b"0123456789")
-    assert bytes(native.MappedFile(path, size=4)) == b"0123"
-    with pytest.raises(KafkaStorageError) as caught:
-        native.MappedFile(path, size=11)
-    assert (caught.value.code, caught.value.expected, caught.value.found) == ("file_shrank", 11, 10)
-    with pytest.raises(OverflowError):
-        native.MappedFile(path, size=-1)
-    with pytest.raises(ValueError, match="unknown advice"):
-        native.MappedFile(path, advice=3)
-    path.write_bytes(b"")
-    with native.MappedFile(path) as empty:
-        assert bytes(empty) == b"" and len(empty) == 0
-
-
-def test_close_and_export_race_in_threads(tmp_path: Path) -> None:
-    """Either a thread gets a view, and then close() refuses, or the map is closed for good."""
-    path = tmp_path / "index"
-    path.write_bytes(b"x" * 4096)
-    for _ in range(100):
-        mapped = native.MappedFile(path)
-        seen: list[object] = []
-
-        def view(mapped: native.MappedFile = mapped, seen: list[object] = seen) -> None:
-            try:
-                with memoryview(mapped) as data:
-                    seen.append(data[4095])
-            except (ValueError, BufferError) as error:
-                seen.append(type(error))
-
-        threads = [threading.Thread(target=view) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        try:
-            mapped.close()
-        except BufferError:
-            assert not mapped.closed
-        for thread in threads:
-            thread.join()
-        assert len(seen) == 3
-        mapped.close()

@@ -65,23 +65,6 @@ slg_status slg_trim(int fd, int64_t size, slg_error *error);
  */
 slg_status slg_sync(int fd, bool metadata, slg_error *error);
 
-typedef enum slg_advice {
-    SLG_ADVICE_NORMAL = 0,
-    SLG_ADVICE_RANDOM = 1,
-    SLG_ADVICE_SEQUENTIAL = 2
-} slg_advice;
-
-/*
- * Maps [0, size) of the file for reading; *data stays valid until slg_unmap, also after the
- * descriptor is closed. size 0 gives NULL. A file that is shorter than `size` now is refused
- * (SLG_FILE_SHRANK), because the missing pages would raise SIGBUS. One that somebody truncates
- * later still does: map only what nobody cuts (an index of a live broker is cut when its segment
- * rolls).
- */
-slg_status slg_map(int fd, size_t size, slg_advice advice, const uint8_t **data,
-                   slg_error *error);
-void slg_unmap(const uint8_t *data, size_t size);
-
 #ifdef __cplusplus
 }
 #endif

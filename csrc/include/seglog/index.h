@@ -55,15 +55,6 @@ slg_index_entry slg_index_entry_at(slg_index_kind kind, const uint8_t *data, siz
 slg_aborted_txn slg_aborted_txn_at(const uint8_t *data, size_t n);
 
 /*
- * Kafka's searches, slot for slot. `slg_index_lookup`: the entry with the largest key <= target;
- * the return is its slot, or -1 for none. `slg_index_upper_bound`: the first entry of an offset
- * index whose *position* is >= target, or -1.
- */
-int64_t slg_index_lookup(slg_index_kind kind, const uint8_t *data, size_t entries,
-                         int64_t base_offset, int64_t target);
-int64_t slg_index_upper_bound(const uint8_t *data, size_t entries, int64_t position);
-
-/*
  * A check of one index file that is fed whole entries from front to back, so that a file of any
  * size is checked through a small buffer. Begin, feed until the file ends or the status is not
  * SLG_OK, then finish. Limits are the segment's: offsets in [base_offset, end_offset) and positions
@@ -121,8 +112,10 @@ enum {
 slg_status slg_index_file_open(slg_index_file *file, slg_index_kind kind, const char *path,
                                slg_error *error);
 /*
- * Entry `n`, and the slots of slg_index_lookup and slg_index_upper_bound. On SLG_FILE_SHRANK the
- * file has fewer entries by now: close and open again. Also SLG_IO.
+ * Entry `n`, and Kafka's searches, slot for slot. Lookup: the slot of the entry with the largest
+ * key <= target, or -1 for none. Upper bound: that of the first entry of an offset index whose
+ * *position* is >= target, or -1. On SLG_FILE_SHRANK the file has fewer entries by now: close and
+ * open again. Also SLG_IO.
  */
 slg_status slg_index_file_entry(const slg_index_file *file, slg_index_kind kind, size_t n,
                                 int64_t base_offset, slg_index_entry *entry, slg_error *error);

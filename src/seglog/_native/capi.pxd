@@ -95,11 +95,6 @@ cdef extern from "seglog/crc32c.h" nogil:
 
 
 cdef extern from "seglog/file.h" nogil:
-    ctypedef enum slg_advice:
-        SLG_ADVICE_NORMAL
-        SLG_ADVICE_RANDOM
-        SLG_ADVICE_SEQUENTIAL
-
     slg_status slg_open_read(int dir_fd, const char *path, bint follow_links, int *fd,
                              int64_t *size, slg_error *error) noexcept
     slg_status slg_file_size(int fd, int64_t *size, slg_error *error) noexcept
@@ -112,9 +107,6 @@ cdef extern from "seglog/file.h" nogil:
     slg_status slg_preallocate(int fd, int64_t size, slg_error *error) noexcept
     slg_status slg_trim(int fd, int64_t size, slg_error *error) noexcept
     slg_status slg_sync(int fd, bint metadata, slg_error *error) noexcept
-    slg_status slg_map(int fd, size_t size, slg_advice advice, const uint8_t **data,
-                       slg_error *error) noexcept
-    void slg_unmap(const uint8_t *data, size_t size) noexcept
 
 
 cdef extern from "seglog/index.h" nogil:

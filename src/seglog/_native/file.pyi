@@ -1,14 +1,10 @@
 from os import PathLike
-from typing import Final, Self, TypeAlias, final
+from typing import TypeAlias
 
 from typing_extensions import Buffer
 
 _Path: TypeAlias = str | bytes | PathLike[str] | PathLike[bytes]
 _Name: TypeAlias = _Path | int | None
-
-ADVICE_NORMAL: Final[int]
-ADVICE_RANDOM: Final[int]
-ADVICE_SEQUENTIAL: Final[int]
 
 def open_read(
     path: _Path, *, dir_fd: int | None = None, follow_links: bool = False
@@ -19,22 +15,3 @@ def write_at(fd: int, data: Buffer, position: int, *, file: _Name = None) -> Non
 def preallocate(fd: int, size: int, *, file: _Name = None) -> None: ...
 def trim(fd: int, size: int, *, file: _Name = None) -> None: ...
 def sync(fd: int, *, metadata: bool = False, file: _Name = None) -> None: ...
-
-@final
-class MappedFile:
-    def __init__(
-        self,
-        path: _Path,
-        *,
-        size: int | None = None,
-        advice: int = 0,
-        dir_fd: int | None = None,
-        follow_links: bool = False,
-    ) -> None: ...
-    @property
-    def closed(self) -> bool: ...
-    def __len__(self) -> int: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...
-    def close(self) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *exc: object) -> None: ...

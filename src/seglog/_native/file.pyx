@@ -1,19 +1,14 @@
-"""Bounded system calls and read-only maps. Every failure is a typed error that names the file."""
+"""Bounded system calls. Every failure is a typed error that names the file."""
 
 import os
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cython cimport critical_section, final
 from posix.fcntl cimport AT_FDCWD
 from posix.unistd cimport close
 
 from seglog._native.capi cimport *
 from seglog._native.status cimport check
-
-ADVICE_NORMAL = <int>SLG_ADVICE_NORMAL
-ADVICE_RANDOM = <int>SLG_ADVICE_RANDOM
-ADVICE_SEQUENTIAL = <int>SLG_ADVICE_SEQUENTIAL
 
 
 def open_read(path, *, dir_fd=None, bint follow_links=False):
@@ -111,82 +106,3 @@ def sync(int fd, *, bint metadata=False, file=None):
     with nogil:
         status = slg_sync(fd, metadata, &error)
     check(status, &error, fd if file is None else file)
-
-
-@final
-cdef class MappedFile:
-    """The first `size` bytes of a regular file, mapped read-only; exports them as a buffer.
-
-    It holds no descriptor. The map lives until `close()` or until the last view of it is gone:
-    `close()` while a view lives is a BufferError. A file shorter than `size` is refused; one that
-    is cut later would kill the process on access, so map only what nobody truncates.
-    """
-
-    cdef const uint8_t *_data
-    cdef Py_ssize_t _size
-    cdef Py_ssize_t _exports
-    cdef bint _closed
-    cdef object _name
-
-    def __cinit__(self, path, *, size=None, int advice=SLG_ADVICE_NORMAL, dir_fd=None,
-                  bint follow_links=False):
-        cdef slg_error error
-        cdef slg_status status
-        cdef const uint8_t *data = NULL
-        cdef size_t wanted
-        cdef int fd
-        self._closed = True
-        self._name = path
-        if not ADVICE_NORMAL <= advice <= ADVICE_SEQUENTIAL:
-            raise ValueError(f"unknown advice {advice}")
-        fd, available = open_read(path, dir_fd=dir_fd, follow_links=follow_links)
-        try:
-            wanted = available if size is None else size
-            with nogil:
-                status = slg_map(fd, wanted, <slg_advice>advice, &data, &error)
-        finally:
-            close(fd)
-        check(status, &error, path)
-        self._data = data
-        self._size = <Py_ssize_t>wanted
-        self._closed = False
-
-    def __dealloc__(self):
-        if not self._closed:
-            slg_unmap(self._data, <size_t>self._size)
-
-    def __getbuffer__(self, Py_buffer *view, int flags):
-        with critical_section(self):
-            if self._closed:
-                raise ValueError(f"the map of {self._name} is closed")
-            # An empty file has no map; the buffer protocol still wants an address.
-            PyBuffer_FillInfo(view, self, <void *>self._data if self._size else <void *>b"",
-                              self._size, 1, flags)
-            self._exports += 1
-
-    def __releasebuffer__(self, Py_buffer *view):
-        with critical_section(self):
-            self._exports -= 1
-
-    def __len__(self):
-        return self._size
-
-    @property
-    def closed(self):
-        return self._closed
-
-    def close(self):
-        """Unmaps; twice is fine. BufferError while a view of the map lives."""
-        with critical_section(self):
-            if self._closed:
-                return
-            if self._exports:
-                raise BufferError(f"the map of {self._name} has {self._exports} live views")
-            self._closed = True
-            slg_unmap(self._data, <size_t>self._size)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc):
-        self.close()
