@@ -30,6 +30,14 @@ class Log:
     retention_size_in_percent: int = 25
 
 
+@dataclass
+class Counts:
+    messages_in: int = 0
+    bytes_in: int = 0
+    messages_converted: int = 0
+    replication_bytes_in: int = 0
+
+
 def test_gauges_of_a_log() -> None:
     registry, log = MetricsRegistry(), Log()
     metrics = LogMetrics(registry, log)
@@ -68,7 +76,7 @@ def test_meters_of_all_topics_are_there_at_once_and_of_a_topic_when_asked_for() 
     stats = BrokerTopicStats(registry)
     prefix = "kafka.server:type=BrokerTopicMetrics,name="
     assert set(registry.snapshot()) == {prefix + name for name in (
-        "MessagesInPerSec", "BytesInPerSec", "BytesOutPerSec", "BytesRejectedPerSec",
+        "MessagesInPerSec", "BytesInPerSec", "BytesRejectedPerSec",
         "ProduceMessageConversionsPerSec", "NoKeyCompactedTopicRecordsPerSec",
         "InvalidMagicNumberRecordsPerSec", "InvalidMessageCrcRecordsPerSec",
         "InvalidOffsetOrSequenceRecordsPerSec", "ReplicationBytesInPerSec")}
@@ -89,20 +97,22 @@ def test_appends_are_counted_where_they_happen() -> None:
     clock = Clock()
     registry = MetricsRegistry(clock=clock)
     stats = BrokerTopicStats(registry)
-    counts = {"a": [3, 300], "b": [0, 0]}
-    stops = [stats.follow_appends("orders", lambda one=one: one[0], lambda one=one: one[1])
-             for one in counts.values()]
+    one, other = Counts(3, 300), Counts()
+    stops = [stats.follow_appends("orders", counts) for counts in (one, other)]
     rate = stats.topic_stats("orders").bytes_in_rate
     assert rate.count == 0, "what was there before is not counted"
-    counts["a"][:] = [4, 400]
-    counts["b"][:] = [1, 50]
+    one.messages_in, one.bytes_in = 4, 400
+    other.messages_in, other.bytes_in = 1, 50
+    other.messages_converted, other.replication_bytes_in = 7, 70
     assert rate.count == 150 and stats.all_topics_stats.messages_in_rate.count == 2
+    assert stats.topic_stats("orders").produce_message_conversions_rate.count == 7
+    assert stats.all_topics_stats.replication_bytes_in_rate.count == 70
     clock.seconds = 5
     assert rate.rates == (30.0, 30.0, 30.0)
     stops[0]()
     stops[0]()
-    counts["a"][1] += 1_000
-    counts["b"][1] += 10
+    one.bytes_in += 1_000
+    other.bytes_in += 10
     assert rate.count == 160
     stops[1]()
     assert rate.count == 160

@@ -258,6 +258,17 @@ def test_metrics_of_logs_come_and_go_with_them(tmp_path: Path) -> None:
     values = manager.metrics.snapshot()
     assert values[appended.format("MessagesIn")]["Count"] == log.log_end_offset == 15
     assert values[appended.format("BytesIn")]["Count"] == log.size
+    assert values[appended.format("ProduceMessageConversions")]["Count"] == 0
+    manager.update_topic_config("new", {"compression.type": "gzip"})
+    fill(log, 2)
+    follower = manager.get_or_create_log(N1)
+    copied = log.read(0, 1 << 20).records
+    follower.append_as_follower(copied, 0)
+    values = manager.metrics.snapshot()
+    assert values[appended.format("ProduceMessageConversions")]["Count"] == 6
+    assert values[appended.format("MessagesIn")]["Count"] == 21
+    assert values["kafka.server:type=BrokerTopicMetrics,name=ReplicationBytesInPerSec"][
+        "Count"] == len(copied) == follower.size
     manager.handle_log_dir_failure(other)
     while manager.is_log_dir_online(other):
         pass

@@ -16,6 +16,7 @@ from seglog.log.append_info import AppendOrigin, LogAppendInfo
 from seglog.log.deep_records import record_offsets
 from seglog.log.failures import closed_error
 from seglog.log.segment import Records
+from seglog.log.validation import ValidationResult
 from seglog.log.validator import (
     analyze_and_validate_records, mark_rejected, validate_messages_and_assign_offsets,
 )
@@ -49,8 +50,9 @@ def append(log: UnifiedLog, records: Records, origin: AppendOrigin, leader_epoch
         if log.retired is not None:
             raise closed_error(log.retired)
         if assign_offsets:
-            valid, batches = _assign(log, valid, batches, info, origin, leader_epoch,
-                                     ignore_record_size, given)
+            result = _assign(log, valid, batches, info, origin, leader_epoch, ignore_record_size,
+                             given)
+            valid, batches = memoryview(result.records), result.batches
         elif info.first_or_last_offset_of_first_batch < log.log_end_offset:
             raise _unexpected_offset(log, info, memoryview(records).cast("B"))
         info.log_start_offset = log.log_start_offset
@@ -63,13 +65,18 @@ def append(log: UnifiedLog, records: Records, origin: AppendOrigin, leader_epoch
         rolling.maybe_roll(log, len(valid), info)
         _write(log, valid, batches, info, origin, verification_guard, transaction_version)
         if assign_offsets:
-            log.count_append(given, info)
+            messages = info.last_offset - info.first_offset + 1
+            log.messages_in += messages
+            log.bytes_in += given
+            log.messages_converted += messages if result.message_size_maybe_changed else 0
+        elif origin is AppendOrigin.REPLICATION:
+            log.replication_bytes_in += given
     return info
 
 
 def _assign(log: UnifiedLog, valid: memoryview, batches: npt.NDArray[np.void],
             info: LogAppendInfo, origin: AppendOrigin, leader_epoch: int,
-            ignore_record_size: bool, given: int) -> tuple[memoryview, npt.NDArray[np.void]]:
+            ignore_record_size: bool, given: int) -> ValidationResult:
     """The batches with the next offsets; `info` says what they are."""
     config = log.config
     info.first_offset = log.log_end_offset
@@ -90,7 +97,7 @@ def _assign(log: UnifiedLog, valid: memoryview, batches: npt.NDArray[np.void],
                     f"Message batch size is {size} bytes in append topartition "
                     f"{log.topic_partition} which exceeds the maximum configured size of "
                     f"{config.max_message_bytes}.")
-    return memoryview(result.records), result.batches
+    return result
 
 
 def _unexpected_offset(log: UnifiedLog, info: LogAppendInfo,

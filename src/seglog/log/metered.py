@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from seglog.log.append_info import LogAppendInfo
 from seglog.log.stats import BrokerTopicStats, LogMetrics, flush_timer
 from seglog.recovery.loaded import LoadedLog
 from seglog.storage.paths import DirectoryKind
@@ -15,9 +14,12 @@ __all__ = ["MeteredLog"]
 class MeteredLog(LoadedLog):
     """A log with gauges, and counts that meters follow. Without `stats` it measures nothing."""
 
-    #: Records and bytes that were appended as leader since the log was opened.
+    #: Records and bytes that were appended as leader since the log was opened, the records among
+    #: them that were encoded anew, and bytes that were appended as follower.
     messages_in = 0
     bytes_in = 0
+    messages_converted = 0
+    replication_bytes_in = 0
     #: How full the log is of what it may retain, as the last run of the retention found it.
     retention_size_in_percent = 0
     stats: BrokerTopicStats | None = None
@@ -47,8 +49,7 @@ class MeteredLog(LoadedLog):
         if self._metrics is not None and self.stats is not None:
             self._metrics.register()
             if self._stop_counting is None:
-                self._stop_counting = self.stats.follow_appends(
-                    self.topic_partition.topic, lambda: self.messages_in, lambda: self.bytes_in)
+                self._stop_counting = self.stats.follow_appends(self.topic_partition.topic, self)
 
     def remove_log_metrics(self) -> None:
         """Takes them out: the log is not served any more. A second call does nothing."""
@@ -57,11 +58,6 @@ class MeteredLog(LoadedLog):
         if self._stop_counting is not None:
             self._stop_counting()
             self._stop_counting = None
-
-    def count_append(self, size: int, info: LogAppendInfo) -> None:
-        """`size` bytes were appended as leader; for the thread that holds the lock."""
-        self.messages_in += info.last_offset - info.first_offset + 1
-        self.bytes_in += size
 
     def _flush_segment(self, base: int) -> None:
         if self._metrics is None:

@@ -12,7 +12,7 @@ from typing import Protocol
 from seglog.metrics import Meter, MetricsRegistry, Timer
 from seglog.model import TopicPartition
 
-__all__ = ["BrokerTopicMetrics", "BrokerTopicStats", "LogMetrics", "flush_timer"]
+__all__ = ["AppendCounts", "BrokerTopicMetrics", "BrokerTopicStats", "LogMetrics", "flush_timer"]
 
 
 def flush_timer(registry: MetricsRegistry) -> Timer:
@@ -39,6 +39,19 @@ class _Metered(Protocol):
     def retention_size_in_percent(self) -> int: ...
 
 
+class AppendCounts(Protocol):
+    """What a log appended since it was opened."""
+
+    @property
+    def messages_in(self) -> int: ...
+    @property
+    def bytes_in(self) -> int: ...
+    @property
+    def messages_converted(self) -> int: ...
+    @property
+    def replication_bytes_in(self) -> int: ...
+
+
 class BrokerTopicMetrics:
     """Meters of a topic, or of all topics together (Kafka's of that name).
 
@@ -46,8 +59,8 @@ class BrokerTopicMetrics:
     """
 
     _METERS = {
-        "MessagesInPerSec": "messages", "BytesInPerSec": "bytes", "BytesOutPerSec": "bytes",
-        "BytesRejectedPerSec": "bytes", "ProduceMessageConversionsPerSec": "requests",
+        "MessagesInPerSec": "messages", "BytesInPerSec": "bytes", "BytesRejectedPerSec": "bytes",
+        "ProduceMessageConversionsPerSec": "requests",
         "NoKeyCompactedTopicRecordsPerSec": "requests",
         "InvalidMagicNumberRecordsPerSec": "requests",
         "InvalidMessageCrcRecordsPerSec": "requests",
@@ -87,18 +100,13 @@ class BrokerTopicMetrics:
         return self._meter("BytesInPerSec")
 
     @property
-    def bytes_out_rate(self) -> Meter:
-        """Bytes read."""
-        return self._meter("BytesOutPerSec")
-
-    @property
     def bytes_rejected_rate(self) -> Meter:
         """Bytes of appends with a batch that is too large."""
         return self._meter("BytesRejectedPerSec")
 
     @property
     def produce_message_conversions_rate(self) -> Meter:
-        """Appends whose records were compressed anew, or got another magic."""
+        """Records that were compressed anew, or got another magic."""
         return self._meter("ProduceMessageConversionsPerSec")
 
     @property
@@ -151,15 +159,18 @@ class BrokerTopicStats:
         if found is not None:
             found.close()
 
-    def follow_appends(self, topic: str, messages: Callable[[], int],
-                       octets: Callable[[], int]) -> Callable[[], None]:
-        """Counts what a log says that it appended as leader, for its topic and for all.
+    def follow_appends(self, topic: str, counts: AppendCounts) -> Callable[[], None]:
+        """Counts what a log says that it appended, for its topic and for all.
 
-        `messages()` and `octets()` only grow. The function that is returned ends this.
+        The counts only grow. The function that is returned ends this.
         """
-        stops = [meter.follow(total) for one in (self.topic_stats(topic), self.all_topics_stats)
-                 for meter, total in ((one.messages_in_rate, messages),
-                                      (one.bytes_in_rate, octets))]
+        every = self.all_topics_stats
+        stops = [meter.follow(total) for one in (self.topic_stats(topic), every)
+                 for meter, total in (
+                     (one.messages_in_rate, lambda: counts.messages_in),
+                     (one.bytes_in_rate, lambda: counts.bytes_in),
+                     (one.produce_message_conversions_rate, lambda: counts.messages_converted))]
+        stops.append(every.replication_bytes_in_rate.follow(lambda: counts.replication_bytes_in))
 
         def stop() -> None:
             for each in stops:
