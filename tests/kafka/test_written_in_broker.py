@@ -2,7 +2,7 @@
 
 A broker makes the topics and stops. A LogManager writes to them: all codecs, idempotent producers,
 transactions, segments rolled for every reason, preallocated, truncated, retained, and one topic
-deleted. The broker then starts without recovery, its consumers see exactly what was written, its
+deleted; one is written by `seglog.open`. The broker then starts without recovery, its consumers see exactly what was written, its
 tools find nothing, it appends on, and seglog takes the directory back.
 """
 
@@ -12,6 +12,7 @@ import random
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import seglog
 from seglog import LogManager
 from seglog.config import LogConfig
 from seglog.log.append_info import AppendOrigin
@@ -53,6 +55,7 @@ TOPICS: dict[str, dict[str, str]] = {
     "emptied": SMALL,
     "retained": {**SMALL, "retention.bytes": "40000"},
     "started": SMALL,
+    "embedded": SMALL,
     "untouched": SMALL,
     "deleted": SMALL,
 }
@@ -277,6 +280,32 @@ def started(writer: Writer) -> None:
     writer.cut(start, 2**63)
 
 
+def embedded(data_dir: Path) -> Writer:
+    """What a program writes with `seglog.open`, before the manager has the directory."""
+    with seglog.open(data_dir / "embedded-0", config=SMALL, batch_bytes=3000) as log:
+        writer = Writer(log.log, random.Random("embedded"))
+
+        def given(count: int) -> list[tuple[Any, ...]]:
+            records = writer.records(count)
+            writer.note(records, log.end_offset)
+            return [(-1, record["timestamp"], record["key"], record["value"], record["headers"])
+                    for record in records]
+
+        for _, timestamp, key, value, headers in given(40):
+            log.append(value, key=key, headers=headers, timestamp=timestamp)
+        log.append_many(given(300))
+        for producer, commit in ((7001, True), (7002, False), (7001, False)):
+            with suppress(KeyError), log.transaction(producer) as transaction:
+                offsets = transaction.append_many(given(100))
+                if not commit:
+                    raise KeyError
+            writer.ended.append((producer, list(offsets), offsets.stop, commit))
+        log.append_columns({"value": [b"column"], "timestamp": np.array([writer.clock])})
+        writer.note([{"timestamp": writer.clock, "key": None, "value": b"column", "headers": []}],
+                    log.end_offset - 1)
+    return writer
+
+
 WRITE = {"codecs": codecs, "columns": columns, "idempotent": idempotent,
          "transactional": transactional, "hanging": hanging, "by-time": by_time,
          "by-offset": by_offset, "preallocated": preallocated, "truncated": truncated,
@@ -298,13 +327,17 @@ def written(kafka_lib: Path, tmp_path_factory: pytest.TempPathFactory
             client.create_topic(topic, config=config)
         client.produce("untouched", workload.records(random.Random(3), 20))
         broker.stop()
-    writers = {}
+    writers = {"embedded": embedded(broker.data_dir)}
     with _manager(broker.data_dir) as manager:
         for topic in WRITTEN:
             log = manager.get_log(TopicPartition(topic, 0))
             assert log is not None
-            writer = writers[topic] = Writer(log, random.Random(topic))
-            WRITE.get(topic, many)(writer)
+            writer = writers.setdefault(topic, Writer(log, random.Random(topic)))
+            if topic == "embedded":
+                assert log.log_end_offset == writer.rows[-1]["offset"] + 1
+                writer.log = log
+            else:
+                WRITE.get(topic, many)(writer)
             log.update_high_watermark(log.log_end_offset)
         gone = manager.get_log(TopicPartition("deleted", 0))
         assert gone is not None
