@@ -70,6 +70,8 @@ def roll(log: UnifiedLog, expected_next_offset: int) -> int:
 
 
 def _flush_rolled(log: UnifiedLog, snapshot: str | None, base: int) -> None:
+    if log.is_closed:
+        return  # nobody relies on it any more
     if snapshot is not None:
         with log.guarded(f"Error while deleting producer state snapshot {snapshot} for "
                          f"{log.topic_partition}"):

@@ -195,12 +195,16 @@ class UnifiedLog(LogFoundation, TransactionalLog):
         self.flush_to(self.log_end_offset, force_flush_active_segment)
 
     def flush_to(self, offset: int, including_offset: bool = False) -> None:
-        """Flushes all below `offset`; with `including_offset` the segment that begins there too."""
+        """Flushes all below `offset`; with `including_offset` the segment that begins there too.
+
+        KafkaStorageError also of a log that was given up or deleted.
+        """
         how = "inclusive" if including_offset else "exclusive"
         parent = self.parent_dir
         text = (f"Error while flushing log for {self.topic_partition} in dir {parent} with offset "
                 f"{offset} ({how}) and recovery point {offset}")
         with self.context.failures.guard(parent, text), public_errors(self.path):
+            self._check_kept()
             before = self.recovery_point
             self._flush_closed()
             if offset + including_offset <= before:
@@ -210,10 +214,16 @@ class UnifiedLog(LogFoundation, TransactionalLog):
                 f"flushed: {self.last_flush_ms},  current time: {self.now_ms()}, unflushed: "
                 f"{self.log_end_offset - before}"))
             with self.lock:
+                self._check_kept()
                 self.settle()
             self._flush(offset, including_offset)
             if self.recovery_point > before:
                 self.last_flush_ms = self.now_ms()
+
+    def _check_kept(self) -> None:
+        """What was closed in good order can still be flushed."""
+        if self._handlers_closed:
+            self.check_open()
 
     def _flush_closed(self) -> None:
         """What a roll did to segments that had been flushed to their ends: the last entry of the
