@@ -16,7 +16,9 @@ from typing import Any
 from tests.kafka import harness
 from tests.kafka.jars import cramjams_zstd
 
-_OPTIONS = ["-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
+#: Room for the largest chunk that snappy allocates for 4 bytes that lie: without it the answer is
+#: the heap's.
+_OPTIONS = ["-Xmx1600m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
 #: Maps of removed indexes stay until a collection; a fresh JVM is cheaper than many of them.
 _SEQUENCES_PER_PROCESS = 500
 _SECONDS = 60.0
