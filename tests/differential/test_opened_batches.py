@@ -57,8 +57,10 @@ def _payload(rng: random.Random, codec: int, plain: bytes, magic: int = 2) -> by
     if kind == 1:
         return data[:rng.randrange(len(data) + 1)]
     if kind == 2:
+        skipped = bytes([rng.randrange(0x4f, 0x61)]) + b"\x2a\x4d\x18\3\0\0\0abc"  # by zstd
         return data + rng.choice([b"\0", rng.randbytes(rng.randint(1, 40)), data, data[:-1],
-                                  data[:rng.randrange(len(data))], bytes(40)])
+                                  data[:rng.randrange(len(data))], bytes(40),
+                                  skipped[:rng.randint(1, len(skipped))]])
     if kind == 3:
         return _numbers(rng, data)
     if kind == 4 and codec == compression.SNAPPY:

@@ -155,8 +155,10 @@ class Driver:
     # ---- where it ends ------------------------------------------------------------------------
 
     def state(self) -> Json:
-        """The log, opened for it: every index is."""
-        log, found = self.log, self.log.state()
+        """The log, opened for it: every index is. Of one that could not be opened again what it was
+        when it was closed, because its files may have changed since."""
+        log = self.log
+        found = self._closed_state() if log.is_closed else log.state()
         return {
             "log_start_offset": log.log_start_offset, "recovery_point": log.recovery_point,
             "log_end_offset": log.log_end_offset, "high_watermark": log.high_watermark,
@@ -171,6 +173,19 @@ class Driver:
                     else one["current_txn_first_offset"]} for one in found["producers"]],
             "leader_epochs": found["leader_epochs"],
         }
+
+    def _closed_state(self) -> Json:
+        segments = self.log.segments
+        return {**self.log.state_without_files(), "segments": [
+            {"base_offset": base, "size": size, "offset_index_entries": offsets // 8,
+             "time_index_entries": times // 12, "aborted_txns": self._aborted(base)}
+            for base, size, offsets, times in zip(*(column.tolist() for column in (
+                segments.base_offsets, segments.log_size, segments.index_size,
+                segments.time_index_size)), strict=True)]}
+
+    def _aborted(self, base_offset: int) -> int:
+        path = self.path / f"{base_offset:020d}.txnindex"
+        return path.stat().st_size // 34 if path.exists() else 0
 
     def files(self) -> Json:
         """Sizes and hashes of all files."""

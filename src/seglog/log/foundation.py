@@ -91,6 +91,8 @@ class LogFoundation(MeteredLog):
 
     def settle(self) -> None:
         """Brings `segments` up to date with what was appended to the active one."""
+        if self.is_closed:
+            return  # its files may be another's by now
         self.active.settle()
         self.segments.release(self.active.files)
 

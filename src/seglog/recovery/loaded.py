@@ -277,7 +277,12 @@ class LoadedLog:
             "log_start_offset": self.log_start_offset, "recovery_point": self.recovery_point,
             "log_end_offset": self.log_end_offset, "last_stable_offset": self.last_stable_offset,
             "producer_state_end_offset": self.producers.map_end_offset,
-            "segments": segments,
+            "segments": segments, **self.state_without_files(),
+        }
+
+    def state_without_files(self) -> dict[str, Any]:
+        """Of `state` what is no file's: `producers` and `leader_epochs`."""
+        return {
             "producers": [{
                 "producer_id": one.producer_id, "epoch": one.producer_epoch,
                 "coordinator_epoch": one.coordinator_epoch,

@@ -363,6 +363,7 @@ class _Lz4:
 
 class _Zstd:
     _MAGIC = b"\x28\xb5\x2f\xfd"
+    _SKIPPED = b"\x2a\x4d\x18"  # after 0x50 to 0x5f: a frame without content
     _INPUT_BYTES, _BLOCK_BYTES_MAX, _WINDOW_BYTES_MAX = 131075, 128 << 10, 128 << 20
     # A frame without checksum and size, with a window of 8 MiB.
     _HEADER = _MAGIC + b"\x00\x68"
@@ -408,7 +409,7 @@ class _Zstd:
         """
         data, beyond = self._data, len(self._data) + 1
         head = data[start:start + 4]
-        if head[1:] == b"\x2a\x4d\x18" and head[0] >> 4 == 5:
+        if head[0] >> 4 == 5 and self._SKIPPED.startswith(head[1:]):  # also if it is cut here
             size = int.from_bytes(data[start + 4:start + 8], "little")
             return [], start + 8 + size if start + 8 <= len(data) else beyond
         if head != self._MAGIC:
