@@ -2,8 +2,9 @@
 
 A broker makes the topics and stops. A LogManager writes to them: all codecs, idempotent producers,
 transactions, segments rolled for every reason, preallocated, truncated, retained, and one topic
-deleted; one is written by `seglog.open`. The broker then starts without recovery, its consumers see exactly what was written, its
-tools find nothing, it appends on, and seglog takes the directory back.
+deleted; one more is written by `seglog.open`. The broker then starts without recovery, its
+consumers see exactly what was written, its tools find nothing, it appends on, and seglog takes the
+directory back.
 """
 
 from __future__ import annotations

@@ -40,16 +40,13 @@ class _Metered(Protocol):
 
 
 class AppendCounts(Protocol):
-    """What a log appended since it was opened."""
+    """What a log appended since it was opened: `messages_in` and `bytes_in` as leader, the
+    `messages_converted` among them, and `replication_bytes_in` as follower."""
 
-    @property
-    def messages_in(self) -> int: ...
-    @property
-    def bytes_in(self) -> int: ...
-    @property
-    def messages_converted(self) -> int: ...
-    @property
-    def replication_bytes_in(self) -> int: ...
+    messages_in: int
+    bytes_in: int
+    messages_converted: int
+    replication_bytes_in: int
 
 
 class BrokerTopicMetrics:
