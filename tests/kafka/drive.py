@@ -65,7 +65,7 @@ class Driver:
     def __init__(self, path: Path, config: Json) -> None:
         self.path, self.config = path, {key: _text(value) for key, value in config.items()}
         self.time, self.scheduler = StillTime(), SettlingScheduler()
-        self.failures = LogDirFailureChannel()
+        self.failures, self.is_left_closed = LogDirFailureChannel(), False
         path.mkdir(parents=True, exist_ok=True)
         self.log = self._open(True, 0, 0)
 
@@ -150,7 +150,9 @@ class Driver:
         else:
             self.log.close_handlers()
         self.scheduler.settle()
+        self.is_left_closed = True
         self.log = self._open(op["clean"], recovery_point, start_offset)
+        self.is_left_closed = False
 
     # ---- where it ends ------------------------------------------------------------------------
 
@@ -158,7 +160,7 @@ class Driver:
         """The log, opened for it: every index is. Of one that could not be opened again what it was
         when it was closed, because its files may have changed since."""
         log = self.log
-        found = self._closed_state() if log.is_closed else log.state()
+        found = self._closed_state() if self.is_left_closed else log.state()
         return {
             "log_start_offset": log.log_start_offset, "recovery_point": log.recovery_point,
             "log_end_offset": log.log_end_offset, "high_watermark": log.high_watermark,

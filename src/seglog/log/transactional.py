@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from seglog.log.producers import ProducerStateManager
+from seglog.log.foundation import LogFoundation
 from seglog.log.verification import VerificationGuard
 from seglog.model import ProducerStateEntry
-from seglog.recovery.loaded import LoadedLog
 
 __all__ = ["LastRecord", "TransactionalLog"]
 
@@ -20,11 +19,9 @@ class LastRecord:
     producer_epoch: int
 
 
-class TransactionalLog(LoadedLog):
+class TransactionalLog(LogFoundation):
     """The part of a writable log that a transaction coordinator, and whoever looks for transactions
     that hang, talks to. Any thread may; times are ms."""
-
-    producer_manager: ProducerStateManager
 
     @property
     def producer_id_count(self) -> int:
@@ -85,6 +82,7 @@ class TransactionalLog(LoadedLog):
         """Writes the producers' state at the end of the log onto the medium, unless there is a
         snapshot as new. Raises KafkaStorageError."""
         with self.lock:
+            self.check_open()
             self.producer_manager.take_snapshot()
 
     @property

@@ -15,7 +15,6 @@ from seglog.log import topic_id as topics
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
 from seglog.log.context import LogContext
 from seglog.log.failures import LogDirFailureChannel
-from seglog.log.foundation import LogFoundation
 from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.ordinary import append_each, append_ordinary
 from seglog.log.producers import ProducerStateManager, ProducerStateManagerConfig
@@ -40,7 +39,7 @@ __all__ = ["LogContext", "UnifiedLog", "load_unified_log"]
 _logger = logging.getLogger("seglog.UnifiedLog")
 
 
-class UnifiedLog(LogFoundation, TransactionalLog):
+class UnifiedLog(TransactionalLog):
     """A log that was loaded and is written to.
 
     Any thread may call any method. One at a time changes the log, under `lock`, which is
@@ -282,6 +281,7 @@ class UnifiedLog(LogFoundation, TransactionalLog):
     def convert_to_offset_metadata(self, offset: int) -> LogOffsetMetadata:
         """Where the batch with `offset`, or the next one, is; OffsetOutOfRangeError."""
         with self.lock, self.guarded(f"Exception while reading from {self.topic_partition}"):
+            self.check_open()
             return convert_to_offset_metadata(self, offset)
 
     # ---- reading ------------------------------------------------------------------------------
@@ -292,6 +292,7 @@ class UnifiedLog(LogFoundation, TransactionalLog):
         """The first record at or after a time, or what a special value asks for: see
         `seglog.log.timestamps`."""
         with self.guarded(f"Error while fetching offset by timestamp for {self.topic_partition}"):
+            self.check_open()
             return fetch_offset_by_timestamp(self, timestamp_ms)
 
     def active_index_entries(self) -> int:
@@ -307,6 +308,7 @@ class UnifiedLog(LogFoundation, TransactionalLog):
     def assign_epoch_start_offset(self, epoch: int, offset: int) -> None:
         """Notes that a leader epoch begins at `offset`, durably. IllegalArgumentError."""
         with self.lock:
+            self.check_open()
             watermarks.assign_epoch(self, epoch, offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
