@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka import harness
+from tests.kafka import harness, jars
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -24,6 +24,7 @@ def kafka_lib() -> Path:
         harness.java_command()
         lib = harness.library()
         harness.compiled("Oracle")
+        jars.cramjams_zstd()
     except harness.KafkaUnavailable as error:
         pytest.skip(f"no real Kafka: {error}")
     return lib
