@@ -81,11 +81,17 @@ slg_status slg_fetch_search(const slg_fetch_index *index, slg_fetch_bound bound,
 
 /* ---- samples -------------------------------------------------------------------------------- */
 
-enum { ENTRY = SLG_OFFSET_ENTRY_SIZE, CHUNK_ENTRIES = 512 };
+enum { ENTRY = SLG_OFFSET_ENTRY_SIZE, CHUNK_ENTRIES = 512, UNCOVERED_MIN = 64 };
 
 void slg_fetch_samples_free(slg_fetch_samples *samples) {
     free(samples->data);
     *samples = (slg_fetch_samples){NULL, 0, 0, 0, 0};
+}
+
+bool slg_fetch_samples_serve(const slg_fetch_samples *samples, size_t entries) {
+    const size_t added = samples->covered / 64;
+    const size_t most = added < SLG_FETCH_UNCOVERED_MAX ? added : SLG_FETCH_UNCOVERED_MAX;
+    return entries <= samples->covered + (most > UNCOVERED_MIN ? most : UNCOVERED_MIN);
 }
 
 /* As many samples as fit: what there is of `before`, thinned out where it is too dense. */
@@ -156,14 +162,14 @@ static size_t floor_entry(const uint8_t *data, size_t count, int64_t target) {
     return lo;
 }
 
-static int64_t position_of(const uint8_t *data, size_t n) {
-    return slg_load_i32(data + n * ENTRY + SLG_OFFSET_ENTRY_POSITION_AT);
+static slg_index_entry entry_at(const uint8_t *data, size_t n, int64_t base_offset) {
+    return slg_index_entry_at(SLG_INDEX_KIND_OFFSET, data, n, base_offset);
 }
 
 slg_status slg_fetch_lookup(const slg_fetch_index *index, const slg_fetch_samples *samples,
-                            int64_t target, slg_index_entry *entry, int64_t *next_position,
+                            int64_t target, slg_index_entry *entry, slg_index_entry *next,
                             slg_error *error) {
-    uint8_t block[(2 * SLG_FETCH_UNCOVERED_MAX + CHUNK_ENTRIES) * ENTRY];
+    uint8_t block[(SLG_FETCH_UNCOVERED_MAX + CHUNK_ENTRIES) * ENTRY];
     const int64_t base = index->base_offset;
     if (samples->count == 0 || index->entries < samples->covered || target < 0 || base < 0 ||
         base > INT64_MAX - INT32_MAX) {
@@ -171,9 +177,9 @@ slg_status slg_fetch_lookup(const slg_fetch_index *index, const slg_fetch_sample
     }
     const int64_t relative = target - base;
     *entry = (slg_index_entry){base, 0};
-    *next_position = -1;
+    *next = (slg_index_entry){base, -1};
     if (slg_load_i32(samples->data + SLG_OFFSET_ENTRY_OFFSET_AT) > relative) {
-        *next_position = position_of(samples->data, 0);
+        *next = entry_at(samples->data, 0, base);
         return SLG_OK;
     }
     const size_t sample = floor_entry(samples->data, samples->count, relative);
@@ -181,8 +187,10 @@ slg_status slg_fetch_lookup(const slg_fetch_index *index, const slg_fetch_sample
     const bool is_last = sample + 1 == samples->count;
     const size_t stop = is_last ? index->entries : first + samples->stride;
     if (stop - first <= 1) {
-        *entry = slg_index_entry_at(SLG_INDEX_KIND_OFFSET, samples->data, sample, base);
-        *next_position = is_last ? -1 : position_of(samples->data, sample + 1);
+        *entry = entry_at(samples->data, sample, base);
+        if (!is_last) {
+            *next = entry_at(samples->data, sample + 1, base);
+        }
         return SLG_OK;
     }
     if (stop - first > sizeof block / ENTRY) {
@@ -192,11 +200,11 @@ slg_status slg_fetch_lookup(const slg_fetch_index *index, const slg_fetch_sample
                                               (int64_t)(first * ENTRY), error);
     if (status == SLG_OK) {
         const size_t found = floor_entry(block, stop - first, relative);
-        *entry = slg_index_entry_at(SLG_INDEX_KIND_OFFSET, block, found, base);
+        *entry = entry_at(block, found, base);
         if (found + 1 < stop - first) {
-            *next_position = position_of(block, found + 1);
+            *next = entry_at(block, found + 1, base);
         } else if (!is_last) {
-            *next_position = position_of(samples->data, sample + 1);
+            *next = entry_at(samples->data, sample + 1, base);
         }
     }
     return status;
@@ -227,6 +235,24 @@ static slg_status need(int fd, int64_t position, int64_t end, size_t wanted,
     window->size = 0;
     window->position = position;
     return slg_pread(fd, window->data, wanted, position, &window->size, error);
+}
+
+size_t slg_fetch_first_read(int64_t target, int64_t start, const slg_index_entry *entry,
+                            const slg_index_entry *next, int64_t batch_size) {
+    const int64_t apart = next->value - start;
+    const uint64_t offsets = (uint64_t)next->key - (uint64_t)entry->key;
+    int64_t guess = apart;
+    if (batch_size > SLG_FETCH_WINDOW) {
+        return SLG_BATCH_HEADER_SIZE;
+    }
+    if (apart <= 0 || apart > SLG_FETCH_WINDOW) {
+        return SLG_FETCH_WINDOW;
+    }
+    if (entry->key <= target && target < next->key && offsets <= INT32_MAX) {
+        const int64_t alike = apart * (target - entry->key) / (int64_t)offsets;
+        guess = alike + batch_size < apart ? alike + batch_size : apart;
+    }
+    return (size_t)(guess + batch_size + SLG_BATCH_HEADER_SIZE);
 }
 
 /* What Java's long addition gives, on any input. */

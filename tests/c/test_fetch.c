@@ -68,7 +68,7 @@ static void check_searches(void) {
 static void check_samples(void) {
     uint64_t seed = 3;
     slg_error error;
-    enum { ENTRIES = 70000 };
+    enum { ENTRIES = 2 * SLG_FETCH_SAMPLES_MAX + 5000 };
     uint8_t *data = calloc(ENTRIES, SLG_OFFSET_ENTRY_SIZE);
     CHECK(data != NULL);
     for (size_t n = 0; n < ENTRIES; n++) {
@@ -80,7 +80,7 @@ static void check_samples(void) {
     slg_fetch_samples samples = {NULL, 0, 0, 0, 0};
     for (size_t step = 1; index.entries < ENTRIES; step = step * 3 / 2 + 1) {
         index.entries = index.entries + step < ENTRIES ? index.entries + step : ENTRIES;
-        if (index.entries > samples.covered + SLG_FETCH_UNCOVERED_MAX || samples.data == NULL) {
+        if (samples.data == NULL || !slg_fetch_samples_serve(&samples, index.entries)) {
             slg_fetch_samples more;
             CHECK_EQ(slg_fetch_sample(&index, samples.data == NULL ? NULL : &samples, &more,
                                       &error), SLG_OK);
@@ -88,23 +88,24 @@ static void check_samples(void) {
             slg_fetch_samples_free(&samples);
             samples = more;
         }
-        for (int ask = 0; ask < 200; ask++) {
+        for (int ask = 0; ask < 100; ask++) {
             const int64_t target =
                 (int64_t)(random_next(&seed) % (3 * index.entries + 20));
             int64_t slot;
             slg_index_entry wanted;
             slg_index_entry entry;
-            int64_t next;
+            slg_index_entry next;
             CHECK_EQ(slg_fetch_search(&index, SLG_FETCH_LOWER, target, &slot, &wanted, &error),
                      SLG_OK);
             CHECK_EQ(slg_fetch_lookup(&index, &samples, target, &entry, &next, &error),
                      SLG_OK);
-            CHECK(next < 0 || next == entry.value + 7 || (next == 0 && target < 8));
+            CHECK(next.value < 0 || next.value == entry.value + 7 ||
+                  (next.value == 0 && target < 8));
+            CHECK(next.value < 0 || next.key > target);
             CHECK(entry.key == wanted.key && entry.value == wanted.value);
         }
     }
-    slg_index_entry entry;
-    int64_t next;
+    slg_index_entry entry, next;
     CHECK_EQ(slg_fetch_lookup(&index, &samples, -1, &entry, &next, &error), SLG_MORE);
     index.entries = samples.covered - 1;
     CHECK_EQ(slg_fetch_lookup(&index, &samples, 5, &entry, &next, &error), SLG_MORE);
@@ -117,6 +118,25 @@ static void check_samples(void) {
     CHECK_EQ(slg_fetch_sample(&index, NULL, &samples, &error), SLG_FILE_SHRANK);
     close(fd);
     free(data);
+}
+
+/* Five batches of 1000 bytes and ten records between two entries, whose keys are last offsets. */
+static void check_first_reads(void) {
+    const slg_index_entry entry = {9, 0}, next = {59, 5000}, none = {9, -1};
+    const size_t header = SLG_BATCH_HEADER_SIZE;
+    for (int64_t target = 9; target < 59; target++) {
+        const size_t read = slg_fetch_first_read(target, 0, &entry, &next, 1000);
+        const size_t end = 1000 * ((size_t)target / 10 + 1);
+        CHECK(read >= end + header && read <= end + 1000 + header && read <= 6000 + header);
+    }
+    CHECK_EQ(slg_fetch_first_read(30, 0, &entry, &none, 1000), SLG_FETCH_WINDOW);
+    CHECK_EQ(slg_fetch_first_read(30, 0, &entry, &next, 9000), header);
+    const slg_index_entry hostile[] = {{INT64_MIN, 0}, {INT64_MAX, 100}, {30, 0}, {-1, INT64_MAX}};
+    for (size_t i = 0; i < 16; i++) {
+        const size_t read =
+            slg_fetch_first_read(30, 0, &hostile[i / 4], &hostile[i % 4], SLG_FETCH_WINDOW);
+        CHECK(read <= 2 * SLG_FETCH_WINDOW + header);
+    }
 }
 
 static size_t fill(uint8_t *data, uint64_t *seed, int64_t bad_one_in) {
@@ -183,6 +203,7 @@ static void check_walks(void) {
 int main(void) {
     check_searches();
     check_samples();
+    check_first_reads();
     check_walks();
     return 0;
 }

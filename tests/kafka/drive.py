@@ -221,9 +221,12 @@ def run_sequence(work_dir: Path, sequence: Json) -> Json:
         except Exception as error:
             results.append(_error(error))
         driver.scheduler.settle()
-    state = driver.state()
-    driver.log.close()
-    driver.scheduler.settle()
+    try:
+        state = driver.state()
+        driver.log.close()
+        driver.scheduler.settle()
+    except Exception as error:  # Driver.java ends here; the lines that follow have their answers
+        state = _error(error)
     return {"name": sequence["name"], "results": results, "state": state,
             "files": driver.files()}
 

@@ -54,9 +54,16 @@ typedef struct slg_fetch_samples {
 } slg_fetch_samples;
 
 enum {
-    SLG_FETCH_SAMPLES_MAX = 32768, /* entries in memory: 256 KiB */
-    SLG_FETCH_UNCOVERED_MAX = 64   /* entries behind those covered that a lookup reads over */
+    /* 2 MiB: every entry of a segment with Kafka's settings, 1 GiB with an entry each 4 KiB. */
+    SLG_FETCH_SAMPLES_MAX = 262144,
+    SLG_FETCH_UNCOVERED_MAX = 1024 /* entries behind those covered that a lookup may read over */
 };
+
+/*
+ * Whether lookups among `entries` need no newer samples: more are taken when a 64th has been added,
+ * so that what is copied then is paid for by those that were appended.
+ */
+bool slg_fetch_samples_serve(const slg_fetch_samples *samples, size_t entries);
 
 /*
  * Fills `samples` from the file, going on from `before` (NULL: from the beginning), which stays as
@@ -68,11 +75,11 @@ slg_status slg_fetch_sample(const slg_fetch_index *index, const slg_fetch_sample
 void slg_fetch_samples_free(slg_fetch_samples *samples);
 
 /*
- * The entry that slg_fetch_search with SLG_FETCH_LOWER gives, and the position in the entry behind
- * it, -1 where that is not known. SLG_MORE: not to be told from these samples.
+ * The entry that slg_fetch_search with SLG_FETCH_LOWER gives, and the one behind it, whose value is
+ * -1 where that is not known. SLG_MORE: not to be told from these samples.
  */
 slg_status slg_fetch_lookup(const slg_fetch_index *index, const slg_fetch_samples *samples,
-                            int64_t target, slg_index_entry *entry, int64_t *next_position,
+                            int64_t target, slg_index_entry *entry, slg_index_entry *next,
                             slg_error *error);
 
 /* A batch in a log file. */
@@ -89,6 +96,14 @@ typedef struct slg_fetch_window {
     size_t size;
     uint8_t data[SLG_FETCH_WINDOW];
 } slg_fetch_window;
+
+/*
+ * How much to read where a walk to `target` begins, from `start`, which `entry` points to. Between
+ * two entries that are near: up to where the batch and the header behind it would end if all
+ * records were alike, and no further than the batch of `next`. Of large batches only a header.
+ */
+size_t slg_fetch_first_read(int64_t target, int64_t start, const slg_index_entry *entry,
+                            const slg_index_entry *next, int64_t batch_size);
 
 /*
  * The batch that holds `target`, else the first one above it, walking from `position` to `end`

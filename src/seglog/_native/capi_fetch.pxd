@@ -33,15 +33,16 @@ cdef extern from "seglog/fetch.h" nogil:
         size_t covered
         int64_t last_key
     enum:
-        SLG_FETCH_SAMPLES_MAX
-        SLG_FETCH_UNCOVERED_MAX
         SLG_FETCH_WINDOW
+    bint slg_fetch_samples_serve(const slg_fetch_samples *samples, size_t entries) noexcept
     slg_status slg_fetch_sample(const slg_fetch_index *index, const slg_fetch_samples *before,
                                 slg_fetch_samples *samples, slg_error *error) noexcept
     void slg_fetch_samples_free(slg_fetch_samples *samples) noexcept
     slg_status slg_fetch_lookup(const slg_fetch_index *index, const slg_fetch_samples *samples,
                                 int64_t target, slg_index_entry *entry,
-                                int64_t *next_position, slg_error *error) noexcept
+                                slg_index_entry *next, slg_error *error) noexcept
+    size_t slg_fetch_first_read(int64_t target, int64_t start, const slg_index_entry *entry,
+                                const slg_index_entry *next, int64_t batch_size) noexcept
     ctypedef struct slg_fetch_batch:
         int64_t base_offset
         int64_t position

@@ -134,6 +134,11 @@ cdef class FetchDataInfo:
                 f"aborted_transactions={self.aborted_transactions!r})")
 
 
+# What a lookup costs by the file, in entries that are read one after the other.
+cdef enum:
+    _ENTRIES_A_LOOKUP = 4096
+
+
 @final
 cdef class _Samples:
     """Samples that are not changed any more: whoever searches them holds a reference."""
@@ -196,13 +201,12 @@ cdef class IndexReader:
         cdef slg_status status
         with critical_section(self):
             before = self._samples
-            if before is not None and (
-                    index.entries <= before.held.covered + SLG_FETCH_UNCOVERED_MAX):
+            if before is not None and slg_fetch_samples_serve(&before.held, index.entries):
                 return before
             if self._asked < 0 or self._fd < 0:
                 return None
             self._asked += 1
-            if before is None and <size_t>self._asked * SLG_FETCH_SAMPLES_MAX // 8 < index.entries:
+            if before is None and <size_t>self._asked * _ENTRIES_A_LOOKUP < index.entries:
                 return None
             made = _Samples.__new__(_Samples)
             with nogil:
@@ -238,16 +242,6 @@ cdef class IndexReader:
         cdef slg_index_entry entry = self.search(SLG_FETCH_UPPER_POSITION, position, entries,
                                                  &slot)
         return None if slot < 0 else (entry.key, entry.value)
-
-
-cdef size_t first_read(int64_t start, int64_t next_position, int64_t batch_size) noexcept nogil:
-    """How much to read where a walk begins: to the next entry of the index and the batch there, if
-    that is near; of large batches only a header."""
-    if batch_size > SLG_FETCH_WINDOW:
-        return SLG_BATCH_HEADER_SIZE
-    if next_position <= start or next_position - start > SLG_FETCH_WINDOW:
-        return SLG_FETCH_WINDOW
-    return <size_t>(next_position - start + batch_size + SLG_BATCH_HEADER_SIZE)
 
 
 @final
@@ -295,22 +289,24 @@ cdef class SegmentReader:
         cdef slg_fetch_index index = self.index.view(entries)
         cdef _Samples sampled = self.index.sampled(&index)
         cdef const slg_fetch_samples *samples = NULL if sampled is None else &sampled.held
-        cdef slg_index_entry entry
+        cdef slg_index_entry entry, behind
         cdef slg_error error
         cdef slg_status status = SLG_MORE
-        cdef int64_t slot = -1, start, next_position = -1
+        cdef int64_t slot = -1, start
         cdef bint in_index = True
+        behind.key = behind.value = -1
         with nogil:
             if samples != NULL:
-                status = slg_fetch_lookup(&index, samples, offset, &entry, &next_position, &error)
+                status = slg_fetch_lookup(&index, samples, offset, &entry, &behind, &error)
             if status == SLG_MORE:
                 status = slg_fetch_search(&index, SLG_FETCH_LOWER, offset, &slot, &entry, &error)
             if status == SLG_OK:
                 in_index = False
                 start = entry.value if entry.value > 0 else 0
                 status = slg_fetch_find(self._fd, start, size, offset,
-                                        first_read(start, next_position, self._last_size), window,
-                                        found, &error)
+                                        slg_fetch_first_read(offset, start, &entry, &behind,
+                                                             self._last_size),
+                                        window, found, &error)
         if status == SLG_END:
             return False
         check(status, &error, self.index.path if in_index else self.path)
