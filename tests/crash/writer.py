@@ -194,6 +194,15 @@ def write(root: str, seed: int, count: int, recovery_point: int = 0, log_start_o
     return work
 
 
+def attempt(step: Callable[[], object]) -> str:
+    """Kafka's name of what a step raised, or "done". Any other error ends the job."""
+    try:
+        step()
+    except SeglogError as error:
+        return str(error.kafka_name)
+    return "done"
+
+
 def append_in_trouble(root: str, seed: int, rolls: bool = False) -> Callable[[], dict[str, Any]]:
     """A log with some batches; then, where files fail, one more batch and what follows it."""
     log, time = open_log(Path(root), seed, recovery_point=0, log_start_offset=0)
@@ -202,13 +211,6 @@ def append_in_trouble(root: str, seed: int, rolls: bool = False) -> Callable[[],
         writer.append()
     log.flush()
     writer.append()
-
-    def attempt(step: Callable[[], object]) -> str:
-        try:
-            step()
-        except SeglogError as error:
-            return str(error.kafka_name)
-        return "done"
 
     def work() -> dict[str, Any]:
         before = log.log_end_offset

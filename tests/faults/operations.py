@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from seglog.config import LogConfig
-from seglog.errors import SeglogError
 from seglog.log.read import FetchIsolation
 from seglog.log.scheduler import MockTime
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager.manager import LogManager
 from seglog.model import TopicPartition
-from tests.crash.writer import NOW, Writer, open_log
+from tests.crash.writer import NOW, Writer, attempt, open_log
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record
 
@@ -26,15 +25,6 @@ MOVED, CUT, GONE, KEPT, ELSEWHERE, LATE = (TopicPartition(name, 0) for name in (
     "moved", "cut", "gone", "kept", "elsewhere", "late"))
 SMALL = LogConfig(internal_segment_bytes=1_000, index_interval_bytes=100,
                   file_delete_delay_ms=500, retention_bytes=2_500)
-
-
-def attempt(step: Callable[[], object]) -> str:
-    """Kafka's name of what a step raised, or "done". Any other error ends the job."""
-    try:
-        step()
-    except SeglogError as error:
-        return str(error.kafka_name)
-    return "done"
 
 
 def descriptors(root: str) -> list[str]:

@@ -16,9 +16,9 @@ from seglog.manager.manager import LogManager
 from seglog.model import TopicPartition
 from tests.crash.check import recover
 from tests.crash.promises import FILE, promised
-from tests.crash.writer import NOW
+from tests.crash.writer import NOW, attempt
 from tests.faults.box import CHANGES, FULL_DISK, IO, QUESTIONS, Box, points
-from tests.faults.operations import SMALL, attempt, payload
+from tests.faults.operations import SMALL, payload
 
 KINDS = [*CHANGES.split(","), *QUESTIONS.split(",")]
 ERRORS = {kind: (IO, FULL_DISK, errno.EROFS) if kind in CHANGES.split(",") else (IO,)

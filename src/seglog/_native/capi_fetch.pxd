@@ -32,8 +32,6 @@ cdef extern from "seglog/fetch.h" nogil:
         size_t stride
         size_t covered
         int64_t last_key
-    enum:
-        SLG_FETCH_WINDOW
     bint slg_fetch_samples_serve(const slg_fetch_samples *samples, size_t entries) noexcept
     slg_status slg_fetch_sample(const slg_fetch_index *index, const slg_fetch_samples *before,
                                 slg_fetch_samples *samples, slg_error *error) noexcept
