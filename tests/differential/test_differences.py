@@ -5,17 +5,21 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
 
 from seglog._native.batch import scan_file
+from seglog._native.crc32c import crc32c
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.wrappers import first_offset
 from seglog.storage.codecs import MAX_BYTES_DEFAULT
 from tests.differential.kafka import Oracle
 from tests.differential.ours import files, load
+from tests.differential.predict import predict
 from tests.differential.sources import GOLDEN_CONFIG, Source, Sources
+from tests.oracle import batch as v2
 from tests.oracle import compression, legacy
 from tests.support.damage_records import BOMB_BYTES, bomb
 
@@ -69,3 +73,21 @@ def test_a_wrapper_does_not_decide_how_much_memory_is_taken(tmp_path: Path) -> N
     cut = failure_of(legacy.Message(5, 1, None, lying, 1000, 1), tmp_path / "b.log")
     assert (cut.kafka_error, cut.message) == (
         "InvalidRecordException", "Found invalid compressed record set with no inner records")
+
+
+def test_a_segment_above_a_gibibyte_is_split_behind_its_middle(tmp_path: Path) -> None:
+    size, block, far = 1100 << 20, bytes(4 << 20), 2**31 + 5
+    body = v2.HEADER.pack(0, size - 12, 0, 2, 0, 0, 0, 1000, 1000, -1, -1, -1, 1)[21:]
+    crc = crc32c(body)
+    for left in range(size - v2.HEADER.size, 0, -len(block)):
+        crc = crc32c(block[:left], crc)
+    last = v2.encode(v2.Batch(far, 0, [v2.Record(far, 1000, b"k", b"v")], base_timestamp=1000,
+                              max_timestamp=1000))
+    log = tmp_path / "data" / "big-0" / f"{0:020d}.log"
+    log.parent.mkdir(parents=True)
+    with open(log, "wb") as file:  # zeros that take no space
+        file.write(struct.pack(">qiibI", 0, size - 12, 0, 2, crc) + body)
+        file.seek(size)
+        file.write(last)
+    assert predict(tmp_path / "data", {}) == {
+        "big-0": {"log_start_offset": 0, "log_end_offset": far + 1}}

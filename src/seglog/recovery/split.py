@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from seglog.recovery.disk import Disk
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.recover import SegmentRecovery, index_failure
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.recovery.tail import header_batches, open_log
+from seglog.recovery.tail import check_headers, header_batches, open_log
 from seglog.recovery.wrappers import first_offset
 from seglog.storage.paths import FileKind, FileState, file_name
 
@@ -24,6 +25,11 @@ __all__ = ["split_segment", "write_split"]
 
 _RELATIVE_OFFSET_MAX = 2**31 - 1
 _MAGIC_MAX = 2
+# Kafka copies chunks of whole batches, which are shorter than this unless they are one batch. It
+# looks for the end of a chunk by way of the file, before it reads the batches that it copied.
+_CHUNK_BYTES = 1 << 20
+# Bytes of a batch up to the end of its largest timestamp, which Kafka reads in what it copied.
+_TIMESTAMP_END = 43
 _logger = logging.getLogger("seglog.LocalLog")
 
 
@@ -106,7 +112,7 @@ class _Splitting:
         extent = self.extent
         fd = open_log(extent.path)
         try:
-            for batches in header_batches(fd, self.segment.log_path, extent.start, extent.end):
+            for batches in self._batches(fd, extent.start):
                 self._take(fd, batches)
         finally:
             os.close(fd)
@@ -120,22 +126,28 @@ class _Splitting:
         self._refuse_twice()
         return self.pieces
 
+    def _batches(self, fd: int, start: int) -> Iterator[npt.NDArray[np.void]]:
+        """All batches from a byte on. LoaderFailure."""
+        path, end = self.segment.log_path, self.extent.end
+        for batches in header_batches(fd, path, start, end):
+            check_headers(fd, path, batches, end)
+            yield batches
+
     def _refuse_twice(self) -> None:
         """Two new segments of one base: Kafka deletes the files of the first, and misses them when
-        it renames them."""
-        seen: set[int] = set()
-        for piece in self.pieces:
-            if piece.base_offset in seen:
-                raise LoaderFailure("NoSuchFileException", self._path(piece), file=os.path.basename(
-                    self._path(piece)), position=piece.start)
-            seen.add(piece.base_offset)
-
-    def _path(self, piece: _Piece) -> str:
-        return os.path.join(os.path.dirname(self.segment.log_path),
-                            file_name(piece.base_offset, FileKind.LOG, FileState.CLEANED))
+        it renames them, from the last on."""
+        bases = [piece.base_offset for piece in self.pieces]
+        twice = [piece for piece in self.pieces if bases.count(piece.base_offset) > 1]
+        if twice:
+            last = max(twice, key=lambda piece: piece.base_offset)
+            name = file_name(last.base_offset, FileKind.LOG, FileState.CLEANED)
+            raise LoaderFailure("NoSuchFileException", os.path.join(
+                os.path.dirname(self.segment.log_path), name), file=name, position=last.start)
 
     def _take(self, fd: int, batches: npt.NDArray[np.void]) -> None:
-        strange = np.flatnonzero((batches["magic"] < 0) | (batches["magic"] > _MAGIC_MAX))
+        magic = batches["magic"]
+        strange = np.flatnonzero((magic < 0) | (magic > _MAGIC_MAX) | (
+            (magic == _MAGIC_MAX) & (batches["size"] < _TIMESTAMP_END)))
         readable = int(strange[0]) if len(strange) else len(batches)
         row = 0
         while row < len(batches):
@@ -148,11 +160,12 @@ class _Splitting:
                 piece.end = int(batches["position"][row - 1]) + int(batches["size"][row - 1])
             status = Status(piece.indexes.status)
             if status not in (Status.OK, Status.BATCH_OFFSET_RANGE):
+                self._copy_chunk(fd, piece, int(batches["position"][row]))
                 raise index_failure(piece.indexes, piece.base_offset, self.segment.log_path,
                                     state=FileState.CLEANED)
             self.is_full = status == Status.BATCH_OFFSET_RANGE
             if not self.is_full and row == readable < len(batches):
-                self._meet_strange(piece, batches[row])
+                self._meet_strange(fd, piece, batches[row])
             if self.is_full and piece.end == piece.start:
                 raise LoaderFailure(
                     "IllegalStateException", "Failed to append records from position "
@@ -166,20 +179,45 @@ class _Splitting:
             base_offset, start, interval_bytes=self.config.index_interval_bytes,
             index_bytes=self.config.segment_index_bytes)))
 
-    def _meet_strange(self, piece: _Piece, batch: np.void) -> None:
-        """A magic that nobody writes is copied only as the first batch that does not fit."""
-        distance = int(batch["last_offset"]) - piece.base_offset
-        if 0 <= distance <= _RELATIVE_OFFSET_MAX:
-            raise LoaderFailure("CorruptRecordException",
-                                f"Invalid magic found in record: {batch['magic']}",
-                                file=self.segment.log_name, position=int(batch["position"]))
-        self.is_full = True
+    def _meet_strange(self, fd: int, piece: _Piece, batch: np.void) -> None:
+        """A batch that Kafka finds in the file, but cannot read in what it copied of it: it may
+        only be the first that does not fit the piece."""
+        self.is_full = not _fits(piece, batch)
+        if self.is_full:
+            return
+        position = int(batch["position"])
+        self._copy_chunk(fd, piece, position)
+        if batch["magic"] == _MAGIC_MAX:
+            raise LoaderFailure("IndexOutOfBoundsException", "null", file=self.segment.log_name,
+                                position=position, expected=_TIMESTAMP_END,
+                                found=int(batch["size"]))
+        raise LoaderFailure("CorruptRecordException",
+                            f"Invalid magic found in record: {batch['magic']}",
+                            file=self.segment.log_name, position=position)
+
+    def _copy_chunk(self, fd: int, piece: _Piece, position: int) -> None:
+        """Copying the chunk of the piece that has the batch at `position`, which must not end in
+        less: LoaderFailure if Kafka cannot find the chunk's end."""
+        size, room = 0, _CHUNK_BYTES
+        for batches in self._batches(fd, piece.start):
+            for batch in batches:
+                if not _fits(piece, batch):
+                    return
+                if size and size + int(batch["size"]) >= room:
+                    if batch["position"] > position:
+                        return
+                    size, room = 0, max(room, size)
+                size += int(batch["size"])
 
     def _finish(self, piece: _Piece) -> None:
         """The final entry of the time index."""
         if not piece.indexes.finish():
             raise index_failure(piece.indexes, piece.base_offset, self.segment.log_path,
                                 finishing=True, state=FileState.CLEANED)
+
+
+def _fits(piece: _Piece, batch: np.void) -> bool:
+    return 0 <= int(batch["last_offset"]) - piece.base_offset <= _RELATIVE_OFFSET_MAX
 
 
 def _write(disk: Disk, config: LogConfig, segment: SegmentFiles, piece: _Piece) -> SegmentFiles:

@@ -19,13 +19,15 @@ from seglog._native.status import Status
 from seglog.recovery.failures import FileVanished, LoaderFailure
 from seglog.recovery.wrappers import base_offsets, first_offset
 
-__all__ = ["LOG_OVERHEAD", "find_offset", "framing_failure", "header_batches", "next_offset_from",
-           "open_log", "read_failure"]
+__all__ = ["LOG_OVERHEAD", "check_headers", "find_offset", "framing_failure", "header_batches",
+           "next_offset_from", "open_log", "read_failure"]
 
 # Bytes that Kafka needs before it looks for a batch: offset, length, epoch or CRC, magic.
 LOG_OVERHEAD = 17
 _BATCHES_PER_CHUNK = 65536
 _MAGIC_V2 = 2
+# Where a view of a whole log ends, says Kafka.
+_WHOLE_FILE = 2**31 - 1
 # Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base and max
 # timestamp, producer id and epoch, base sequence, record count.
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -59,7 +61,8 @@ def read_failure(path: str, position: int) -> LoaderFailure:
 def header_batches(fd: int, path: str, start: int, end: int) -> Iterator[npt.NDArray[np.void]]:
     """The batches of [start, end) as a header scan meets them, chunk by chunk, without CRCs.
 
-    LoaderFailure at a length that no batch has (CorruptRecordException).
+    LoaderFailure at a length that no batch has (CorruptRecordException). A batch of fewer bytes
+    than a header may be there: `check_headers` before more of it is used than what frames it.
     """
     # A damaged index points anywhere. Kafka begins at 0 for less, and finds nothing behind the end.
     position = min(max(start, 0), end)
@@ -71,7 +74,7 @@ def header_batches(fd: int, path: str, start: int, end: int) -> Iterator[npt.NDA
         if scan.status == Status.FULL:
             continue
         if scan.status == Status.BATCH_SIZE and scan.next_position is not None:
-            yield _short_batch(fd, path, position, scan.next_position - position)
+            yield _short_batch(fd, position, scan.next_position - position)
             position = scan.next_position
             continue
         if scan.status == Status.IO:
@@ -83,21 +86,35 @@ def header_batches(fd: int, path: str, start: int, end: int) -> Iterator[npt.NDA
         return
 
 
-def _short_batch(fd: int, path: str, position: int, size: int) -> npt.NDArray[np.void]:
+def _short_batch(fd: int, position: int, size: int) -> npt.NDArray[np.void]:
     """A batch of fewer bytes than its header. A header scan does not look at the size, and reads
     on into what follows."""
-    raw = os.pread(fd, _HEADER.size, position)
-    if len(raw) < _HEADER.size:
-        raise LoaderFailure("KafkaException", f"Failed to load record batch at position {position} "
-                            f"from {path}", file=os.path.basename(path), position=position)
     batch = np.zeros(1, BATCH_DTYPE)
     (batch["base_offset"], _, batch["partition_leader_epoch"], batch["magic"], batch["crc"],
      batch["attributes"], delta, batch["base_timestamp"], batch["max_timestamp"],
      batch["producer_id"], batch["producer_epoch"], batch["base_sequence"],
-     batch["record_count"]) = _HEADER.unpack(raw)
+     batch["record_count"]) = _HEADER.unpack(
+         os.pread(fd, _HEADER.size, position).ljust(_HEADER.size, b"\0"))
     batch["position"], batch["size"] = position, size
     batch["last_offset"] = batch["base_offset"] + np.int64(delta)
     return batch
+
+
+def check_headers(fd: int, path: str, batches: npt.NDArray[np.void], end: int,
+                  start: int | None = None) -> None:
+    """LoaderFailure (KafkaException) at the first batch whose header ends behind the file.
+
+    Kafka reads a header when it first uses it. It names what it reads: a log of `end` bytes, or
+    the slice [start, end) of one.
+    """
+    for row in np.flatnonzero((batches["size"] < _HEADER.size) & (batches["magic"] >= _MAGIC_V2)):
+        position = int(batches["position"][row])
+        if len(os.pread(fd, _HEADER.size, position)) < _HEADER.size:
+            view = (f"size={end}, file={path}, start=0, end={_WHOLE_FILE}" if start is None else
+                    f"size={end - start}, file={path}, start={start}, end={end}")
+            raise LoaderFailure("KafkaException", f"Failed to load record batch at position "
+                                f"{position} from FileRecords({view})",
+                                file=os.path.basename(path), position=position)
 
 
 def _reaching(fd: int, path: str, batches: npt.NDArray[np.void], offset: int
@@ -114,8 +131,19 @@ def find_offset(fd: int, path: str, start: int, end: int, offset: int
                 ) -> tuple[int, int] | None:
     """(base offset, position) of the batch that holds `offset`, or of the first above it, looking
     from the byte `start` on; None when all end before it (Kafka: searchForOffsetFromPosition)."""
+    found = _search(fd, path, header_batches(fd, path, start, end), end, offset)
+    return None if found is None else found[:2]
+
+
+def _search(fd: int, path: str, chunks: Iterator[npt.NDArray[np.void]], end: int, offset: int
+            ) -> tuple[int, int, npt.NDArray[np.void]] | None:
+    """As `find_offset`, with the last batch that was taken from `chunks`."""
+    def holds(batch: npt.NDArray[np.void]) -> bool:
+        check_headers(fd, path, batch, end)
+        return int(batch["last_offset"][0]) >= offset
+
     before: npt.NDArray[np.void] | None = None  # the last batch so far
-    for batches in header_batches(fd, path, start, end):
+    for batches in chunks:
         reached = _reaching(fd, path, batches, offset)
         if reached is None:
             before = batches[-1:]
@@ -123,22 +151,24 @@ def find_offset(fd: int, path: str, start: int, end: int, offset: int
         row, base = reached
         if row:
             before = batches[row - 1:row]
-        if base == offset or before is None or before["last_offset"][0] < offset:
-            return base, int(batches["position"][row])
-        break
-    if before is None or before["last_offset"][0] < offset:
+        if base == offset or before is None or not holds(before):
+            return base, int(batches["position"][row]), batches[-1:]
+        return first_offset(fd, before[0], path), int(before["position"][0]), batches[-1:]
+    if before is None or not holds(before):
         return None
-    return first_offset(fd, before[0], path), int(before["position"][0])
+    return first_offset(fd, before[0], path), int(before["position"][0]), before
 
 
 def next_offset_from(fd: int, path: str, position: int, end: int, base_offset: int,
                      target: int) -> int:
     """Follows headers in [position, end). The last batch tells the end, but only if a batch is
     found that holds or follows `target`; else the segment counts as empty."""
-    found, last_offset = False, None
-    for batches in header_batches(fd, path, position, end):
-        found = found or _reaching(fd, path, batches, target) is not None
-        last_offset = int(batches["last_offset"][-1])
-    if last_offset is None or not (found or last_offset >= target):
+    chunks = header_batches(fd, path, position, end)
+    found = _search(fd, path, chunks, end, target)
+    if found is None:
         return base_offset
-    return (last_offset + 1 + (1 << 63)) % (1 << 64) - (1 << 63)  # Java's long
+    start, last = found[1:]
+    for batches in chunks:
+        last = batches[-1:]
+    check_headers(fd, path, last, end, start)
+    return (int(last["last_offset"][0]) + 1 + (1 << 63)) % (1 << 64) - (1 << 63)  # Java's long
