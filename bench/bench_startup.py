@@ -24,18 +24,21 @@ DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 #: Of each partition: Kafka holds a descriptor of every segment, krabka-log three.
 KAFKA_SEGMENTS = min(pick(100, 1_000, 3_500), DESCRIPTORS * 3 // 4 // PARTITIONS)
 KRABKA_SEGMENTS = min(pick(100, 1_000, 1_500), DESCRIPTORS // 4 // PARTITIONS)
+#: Of three segments each, as most partitions of a broker are.
+SMALL_PARTITIONS = pick(50, 500, 2_000)
 MANY_SEGMENTS = pick(1_000, 100_000, 1_000_000)
 FEW_DESCRIPTORS = 1024
 
 
-def start_up(root: Path, *, recovery: int = 1, loading: int = 1) -> Callable[[], Timed]:
+def start_up(root: Path, *, recovery: int = 1, loading: int = 1,
+             partitions: int = PARTITIONS) -> Callable[[], Timed]:
     """A start-up, timed by itself, and the clean shutdown that the next one needs."""
     config = LoadConfig(num_segment_loading_threads_per_data_dir=loading,
                         num_recovery_threads_per_data_dir=recovery)
 
     def run() -> Timed:
         seconds, manager = start(root, config)
-        segments = segments_of(manager, root, PARTITIONS)
+        segments = segments_of(manager, root, partitions)
         manager.shutdown()
         assert (root / CLEAN_SHUTDOWN).exists()
         return Timed(seconds, segments)
@@ -74,6 +77,29 @@ def test_beside_kafka(compare: Compare, scratch: Path, threads: int) -> None:
                      goal=20.0 if threads == 1 else None, once=True,
                      check=counted(KAFKA_SEGMENTS))],
             work=PARTITIONS * KAFKA_SEGMENTS, unit="segments", check=counted(KAFKA_SEGMENTS))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_small_partitions(compare: Compare, scratch: Path, threads: int) -> None:
+    """What a partition costs, whatever it holds."""
+    try:
+        manager = kafka.loader("manager", threads)
+    except KafkaUnavailable as error:
+        pytest.skip(f"no real Kafka: {error}")
+    roots = [scratch / f"startup-small{whose}" for whose in ("", "-kafka")]
+    for root in roots:
+        if not root.exists():
+            write_segments(root, 3, partitions=SMALL_PARTITIONS)
+    segments = 3 * SMALL_PARTITIONS
+
+    def check(found: int) -> None:
+        assert found == segments
+
+    compare(f"start-up, {by_threads(threads)}, {SMALL_PARTITIONS:,} partitions of 3 segments",
+            start_up(roots[0], recovery=threads, partitions=SMALL_PARTITIONS),
+            [Against(f"Kafka's LogManager, warm, {by_threads(threads)}", lambda: manager(roots[1]),
+                     once=True, check=check)],
+            work=segments, unit="segments", check=check)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -31,12 +32,12 @@ static slg_status stat_regular(int fd, struct stat *st, slg_error *error) {
     return SLG_OK;
 }
 
-slg_status slg_open_read(int dir_fd, const char *path, bool follow_links, int *fd, int64_t *size,
-                         slg_error *error) {
-    /* O_NONBLOCK: the open of a fifo without a writer would wait for one. Files ignore it. */
-    const int flags =
-        O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (follow_links ? 0 : O_NOFOLLOW);
+/* `flags`: O_RDONLY or O_RDWR. */
+static slg_status open_file(int dir_fd, const char *path, int flags, bool follow_links, int *fd,
+                            int64_t *size, slg_error *error) {
     int opened;
+    /* O_NONBLOCK: the open of a fifo without a writer would wait for one. Files ignore it. */
+    flags |= O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (follow_links ? 0 : O_NOFOLLOW);
     do {
         opened = openat(dir_fd, path, flags);
     } while (opened < 0 && errno == EINTR);
@@ -57,6 +58,11 @@ slg_status slg_open_read(int dir_fd, const char *path, bool follow_links, int *f
     }
     *fd = opened;
     return SLG_OK;
+}
+
+slg_status slg_open_read(int dir_fd, const char *path, bool follow_links, int *fd, int64_t *size,
+                         slg_error *error) {
+    return open_file(dir_fd, path, O_RDONLY, follow_links, fd, size, error);
 }
 
 slg_status slg_file_size(int fd, int64_t *size, slg_error *error) {
@@ -221,4 +227,72 @@ slg_status slg_sync(int fd, bool metadata, slg_error *error) {
 #endif
     } while (result != 0 && errno == EINTR);
     return result == 0 ? SLG_OK : fail_io(error, 0);
+}
+
+slg_status slg_set_size(const char *path, int64_t size, slg_error *error) {
+    int64_t before;
+    int fd;
+    slg_status status = open_file(AT_FDCWD, path, O_RDWR, false, &fd, &before, error);
+    if (status != SLG_OK) {
+        return status;
+    }
+    if (truncate_to(fd, size) != 0) {
+        status = fail_io(error, size);
+    }
+    close(fd);
+    return status;
+}
+
+static slg_seen see(int dir, const char *name) {
+    slg_seen seen = {SLG_SEEN_UNKNOWN, -1};
+    struct stat st;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+        seen.size = errno == ENOENT ? SLG_SEEN_MISSING : SLG_SEEN_UNKNOWN;
+    } else if (S_ISREG(st.st_mode)) {
+        seen.size = (int64_t)st.st_size;
+    }
+    return seen;
+}
+
+static slg_seen see_and_read(int dir, const char *name, size_t each, uint8_t *room) {
+    slg_seen seen = {SLG_SEEN_UNKNOWN, -1};
+    slg_error error;
+    int64_t size;
+    size_t got;
+    int fd;
+    const slg_status status = slg_open_read(dir, name, false, &fd, &size, &error);
+    if (status != SLG_OK) {
+        seen.size = status == SLG_FILE_MISSING ? SLG_SEEN_MISSING : SLG_SEEN_UNKNOWN;
+        return seen;
+    }
+    seen.size = size;
+    if (size <= (int64_t)each) {
+        if (slg_pread(fd, room, (size_t)size, 0, &got, &error) == SLG_OK && got == (size_t)size) {
+            seen.content = size;
+        } else {
+            seen.size = SLG_SEEN_UNKNOWN;
+        }
+    }
+    close(fd);
+    return seen;
+}
+
+void slg_look(const char *directory, const char *names, size_t count, size_t read_count,
+              size_t each, uint8_t *room, slg_seen *seen) {
+    int dir;
+    do {
+        dir = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    } while (dir < 0 && errno == EINTR);
+    for (size_t i = 0; i < count; i++, names += strlen(names) + 1) {
+        if (dir < 0) {
+            seen[i] = (slg_seen){SLG_SEEN_UNKNOWN, -1};
+        } else if (i < read_count) {
+            seen[i] = see_and_read(dir, names, each, room + i * each);
+        } else {
+            seen[i] = see(dir, names);
+        }
+    }
+    if (dir >= 0) {
+        close(dir);
+    }
 }

@@ -19,6 +19,8 @@ _DIGITS_MAX = 4000  # beyond this int() refuses; Java reads on, and only zeros c
 
 
 def _parse(text: str, bits: int) -> int:
+    if len(text) < bits // 4 and text.isascii() and text.isdecimal():
+        return int(text)  # fits, whatever its digits
     if _INTEGER.fullmatch(text):
         digits = text.lstrip("+-").lstrip("0")
         if len(digits) < _DIGITS_MAX:

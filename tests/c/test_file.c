@@ -118,10 +118,36 @@ static void check_kinds(void) {
     close(directory);
 }
 
+/* After check_kinds, whose files are there. */
+static void check_looks(void) {
+    uint8_t room[4 * 8];
+    slg_seen seen[8];
+    slg_error error;
+    CHECK_EQ(slg_set_size("scratch", 8, &error), SLG_OK);
+    slg_look(".", "scratch\0nothing\0link\0fifo\0scratch\0nothing\0link\0fifo", 8, 4, 8, room,
+             seen);
+    CHECK(seen[0].size == 8 && seen[0].content == 8 && memcmp(room + 6, "\0\0", 2) == 0);
+    CHECK(seen[1].size == SLG_SEEN_MISSING && seen[5].size == SLG_SEEN_MISSING);
+    CHECK(seen[2].size == SLG_SEEN_UNKNOWN && seen[6].size == SLG_SEEN_UNKNOWN);
+    CHECK(seen[3].size == SLG_SEEN_UNKNOWN && seen[7].size == SLG_SEEN_UNKNOWN);
+    CHECK(seen[4].size == 8 && seen[4].content == -1);
+    CHECK_EQ(slg_set_size("scratch", 9, &error), SLG_OK);
+    slg_look(".", "scratch", 1, 1, 8, room, seen); /* more than is read */
+    CHECK(seen[0].size == 9 && seen[0].content == -1);
+    slg_look("nothing", "scratch", 1, 0, 0, NULL, seen);
+    CHECK(seen[0].size == SLG_SEEN_UNKNOWN && seen[0].content == -1);
+    CHECK_EQ(slg_set_size("nothing", 1, &error), SLG_FILE_MISSING);
+    CHECK_EQ(slg_set_size("link", 1, &error), SLG_FILE_KIND);
+    CHECK_EQ(slg_set_size("fifo", 1, &error), SLG_FILE_KIND);
+    CHECK_EQ(slg_set_size("scratch", -1, &error), SLG_IO);
+    CHECK_EQ(error.sys_errno, EINVAL);
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 2 && chdir(arguments[1]) == 0);
     check_transfers();
     check_preallocation();
     check_kinds();
+    check_looks();
     return 0;
 }

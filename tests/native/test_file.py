@@ -128,3 +128,40 @@ def test_whatever_is_no_file_is_refused_at_once_and_leaks_nothing(tmp_path: Path
     opened, _ = native.open_read(tmp_path / "link", follow_links=True)
     os.close(opened)
     assert open_descriptors() == before
+
+
+def test_set_size_changes_a_regular_file_alone(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"0123456789")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    native.set_size(tmp_path / "file", 3)
+    assert (tmp_path / "file").read_bytes() == b"012"
+    native.set_size(tmp_path / "file", 5)
+    assert (tmp_path / "file").read_bytes() == b"012\0\0"
+    before = open_descriptors()
+    for name, number in (("link", errno.ELOOP), ("nothing", errno.ENOENT)):
+        with pytest.raises(KafkaStorageError) as caught:
+            native.set_size(tmp_path / name, 0)
+        assert (caught.value.errno, caught.value.filename) == (number, str(tmp_path / name))
+    assert (tmp_path / "file").stat().st_size == 5 and open_descriptors() == before
+
+
+def test_a_look_tells_what_is_there_and_leaves_out_what_it_cannot_tell(tmp_path: Path) -> None:
+    (tmp_path / "small").write_bytes(b"abc")
+    (tmp_path / "empty").touch()
+    (tmp_path / "large").write_bytes(bytes(5000))
+    (tmp_path / "link").symlink_to("small")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    before = open_descriptors()
+    names = sorted(os.listdir(tmp_path))
+    read = native.look(tmp_path, [*names, "nothing"], ["small", "none"])
+    assert read == {"empty": (0, b""), "large": (5000, None), "small": (3, None),
+                    "nothing": (None, None), "none": (None, None)}
+    assert native.look(tmp_path, ["small"]) == {"small": (3, b"abc")}
+    assert native.look(tmp_path, [], names) == {
+        "empty": (0, None), "large": (5000, None), "small": (3, None)}
+    assert native.look(tmp_path / "nothing", names) == {}
+    assert open_descriptors() == before
+    for wrong in ([], ["a"] * 17, ["a\0b"]):
+        with pytest.raises(ValueError, match="names"):
+            native.look(tmp_path, wrong)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -187,3 +188,45 @@ def test_what_a_file_holds_already_is_not_written(tmp_path: Path) -> None:
         path.write_bytes(b"12345678")
         before = path.stat()
     assert os.listdir(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_disk_that_has_looked_says_what_one_says_that_has_not(tmp_path: Path, seed: int) -> None:
+    rng, disks = random.Random(seed), []
+    names = ["leader-epoch-checkpoint", "leader-epoch-checkpoint.tmp", "a", "b", "c"]
+    for home in ("looks", "asks"):
+        (tmp_path / home).mkdir()
+        (tmp_path / home / "a").write_bytes(b"0123456789")
+        disks.append(RealDisk(str(tmp_path / home)))
+
+    def both(call: Callable[[Disk], object]) -> list[object]:
+        found: list[object] = []
+        for disk in disks:
+            try:
+                found.append(call(disk))
+            except KafkaStorageError as error:
+                found.append(error.errno)
+        return found
+
+    for _ in range(400):
+        name, other, size = rng.choice(names), rng.choice(names), rng.randrange(6000)
+        data = rng.randbytes(rng.randrange(40))
+        epochs = [EpochEntry(0, 0), EpochEntry(5, size)][:rng.randrange(3)]
+        changes: list[Callable[[Disk], object]] = [
+            lambda disk: disk.create(name, size), lambda disk: disk.resize(name, size),
+            lambda disk: disk.write(name, size % 50, data), lambda disk: disk.replace(name, data),
+            lambda disk: disk.copy(name, 0, 5, other) if name != other else None,
+            lambda disk: disk.rename(name, other), lambda disk: disk.delete(name),
+            lambda disk: disk.write_epochs(epochs)]
+        if rng.random() < .3:
+            disks[0].look(names[:3], names[3:])
+        one, two = both(rng.choice(changes))
+        assert one == two
+        for question in (lambda disk: disk.size(name), lambda disk: disk.read(name, 3, 5)):
+            one, two = both(question)
+            assert one == two
+    assert files_of(tmp_path / "looks") == files_of(tmp_path / "asks")
+    disks[0].look(["a"])
+    disks[0].forget()
+    (tmp_path / "looks" / "a").write_bytes(b"x" * 77)
+    assert disks[0].size("a") == 77 and disks[0].known("a") is None

@@ -65,6 +65,27 @@ slg_status slg_trim(int fd, int64_t size, slg_error *error);
  */
 slg_status slg_sync(int fd, bool metadata, slg_error *error);
 
+/* Sets the length of the regular file `path`, never that of a link's target. SLG_FILE_MISSING,
+ * SLG_FILE_KIND, SLG_IO. */
+slg_status slg_set_size(const char *path, int64_t size, slg_error *error);
+
+/* What slg_look saw of a file. */
+enum { SLG_SEEN_MISSING = -1, SLG_SEEN_UNKNOWN = -2 };
+
+typedef struct slg_seen {
+    int64_t size;    /* of a regular file, or SLG_SEEN_*: unknown is what is anything else, or what
+                        the file system refused to tell */
+    int64_t content; /* bytes that were read; -1 for a file that was not */
+} slg_seen;
+
+/*
+ * Looks at `count` files of `directory` in one go. `names` are strings one behind the other. Of the
+ * first `read_count` that are at most `each` bytes long the content is put at `room` + i * `each`.
+ * Nothing fails here: what could not be told is for somebody else to ask again.
+ */
+void slg_look(const char *directory, const char *names, size_t count, size_t read_count,
+              size_t each, uint8_t *room, slg_seen *seen);
+
 #ifdef __cplusplus
 }
 #endif

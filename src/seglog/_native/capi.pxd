@@ -107,6 +107,18 @@ cdef extern from "seglog/file.h" nogil:
     slg_status slg_preallocate(int fd, int64_t size, slg_error *error) noexcept
     slg_status slg_trim(int fd, int64_t size, slg_error *error) noexcept
     slg_status slg_sync(int fd, bint metadata, slg_error *error) noexcept
+    slg_status slg_set_size(const char *path, int64_t size, slg_error *error) noexcept
+
+    enum:
+        SLG_SEEN_MISSING
+        SLG_SEEN_UNKNOWN
+
+    ctypedef struct slg_seen:
+        int64_t size
+        int64_t content
+
+    void slg_look(const char *directory, const char *names, size_t count, size_t read_count,
+                  size_t each, uint8_t *room, slg_seen *seen) noexcept
 
 
 cdef extern from "seglog/index.h" nogil:

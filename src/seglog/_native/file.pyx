@@ -10,6 +10,10 @@ from posix.unistd cimport close
 from seglog._native.capi cimport *
 from seglog._native.status cimport check
 
+cdef enum:
+    LOOK_FILES = 16    # at once
+    LOOK_BYTES = 4096  # of each
+
 
 def open_read(path, *, dir_fd=None, bint follow_links=False):
     """Opens a regular file for reading and returns `(fd, size)`; the caller closes `fd`.
@@ -106,3 +110,46 @@ def sync(int fd, *, bint metadata=False, file=None):
     with nogil:
         status = slg_sync(fd, metadata, &error)
     check(status, &error, fd if file is None else file)
+
+
+def set_size(path, int64_t size):
+    """Cuts the regular file `path`, or grows it by zeros; a link is refused."""
+    cdef bytes name = os.fsencode(path)
+    cdef const char *c_name = name
+    cdef slg_error error
+    cdef slg_status status
+    with nogil:
+        status = slg_set_size(c_name, size, &error)
+    check(status, &error, path)
+
+
+def look(directory, read, measure=()):
+    """{name: (size, content)} of files of a directory, in one go without the GIL.
+
+    Of those in `read` also the content, unless it has more than LOOK_BYTES. (None, None) is a file
+    that is missing. What cannot be told, is no regular file or refused to be read, is left out.
+    """
+    cdef slg_seen seen[LOOK_FILES]
+    cdef uint8_t room[LOOK_FILES * LOOK_BYTES]
+    cdef bytes home = os.fsencode(directory)
+    cdef const char *c_home = home
+    cdef size_t count, read_count = len(read)
+    cdef bytes packed
+    cdef const char *c_names
+    cdef size_t i
+    names = [*read, *measure]
+    count = len(names)
+    packed = os.fsencode("\0".join(names)) + b"\0"
+    if count > LOOK_FILES or not count or packed.count(b"\0") != count:
+        raise ValueError(f"1 to {LOOK_FILES} names without a null byte, not {count}")
+    c_names = packed
+    with nogil:
+        slg_look(c_home, c_names, count, read_count, LOOK_BYTES, room, seen)
+    found = {}
+    for i in range(count):
+        if seen[i].size == SLG_SEEN_MISSING:
+            found[names[i]] = (None, None)
+        elif seen[i].size >= 0:
+            found[names[i]] = (seen[i].size, None if seen[i].content < 0 else
+                               (<const char *>room + i * LOOK_BYTES)[:seen[i].content])
+    return found

@@ -6,7 +6,9 @@ they are read.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from seglog.metrics import Meter, MetricsRegistry, Timer
@@ -49,6 +51,43 @@ class AppendCounts(Protocol):
     replication_bytes_in: int
 
 
+#: Which meter counts what.
+_APPENDED = {"messages_in": "MessagesInPerSec", "bytes_in": "BytesInPerSec",
+             "messages_converted": "ProduceMessageConversionsPerSec",
+             "replication_bytes_in": "ReplicationBytesInPerSec"}
+
+
+class _Appended:
+    """What several logs appended while they were followed, those that are gone as well."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._logs: dict[int, AppendCounts] = {}  # by id()
+        self._others = dict.fromkeys(_APPENDED, 0)
+
+    def add(self, log: AppendCounts) -> None:
+        """Follows one more."""
+        self._change(log, -1, lambda: self._logs.setdefault(id(log), log))
+
+    def remove(self, log: AppendCounts) -> None:
+        """Follows it no further. A second call does nothing."""
+        if id(log) in self._logs:
+            self._change(log, 1, lambda: self._logs.pop(id(log)))
+
+    def _change(self, log: AppendCounts, sign: int, change: Callable[[], object]) -> None:
+        with self._lock:
+            for name in self._others:
+                self._others[name] += sign * getattr(log, name)
+            change()
+
+    def total(self, name: str) -> int:
+        """Of one count."""
+        with self._lock:
+            found: int = self._others[name] + sum(
+                [getattr(log, name) for log in self._logs.values()])
+            return found
+
+
 class BrokerTopicMetrics:
     """Meters of a topic, or of all topics together (Kafka's of that name).
 
@@ -69,6 +108,7 @@ class BrokerTopicMetrics:
         self._group = registry.group("kafka.server", "BrokerTopicMetrics")
         self._tags = {} if topic is None else {"topic": topic}
         self._meters: dict[str, Meter] = {}
+        self._appended: _Appended | None = None
         if topic is None:
             for name in (*self._METERS, *self._METERS_OF_ALL):
                 self._meter(name)
@@ -79,6 +119,16 @@ class BrokerTopicMetrics:
             event = self._METERS.get(name) or self._METERS_OF_ALL[name]
             found = self._meters[name] = self._group.meter(name, event, self._tags)
         return found
+
+    @property
+    def appended(self) -> _Appended:
+        """The logs whose appends the meters count."""
+        if self._appended is None:
+            self._appended = _Appended()
+            for count, name in _APPENDED.items():
+                if name in self._METERS or not self._tags:
+                    self._meter(name).follow(partial(self._appended.total, count))
+        return self._appended
 
     def close(self) -> None:
         """Takes the meters out of the registry."""
@@ -161,17 +211,13 @@ class BrokerTopicStats:
 
         The counts only grow. The function that is returned ends this.
         """
-        every = self.all_topics_stats
-        stops = [meter.follow(total) for one in (self.topic_stats(topic), every)
-                 for meter, total in (
-                     (one.messages_in_rate, lambda: counts.messages_in),
-                     (one.bytes_in_rate, lambda: counts.bytes_in),
-                     (one.produce_message_conversions_rate, lambda: counts.messages_converted))]
-        stops.append(every.replication_bytes_in_rate.follow(lambda: counts.replication_bytes_in))
+        both = self.topic_stats(topic).appended, self.all_topics_stats.appended
+        for one in both:
+            one.add(counts)
 
         def stop() -> None:
-            for each in stops:
-                each()
+            for one in both:
+                one.remove(counts)
 
         return stop
 

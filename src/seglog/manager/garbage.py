@@ -25,7 +25,8 @@ def collections_paused() -> Iterator[None]:
     """Python's collector of cycles does not run within, in any thread; several may ask for it.
 
     It would look at every log that is loaded already, again and again, and find nothing: with
-    thousands of partitions that was half the time of a start.
+    thousands of partitions that was half the time of a start. What was made meanwhile counts as old
+    at the end, or the collector would look at all of it once more, at once.
     """
     with _pauses.lock:
         if not _pauses.count:
@@ -38,4 +39,7 @@ def collections_paused() -> Iterator[None]:
         with _pauses.lock:
             _pauses.count -= 1
             if not _pauses.count and _pauses.was_enabled:
+                if not gc.get_freeze_count():  # what somebody else froze stays so
+                    gc.freeze()
+                    gc.unfreeze()
                 gc.enable()

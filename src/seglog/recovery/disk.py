@@ -13,20 +13,21 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from seglog._native.file import preallocate
+from seglog._native.file import look, preallocate, set_size
 from seglog.errors import KafkaStorageError
 from seglog.model import EpochEntry
 from seglog.recovery.paper import PaperDisk
 from seglog.recovery.recover import Extent
-from seglog.storage.epochs import write_leader_epochs
-from seglog.storage.paths import LEADER_EPOCH_CHECKPOINT, FileState
+from seglog.storage.epochs import encode_leader_epochs, write_leader_epochs
+from seglog.storage.paths import LEADER_EPOCH_CHECKPOINT, FileState, temporary_name
 
 __all__ = ["Disk", "RealDisk"]
 
 _COPY_BYTES = 1 << 20
+_MISSING = _UNSEEN = None, None
 # Both Kafka and seglog remove a file of this ending at the next load, whatever its name.
 _TEMPORARY = ".new" + FileState.DELETED.value
 
@@ -38,6 +39,18 @@ class Disk(Protocol):
 
     def size(self, name: str) -> int | None:
         """Of a regular file; None where there is none."""
+
+    def look(self, read: Sequence[str], measure: Sequence[str] = ()) -> None:
+        """These files will be asked for: looks at all in one go, and at the content of `read`.
+
+        Until `forget` nobody else may change them.
+        """
+
+    def known(self, name: str) -> bytes | None:
+        """The content of a small file, where a look has told it."""
+
+    def forget(self) -> None:
+        """What was looked at may change from now on."""
 
     def extent(self, name: str) -> Extent:
         """Where the bytes of a log file are."""
@@ -95,19 +108,20 @@ class Disk(Protocol):
         """Gives a file the modification time of another."""
 
 
+def _refusal(error: OSError, path: str, position: int | None = None) -> KafkaStorageError:
+    failure = KafkaStorageError(error.errno or errno.EIO, error.strerror or str(error), path)
+    failure.file, failure.position = path, position
+    return failure
+
+
 @contextlib.contextmanager
 def _storage_errors(path: str, position: int | None = None) -> Iterator[None]:
     try:
         yield
+    except KafkaStorageError:
+        raise
     except OSError as error:
-        if isinstance(error, KafkaStorageError):
-            raise
-        failure = KafkaStorageError(error.errno or errno.EIO, error.strerror or str(error), path)
-        failure.file, failure.position = path, position
-        try:
-            raise failure from error
-        finally:
-            del failure  # else it and its frames, with what they have open, stay
+        raise _refusal(error, path, position) from error
 
 
 class RealDisk:
@@ -116,29 +130,60 @@ class RealDisk:
 
     def __init__(self, path: str, *, quarantine: str | None = None) -> None:
         self.path, self.quarantine = os.fspath(path), quarantine
+        self._seen: dict[str, tuple[int | None, bytes | None]] = {}
+
+    @property
+    def path(self) -> str:
+        """Of the directory. Setting it says that it was renamed."""
+        return self._home
+
+    @path.setter
+    def path(self, path: str) -> None:
+        self._home, self._prefix = path, os.path.join(path, "")
 
     def _path(self, name: str) -> str:
-        return os.path.join(self.path, name)
+        return self._prefix + name
 
     @contextlib.contextmanager
     def _open(self, name: str, flags: int) -> Iterator[int]:
-        path = self._path(name)
-        with _storage_errors(path):
+        path = self._prefix + name
+        if flags != os.O_RDONLY:
+            self._seen.pop(name, None)
+        try:
             fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
             try:
                 yield fd
             finally:
                 os.close(fd)
+        except KafkaStorageError:
+            raise
+        except OSError as error:
+            raise _refusal(error, path) from error
 
     def size(self, name: str) -> int | None:
         """See Disk."""
-        path = self._path(name)
-        with _storage_errors(path):
-            try:
-                found = os.lstat(path)
-            except FileNotFoundError:
-                return None
-            return found.st_size if stat.S_ISREG(found.st_mode) else None
+        if name in self._seen:
+            return self._seen[name][0]
+        path = self._prefix + name
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _refusal(error, path) from error
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+    def look(self, read: Sequence[str], measure: Sequence[str] = ()) -> None:
+        """See Disk."""
+        self._seen.update(look(self.path, read, measure))
+
+    def known(self, name: str) -> bytes | None:
+        """See Disk."""
+        return self._seen.get(name, _UNSEEN)[1]
+
+    def forget(self) -> None:
+        """See Disk."""
+        self._seen.clear()
 
     def extent(self, name: str) -> Extent:
         """See Disk."""
@@ -146,6 +191,9 @@ class RealDisk:
 
     def read(self, name: str, position: int, size: int) -> bytes:
         """See Disk."""
+        content = self.known(name)
+        if content is not None:
+            return content[position:position + size]
         with self._open(name, os.O_RDONLY) as fd:
             return _read(self._path(name), fd, position, size)
 
@@ -161,8 +209,8 @@ class RealDisk:
 
     def resize(self, name: str, size: int) -> None:
         """See Disk."""
-        with self._open(name, os.O_RDWR) as fd:
-            os.ftruncate(fd, size)
+        self._seen.pop(name, None)
+        set_size(self._prefix + name, size)
 
     def write(self, name: str, position: int, data: bytes) -> None:
         """See Disk."""
@@ -196,6 +244,8 @@ class RealDisk:
 
     def rename(self, name: str, new_name: str) -> bool:
         """See Disk."""
+        self._seen.pop(name, None)
+        self._seen.pop(new_name, None)
         with _storage_errors(self._path(name)):
             try:
                 os.replace(self._path(name), self._path(new_name))
@@ -205,6 +255,7 @@ class RealDisk:
 
     def delete(self, name: str) -> bool:
         """See Disk."""
+        self._seen.pop(name, None)
         with _storage_errors(self._path(name)):
             try:
                 os.unlink(self._path(name))
@@ -231,7 +282,14 @@ class RealDisk:
 
     def write_epochs(self, epochs: Iterable[EpochEntry]) -> None:
         """See Disk."""
-        write_leader_epochs(self._path(LEADER_EPOCH_CHECKPOINT), epochs)
+        name = LEADER_EPOCH_CHECKPOINT
+        temporary, entries = temporary_name(name), list(epochs)
+        if self._seen.get(temporary) == _MISSING and \
+                self.known(name) == encode_leader_epochs(entries):
+            return
+        self._seen.pop(name, None)
+        self._seen.pop(temporary, None)
+        write_leader_epochs(self._path(name), entries)
 
     def rehearsal(self) -> Disk:
         """See Disk."""
@@ -287,8 +345,10 @@ def _sync_directory(path: str) -> None:
 def _read(path: str, fd: int, position: int, size: int) -> bytes:
     parts = []
     while size > 0:
-        with _storage_errors(path, position):
+        try:
             part = os.pread(fd, min(size, _COPY_BYTES), position)
+        except OSError as error:
+            raise _refusal(error, path, position) from error
         if not part:
             break
         parts.append(part)

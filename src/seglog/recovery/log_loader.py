@@ -62,7 +62,7 @@ class LogLoader:
         self.producers = self._new_producers()
         self.directory = os.path.basename(disk.path)
         self.prefix = (f"[LogLoader partition={inputs.topic_partition}, "
-                       f"dir={os.path.dirname(os.path.abspath(disk.path))}] ")
+                       f"dir={segments.parent}] ")
         self._epochs_changed = False
         self.removed: list[str] = []  # files of removed segments, under their .deleted names
 
@@ -410,9 +410,8 @@ class LogLoader:
         inputs, start = self.inputs, self.inputs.log_start_offset
         end: int | None = None
         if len(self.segments):
-            last = self.segments.get(int(self.segments.base_offsets[-1]))
-            end = last.read_next_offset()
-            self.segments.release(last)
+            # Not released: `finish` goes on with it.
+            end = self.segments.get(int(self.segments.base_offsets[-1])).read_next_offset()
             if end < start:
                 self._delete_all(start, end)
                 end = None

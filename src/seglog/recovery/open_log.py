@@ -20,14 +20,21 @@ from seglog.recovery.plan import (
     LoadLevel, PartitionPlan, check_chunk, chunks_of, join_chunks, list_directory,
 )
 from seglog.recovery.scans import SegmentScans
+from seglog.recovery.segment_files import SEGMENT_FILES
 from seglog.recovery.segment_map import SegmentMap
 from seglog.recovery.snapshots import Snapshots
 from seglog.recovery.steps import PassFour, raise_unreadable
 from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
 from seglog.storage.meta import read_partition_metadata
-from seglog.storage.paths import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA
+from seglog.storage.paths import (
+    LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, file_names, snapshot_name, temporary_name,
+)
 
 __all__ = ["check_listing", "load_log"]
+
+#: That are read at every load.
+_TEXT_FILES = (LEADER_EPOCH_CHECKPOINT, temporary_name(LEADER_EPOCH_CHECKPOINT),
+               PARTITION_METADATA)
 
 Report = Callable[[Finding], None]
 _Log = TypeVar("_Log", bound=LoadedLog)
@@ -67,18 +74,26 @@ def _load(path: str, inputs: LoadInputs, disk: Disk,
           check: Callable[[PartitionListing], PartitionPlan], report: Report,
           remaining: Callable[[int], None] | None, scans: SegmentScans | None,
           make: Callable[..., _Log]) -> _Log:
-    epochs = _read_epochs(path, disk)
-    plan = check(list_directory(path))
-    raise_unreadable(plan)
-    files = tidy(plan.listing, disk, inputs.config, report)
-    pass_four = PassFour(plan, files, inputs.clean_shutdown)
-    pass_four.report(report)
-    loader = LogLoader(
-        disk, inputs, SegmentMap(disk, inputs.config, pass_four.segments()),
-        Snapshots(disk, files.snapshots, files.listed_snapshots, report), epochs, report,
-        remaining, scans)
-    outcome = loader.run(pass_four.steps())
-    return make(disk, loader, outcome, _read_topic_id(path))
+    try:
+        disk.look(_TEXT_FILES)
+        epochs = _read_epochs(path, disk)
+        plan = check(list_directory(path))
+        raise_unreadable(plan)
+        files = tidy(plan.listing, disk, inputs.config, report)
+        pass_four = PassFour(plan, files, inputs.clean_shutdown)
+        pass_four.report(report)
+        if len(files.base_offsets):
+            disk.look([snapshot_name(offset) for offset in files.snapshots.offsets[-1:]],
+                      file_names(int(files.base_offsets[-1]), SEGMENT_FILES))
+        loader = LogLoader(
+            disk, inputs, SegmentMap(disk, inputs.config, pass_four.segments()),
+            Snapshots(disk, files.snapshots, files.listed_snapshots, report), epochs, report,
+            remaining, scans)
+        outcome = loader.run(pass_four.steps())
+        topic_id = _read_topic_id(path, disk.known(PARTITION_METADATA))
+    finally:
+        disk.forget()
+    return make(disk, loader, outcome, topic_id)
 
 
 def _read_epochs(path: str, disk: Disk) -> LeaderEpochs:
@@ -86,15 +101,16 @@ def _read_epochs(path: str, disk: Disk) -> LeaderEpochs:
         disk.create(LEADER_EPOCH_CHECKPOINT)
         return LeaderEpochs()
     try:
-        return read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
+        return read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT),
+                                  disk.known(LEADER_EPOCH_CHECKPOINT))
     except MalformedCheckpointError as error:
         raise checkpoint_failure(error, "checkpoint", os.path.abspath(path),
                                  LEADER_EPOCH_CHECKPOINT) from None
 
 
-def _read_topic_id(path: str) -> uuid.UUID | None:
+def _read_topic_id(path: str, content: bytes | None) -> uuid.UUID | None:
     try:
-        found = read_partition_metadata(os.path.join(path, PARTITION_METADATA))
+        found = read_partition_metadata(os.path.join(path, PARTITION_METADATA), content)
     except MalformedCheckpointError as error:
         raise checkpoint_failure(error, "partition metadata", os.path.abspath(path),
                                  PARTITION_METADATA) from None

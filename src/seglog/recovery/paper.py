@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from seglog.errors import KafkaStorageError
@@ -89,6 +89,16 @@ class PaperDisk:
             raise KafkaStorageError(errno.ENOENT, os.strerror(errno.ENOENT),
                                     os.path.join(self.path, name))
         return found
+
+    def look(self, read: Sequence[str], measure: Sequence[str] = ()) -> None:
+        """See Disk: nothing is looked at before it is asked for."""
+
+    def known(self, name: str) -> bytes | None:
+        """See Disk."""
+        return None
+
+    def forget(self) -> None:
+        """See Disk."""
 
     def size(self, name: str) -> int | None:
         """See Disk."""

@@ -104,7 +104,7 @@ def check_chunk(listing: PartitionListing, start: int, stop: int,
         end_offset=int(bases[stop]) if stop < len(bases) else NO_END_OFFSET)
 
 
-def _joined(parts: list[npt.NDArray[_T]], dtype: type[_T]) -> npt.NDArray[_T]:
+def _joined(parts: list[npt.NDArray[_T]], dtype: npt.DTypeLike) -> npt.NDArray[_T]:
     return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype), *parts])
 
 
@@ -114,14 +114,17 @@ def join_chunks(listing: PartitionListing, chunks: list[SegmentChecks]) -> Parti
     def column(name: str) -> npt.NDArray[np.int64]:
         return _joined([getattr(chunk, name) for chunk in chunks], np.int64)
 
-    problems, start = [np.empty(0, PROBLEM_DTYPE)], 0
+    problems: list[npt.NDArray[np.void]] = []
+    start = 0
     for chunk in chunks:
-        some = chunk.problems.copy()
-        some["row"] += start
+        some = chunk.problems
+        if start and len(some):
+            some = some.copy()
+            some["row"] += start
         problems.append(some)
         start += len(chunk.status)
     table = SegmentTable(
         listing.base_offsets, listing.flags, column("log_size"), column("index_size"),
         column("time_index_size"), column("txn_index_size"), column("mtime_ms"),
         _joined([chunk.status for chunk in chunks], np.int32))
-    return PartitionPlan(listing.path, listing, table, np.concatenate(problems))
+    return PartitionPlan(listing.path, listing, table, _joined(problems, PROBLEM_DTYPE))

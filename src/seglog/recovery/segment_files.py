@@ -16,7 +16,7 @@ from seglog.recovery.recover import Extent, SegmentRecovery
 from seglog.recovery.tail import (
     check_headers, find_offset, header_batches, next_offset_from, open_log,
 )
-from seglog.storage.paths import FileKind, FileState, file_name
+from seglog.storage.paths import FileKind, FileState, file_names
 
 __all__ = ["SEGMENT_FILES", "SegmentFiles"]
 
@@ -37,14 +37,11 @@ class SegmentFiles:
     def __init__(self, disk: Disk, base_offset: int, config: LogConfig,
                  state: FileState = FileState.LIVE, size: int | None = None) -> None:
         self.disk, self.base_offset, self.config = disk, base_offset, config
-        name = {kind: file_name(base_offset, kind, state) for kind in SEGMENT_FILES}
-        self.log_name = name[FileKind.LOG]
+        self.log_name, index, time_index, txn_index = file_names(base_offset, SEGMENT_FILES, state)
         self.size = (disk.size(self.log_name) or 0) if size is None else size
-        self.offset_index = OffsetIndexFile(disk, name[FileKind.INDEX], base_offset,
-                                            config.segment_index_bytes)
-        self.time_index = TimeIndexFile(disk, name[FileKind.TIME_INDEX], base_offset,
-                                        config.segment_index_bytes)
-        self.txn_index = TxnIndexFile(disk, name[FileKind.TXN_INDEX])
+        self.offset_index = OffsetIndexFile(disk, index, base_offset, config.segment_index_bytes)
+        self.time_index = TimeIndexFile(disk, time_index, base_offset, config.segment_index_bytes)
+        self.txn_index = TxnIndexFile(disk, txn_index)
         self.max_seen: TimestampOffset | None = None
         self.created_ms = 0
 
@@ -222,7 +219,7 @@ class SegmentFiles:
 
     def names(self, state: FileState) -> list[str]:
         """Of its four files with this suffix, in Kafka's order."""
-        return [file_name(self.base_offset, kind, state) for kind in SEGMENT_FILES]
+        return file_names(self.base_offset, SEGMENT_FILES, state)
 
     def rename(self, old: FileState, new: FileState) -> None:
         """Changes the suffix of all its files that exist, in Kafka's order."""

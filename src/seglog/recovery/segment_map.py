@@ -66,18 +66,18 @@ class SegmentMap:
 
     def row(self, base_offset: int) -> int:
         """Of the segment with this base offset. KeyError."""
-        row = int(np.searchsorted(self.base_offsets, base_offset))
+        row = int(self.base_offsets.searchsorted(base_offset))
         if row == len(self) or int(self.base_offsets[row]) != base_offset:
             raise KeyError(base_offset)
         return row
 
     def __contains__(self, base_offset: int) -> bool:
-        row = int(np.searchsorted(self.base_offsets, base_offset))
+        row = int(self.base_offsets.searchsorted(base_offset))
         return row < len(self) and int(self.base_offsets[row]) == base_offset
 
     def floor_row(self, offset: int) -> int:
         """Of the last segment that begins at or below `offset`; -1 without one."""
-        return int(np.searchsorted(self.base_offsets, offset, side="right")) - 1
+        return int(self.base_offsets.searchsorted(offset, side="right")) - 1
 
     def rows(self, start: int, end: int) -> range:
         """Kafka's values(start, end): from the segment that holds `start`, or the first, to the
@@ -85,7 +85,7 @@ class SegmentMap:
         if start >= end:
             return range(0)
         return range(max(self.floor_row(start), 0),
-                     int(np.searchsorted(self.base_offsets, end, side="left")))
+                     int(self.base_offsets.searchsorted(end, side="left")))
 
     def bases(self, rows: range) -> list[int]:
         """Base offsets of some rows."""

@@ -236,8 +236,9 @@ class Snapshots:
                 return None
             if size > SNAPSHOT_BYTES_MAX:
                 raise KafkaStorageError(errno.EFBIG, os.strerror(errno.EFBIG), self._path(name))
-            _logger.info("Loading producer state from snapshot file '%s'", self._path(name))
-            return decode_snapshot(self.disk.read(name, 0, size), file=self._path(name))
+            path = self._path(name)
+            _logger.info("Loading producer state from snapshot file '%s'", path)
+            return decode_snapshot(self.disk.read(name, 0, size), file=path)
         except CorruptSnapshotError as error:
             if offset not in self._reported:
                 _logger.warning("Failed to load producer snapshot from '%s': %s",

@@ -33,7 +33,8 @@ _TXN_STATUSES = (Status.TXN_OFFSET, Status.TXN_VERSION)
 
 def raise_unreadable(plan: PartitionPlan) -> None:
     """KafkaStorageError where a file could not be looked at: it says nothing about its bytes."""
-    for problem in plan.problems[plan.problems["sys_errno"] != 0]:
+    problems = plan.problems
+    for problem in problems[problems["sys_errno"] != 0] if len(problems) else ():
         base = int(plan.segments.base_offsets[problem["row"]])
         name = file_name(base, _KINDS[FileClass(int(problem["file"]))])
         number = int(problem["sys_errno"])

@@ -26,8 +26,8 @@ from seglog.storage import paths
 from seglog.storage.textfile import read_small_file, replace_file
 
 __all__ = [
-    "CHECKPOINT_BYTES_MAX", "read_checkpoint", "read_offset_checkpoint", "write_checkpoint",
-    "write_offset_checkpoint",
+    "CHECKPOINT_BYTES_MAX", "encode_checkpoint", "read_checkpoint", "read_offset_checkpoint",
+    "write_checkpoint", "write_offset_checkpoint",
 ]
 
 #: 64 MiB hold the longest entries of 230,000 partitions.
@@ -76,13 +76,15 @@ def _entries(path: _Path, lines: list[bytes], position: int,
 
 
 def read_checkpoint(path: _Path, parse: Callable[[list[bytes]], _Entry],
-                    fields_count: int) -> list[_Entry]:
-    """The entries of a checkpoint file in its order; none for a missing or empty file.
+                    fields_count: int, content: bytes | None = None) -> list[_Entry]:
+    """The entries of a checkpoint file in its order; none for a missing or empty file. `content` is
+    that of the file where it was read already.
 
     `parse` gets the `fields_count` fields of a line in valid UTF-8 and raises ValueError for a
     field that is no number. Raises MalformedCheckpointError and KafkaStorageError.
     """
-    content = read_small_file(path, CHECKPOINT_BYTES_MAX)
+    if content is None:
+        content = read_small_file(path, CHECKPOINT_BYTES_MAX)
     if not content:
         return []
     try:
@@ -127,15 +129,19 @@ def read_offset_checkpoint(path: _Path) -> dict[TopicPartition, int]:
     return dict(read_checkpoint(path, _parse_offset, 3))
 
 
+def encode_checkpoint(lines: Iterable[str]) -> bytes:
+    """A checkpoint file with these entries."""
+    entries = list(lines)
+    return "".join([f"{line}\n" for line in (_VERSION, len(entries), *entries)]).encode()
+
+
 def write_checkpoint(path: _Path, lines: Iterable[str], *, spare_same: bool = False) -> None:
     """Replaces a checkpoint file atomically and durably; `lines` are its entries.
 
     With `spare_same` a file that says this already stays as it is, unless a write of it was
     interrupted.
     """
-    entries = list(lines)
-    text = "".join(f"{line}\n" for line in (str(_VERSION), str(len(entries)), *entries))
-    content, temporary = text.encode(), paths.temporary_name(path)
+    content, temporary = encode_checkpoint(lines), paths.temporary_name(path)
     if spare_same and not os.path.lexists(temporary) and _holds(path, content):
         return
     replace_file(path, content, temporary)

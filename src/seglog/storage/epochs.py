@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator
 from seglog.errors import MalformedCheckpointError
 from seglog.model import EpochEntry
 from seglog.numbers import parse_int32, parse_int64
-from seglog.storage.checkpoints import read_checkpoint, write_checkpoint
+from seglog.storage.checkpoints import encode_checkpoint, read_checkpoint, write_checkpoint
 
-__all__ = ["LeaderEpochs", "parse_epoch_entry", "read_leader_epochs", "write_leader_epochs"]
+__all__ = ["LeaderEpochs", "encode_leader_epochs", "parse_epoch_entry", "read_leader_epochs",
+           "write_leader_epochs"]
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
@@ -160,13 +161,15 @@ def parse_epoch_entry(fields: list[bytes]) -> EpochEntry:
     return EpochEntry(parse_int32(epoch.decode()), parse_int64(start_offset.decode()))
 
 
-def read_leader_epochs(path: str | os.PathLike[str]) -> LeaderEpochs:
-    """A `leader-epoch-checkpoint`; no epochs where the file is missing or empty.
+def read_leader_epochs(path: str | os.PathLike[str], content: bytes | None = None
+                       ) -> LeaderEpochs:
+    """A `leader-epoch-checkpoint`; no epochs where the file is missing or empty. `content` is that
+    of the file where it was read already.
 
     Raises MalformedCheckpointError (codes of `storage.checkpoints`, and `epoch_negative`) and
     KafkaStorageError.
     """
-    entries = read_checkpoint(path, parse_epoch_entry, 2)
+    entries = read_checkpoint(path, parse_epoch_entry, 2, content)
     try:
         return LeaderEpochs(entries)
     except ValueError as error:
@@ -180,5 +183,13 @@ def write_leader_epochs(path: str | os.PathLike[str], epochs: Iterable[EpochEntr
     One that says this already stays as it is: a start rewrites that of every partition, and a
     thousand syncs take seconds.
     """
-    write_checkpoint(path, (f"{entry.epoch} {entry.start_offset}" for entry in epochs),
-                     spare_same=True)
+    write_checkpoint(path, _lines(epochs), spare_same=True)
+
+
+def encode_leader_epochs(epochs: Iterable[EpochEntry]) -> bytes:
+    """A `leader-epoch-checkpoint` as it is written."""
+    return encode_checkpoint(_lines(epochs))
+
+
+def _lines(epochs: Iterable[EpochEntry]) -> list[str]:
+    return [f"{entry.epoch} {entry.start_offset}" for entry in epochs]

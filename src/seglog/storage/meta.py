@@ -30,6 +30,9 @@ __all__ = [
 META_BYTES_MAX: Final = 1 << 20
 _Path = str | os.PathLike[str]
 
+# partition.metadata; an id that begins with an A may be the zero id.
+_AS_WRITTEN = re.compile(rb"version: 0\ntopic_id: ([B-Za-z0-9_-][A-Za-z0-9_-]{21})\n?")
+_UUID = re.compile(r"[A-Za-z0-9_-]{22}")  # as Kafka writes it
 _BASE64_URL = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
@@ -53,6 +56,8 @@ def parse_uuid(text: str) -> uuid.UUID:
 
 def _decode_base64(text: str) -> bytes:
     """Base64 for URLs, padded or not. ValueError with the text of Java's decoder."""
+    if _UUID.fullmatch(text):
+        return base64.urlsafe_b64decode(text + "==")
     raw = text.encode("latin-1", "replace")
     if len(raw) == 1:
         raise ValueError("Input byte[] should at least have 2 bytes for base64 bytes")
@@ -150,16 +155,21 @@ class PartitionMetadata:
     topic_id: uuid.UUID
 
 
-def read_partition_metadata(path: _Path) -> PartitionMetadata | None:
-    """partition.metadata; None where it is missing. Reads two lines, whatever their keys.
+def read_partition_metadata(path: _Path, content: bytes | None = None
+                            ) -> PartitionMetadata | None:
+    """partition.metadata; None where it is missing. Reads two lines, whatever their keys. `content`
+    is that of the file where it was read already.
 
     Raises MalformedCheckpointError: `partition_metadata_line`, `partition_metadata_version`,
     `partition_metadata_id` (the zero id; Kafka's IOExceptions), `partition_metadata_short` (fewer
     than two lines) and `partition_metadata_uuid` (fatal to a broker). And KafkaStorageError.
     """
-    content = read_small_file(path, META_BYTES_MAX)
+    if content is None:
+        content = read_small_file(path, META_BYTES_MAX)
     if content is None:
         return None
+    if plain := _AS_WRITTEN.fullmatch(content):
+        return PartitionMetadata(0, uuid.UUID(bytes=_decode_base64(plain[1].decode())))
     name = os.fspath(path)
     try:
         lines = re.split(r"\r\n|\n|\r", content.decode())

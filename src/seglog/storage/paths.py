@@ -7,8 +7,10 @@ Nothing here touches the file system, apart from the real path in one error text
 from __future__ import annotations
 
 import enum
+import functools
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,8 +23,8 @@ __all__ = [
     "DirectoryName", "FileKind", "FileName", "FileState", "HIGH_WATERMARK_CHECKPOINT",
     "LEADER_EPOCH_CHECKPOINT", "LOCK_FILE", "LOG_START_OFFSET_CHECKPOINT", "META_PROPERTIES",
     "PARTITION_METADATA", "QUORUM_STATE", "RECOVERY_POINT_CHECKPOINT", "REMOTE_LOG_INDEX_CACHE",
-    "checkpoint_name", "delete_dir_name", "file_name", "future_dir_name", "index_name",
-    "log_name", "offset_from_file_name", "parse_directory_name", "parse_file_name",
+    "checkpoint_name", "delete_dir_name", "file_name", "file_names", "future_dir_name",
+    "index_name", "log_name", "offset_from_file_name", "parse_directory_name", "parse_file_name",
     "snapshot_name", "stray_dir_name", "temporary_name", "time_index_name", "txn_index_name",
 ]
 
@@ -111,10 +113,20 @@ def file_name(offset: int, kind: FileKind, state: FileState = FileState.LIVE) ->
     Kafka never writes a negative number, and opens `-00000000000000000005.log` where it finds a
     name that says -5. Raises ValueError for what is no int64.
     """
+    return f"{_stem(offset)}{kind.value}{state.value}"
+
+
+def file_names(offset: int, kinds: Iterable[FileKind], state: FileState = FileState.LIVE
+               ) -> list[str]:
+    """The canonical names of several files of one offset. ValueError as of `file_name`."""
+    stem, end = _stem(offset), state.value
+    return [f"{stem}{kind.value}{end}" for kind in kinds]
+
+
+def _stem(offset: int) -> str:
     if not -1 << 63 <= offset < 1 << 63:
         raise ValueError(f"offset {offset} is outside -2^63 .. 2^63 - 1")
-    sign = "-" if offset < 0 else ""
-    return f"{sign}{abs(offset):020d}{kind.value}{state.value}"
+    return f"-{-offset:020d}" if offset < 0 else f"{offset:020d}"
 
 
 def log_name(base_offset: int) -> str:
@@ -165,6 +177,7 @@ _KINDS = (FileKind.LOG, FileKind.TIME_INDEX, FileKind.TXN_INDEX, FileKind.INDEX,
           FileKind.SNAPSHOT, FileKind.CHECKPOINT)
 
 
+@functools.lru_cache(maxsize=1024)  # every partition has files of the same few names
 def parse_file_name(name: str) -> FileName:
     """What Kafka takes a file of a partition directory for, by its name alone."""
     state, stem = FileState.LIVE, name

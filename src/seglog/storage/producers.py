@@ -166,7 +166,8 @@ class ProducerState:
         """Forgets everything and starts from there, in the same table."""
         self.map_end_offset = map_end_offset
         self.table.clear()
-        self.table.load(_to_rows(list(entries)))
+        if rows := list(entries):
+            self.table.load(_to_rows(rows))
 
     @property
     def producer_ids(self) -> list[int]:
