@@ -11,8 +11,8 @@ from seglog._native.capi cimport *
 from seglog._native.status cimport check
 
 cdef enum:
-    LOOK_FILES = 16    # at once
-    LOOK_BYTES = 4096  # of each
+    LOOK_FILES = 8        # at once
+    LOOK_BYTES = 1 << 14  # of each
 
 
 def open_read(path, *, dir_fd=None, bint follow_links=False):

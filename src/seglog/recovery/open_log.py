@@ -83,8 +83,9 @@ def _load(path: str, inputs: LoadInputs, disk: Disk,
         pass_four = PassFour(plan, files, inputs.clean_shutdown)
         pass_four.report(report)
         if len(files.base_offsets):
-            disk.look([snapshot_name(offset) for offset in files.snapshots.offsets[-1:]],
-                      file_names(int(files.base_offsets[-1]), SEGMENT_FILES))
+            log, *indexes = file_names(int(files.base_offsets[-1]), SEGMENT_FILES)
+            disk.look([*indexes, *(snapshot_name(offset)
+                                   for offset in files.snapshots.offsets[-1:])], [log])
         loader = LogLoader(
             disk, inputs, SegmentMap(disk, inputs.config, pass_four.segments()),
             Snapshots(disk, files.snapshots, files.listed_snapshots, report), epochs, report,
