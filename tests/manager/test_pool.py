@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from concurrent.futures import CancelledError
@@ -9,6 +10,8 @@ from concurrent.futures import CancelledError
 import pytest
 
 from seglog.manager.pool import WorkerPool
+
+WAIT = 30.0
 
 
 def test_jobs_run_and_give_what_they_give() -> None:
@@ -106,3 +109,36 @@ def test_shutdown_waits_for_all_or_cancels_what_waits() -> None:
     assert first.result(0)
     with pytest.raises(CancelledError):
         second.result(0)
+
+
+def test_quick_jobs_are_the_first_threads_alone() -> None:
+    pool = WorkerPool(3, "work", quick_seconds=0.001, clock=lambda: 0.0)  # nothing takes time
+    met = threading.Barrier(4)
+    for _ in range(3):  # nothing is known yet: all take part
+        pool.submit(lambda: met.wait(WAIT))
+    numbers = [pool.submit(WorkerPool.thread_number) for _ in range(300)]
+    met.wait(WAIT)
+    pool.shutdown()
+    assert [future.result() for future in numbers] == [0] * 300
+
+
+def test_a_job_that_does_not_end_brings_the_others_in() -> None:
+    pool = WorkerPool(2, "work", quick_seconds=0.001)
+    release = threading.Event()
+    for _ in range(20):
+        pool.submit(int).result(WAIT)
+    first = pool.submit(lambda: release.wait(WAIT))
+    second = pool.submit(release.set)  # by the other thread, or the first would wait for nobody
+    assert first.result(WAIT) is True and second.result(WAIT) is None
+    pool.shutdown()
+
+
+def test_slow_jobs_are_shared() -> None:
+    seconds = itertools.count()
+    pool = WorkerPool(2, "work", quick_seconds=0.5, clock=lambda: float(next(seconds)))
+    for _ in range(5):
+        met = threading.Barrier(2)
+        for future in [pool.submit(lambda met=met: met.wait(WAIT))  # type: ignore[misc]
+                       for _ in range(2)]:
+            future.result(WAIT)
+    pool.shutdown()

@@ -44,6 +44,8 @@ __all__ = ["LoadSettings", "LogLoading"]
 
 _log = logging.getLogger(__name__)
 
+# A warm log of a few hundred segments takes less.
+_QUICK_SECONDS = 0.002
 _SERVED = (DirectoryKind.LIVE, DirectoryKind.FUTURE)
 # The checkpoints that are read, and what becomes of the offsets where one cannot be.
 _RESETS = {
@@ -201,7 +203,8 @@ class LogLoading:
     def _submit(self, directory: LogDirectory) -> None:
         load = _DirectoryLoad(
             directory,
-            WorkerPool(self._settings.recovery_threads, f"log-recovery-{directory.path}"),
+            WorkerPool(self._settings.recovery_threads, f"log-recovery-{directory.path}",
+                       quick_seconds=_QUICK_SECONDS),
             SegmentLoading(directory.path, self._settings.segment_threads, self._settings.level))
         with self._lock:
             if self._cancelled:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -19,14 +21,23 @@ class WorkerPool:
 
     A thread starts when work waits and the pool has room. After `resize` to fewer, the threads
     with the highest numbers end when they are through with what they do. Safe from any thread.
+
+    With `quick_seconds` all threads but the first hold back as long as jobs take less than that:
+    such a job is little more than Python, of which one thread runs at a time, and two that wake
+    each other at every system call are slower than one. As soon as one job takes longer, because it
+    waits for a disk or works without the GIL, they all take part.
     """
 
-    def __init__(self, size: int, name: str, *, numbered: bool = True) -> None:
+    def __init__(self, size: int, name: str, *, numbered: bool = True, quick_seconds: float = 0.0,
+                 clock: Callable[[], float] = time.perf_counter) -> None:
         self.name, self._numbered = name, numbered
         self._size = size
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._threads: dict[int, threading.Thread] = {}
         self._idle = 0
+        self._quick_seconds, self._clock = quick_seconds, clock
+        self._last_seconds = math.inf             # what the last job took
+        self._begun: dict[int, float] = {}        # when each thread began its job
         self._closed = False
         self._changed = threading.Condition()
 
@@ -70,19 +81,33 @@ class WorkerPool:
                 thread.start()
                 missing -= 1
 
+    def _holds_back(self, number: int) -> bool:
+        """Whether this thread leaves what waits to those that are at work."""
+        now, quick = self._clock(), self._quick_seconds
+        return (number > 0 and bool(self._begun) and self._last_seconds < quick
+                and all(now - begun < quick for begun in self._begun.values()))
+
     def _work(self, number: int) -> None:
         _local.number = number
         while True:
             with self._changed:
+                if (begun := self._begun.pop(number, None)) is not None:
+                    self._last_seconds = self._clock() - begun
                 self._idle += 1
-                while not self._waiting and not self._closed and number < self._size:
-                    self._changed.wait()
+                while number < self._size:
+                    if self._waiting and self._holds_back(number):
+                        self._changed.wait(self._quick_seconds)
+                    elif self._waiting or self._closed:
+                        break
+                    else:
+                        self._changed.wait()
                 self._idle -= 1
                 if not self._waiting or number >= self._size:
                     del self._threads[number]
                     self._changed.notify_all()
                     return
                 future, job = self._waiting.popleft()
+                self._begun[number] = self._clock()
             if future.set_running_or_notify_cancel():
                 try:
                     result = job()
