@@ -133,10 +133,9 @@ def look(directory, read, measure=()):
     cdef uint8_t room[LOOK_FILES * LOOK_BYTES]
     cdef bytes home = os.fsencode(directory)
     cdef const char *c_home = home
-    cdef size_t count, read_count = len(read)
+    cdef Py_ssize_t count, i, read_count = len(read)
     cdef bytes packed
     cdef const char *c_names
-    cdef size_t i
     names = [*read, *measure]
     count = len(names)
     packed = os.fsencode("\0".join(names)) + b"\0"
@@ -144,7 +143,7 @@ def look(directory, read, measure=()):
         raise ValueError(f"1 to {LOOK_FILES} names without a null byte, not {count}")
     c_names = packed
     with nogil:
-        slg_look(c_home, c_names, count, read_count, LOOK_BYTES, room, seen)
+        slg_look(c_home, c_names, <size_t>count, <size_t>read_count, LOOK_BYTES, room, seen)
     found = {}
     for i in range(count):
         if seen[i].size == SLG_SEEN_MISSING:

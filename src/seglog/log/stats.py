@@ -67,18 +67,20 @@ class _Appended:
 
     def add(self, log: AppendCounts) -> None:
         """Follows one more."""
-        self._change(log, -1, lambda: self._logs.setdefault(id(log), log))
+        with self._lock:
+            if id(log) not in self._logs:
+                self._logs[id(log)] = log
+                self._count(log, -1)
 
     def remove(self, log: AppendCounts) -> None:
         """Follows it no further. A second call does nothing."""
-        if id(log) in self._logs:
-            self._change(log, 1, lambda: self._logs.pop(id(log)))
-
-    def _change(self, log: AppendCounts, sign: int, change: Callable[[], object]) -> None:
         with self._lock:
-            for name in self._others:
-                self._others[name] += sign * getattr(log, name)
-            change()
+            if self._logs.pop(id(log), None) is not None:
+                self._count(log, 1)
+
+    def _count(self, log: AppendCounts, sign: int) -> None:
+        for name in self._others:
+            self._others[name] += sign * getattr(log, name)
 
     def total(self, name: str) -> int:
         """Of one count."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -136,13 +137,12 @@ class _Splitting:
     def _refuse_twice(self) -> None:
         """Two new segments of one base: Kafka deletes the files of the first, and misses them when
         it renames them, from the last on."""
-        bases = [piece.base_offset for piece in self.pieces]
-        twice = [piece for piece in self.pieces if bases.count(piece.base_offset) > 1]
+        counts = Counter(piece.base_offset for piece in self.pieces)
+        twice = [base for base, count in counts.items() if count > 1]
         if twice:
-            last = max(twice, key=lambda piece: piece.base_offset)
-            name = file_name(last.base_offset, FileKind.LOG, FileState.CLEANED)
+            name = file_name(max(twice), FileKind.LOG, FileState.CLEANED)
             raise LoaderFailure("NoSuchFileException", os.path.join(
-                os.path.dirname(self.segment.log_path), name), file=name, position=last.start)
+                os.path.dirname(self.segment.log_path), name), file=name)
 
     def _take(self, fd: int, batches: npt.NDArray[np.void]) -> None:
         magic = batches["magic"]
