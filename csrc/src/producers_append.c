@@ -398,14 +398,39 @@ static int by_number(const void *left, const void *right) {
 
 /*
  * Kafka keeps the producers of an append in a HashMap and takes them over in its order: by bucket,
- * then as they came. That decides the order of new ones in a snapshot, and whose transaction is
+ * then the other way round than they came, because HashMap.computeIfAbsent puts a new key before
+ * those of its bucket. That decides the order of new ones in a snapshot, and whose transaction is
  * known where two begin at one offset.
  */
-static uint64_t rank_of(const slg_producer_map *changed, size_t buckets, size_t place) {
+static uint32_t hash_of(const slg_producer_map *changed, size_t place) {
     const uint64_t id = (uint64_t)changed->all[place].id;
     const uint32_t folded = (uint32_t)(id ^ id >> 32);
-    const uint64_t bucket = (folded ^ folded >> 16) & (buckets - 1);
-    return bucket << 32 | place;
+    return folded ^ folded >> 16;
+}
+
+static uint64_t rank_of(const slg_producer_map *changed, size_t buckets, size_t place) {
+    const uint64_t bucket = hash_of(changed, place) & (buckets - 1);
+    return bucket << 32 | (UINT32_MAX - place);
+}
+
+static size_t place_of(uint64_t rank) { return UINT32_MAX - (size_t)(rank & UINT32_MAX); }
+
+/* A map of fewer than 64 buckets also grows when one of them gets an eighth key. */
+static size_t buckets_of(const slg_producer_map *changed) {
+    size_t buckets = 16;
+    for (size_t i = 0; i < changed->count; i++) {
+        size_t held = 0;
+        if (i > buckets / 4 * 3) {
+            buckets *= 2;
+        }
+        for (size_t j = 0; buckets < 64 && j < i; j++) {
+            held += ((hash_of(changed, i) ^ hash_of(changed, j)) & (buckets - 1)) == 0;
+        }
+        if (held >= 7) {
+            buckets *= 2;
+        }
+    }
+    return buckets;
 }
 
 static int by_rank(const void *left, const void *right) {
@@ -416,10 +441,7 @@ static int by_rank(const void *left, const void *right) {
 
 static void make_order(slg_span *span) {
     const slg_producer_map *changed = &span->changed;
-    size_t buckets = 16;
-    while (changed->count > buckets / 4 * 3) {
-        buckets *= 2;
-    }
+    const size_t buckets = buckets_of(changed);
     for (size_t i = 0; i < changed->count; i++) {
         span->order[i] = rank_of(changed, buckets, i);
     }
@@ -461,7 +483,7 @@ void slg_span_commit(slg_span *span, slg_producers *producers) {
         make_order(span);
     }
     for (size_t i = 0; i < changed->count; i++) {
-        const size_t at = changed->count > 1 ? (size_t)(span->order[i] & UINT32_MAX) : 0;
+        const size_t at = changed->count > 1 ? place_of(span->order[i]) : 0;
         take_over(&producers->producers, changed->all + at);
     }
     for (size_t i = 0; i < span->started.count; i++) {

@@ -49,12 +49,12 @@ class UnifiedLog(TransactionalLog):
     """
 
     def __init__(self, disk: Disk, loader: LogLoader, outcome: LoadOutcome,
-                 topic_id: uuid.UUID | None, *, context: LogContext,
+                 read_topic_id: Callable[[], uuid.UUID | None], *, context: LogContext,
                  new_topic_id: uuid.UUID | None = None) -> None:
         """By `load_unified_log`. `new_topic_id` is written down, unless the log has one."""
         self.context = context
         self.config: LogConfig = loader.inputs.config
-        super().__init__(disk, loader, outcome, topic_id)
+        super().__init__(disk, loader, outcome, read_topic_id)
         self.parent_dir = os.path.dirname(self.path)
         self._producers = self.producer_manager = ProducerStateManager.after_load(
             self._producers, ProducerStateManagerConfig(

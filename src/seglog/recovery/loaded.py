@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -45,11 +46,10 @@ class LoadedLog:
     """
 
     def __init__(self, disk: Disk, loader: LogLoader, outcome: LoadOutcome,
-                 topic_id: uuid.UUID | None) -> None:
+                 read_topic_id: Callable[[], uuid.UUID | None]) -> None:
         self.disk, self._loader = disk, loader
         self.path = os.path.abspath(disk.path)
         self.topic_partition: TopicPartition = loader.inputs.topic_partition
-        self.topic_id = topic_id
         self.segments: SegmentMap = loader.segments
         self.leader_epochs: LeaderEpochs = loader.epochs
         self._producers: LoadingProducers = loader.producers
@@ -66,6 +66,7 @@ class LoadedLog:
         #: What is left to check of the segments (KIP-263); None where the load looked at all.
         self.deferred_checks: DeferredChecks | None = None
         self.first_unstable_offset = self._find_first_unstable()
+        self.topic_id = read_topic_id()  # last, as in Kafka: either may be what ends the load
 
     def __repr__(self) -> str:
         return (f"LoadedLog({self.path!r}, log_start_offset={self.log_start_offset}, "

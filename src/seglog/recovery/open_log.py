@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from seglog._native.scan import PartitionListing
@@ -91,10 +92,10 @@ def _load(path: str, inputs: LoadInputs, disk: Disk,
             Snapshots(disk, files.snapshots, files.listed_snapshots, report), epochs, report,
             remaining, scans)
         outcome = loader.run(pass_four.steps())
-        topic_id = _read_topic_id(path, disk.known(PARTITION_METADATA))
+        read_topic_id = partial(_read_topic_id, path, disk.known(PARTITION_METADATA))
     finally:
         disk.forget()
-    return make(disk, loader, outcome, topic_id)
+    return make(disk, loader, outcome, read_topic_id)
 
 
 def _read_epochs(path: str, disk: Disk) -> LeaderEpochs:
