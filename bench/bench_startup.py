@@ -46,60 +46,51 @@ def start_up(root: Path, *, recovery: int = 1, loading: int = 1,
     return run
 
 
-def counted(segments: int) -> Callable[[int], None]:
+def counted(segments: int, partitions: int = PARTITIONS) -> Callable[[int], None]:
     def check(found: int) -> None:
-        assert found == PARTITIONS * segments
+        assert found == partitions * segments
 
     return check
 
 
-def written(root: Path, segments: int) -> Path:
-    """A directory of `PARTITIONS` partitions; it is there already for another number of threads."""
-    return root if root.exists() else write_segments(root, segments, partitions=PARTITIONS)
+def written(root: Path, segments: int, partitions: int = PARTITIONS) -> Path:
+    """A directory of so many partitions; it is there already for another number of threads."""
+    return root if root.exists() else write_segments(root, segments, partitions=partitions)
 
 
 def by_threads(threads: int) -> str:
     return f"{threads} thread{'s' if threads > 1 else ''}"
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_beside_kafka(compare: Compare, scratch: Path, threads: int) -> None:
-    """Goal: 20 times Kafka's LogManager, one thread each. Each has a directory of its own."""
+def beside_kafka(compare: Compare, home: Path, what: str, threads: int, segments: int,
+                 partitions: int = PARTITIONS, goal: float | None = None) -> None:
+    """Ours and Kafka's LogManager, each in a directory of its own."""
     try:
         manager = kafka.loader("manager", threads)
     except KafkaUnavailable as error:
         pytest.skip(f"no real Kafka: {error}")
-    root = written(scratch / "startup", KAFKA_SEGMENTS)
-    kafkas = written(scratch / "startup-kafka", KAFKA_SEGMENTS)
-    compare(f"start-up, {by_threads(threads)}, {PARTITIONS * KAFKA_SEGMENTS:,} segments",
-            start_up(root, recovery=threads),
+    root = written(home, segments, partitions)
+    kafkas = written(home.with_name(f"{home.name}-kafka"), segments, partitions)
+    check = counted(segments, partitions)
+    compare(f"start-up, {by_threads(threads)}, {what}",
+            start_up(root, recovery=threads, partitions=partitions),
             [Against(f"Kafka's LogManager, warm, {by_threads(threads)}", lambda: manager(kafkas),
-                     goal=20.0 if threads == 1 else None, once=True,
-                     check=counted(KAFKA_SEGMENTS))],
-            work=PARTITIONS * KAFKA_SEGMENTS, unit="segments", check=counted(KAFKA_SEGMENTS))
+                     goal=goal, once=True, check=check)],
+            work=partitions * segments, unit="segments", check=check)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_beside_kafka(compare: Compare, scratch: Path, threads: int) -> None:
+    """Goal: 20 times Kafka's LogManager, one thread each."""
+    beside_kafka(compare, scratch / "startup", f"{PARTITIONS * KAFKA_SEGMENTS:,} segments", threads,
+                 KAFKA_SEGMENTS, goal=20.0 if threads == 1 else None)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_small_partitions(compare: Compare, scratch: Path, threads: int) -> None:
     """What a partition costs, whatever it holds."""
-    try:
-        manager = kafka.loader("manager", threads)
-    except KafkaUnavailable as error:
-        pytest.skip(f"no real Kafka: {error}")
-    roots = [scratch / f"startup-small{whose}" for whose in ("", "-kafka")]
-    for root in roots:
-        if not root.exists():
-            write_segments(root, 3, partitions=SMALL_PARTITIONS)
-    segments = 3 * SMALL_PARTITIONS
-
-    def check(found: int) -> None:
-        assert found == segments
-
-    compare(f"start-up, {by_threads(threads)}, {SMALL_PARTITIONS:,} partitions of 3 segments",
-            start_up(roots[0], recovery=threads, partitions=SMALL_PARTITIONS),
-            [Against(f"Kafka's LogManager, warm, {by_threads(threads)}", lambda: manager(roots[1]),
-                     once=True, check=check)],
-            work=segments, unit="segments", check=check)
+    beside_kafka(compare, scratch / "startup-small",
+                 f"{SMALL_PARTITIONS:,} partitions of 3 segments", threads, 3, SMALL_PARTITIONS)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

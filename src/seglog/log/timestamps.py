@@ -18,7 +18,7 @@ from seglog.log.readers import OpenSegment, ReadableLog
 from seglog.model import TimestampOffset
 from seglog.recovery.failures import LoaderFailure, public_errors
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.recovery.tail import check_headers, header_batches
+from seglog.recovery.tail import whole_headers
 
 __all__ = ["EARLIEST_LOCAL_TIMESTAMP", "EARLIEST_PENDING_UPLOAD_TIMESTAMP", "EARLIEST_TIMESTAMP",
            "LATEST_TIERED_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP", "FoundOffset",
@@ -189,9 +189,8 @@ def _batches(log: ReadableLog, segment: OpenSegment, position: int) -> Iterator[
     """
     reader = segment.reader
     try:
-        end = _extent(log, segment)[0]
-        for batches in header_batches(reader.fileno(), reader.path, position, end):
-            check_headers(reader.fileno(), reader.path, batches, end)
+        for batches in whole_headers(reader.fileno(), reader.path, position,
+                                     _extent(log, segment)[0]):
             for batch in batches:
                 if batch["magic"] < 0:
                     raise IllegalArgumentError(f"Invalid magic value {batch['magic']}")

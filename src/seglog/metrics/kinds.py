@@ -119,7 +119,7 @@ class Meter(Metric):
         self._started = self._ticked = clock()
         self._count = self._counted = 0  # all events, and those that a tick has seen
         self._pulled = 0  # of `_count`, what sources brought since the last tick
-        self._sources: dict[_Source, None] = {}
+        self._sources: list[_Source] = []
         self._averages = [_MovingAverage(minutes) for minutes in (1, 5, 15)]
 
     def mark(self, events: int = 1) -> None:
@@ -128,24 +128,15 @@ class Meter(Metric):
             self._tick()
             self._count += events
 
-    def follow(self, total: Callable[[], int]) -> Callable[[], None]:
+    def follow(self, total: Callable[[], int]) -> None:
         """Counts what `total()` grows by from now on, and costs those who count nothing.
 
         It is asked when the meter is read or marked, under the meter's lock: it must not wait. What
-        came since the last tick counts as spread over the time. The function that is returned ends
-        this; what was counted stays, and a second call does nothing.
+        came since the last tick counts as spread over the time.
         """
         source = _Source(total)
         with self._lock:
-            self._sources[source] = None
-
-        def stop() -> None:
-            with self._lock:
-                if source in self._sources:
-                    self._pull()
-                    del self._sources[source]
-
-        return stop
+            self._sources.append(source)
 
     def _pull(self) -> None:
         for source in self._sources:

@@ -27,7 +27,7 @@ from seglog.storage.paths import LEADER_EPOCH_CHECKPOINT, FileState, temporary_n
 __all__ = ["Disk", "RealDisk"]
 
 _COPY_BYTES = 1 << 20
-_MISSING = _UNSEEN = None, None
+_MISSING = None, None
 # Both Kafka and seglog remove a file of this ending at the next load, whatever its name.
 _TEMPORARY = ".new" + FileState.DELETED.value
 
@@ -179,7 +179,7 @@ class RealDisk:
 
     def known(self, name: str) -> bytes | None:
         """See Disk."""
-        return self._seen.get(name, _UNSEEN)[1]
+        return self._seen.get(name, _MISSING)[1]
 
     def forget(self) -> None:
         """See Disk."""

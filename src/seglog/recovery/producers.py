@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Callable
 
 from seglog.model import ProducerStateEntry, TopicPartition
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.segment_map import SegmentMap
 from seglog.recovery.snapshots import Snapshots
-from seglog.recovery.tail import check_headers, header_batches, open_log
+from seglog.recovery.tail import open_log, whole_headers
 from seglog.recovery.transactions import replay_batches
 from seglog.storage.producers import ProducerState, is_expired
 
@@ -120,12 +117,6 @@ def rebuild_producers(producers: LoadingProducers, segments: SegmentMap, start: 
     producers.take_snapshot()
 
 
-def _sliced(fd: int, path: str, start: int, end: int) -> Iterator[npt.NDArray[np.void]]:
-    for batches in header_batches(fd, path, start, end):
-        check_headers(fd, path, batches, end, start)
-        yield batches
-
-
 def _replay(segment: SegmentFiles, start: int, end: int | None, state: ProducerState) -> None:
     """One segment from the batch of offset `start` on, up to that of `end`."""
     stop = segment.size
@@ -141,7 +132,8 @@ def _replay(segment: SegmentFiles, start: int, end: int | None, state: ProducerS
     extent = segment.extent
     fd = open_log(extent.path)
     try:
-        replay_batches(state, _sliced(fd, segment.log_path, extent.start + position,
-                                      extent.start + stop), fd, segment.log_name)
+        replay_batches(state, whole_headers(fd, segment.log_path, extent.start + position,
+                                            extent.start + stop, is_slice=True), fd,
+                       segment.log_name)
     finally:
         os.close(fd)

@@ -13,9 +13,7 @@ from seglog.recovery.disk import Disk
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.index_files import OffsetIndexFile, TimeIndexFile, TxnIndexFile
 from seglog.recovery.recover import Extent, SegmentRecovery
-from seglog.recovery.tail import (
-    check_headers, find_offset, header_batches, next_offset_from, open_log,
-)
+from seglog.recovery.tail import find_offset, next_offset_from, open_log, whole_headers
 from seglog.storage.paths import FileKind, FileState, file_names
 
 __all__ = ["SEGMENT_FILES", "SegmentFiles"]
@@ -117,9 +115,8 @@ class SegmentFiles:
         found = TimestampOffset(-1, -1)
         fd = open_log(extent.path)
         try:
-            for batches in header_batches(fd, self.log_path, extent.start + max(position, 0),
-                                          extent.end):
-                check_headers(fd, self.log_path, batches, extent.end)
+            for batches in whole_headers(fd, self.log_path, extent.start + max(position, 0),
+                                         extent.end):
                 row = int(batches["max_timestamp"].argmax())
                 if int(batches["max_timestamp"][row]) > found.timestamp:
                     found = TimestampOffset(int(batches["max_timestamp"][row]),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +17,7 @@ from seglog.recovery.disk import Disk
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.recover import SegmentRecovery, index_failure
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.recovery.tail import check_headers, header_batches, open_log
+from seglog.recovery.tail import open_log, whole_headers
 from seglog.recovery.wrappers import first_offset
 from seglog.storage.paths import FileKind, FileState, file_name
 
@@ -113,7 +112,7 @@ class _Splitting:
         extent = self.extent
         fd = open_log(extent.path)
         try:
-            for batches in self._batches(fd, extent.start):
+            for batches in whole_headers(fd, self.segment.log_path, extent.start, extent.end):
                 self._take(fd, batches)
         finally:
             os.close(fd)
@@ -126,13 +125,6 @@ class _Splitting:
             self._finish(piece)
         self._refuse_twice()
         return self.pieces
-
-    def _batches(self, fd: int, start: int) -> Iterator[npt.NDArray[np.void]]:
-        """All batches from a byte on. LoaderFailure."""
-        path, end = self.segment.log_path, self.extent.end
-        for batches in header_batches(fd, path, start, end):
-            check_headers(fd, path, batches, end)
-            yield batches
 
     def _refuse_twice(self) -> None:
         """Two new segments of one base: Kafka deletes the files of the first, and misses them when
@@ -199,7 +191,7 @@ class _Splitting:
         """Copying the chunk of the piece that has the batch at `position`, which must not end in
         less: LoaderFailure if Kafka cannot find the chunk's end."""
         size, room = 0, _CHUNK_BYTES
-        for batches in self._batches(fd, piece.start):
+        for batches in whole_headers(fd, self.segment.log_path, piece.start, self.extent.end):
             for batch in batches:
                 if not _fits(piece, batch):
                     return

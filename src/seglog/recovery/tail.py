@@ -19,8 +19,8 @@ from seglog._native.status import Status
 from seglog.recovery.failures import FileVanished, LoaderFailure
 from seglog.recovery.wrappers import base_offsets, first_offset
 
-__all__ = ["LOG_OVERHEAD", "check_headers", "find_offset", "framing_failure", "header_batches",
-           "next_offset_from", "open_log", "read_failure"]
+__all__ = ["LOG_OVERHEAD", "find_offset", "framing_failure", "next_offset_from", "open_log",
+           "read_failure", "whole_headers"]
 
 # Bytes that Kafka needs before it looks for a batch: offset, length, epoch or CRC, magic.
 LOG_OVERHEAD = 17
@@ -58,11 +58,11 @@ def read_failure(path: str, position: int) -> LoaderFailure:
                          file=os.path.basename(path), position=position)
 
 
-def header_batches(fd: int, path: str, start: int, end: int) -> Iterator[npt.NDArray[np.void]]:
+def _header_batches(fd: int, path: str, start: int, end: int) -> Iterator[npt.NDArray[np.void]]:
     """The batches of [start, end) as a header scan meets them, chunk by chunk, without CRCs.
 
     LoaderFailure at a length that no batch has (CorruptRecordException). A batch of fewer bytes
-    than a header may be there: `check_headers` before more of it is used than what frames it.
+    than a header may be there: `_check_headers` before more of it is used than what frames it.
     """
     # A damaged index points anywhere. Kafka begins at 0 for less, and finds nothing behind the end.
     position = min(max(start, 0), end)
@@ -100,8 +100,17 @@ def _short_batch(fd: int, position: int, size: int) -> npt.NDArray[np.void]:
     return batch
 
 
-def check_headers(fd: int, path: str, batches: npt.NDArray[np.void], end: int,
-                  start: int | None = None) -> None:
+def whole_headers(fd: int, path: str, start: int, end: int, *, is_slice: bool = False
+                  ) -> Iterator[npt.NDArray[np.void]]:
+    """As `_header_batches`, for who uses all of each header. `is_slice`: Kafka reads
+    [start, end) as a slice of the log. LoaderFailure also where a header ends behind the file."""
+    for batches in _header_batches(fd, path, start, end):
+        _check_headers(fd, path, batches, end, start if is_slice else None)
+        yield batches
+
+
+def _check_headers(fd: int, path: str, batches: npt.NDArray[np.void], end: int,
+                   start: int | None = None) -> None:
     """LoaderFailure (KafkaException) at the first batch whose header ends behind the file.
 
     Kafka reads a header when it first uses it. It names what it reads: a log of `end` bytes, or
@@ -131,7 +140,7 @@ def find_offset(fd: int, path: str, start: int, end: int, offset: int
                 ) -> tuple[int, int] | None:
     """(base offset, position) of the batch that holds `offset`, or of the first above it, looking
     from the byte `start` on; None when all end before it (Kafka: searchForOffsetFromPosition)."""
-    found = _search(fd, path, header_batches(fd, path, start, end), end, offset)
+    found = _search(fd, path, _header_batches(fd, path, start, end), end, offset)
     return None if found is None else found[:2]
 
 
@@ -139,7 +148,7 @@ def _search(fd: int, path: str, chunks: Iterator[npt.NDArray[np.void]], end: int
             ) -> tuple[int, int, npt.NDArray[np.void]] | None:
     """As `find_offset`, with the last batch that was taken from `chunks`."""
     def holds(batch: npt.NDArray[np.void]) -> bool:
-        check_headers(fd, path, batch, end)
+        _check_headers(fd, path, batch, end)
         return int(batch["last_offset"][0]) >= offset
 
     before: npt.NDArray[np.void] | None = None  # the last batch so far
@@ -163,12 +172,12 @@ def next_offset_from(fd: int, path: str, position: int, end: int, base_offset: i
                      target: int) -> int:
     """Follows headers in [position, end). The last batch tells the end, but only if a batch is
     found that holds or follows `target`; else the segment counts as empty."""
-    chunks = header_batches(fd, path, position, end)
+    chunks = _header_batches(fd, path, position, end)
     found = _search(fd, path, chunks, end, target)
     if found is None:
         return base_offset
     start, last = found[1:]
     for batches in chunks:
         last = batches[-1:]
-    check_headers(fd, path, last, end, start)
+    _check_headers(fd, path, last, end, start)
     return (int(last["last_offset"][0]) + 1 + (1 << 63)) % (1 << 64) - (1 << 63)  # Java's long
