@@ -131,6 +131,9 @@ static slg_status add(run *r, const uint8_t *data, slg_batch *batch, slg_error *
     if (slg_record_walk_run(&walk) != SLG_NO_MORE) {
         return SLG_END;
     }
+    if (walk.index > INT64_MAX - r->next_offset) {
+        return SLG_END; /* no offset may be the last one there is: that of the next is none */
+    }
     uint8_t header[SLG_BATCH_HEADER_SIZE];
     memcpy(header, data, sizeof header);
     const slg_assignment assignment = {

@@ -4,9 +4,6 @@
 
 /* ---- schema -------------------------------------------------------------------------------- */
 
-static const char *const FORMATS[SLG_COLUMNS] = {"l", "tsm:UTC", "c", "z", "z", "+l", "l",
-                                                 "s", "i",       "i", "b", "b", "l"};
-
 /* Children live in the same block as the array of pointers to them. */
 typedef struct schema_node {
     struct ArrowSchema **pointers;
@@ -58,13 +55,15 @@ static bool make_schema(struct ArrowSchema *out, const char *format, const char 
     return true;
 }
 
-static bool make_headers_schema(struct ArrowSchema *list) {
+static bool make_headers_schema(slg_layout layout, struct ArrowSchema *list) {
     struct ArrowSchema *item = list->children[0];
-    return make_schema(item, "+s", "item", 2) && make_schema(item->children[0], "u", "key", 0) &&
+    const char *name = layout == SLG_LAYOUT_SPARK ? "element" : "item"; /* as either writes it */
+    return make_schema(item, "+s", name, 2) && make_schema(item->children[0], "u", "key", 0) &&
            make_schema(item->children[1], "z", "value", 0);
 }
 
-bool slg_export_schema(const slg_column *order, size_t count, struct ArrowSchema *out) {
+bool slg_export_schema(slg_layout layout, const slg_column *order, size_t count,
+                       struct ArrowSchema *out) {
     if (!make_schema(out, "+s", "", count)) {
         return false;
     }
@@ -72,8 +71,9 @@ bool slg_export_schema(const slg_column *order, size_t count, struct ArrowSchema
     for (size_t i = 0; made && i < count; i++) {
         struct ArrowSchema *child = out->children[i];
         const bool headers = order[i] == SLG_COLUMN_HEADERS;
-        made = make_schema(child, FORMATS[order[i]], slg_column_name(order[i]), headers ? 1 : 0) &&
-               (!headers || make_headers_schema(child));
+        made = make_schema(child, slg_column_format(layout, order[i]),
+                           slg_column_name(layout, order[i]), headers ? 1 : 0) &&
+               (!headers || make_headers_schema(layout, child));
     }
     if (!made) {
         out->release(out);
@@ -138,11 +138,11 @@ static bool make_array(struct ArrowArray *out, slg_columns *columns, int64_t len
     return true;
 }
 
-static bool export_fixed(slg_columns *columns, slg_column column, struct ArrowArray *out) {
+static bool export_fixed(slg_columns *columns, const slg_buffer *values, struct ArrowArray *out) {
     if (!make_array(out, columns, columns->rows, 2, 0)) {
         return false;
     }
-    out->buffers[1] = columns->fixed[column].data;
+    out->buffers[1] = values->data;
     return true;
 }
 
@@ -162,6 +162,8 @@ static bool export_headers(slg_columns *columns, struct ArrowArray *out) {
     if (!make_array(out, columns, columns->rows, 2, 1)) {
         return false;
     }
+    out->null_count = columns->header_nulls;
+    out->buffers[0] = columns->header_nulls > 0 ? columns->header_validity.data : NULL;
     out->buffers[1] = columns->header_lists.data;
     struct ArrowArray *item = out->children[0];
     return make_array(item, columns, columns->headers, 1, 2) &&
@@ -177,8 +179,12 @@ static bool export_column(slg_columns *columns, slg_column column, struct ArrowA
         return export_binary(columns, &columns->value, columns->rows, out);
     case SLG_COLUMN_HEADERS:
         return export_headers(columns, out);
+    case SLG_COLUMN_TOPIC:
+        return export_binary(columns, &columns->topic, columns->rows, out);
+    case SLG_COLUMN_PARTITION:
+        return export_fixed(columns, &columns->partition, out);
     default:
-        return export_fixed(columns, column, out);
+        return export_fixed(columns, &columns->fixed[column], out);
     }
 }
 

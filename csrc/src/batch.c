@@ -1,5 +1,6 @@
 #include "seglog/batch.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "seglog/format.h"
@@ -310,18 +311,25 @@ static slg_status scan_from_window(slg_batch_scan *scan, slg_window *window, slg
 
 static slg_status scan_windows(slg_batch_scan *scan, slg_window *window, slg_error *error) {
     const size_t target = window->target;
+    int64_t before = scan->position;
     for (;;) {
         const int64_t rest = scan->end - scan->position;
         if (rest <= 0) {
             return SLG_END;
         }
         /* Enough for any header; slg_window_need reads on to the target. */
-        const size_t least = rest < SLG_BATCH_HEADER_SIZE ? (size_t)rest : SLG_BATCH_HEADER_SIZE;
+        const size_t least =
+            rest < SLG_BATCH_HEADER_SIZE ? (size_t)rest : SLG_BATCH_HEADER_SIZE;
+        /* Where batches exceed the window it would hold one header, and read the rest in vain. */
+        const bool jumps = (scan->checks & SLG_SCAN_CRC) == 0 &&
+                           scan->position - before > (int64_t)target;
+        window->target = jumps ? least : target;
         slg_status status = slg_window_need(window, scan->position, least, error);
+        window->target = target;
         if (status != SLG_OK) {
             return status;
         }
-        const int64_t from = scan->position;
+        const int64_t from = before = scan->position;
         const size_t left = slg_window_left(window, from);
         status = slg_batch_scan_window(scan, slg_window_at(window, from), left, error);
         if (status == SLG_MORE && scan->position == from) {
@@ -351,90 +359,4 @@ slg_status slg_batch_scan_file(slg_batch_scan *scan, slg_window *window, slg_err
         }
     }
     return status;
-}
-
-/* ---- beginning in the middle --------------------------------------------------------------- */
-
-/* One entry at `at`, checks and all: SLG_OK when it is one. */
-static slg_status try_entry(slg_window *window, int64_t at, unsigned checks,
-                            slg_crc32c_kernel kernel) {
-    slg_batch_scan scan = {.checks = checks, .kernel = kernel, .position = at,
-                           .end = window->end, .batches_left = 1};
-    slg_error ignored;
-    slg_batch_scan_init(&scan);
-    const slg_status status = scan_windows(&scan, window, &ignored);
-    return scan.batch_count == 1 ? SLG_OK : status;
-}
-
-/* The place of the next byte that may be the magic of a batch, from `at` on; NULL for none. */
-static const uint8_t *next_magic(const slg_window *window, int64_t at, size_t here) {
-    const uint8_t *data = slg_window_at(window, at);
-    return memchr(data + SLG_BATCH_MAGIC_AT, SLG_MAGIC_MAX, here - SLG_BATCH_MAGIC_AT);
-}
-
-/*
- * Whether the bytes at `at`, of which the window holds a header, look like an entry: *size. One
- * position in millions of random bytes does. A message of magic 0 or 1 looks like any bytes.
- */
-static bool looks_like_entry(const slg_window *window, int64_t at, int32_t *size) {
-    const uint8_t *data = slg_window_at(window, at);
-    const size_t left = slg_window_left(window, at);
-    slg_batch batch;
-    return slg_batch_frame(data, left, at, window->end, size, NULL) == SLG_OK &&
-           slg_batch_parse(data, left, at, *size, &batch, NULL) == SLG_OK &&
-           slg_batch_check_header(&batch, NULL) == SLG_OK;
-}
-
-/*
- * Whether an entry is at `at`: SLG_OK or SLG_END. Nothing is checksummed beyond what is left of
- * *budget: lengths are hostile, and what lies beyond the window is read for it, and the window
- * again.
- */
-static slg_status find_at(slg_window *window, int64_t at, slg_crc32c_kernel kernel,
-                          int64_t *budget, slg_error *error) {
-    int32_t size;
-    if (!looks_like_entry(window, at, &size)) {
-        return SLG_END;
-    }
-    const int64_t cost = size + (int64_t)window->target;
-    if (cost > *budget) {
-        return slg_fail(error, SLG_LIMIT, at, SLG_FIND_BYTES_MAX, cost);
-    }
-    *budget -= cost;
-    return try_entry(window, at, SLG_SCAN_CRC | SLG_SCAN_STRICT, kernel) == SLG_OK ? SLG_OK
-                                                                                   : SLG_END;
-}
-
-slg_status slg_batch_find(slg_window *window, int64_t from, int64_t until,
-                          slg_crc32c_kernel kernel, int64_t *found, slg_error *error) {
-    int64_t budget = SLG_FIND_BYTES_MAX;
-    for (int64_t at = from; at < until;) {
-        if (window->end - at < SLG_BATCH_HEADER_SIZE) {
-            return SLG_END;
-        }
-        slg_status status = slg_window_need(window, at, SLG_BATCH_HEADER_SIZE, error);
-        if (status != SLG_OK) {
-            return status;
-        }
-        if (at > from) {
-            const size_t here = slg_window_left(window, at);
-            const uint8_t *magic = next_magic(window, at, here);
-            if (magic == NULL) {
-                /* The last bytes may be the front of a batch whose magic is not in the window. */
-                at += (int64_t)(here - SLG_BATCH_MAGIC_AT);
-                continue;
-            }
-            at += magic - slg_window_at(window, at) - SLG_BATCH_MAGIC_AT;
-            if (at >= until || slg_window_left(window, at) < SLG_BATCH_HEADER_SIZE) {
-                continue;
-            }
-        }
-        status = find_at(window, at, kernel, &budget, error);
-        if (status != SLG_END) {
-            *found = status == SLG_OK ? at : *found;
-            return status;
-        }
-        at++;
-    }
-    return SLG_END;
 }

@@ -16,17 +16,6 @@ struct slg_pool {
     int64_t *live;
 };
 
-static const char *const COLUMN_NAMES[SLG_COLUMNS] = {
-    "offset", "timestamp", "timestamp_type", "key", "value", "headers", "producer_id",
-    "producer_epoch", "sequence", "partition_leader_epoch", "is_transactional", "is_control",
-    "position",
-};
-
-/* Bytes of a value of the fixed-width columns; 0 for bools, which are bits, and the binary ones. */
-static const uint8_t COLUMN_WIDTHS[SLG_COLUMNS] = {8, 8, 1, 0, 0, 0, 8, 2, 4, 4, 0, 0, 8};
-
-const char *slg_column_name(slg_column column) { return COLUMN_NAMES[column]; }
-
 /* ---- buffers ------------------------------------------------------------------------------- */
 
 enum { ALIGNMENT = 64, HUGE_PAGE = 2 << 20 };
@@ -46,8 +35,7 @@ static uint8_t *allocate(size_t size) {
     return data;
 }
 
-/* Room for `capacity` bytes, of which the first `used` are kept. */
-static bool reserve(slg_buffer *buffer, size_t used, size_t capacity) {
+bool slg_buffer_reserve(slg_buffer *buffer, size_t used, size_t capacity) {
     if (capacity <= buffer->capacity && buffer->data != NULL) {
         return true;
     }
@@ -79,8 +67,10 @@ static bool reserve_binary(slg_binary *binary, int64_t rows, int64_t more_rows,
                            int64_t more_bytes) {
     const size_t offsets = (size_t)(rows + 1) * sizeof(int32_t);
     const size_t used = binary->offsets.data == NULL ? 0 : offsets;
-    if (!reserve(&binary->offsets, used, offsets + (size_t)more_rows * sizeof(int32_t)) ||
-        !reserve(&binary->bytes, (size_t)binary->used, (size_t)(binary->used + more_bytes))) {
+    const size_t more = (size_t)more_rows * sizeof(int32_t);
+    if (!slg_buffer_reserve(&binary->offsets, used, offsets + more) ||
+        !slg_buffer_reserve(&binary->bytes, (size_t)binary->used,
+                            (size_t)(binary->used + more_bytes))) {
         return false;
     }
     if (rows == 0) {
@@ -95,13 +85,13 @@ static bool reserve_fixed(slg_columns *columns, int64_t rows) {
             continue;
         }
         const bool bits = i == SLG_COLUMN_IS_TRANSACTIONAL || i == SLG_COLUMN_IS_CONTROL;
-        const size_t width = COLUMN_WIDTHS[i];
+        const size_t width = slg_column_width(columns->layout, (slg_column)i);
         if (width == 0 && !bits) {
             continue;
         }
         const size_t used = bits ? (size_t)(columns->rows + 7) / 8 : (size_t)columns->rows * width;
         const size_t size = bits ? (size_t)(rows + 7) / 8 : (size_t)rows * width;
-        if (!reserve(&columns->fixed[i], used, size)) {
+        if (!slg_buffer_reserve(&columns->fixed[i], used, size)) {
             return false;
         }
     }
@@ -123,7 +113,8 @@ bool slg_columns_reserve(slg_columns *columns, int64_t rows, int64_t key, int64_
     if (slg_columns_want(columns, SLG_COLUMN_HEADERS)) {
         const size_t offsets = (size_t)(columns->rows + 1) * sizeof(int32_t);
         const size_t used = columns->header_lists.data == NULL ? 0 : offsets;
-        if (!reserve(&columns->header_lists, used, offsets + (size_t)rows * sizeof(int32_t))) {
+        const size_t more = (size_t)rows * sizeof(int32_t);
+        if (!slg_buffer_reserve(&columns->header_lists, used, offsets + more)) {
             return false;
         }
         if (columns->rows == 0) {
@@ -166,7 +157,7 @@ static int64_t count_nulls(const uint8_t *valid, int64_t count) {
 bool slg_binary_cover(slg_binary *binary, int64_t from, int64_t count) {
     const bool first = binary->null_count == 0;
     const size_t used = first ? 0 : (size_t)(from + 7) / 8;
-    if (!reserve(&binary->validity, used, (size_t)(from + count + 7) / 8)) {
+    if (!slg_buffer_reserve(&binary->validity, used, (size_t)(from + count + 7) / 8)) {
         return false;
     }
     slg_bits_fill(binary->validity.data, first ? 0 : from, first ? from + count : count, true);
@@ -209,7 +200,10 @@ static void free_columns(slg_columns *columns) {
     free_binary(&columns->value);
     free_binary(&columns->header_key);
     free_binary(&columns->header_value);
+    free_binary(&columns->topic);
+    free(columns->partition.data);
     free(columns->header_lists.data);
+    free(columns->header_validity.data);
     free(columns);
 }
 
@@ -252,7 +246,7 @@ void slg_pool_close(slg_pool *pool) {
 
 static void empty(slg_binary *binary) { binary->used = binary->null_count = 0; }
 
-slg_columns *slg_pool_take(slg_pool *pool, uint32_t wanted) {
+slg_columns *slg_pool_take(slg_pool *pool, uint32_t wanted, slg_layout layout) {
     pthread_mutex_lock(&pool->lock);
     slg_columns *columns = pool->free;
     if (columns != NULL) {
@@ -272,7 +266,8 @@ slg_columns *slg_pool_take(slg_pool *pool, uint32_t wanted) {
         return NULL;
     }
     columns->wanted = wanted;
-    columns->rows = columns->headers = 0;
+    columns->layout = layout;
+    columns->rows = columns->headers = columns->header_nulls = 0;
     empty(&columns->key);
     empty(&columns->value);
     empty(&columns->header_key);
@@ -305,6 +300,8 @@ void slg_columns_release(slg_columns *columns) {
     leave(pool);
 }
 
+/* ---- sizes --------------------------------------------------------------------------------- */
+
 static int64_t binary_nbytes(const slg_binary *binary, int64_t rows) {
     return binary->used + (rows + 1) * (int64_t)sizeof(int32_t) +
            (binary->null_count > 0 ? (rows + 7) / 8 : 0);
@@ -316,7 +313,7 @@ int64_t slg_columns_nbytes(const slg_columns *columns) {
         if (!slg_columns_want(columns, (slg_column)i)) {
             continue;
         }
-        total += columns->rows * COLUMN_WIDTHS[i];
+        total += columns->rows * (int64_t)slg_column_width(columns->layout, (slg_column)i);
         if (i == SLG_COLUMN_IS_TRANSACTIONAL || i == SLG_COLUMN_IS_CONTROL) {
             total += (columns->rows + 7) / 8;
         }
@@ -327,8 +324,15 @@ int64_t slg_columns_nbytes(const slg_columns *columns) {
     if (slg_columns_want(columns, SLG_COLUMN_VALUE)) {
         total += binary_nbytes(&columns->value, columns->rows);
     }
+    if (slg_columns_want(columns, SLG_COLUMN_TOPIC)) {
+        total += binary_nbytes(&columns->topic, columns->rows);
+    }
+    if (slg_columns_want(columns, SLG_COLUMN_PARTITION)) {
+        total += columns->rows * (int64_t)sizeof(int32_t);
+    }
     if (slg_columns_want(columns, SLG_COLUMN_HEADERS)) {
         total += (columns->rows + 1) * (int64_t)sizeof(int32_t) +
+                 (columns->header_nulls > 0 ? (columns->rows + 7) / 8 : 0) +
                  binary_nbytes(&columns->header_key, columns->headers) +
                  binary_nbytes(&columns->header_value, columns->headers);
     }

@@ -138,8 +138,8 @@ static slg_status check_txn_entry(slg_index_check *check, const uint8_t *p, slg_
 }
 
 /* Entries of zeros are set aside: at the end they are padding, before an entry they are checked. */
-static bool may_be_padding(const slg_index_check *check, const uint8_t *p, size_t width) {
-    return check->kind != SLG_INDEX_KIND_TXN && is_zero(p, width);
+static bool may_be_padding(const slg_index_check *check, const uint8_t *p, size_t size) {
+    return check->kind != SLG_INDEX_KIND_TXN && is_zero(p, size);
 }
 
 static slg_status check_entry(slg_index_check *check, const uint8_t *p, slg_error *error) {
@@ -154,18 +154,27 @@ static slg_status check_entry(slg_index_check *check, const uint8_t *p, slg_erro
     return check_txn_entry(check, p, error);
 }
 
+void slg_index_check_feed_zeros(slg_index_check *check, size_t size) {
+    assert(check->kind != SLG_INDEX_KIND_TXN && size % slg_index_entry_size(check->kind) == 0);
+    if (check->zeros_from < 0 && size > 0) {
+        check->zeros_from = check->position;
+    }
+    check->position += (int64_t)size;
+}
+
 slg_status slg_index_check_feed(slg_index_check *check, const uint8_t *data, size_t size,
                                 slg_error *error) {
     static const uint8_t zeros[SLG_TXN_ENTRY_SIZE] = {0};
     const size_t width = slg_index_entry_size(check->kind);
     assert(size % width == 0);
+    if (size > 0 && may_be_padding(check, data, size)) {
+        slg_index_check_feed_zeros(check, size);
+        return SLG_OK;
+    }
     for (size_t at = 0; at < size; at += width) {
         slg_status status;
         if (may_be_padding(check, data + at, width)) {
-            if (check->zeros_from < 0) {
-                check->zeros_from = check->position;
-            }
-            check->position += (int64_t)width;
+            slg_index_check_feed_zeros(check, width);
             continue;
         }
         if (check->zeros_from >= 0) {

@@ -9,9 +9,25 @@
 #include "seglog/file.h"
 #include "seglog/index.h"
 
-static slg_status is_zero_at(int fd, size_t width, size_t n, bool *zero, slg_error *error) {
+/* What an index is opened from: a descriptor, or, if `data` is set, its whole content. */
+typedef struct origin {
+    int fd;
+    const uint8_t *data;
+} origin;
+
+static slg_status read_exact(const origin *from, uint8_t *into, size_t size, size_t position,
+                             slg_error *error) {
+    if (from->data == NULL) {
+        return slg_pread_exact(from->fd, into, size, (int64_t)position, error);
+    }
+    memcpy(into, from->data + position, size);
+    return SLG_OK;
+}
+
+static slg_status is_zero_at(const origin *from, size_t width, size_t n, bool *zero,
+                             slg_error *error) {
     uint8_t entry[SLG_TXN_ENTRY_SIZE];
-    const slg_status status = slg_pread_exact(fd, entry, width, (int64_t)(n * width), error);
+    const slg_status status = read_exact(from, entry, width, n * width, error);
     *zero = true;
     for (size_t i = 0; status == SLG_OK && i < width; i++) {
         *zero = *zero && entry[i] == 0;
@@ -25,8 +41,8 @@ static slg_status is_zero_at(int fd, size_t width, size_t n, bool *zero, slg_err
  * earlier boundary: a search then answers with an earlier entry, which is slower and not wrong.
  * A time index of one entry of zeros has one entry: timestamp 0 at the base offset is legal.
  */
-static slg_status entries_in_use(int fd, slg_index_kind kind, size_t entries, size_t *used,
-                                 slg_error *error) {
+static slg_status entries_in_use(const origin *from, slg_index_kind kind, size_t entries,
+                                 size_t *used, slg_error *error) {
     const size_t width = slg_index_entry_size(kind);
     size_t lo = 0;
     size_t hi = entries;
@@ -39,7 +55,7 @@ static slg_status entries_in_use(int fd, slg_index_kind kind, size_t entries, si
     while (lo < hi) {
         /* The last entry comes first: it is not zero in all but one index of a log. */
         const size_t mid = hi == entries ? hi - 1 : lo + (hi - lo) / 2;
-        const slg_status status = is_zero_at(fd, width, mid, &zero, error);
+        const slg_status status = is_zero_at(from, width, mid, &zero, error);
         if (status != SLG_OK) {
             return status;
         }
@@ -53,8 +69,10 @@ static slg_status entries_in_use(int fd, slg_index_kind kind, size_t entries, si
     return SLG_OK;
 }
 
-static slg_status take(slg_index_file *file, slg_index_kind kind, int fd, slg_error *error) {
-    const bool copied = file->size <= SLG_INDEX_COPY_MAX || kind == SLG_INDEX_KIND_TXN;
+static slg_status take(slg_index_file *file, slg_index_kind kind, const origin *from,
+                       slg_error *error) {
+    const bool copied = file->size <= SLG_INDEX_COPY_MAX || kind == SLG_INDEX_KIND_TXN ||
+                        from->data != NULL;
     if (file->size == 0) {
         return SLG_OK;
     }
@@ -64,7 +82,7 @@ static slg_status take(slg_index_file *file, slg_index_kind kind, int fd, slg_er
         if (data == NULL) {
             return slg_fail(error, SLG_NO_MEMORY, 0, 0, (int64_t)file->size);
         }
-        status = slg_pread_exact(fd, data, file->size, 0, error);
+        status = read_exact(from, data, file->size, 0, error);
         if (status != SLG_OK) {
             free(data);
             return status;
@@ -72,11 +90,12 @@ static slg_status take(slg_index_file *file, slg_index_kind kind, int fd, slg_er
         file->data = data;
         return SLG_OK;
     }
-    file->fd = fd;
+    file->fd = from->fd;
     return SLG_OK;
 }
 
-static slg_status fill(slg_index_file *file, slg_index_kind kind, int fd, slg_error *error) {
+static slg_status fill(slg_index_file *file, slg_index_kind kind, const origin *from,
+                       slg_error *error) {
     const size_t width = slg_index_entry_size(kind);
     /* Relative offsets and positions are 31 bits wide, so no index needs more than this. */
     const int64_t limit = kind == SLG_INDEX_KIND_TXN ? SLG_TXN_INDEX_MAX : INT32_MAX;
@@ -84,12 +103,12 @@ static slg_status fill(slg_index_file *file, slg_index_kind kind, int fd, slg_er
     if (file->file_size > limit) {
         return slg_fail(error, SLG_LIMIT, 0, limit, file->file_size);
     }
-    status = entries_in_use(fd, kind, (size_t)file->file_size / width, &file->entries, error);
+    status = entries_in_use(from, kind, (size_t)file->file_size / width, &file->entries, error);
     if (status != SLG_OK) {
         return status;
     }
     file->size = file->entries * width;
-    return take(file, kind, fd, error);
+    return take(file, kind, from, error);
 }
 
 slg_status slg_index_file_open(slg_index_file *file, slg_index_kind kind, const char *path,
@@ -102,10 +121,21 @@ slg_status slg_index_file_open(slg_index_file *file, slg_index_kind kind, const 
         file->file_size = -1;
         return status == SLG_FILE_MISSING ? SLG_OK : status;
     }
-    status = fill(file, kind, fd, error);
+    status = fill(file, kind, &(origin){.fd = fd}, error);
     if (file->fd < 0) {
         close(fd);
     }
+    if (status != SLG_OK) {
+        *file = (slg_index_file){.file_size = -1, .fd = -1};
+    }
+    return status;
+}
+
+slg_status slg_index_file_copy(slg_index_file *file, slg_index_kind kind, const uint8_t *data,
+                               size_t size, slg_error *error) {
+    slg_status status;
+    *file = (slg_index_file){.file_size = (int64_t)size, .fd = -1};
+    status = fill(file, kind, &(origin){.fd = -1, .data = data}, error);
     if (status != SLG_OK) {
         *file = (slg_index_file){.file_size = -1, .fd = -1};
     }

@@ -18,22 +18,23 @@ static void begin_at(slg_records *records, int64_t start, const slg_records_opti
     records->next_offset = options->base_offset;
     records->state = BETWEEN_ENTRIES;
     records->done = false;
+    records->passed = false;
 }
 
-slg_records *slg_records_new(int fd, int64_t start, int64_t end,
+slg_records *slg_records_new(slg_source source, int64_t start, int64_t end,
                              const slg_records_options *options) {
     slg_records *records = calloc(1, sizeof *records);
     if (records == NULL) {
         return NULL;
     }
-    slg_window_init(&records->window, fd, end, WINDOW_BYTES);
+    slg_window_init(&records->window, source, end, WINDOW_BYTES);
     begin_at(records, start, options);
     return records;
 }
 
-void slg_records_restart(slg_records *records, int fd, int64_t start, int64_t end,
+void slg_records_restart(slg_records *records, slg_source source, int64_t start, int64_t end,
                          const slg_records_options *options) {
-    slg_window_restart(&records->window, fd, end, WINDOW_BYTES);
+    slg_window_restart(&records->window, source, end, WINDOW_BYTES);
     begin_at(records, start, options);
 }
 
@@ -80,6 +81,11 @@ static bool is_left_out(const slg_records *records) {
     if (slg_batch_is_legacy(batch)) {
         return false;
     }
+    const slg_row_filter *filter = records->options.filter;
+    const int type = (batch->attributes & SLG_ATTRIBUTE_LOG_APPEND_TIME) != 0;
+    if (filter != NULL && (filter->timestamp_types >> (type + 1) & 1U) == 0) {
+        return true;
+    }
     if ((batch->attributes & SLG_ATTRIBUTE_CONTROL) != 0) {
         return (records->options.flags & SLG_RECORDS_CONTROL) == 0;
     }
@@ -94,6 +100,39 @@ static bool is_beyond(const slg_records *records) {
     const slg_batch *batch = &records->batch;
     const bool wrapper = slg_batch_is_legacy(batch) && batch->record_count < 0;
     return batch->base_offset >= records->options.end_offset && !wrapper;
+}
+
+/* Whether the header tells that the filter leaves out every record. */
+static bool is_filtered_out(const slg_records *records) {
+    const slg_row_filter *filter = records->options.filter;
+    const slg_batch *batch = &records->batch;
+    /* A wrapper's timestamp need not be the largest of what it holds. */
+    if (filter == NULL || (records->options.flags & SLG_RECORDS_HEADERS) == 0 ||
+        slg_batch_is_legacy(batch)) {
+        return false;
+    }
+    const bool append_time = (batch->attributes & SLG_ATTRIBUTE_LOG_APPEND_TIME) != 0;
+    /* Of create times there is no smallest in the header: a record may be older than the first. */
+    return (filter->timestamp_types >> (append_time + 1) & 1U) == 0 ||
+           batch->max_timestamp < filter->first_timestamp ||
+           (append_time && batch->max_timestamp > filter->last_timestamp);
+}
+
+bool slg_records_is_kept(const slg_row_filter *filter, int64_t timestamp, const uint8_t *key,
+                         int64_t key_size) {
+    if (timestamp < filter->first_timestamp || timestamp > filter->last_timestamp) {
+        return false;
+    }
+    if (!filter->by_key || key_size < 0) {
+        return !filter->by_key || filter->null_key;
+    }
+    for (size_t i = 0; i < filter->key_count; i++) {
+        if (filter->keys[i].size == (size_t)key_size &&
+            memcmp(filter->keys[i].data, key, (size_t)key_size) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- from entry to entry ------------------------------------------------------------------- */
@@ -116,7 +155,11 @@ static slg_status frame_entry(slg_records *records, slg_error *error) {
         return SLG_END;
     }
     const size_t least = rest < SLG_BATCH_HEADER_SIZE ? (size_t)rest : SLG_BATCH_HEADER_SIZE;
+    /* After a batch that was left out the next one will be too: its header alone is wanted. */
+    const size_t target = window->target;
+    window->target = records->passed ? least : target;
     slg_status status = slg_window_need(window, position, least, error);
+    window->target = target;
     if (status != SLG_OK) {
         return status;
     }
@@ -199,6 +242,11 @@ static slg_status begin_entry(slg_records *records, slg_error *error) {
     if (order == SLG_OK && is_beyond(records)) {
         return SLG_END;
     }
+    records->passed = order == SLG_OK && is_filtered_out(records);
+    if (records->passed) {
+        pass_entry(records);
+        return SLG_OK;
+    }
     status = slg_window_need(&records->window, records->position, (size_t)batch->size, error);
     if (status != SLG_OK) {
         return status;
@@ -260,10 +308,13 @@ slg_status slg_records_next(slg_records *records, slg_columns *columns, slg_erro
 
 /* ---- set after set ------------------------------------------------------------------------ */
 
-void slg_record_sets_end(slg_record_sets *sets) {
+slg_status slg_record_sets_end(slg_record_sets *sets, slg_error *error) {
     slg_columns *columns = sets->filling;
     if (columns == NULL || columns->rows == 0) {
-        return;
+        return SLG_OK;
+    }
+    if (!slg_columns_finish(columns, &sets->shape)) {
+        return slg_fail(error, SLG_NO_MEMORY, 0, columns->rows, 0);
     }
     columns->next = NULL;
     if (sets->first == NULL) {
@@ -274,6 +325,7 @@ void slg_record_sets_end(slg_record_sets *sets) {
     sets->last = columns;
     sets->nbytes += slg_columns_nbytes(columns);
     sets->filling = NULL;
+    return SLG_OK;
 }
 
 slg_columns *slg_record_sets_pop(slg_record_sets *sets) {
@@ -296,12 +348,13 @@ void slg_record_sets_clear(slg_record_sets *sets) {
     }
 }
 
-slg_status slg_records_fill(slg_records *records, slg_pool *pool, uint32_t wanted, int64_t nbytes,
+slg_status slg_records_fill(slg_records *records, slg_pool *pool, int64_t nbytes,
                             slg_record_sets *sets, slg_error *error) {
+    const uint32_t decoded = sets->shape.wanted & ((1U << SLG_COLUMNS) - 1);
     slg_status status;
     do {
         if (sets->filling == NULL) {
-            sets->filling = slg_pool_take(pool, wanted);
+            sets->filling = slg_pool_take(pool, decoded, sets->shape.layout);
         }
         if (sets->filling == NULL) {
             const int64_t wanted_bytes = sizeof(slg_columns);
@@ -311,7 +364,10 @@ slg_status slg_records_fill(slg_records *records, slg_pool *pool, uint32_t wante
         if (status == SLG_CODEC) {
             return status;
         }
-        slg_record_sets_end(sets);
+        const slg_status ended = slg_record_sets_end(sets, error);
+        if (ended != SLG_OK) {
+            return ended;
+        }
     } while (status == SLG_FULL && sets->nbytes < nbytes);
     return status;
 }
@@ -376,7 +432,12 @@ void slg_records_add_rows(slg_columns *columns, const slg_batch *batch, int64_t 
     columns->last_offset = offsets[count - 1];
     columns->rows = row + count;
     if (slg_columns_want(columns, SLG_COLUMN_TIMESTAMP_TYPE)) {
-        memset(fixed[SLG_COLUMN_TIMESTAMP_TYPE].data + row, timestamp_type, (size_t)count);
+        uint8_t *types = fixed[SLG_COLUMN_TIMESTAMP_TYPE].data;
+        if (columns->layout == SLG_LAYOUT_SPARK) {
+            fill_i32(types, row, count, timestamp_type);
+        } else {
+            memset(types + row, timestamp_type, (size_t)count);
+        }
     }
     if (columns->wanted >> SLG_COLUMN_PRODUCER_ID == 0) {
         return;

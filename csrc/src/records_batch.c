@@ -1,8 +1,8 @@
 /*
  * Records of v2 batches. One loop emits rows; it is compiled once per projection, reads varints
  * without an end (the slack behind every payload makes that safe) and checks the result of a record
- * before it counts. Whatever it does not like it leaves for explain_record, which reads the same
- * record again through a bounded cursor, slowly, and names the cause.
+ * before it counts. Whatever it does not like it leaves for slg_records_explain, which reads the
+ * same record again through a bounded cursor, slowly, and names the cause.
  */
 #include "records_internal.h"
 #include "seglog/format.h"
@@ -148,10 +148,26 @@ typedef struct span {
 /* What one compiled loop does, in bits. */
 enum { P_KEY = 1, P_VALUE = 2, P_HEADERS = 4, P_FILTER = 8, PROJECTIONS = 16 };
 
-static bool is_inside(const slg_records *records, uint32_t offset_delta) {
+static int64_t timestamp_of(const slg_batch *batch, uint64_t time_delta) {
+    return (batch->attributes & SLG_ATTRIBUTE_LOG_APPEND_TIME) != 0
+               ? batch->max_timestamp
+               : (int64_t)((uint64_t)batch->base_timestamp +
+                           (uint64_t)slg_zigzag64(time_delta));
+}
+
+/* The zig-zag numbers of a record whose key is at `key`, and there whole. */
+static bool is_wanted(const slg_records *records, uint64_t time_delta, uint32_t offset_delta,
+                      const uint8_t *key, uint64_t key_size) {
+    const slg_batch *batch = &records->batch;
+    const slg_row_filter *filter = records->options.filter;
     const uint64_t delta = (uint64_t)(int64_t)slg_zigzag32(offset_delta);
-    const int64_t offset = (int64_t)((uint64_t)records->batch.base_offset + delta);
-    return offset >= records->options.start_offset && offset < records->options.end_offset;
+    const int64_t offset = (int64_t)((uint64_t)batch->base_offset + delta);
+    if (offset < records->options.start_offset || offset >= records->options.end_offset) {
+        return false;
+    }
+    return filter == NULL ||
+           slg_records_is_kept(filter, timestamp_of(batch, time_delta), key,
+                               (key_size & 1U) != 0 ? -1 : (int64_t)((uint32_t)key_size >> 1));
 }
 
 /* Bytes of a key or value; a negative size, which is an odd number in zig-zag, is null. */
@@ -197,7 +213,9 @@ ALWAYS_INLINE void decode_span(slg_records *records, slg_columns *columns, span 
         if (UNLIKELY(key_length > stop - p)) {
             break;
         }
-        if (wants & P_KEY) {
+        const bool kept = !(wants & P_FILTER) || is_wanted(records, time_delta,
+                                                           (uint32_t)offset_delta, p, key_size);
+        if ((wants & P_KEY) && kept) {
             copy_key(key_into, p, (size_t)key_length);
         }
         p = varint_at(p + key_length, SLG_VARINT_SIZE_MAX, &value_size);
@@ -208,11 +226,10 @@ ALWAYS_INLINE void decode_span(slg_records *records, slg_columns *columns, span 
         if (UNLIKELY(value_length > stop - p)) {
             break;
         }
-        if (wants & P_VALUE) {
+        if ((wants & P_VALUE) && kept) {
             copy_value(value_into, p, (size_t)value_length);
         }
         p += value_length;
-        const bool kept = !(wants & P_FILTER) || is_inside(records, (uint32_t)offset_delta);
         if (UNLIKELY(*p != 0 || p + 1 != stop)) {
             int64_t nulls;
             p = varint_at(p, SLG_VARINT_SIZE_MAX, &header_count);
@@ -270,72 +287,13 @@ static decode_function *const DECODERS[PROJECTIONS] = {
 
 static unsigned projection_of(const slg_records *records, const slg_columns *columns) {
     const slg_batch *batch = &records->batch;
-    const bool inside = batch->base_offset >= records->options.start_offset &&
+    const bool inside = records->options.filter == NULL &&
+                        batch->base_offset >= records->options.start_offset &&
                         batch->last_offset < records->options.end_offset;
     return (slg_columns_want(columns, SLG_COLUMN_KEY) ? P_KEY : 0U) |
            (slg_columns_want(columns, SLG_COLUMN_VALUE) ? P_VALUE : 0U) |
            (slg_columns_want(columns, SLG_COLUMN_HEADERS) ? P_HEADERS : 0U) |
            (inside ? 0U : P_FILTER);
-}
-
-/* ---- what is wrong with a record ----------------------------------------------------------- */
-
-/* Names the cause in the order in which Kafka's consumer would meet it. */
-static slg_status explain_record(const slg_records *records, slg_error *error) {
-    const int64_t position = records->position;
-    slg_cursor cursor = slg_cursor_of(records->at, (size_t)(records->end - records->at));
-    int32_t size;
-    int32_t field;
-    int64_t time_delta;
-    if (slg_cursor_left(&cursor) == 0) {
-        return slg_fail(error, SLG_RECORD_COUNT, position, records->batch.record_count,
-                        records->batch.record_count - records->left);
-    }
-    if (!slg_read_varint(&cursor, &size)) {
-        return slg_fail(error, SLG_RECORD_VARINT, position, SLG_VARINT_SIZE_MAX,
-                        (int64_t)slg_cursor_left(&cursor));
-    }
-    const int64_t left = (int64_t)slg_cursor_left(&cursor);
-    if (size < 0 || size > left) {
-        return slg_fail(error, SLG_RECORD_LENGTH, position, left, size);
-    }
-    const uint8_t *body = cursor.pos;
-    if (!slg_skip(&cursor, 1) || !slg_read_varlong(&cursor, &time_delta) ||
-        !slg_read_varint(&cursor, &field)) {
-        return slg_fail(error, SLG_RECORD_VARINT, position, SLG_VARLONG_SIZE_MAX,
-                        (int64_t)slg_cursor_left(&cursor));
-    }
-    for (int i = 0; i < 2; i++) { /* key, value */
-        if (!slg_read_varint(&cursor, &field)) {
-            return slg_fail(error, SLG_RECORD_VARINT, position, SLG_VARINT_SIZE_MAX,
-                            (int64_t)slg_cursor_left(&cursor));
-        }
-        if (field >= 0 && !slg_skip(&cursor, field)) {
-            return slg_fail(error, SLG_RECORD_FIELD, position, (int64_t)slg_cursor_left(&cursor),
-                            field);
-        }
-    }
-    int32_t count;
-    if (!slg_read_varint(&cursor, &count)) {
-        return slg_fail(error, SLG_RECORD_VARINT, position, SLG_VARINT_SIZE_MAX,
-                        (int64_t)slg_cursor_left(&cursor));
-    }
-    if (count < 0 || (uint32_t)count > slg_cursor_left(&cursor)) {
-        return slg_fail(error, SLG_RECORD_HEADERS, position, (int64_t)slg_cursor_left(&cursor),
-                        count);
-    }
-    for (int64_t i = 0; i < 2 * (int64_t)count; i++) { /* key, value of each */
-        const bool is_key = (i & 1) == 0;
-        if (!slg_read_varint(&cursor, &field)) {
-            return slg_fail(error, SLG_RECORD_VARINT, position, SLG_VARINT_SIZE_MAX,
-                            (int64_t)slg_cursor_left(&cursor));
-        }
-        if ((field < 0 && is_key) || (field >= 0 && !slg_skip(&cursor, field))) {
-            return slg_fail(error, SLG_RECORD_FIELD, position, (int64_t)slg_cursor_left(&cursor),
-                            field);
-        }
-    }
-    return slg_fail(error, SLG_RECORD_SIZE, position, size, cursor.pos - body);
 }
 
 /* ---- from a span to columns ---------------------------------------------------------------- */
@@ -359,6 +317,24 @@ static void add_timestamps(const slg_records *records, int64_t *into, int32_t ro
     }
 }
 
+/* Milliseconds to microseconds, up to the first that does not fit: how many did. */
+static int32_t to_micros(int64_t *times, int32_t rows) {
+    int32_t outside = 0;
+    for (int32_t i = 0; i < rows; i++) {
+        outside += times[i] > SLG_RECORDS_MICROS_MS_MAX || times[i] < -SLG_RECORDS_MICROS_MS_MAX;
+    }
+    int32_t fit = rows;
+    for (int32_t i = 0; outside > 0 && i < fit; i++) {
+        if (times[i] > SLG_RECORDS_MICROS_MS_MAX || times[i] < -SLG_RECORDS_MICROS_MS_MAX) {
+            fit = i;
+        }
+    }
+    for (int32_t i = 0; i < fit; i++) {
+        times[i] *= 1000;
+    }
+    return fit;
+}
+
 /* The loop has moved the bytes and told their ends; the bitmap follows when there is a null. */
 static bool add_binary(slg_binary *binary, int64_t row, const uint8_t *nulls, int32_t rows) {
     if (rows == 0) {
@@ -375,24 +351,42 @@ static bool add_binary(slg_binary *binary, int64_t row, const uint8_t *nulls, in
     return slg_binary_validate(binary, row, rows, valid);
 }
 
-static slg_status add_span(slg_records *records, slg_columns *columns, int32_t rows) {
+/* The timestamps of a span; SLG_RECORD_TIMESTAMP leaves *rows at what comes before the record. */
+static slg_status add_times(const slg_records *records, slg_columns *columns, int32_t *rows,
+                            slg_error *error) {
+    int64_t *times = (int64_t *)(void *)columns->fixed[SLG_COLUMN_TIMESTAMP].data + columns->rows;
+    add_timestamps(records, times, *rows);
+    if (columns->layout != SLG_LAYOUT_SPARK) {
+        return SLG_OK;
+    }
+    const int32_t fit = to_micros(times, *rows);
+    if (fit == *rows) {
+        return SLG_OK;
+    }
+    *rows = fit;
+    return slg_fail(error, SLG_RECORD_TIMESTAMP, records->position, SLG_RECORDS_MICROS_MS_MAX,
+                    times[fit]);
+}
+
+static slg_status add_span(slg_records *records, slg_columns *columns, int32_t rows,
+                           slg_error *error) {
     const int64_t row = columns->rows;
     int64_t *offsets = records->span.offsets;
+    slg_status status = SLG_OK;
+    if (slg_columns_want(columns, SLG_COLUMN_TIMESTAMP)) {
+        status = add_times(records, columns, &rows, error);
+    }
     if (slg_columns_want(columns, SLG_COLUMN_KEY) &&
         !add_binary(&columns->key, row, records->span.key_nulls, rows)) {
-        return SLG_NO_MEMORY;
+        return slg_fail(error, SLG_NO_MEMORY, records->position, rows, 0);
     }
     if (slg_columns_want(columns, SLG_COLUMN_VALUE) &&
         !add_binary(&columns->value, row, records->span.value_nulls, rows)) {
-        return SLG_NO_MEMORY;
+        return slg_fail(error, SLG_NO_MEMORY, records->position, rows, 0);
     }
     if (slg_columns_want(columns, SLG_COLUMN_HEADERS)) {
         memcpy((int32_t *)(void *)columns->header_lists.data + row + 1, records->span.list_ends,
                (size_t)rows * sizeof(int32_t));
-    }
-    if (slg_columns_want(columns, SLG_COLUMN_TIMESTAMP)) {
-        add_timestamps(records,
-                       (int64_t *)(void *)columns->fixed[SLG_COLUMN_TIMESTAMP].data + row, rows);
     }
     if (slg_columns_want(columns, SLG_COLUMN_OFFSET)) {
         offsets = (int64_t *)(void *)columns->fixed[SLG_COLUMN_OFFSET].data + row;
@@ -400,7 +394,7 @@ static slg_status add_span(slg_records *records, slg_columns *columns, int32_t r
     add_offsets(records, offsets, rows);
     const int8_t type = (records->batch.attributes & SLG_ATTRIBUTE_LOG_APPEND_TIME) != 0;
     slg_records_add_rows(columns, &records->batch, row, rows, type, offsets);
-    return SLG_OK;
+    return status;
 }
 
 /* ---- span after span ----------------------------------------------------------------------- */
@@ -412,8 +406,10 @@ static slg_status run_span(slg_records *records, slg_columns *columns, int64_t b
     }
     span work = {.end = records->at + bytes, .records_max = (int32_t)records_max};
     DECODERS[projection_of(records, columns)](records, columns, &work);
-    const slg_status status = add_span(records, columns, work.rows);
-    work.failure = status != SLG_OK ? status : work.failure;
+    const slg_status status = add_span(records, columns, work.rows, error);
+    if (status != SLG_OK) {
+        return status;
+    }
     if (work.failure != SLG_OK) {
         return slg_fail(error, work.failure, records->position, INT32_MAX, bytes);
     }
@@ -428,7 +424,7 @@ static slg_status run_big_record(slg_records *records, slg_columns *columns, int
     slg_cursor cursor = slg_cursor_of(records->at, (size_t)(records->end - records->at));
     int32_t size;
     if (!slg_read_varint(&cursor, &size) || size < 0 || (size_t)size > slg_cursor_left(&cursor)) {
-        return explain_record(records, error);
+        return slg_records_explain(records, error);
     }
     const int64_t whole = cursor.pos + size - records->at;
     if (whole > room && columns->rows > 0) {
@@ -437,7 +433,7 @@ static slg_status run_big_record(slg_records *records, slg_columns *columns, int
     const uint8_t *const before = records->at;
     const slg_status status = run_span(records, columns, whole, 1, error);
     if (status == SLG_OK && records->at == before) {
-        return explain_record(records, error);
+        return slg_records_explain(records, error);
     }
     return status;
 }

@@ -8,6 +8,12 @@
 
 enum { SPAN_ROWS = 1024, SPAN_BYTES = 64 << 10 };
 
+/*
+ * Spark's timestamps are microseconds. Its Kafka source fails a query at what is no int64 of them
+ * (DateTimeUtils.fromJavaTimestamp: Math.multiplyExact), and so does SLG_LAYOUT_SPARK.
+ */
+#define SLG_RECORDS_MICROS_MS_MAX (INT64_MAX / 1000)
+
 /* How far the entry at hand has come. */
 typedef enum records_state {
     BETWEEN_ENTRIES,
@@ -22,6 +28,7 @@ struct slg_records {
     slg_records_options options;
     records_state state;
     bool done;          /* end_offset is reached */
+    bool passed;        /* the entry before was left out by its header */
     int64_t position;   /* of the entry at hand */
     slg_batch batch;    /* the entry at hand */
     int64_t next_offset; /* no entry from here on may begin below */
@@ -52,11 +59,18 @@ static inline int64_t records_used(const slg_columns *columns) {
            columns->header_value.used + 8 * columns->headers;
 }
 
+/* What the filter says of a record, where there is a filter; a key of size -1 is null. */
+bool slg_records_is_kept(const slg_row_filter *filter, int64_t timestamp, const uint8_t *key,
+                         int64_t key_size);
+
 /*
  * Fills the columns that the batch alone decides for rows [row, row + count), and counts them in.
  */
 void slg_records_add_rows(slg_columns *columns, const slg_batch *batch, int64_t row, int64_t count,
                           int8_t timestamp_type, const int64_t *offsets);
+
+/* The error of the v2 record at hand: the cause that Kafka's consumer would meet first. */
+slg_status slg_records_explain(const slg_records *records, slg_error *error);
 
 /* Decodes records of the v2 batch at hand. SLG_OK: all done; SLG_FULL; an error. */
 slg_status slg_records_decode_batch(slg_records *records, slg_columns *columns, slg_error *error);

@@ -158,6 +158,12 @@ static void append_bytes(slg_binary *binary, int64_t row, const uint8_t *bytes, 
 static slg_status append_message(slg_columns *columns, const slg_batch *batch, const message *m,
                                  int8_t timestamp_type, slg_error *error) {
     const int64_t row = columns->rows;
+    const bool micros = columns->layout == SLG_LAYOUT_SPARK;
+    if (micros && slg_columns_want(columns, SLG_COLUMN_TIMESTAMP) &&
+        (m->timestamp > SLG_RECORDS_MICROS_MS_MAX || m->timestamp < -SLG_RECORDS_MICROS_MS_MAX)) {
+        return slg_fail(error, SLG_RECORD_TIMESTAMP, batch->position, SLG_RECORDS_MICROS_MS_MAX,
+                        m->timestamp);
+    }
     if (!slg_columns_reserve(columns, 1, m->key_size > 0 ? m->key_size : 0,
                              m->value_size > 0 ? m->value_size : 0)) {
         return slg_fail(error, SLG_NO_MEMORY, batch->position, m->value_size, 0);
@@ -183,7 +189,8 @@ static slg_status append_message(slg_columns *columns, const slg_batch *batch, c
         ((int64_t *)(void *)columns->fixed[SLG_COLUMN_OFFSET].data)[row] = m->offset;
     }
     if (slg_columns_want(columns, SLG_COLUMN_TIMESTAMP)) {
-        ((int64_t *)(void *)columns->fixed[SLG_COLUMN_TIMESTAMP].data)[row] = m->timestamp;
+        ((int64_t *)(void *)columns->fixed[SLG_COLUMN_TIMESTAMP].data)[row] =
+            micros ? m->timestamp * 1000 : m->timestamp;
     }
     slg_records_add_rows(columns, batch, row, 1, timestamp_type, &m->offset);
     return SLG_OK;
@@ -207,6 +214,11 @@ static int8_t resolve_time(const slg_batch *wrapper, bool inner, message *m) {
     return (m->attributes & SLG_ATTRIBUTE_LOG_APPEND_TIME) != 0;
 }
 
+static bool is_wanted(const slg_row_filter *filter, const message *m, int8_t timestamp_type) {
+    return filter == NULL || ((filter->timestamp_types >> (timestamp_type + 1) & 1U) != 0 &&
+                              slg_records_is_kept(filter, m->timestamp, m->key, m->key_size));
+}
+
 slg_status slg_records_decode_messages(slg_records *records, slg_columns *columns,
                                        slg_error *error) {
     const slg_batch *batch = &records->batch;
@@ -228,7 +240,8 @@ slg_status slg_records_decode_messages(slg_records *records, slg_columns *column
         }
         const int8_t timestamp_type = resolve_time(batch, inner, &m);
         m.offset = (int64_t)((uint64_t)m.offset + (uint64_t)records->base);
-        if (m.offset >= options->start_offset && m.offset < options->end_offset) {
+        if (m.offset >= options->start_offset && m.offset < options->end_offset &&
+            is_wanted(options->filter, &m, timestamp_type)) {
             if (columns->rows >= options->max_rows ||
                 (columns->rows > 0 && records_used(columns) + (int64_t)size > options->max_bytes)) {
                 return SLG_FULL;

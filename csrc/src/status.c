@@ -27,6 +27,7 @@ const char *slg_status_name(slg_status status) {
     case SLG_RECORD_FIELD: return "record_field";
     case SLG_RECORD_HEADERS: return "record_headers";
     case SLG_RECORD_COUNT: return "record_count";
+    case SLG_RECORD_TIMESTAMP: return "record_timestamp";
     case SLG_LEGACY_SIZE: return "legacy_size";
     case SLG_LEGACY_NULL_WRAPPER: return "legacy_null_wrapper";
     case SLG_LEGACY_EMPTY_WRAPPER: return "legacy_empty_wrapper";

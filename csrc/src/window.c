@@ -5,10 +5,11 @@
 
 #include "seglog/file.h"
 
-void slg_window_init(slg_window *window, int fd, int64_t end, size_t target) {
+void slg_window_init(slg_window *window, slg_source source, int64_t end, size_t target) {
     /* A small file needs no more, and a read beyond its end is then one beyond the buffer. */
     const uint64_t whole = end > 0 ? (uint64_t)end : 1;
-    *window = (slg_window){.fd = fd, .end = end, .target = target < whole ? target : (size_t)whole};
+    *window = (slg_window){
+        .source = source, .end = end, .target = target < whole ? target : (size_t)whole};
 }
 
 void slg_window_free(slg_window *window) {
@@ -17,13 +18,13 @@ void slg_window_free(slg_window *window) {
     window->size = window->capacity = 0;
 }
 
-void slg_window_restart(slg_window *window, int fd, int64_t end, size_t target) {
+void slg_window_restart(slg_window *window, slg_source source, int64_t end, size_t target) {
     if (window->capacity > target) {
         slg_window_free(window); /* one big batch must not be paid for from now on */
     }
     uint8_t *const data = window->data;
     const size_t capacity = window->capacity;
-    slg_window_init(window, fd, end, target);
+    slg_window_init(window, source, end, target);
     window->data = data;
     window->capacity = capacity;
 }
@@ -31,7 +32,13 @@ void slg_window_restart(slg_window *window, int fd, int64_t end, size_t target) 
 /* At least `least` bytes, and what there is up to `most`. */
 static slg_status read_at(const slg_window *window, uint8_t *into, size_t least, size_t most,
                           int64_t position, size_t *got, slg_error *error) {
-    const slg_status status = slg_pread(window->fd, into, most, position, got, error);
+    const slg_source *source = &window->source;
+    slg_status status;
+    if (source->read == NULL) {
+        status = slg_pread(source->fd, into, most, position, got, error);
+    } else {
+        status = source->read(source->context, into, least, most, position, got, error);
+    }
     if (status == SLG_OK && *got < least) {
         const int64_t at = position + (int64_t)*got;
         return slg_fail(error, SLG_FILE_SHRANK, at, position + (int64_t)least, at);
@@ -103,7 +110,9 @@ slg_status slg_window_zero_tail(slg_window *window, int64_t position, slg_error 
     while (position < window->end) {
         if (slg_window_left(window, position) == 0) {
             /* A preallocated segment is a gigabyte of zeros that nobody has to read. */
-            position = slg_next_data(window->fd, position, window->end);
+            if (window->source.read == NULL) {
+                position = slg_next_data(window->source.fd, position, window->end);
+            }
             if (position == window->end) {
                 break;
             }

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "seglog/batch.h"
 #include "seglog/columns.h"
 
 #ifdef __cplusplus
@@ -63,12 +64,20 @@ struct ArrowArrayStream {
 
 #endif
 
-/* A struct of the named columns, all nullable, in the given order. False without memory. */
-bool slg_export_schema(const slg_column *order, size_t count, struct ArrowSchema *out);
+/* A struct of these columns, all nullable, in the given order. False without memory. */
+bool slg_export_schema(slg_layout layout, const slg_column *order, size_t count,
+                       struct ArrowSchema *out);
 
 /* The rows as a struct array; each of `order` is wanted by `columns`. False without memory. */
 bool slg_export_columns(slg_columns *columns, const slg_column *order, size_t count,
                         struct ArrowArray *out);
+
+/*
+ * Headers of batches as a struct of columns, copied: what slg_batch has, in its order and by its
+ * names, timestamps in ms of UTC. False without memory.
+ */
+bool slg_export_batch_schema(struct ArrowSchema *out);
+bool slg_export_batches(const slg_batch *batches, size_t count, struct ArrowArray *out);
 
 #ifdef __cplusplus
 }

@@ -128,6 +128,16 @@ enum { SLG_FIND_BYTES_MAX = 64 << 20 };
 slg_status slg_batch_find(slg_window *window, int64_t from, int64_t until,
                           slg_crc32c_kernel kernel, int64_t *found, slg_error *error);
 
+/*
+ * The same after damage, where no index helps: also messages of magic 0 and 1, whose lengths of key
+ * and value must add up to their size before their CRC is computed. `*budget` is what may still be
+ * checksummed for candidates, in bytes; one budget for all calls of a file keeps hostile bytes from
+ * costing more than a multiple of its size.
+ */
+slg_status slg_batch_resync(slg_window *window, int64_t from, int64_t until,
+                            slg_crc32c_kernel kernel, int64_t *budget, int64_t *found,
+                            slg_error *error);
+
 #ifdef __cplusplus
 }
 #endif

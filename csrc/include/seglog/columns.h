@@ -32,11 +32,42 @@ typedef enum slg_column {
     SLG_COLUMN_IS_TRANSACTIONAL = 10,  /* bool */
     SLG_COLUMN_IS_CONTROL = 11,        /* bool */
     SLG_COLUMN_POSITION = 12,          /* int64, of the batch in the file */
-    SLG_COLUMNS = 13
+    SLG_COLUMNS = 13,                  /* decoded; the others come by slg_columns_mark */
+    SLG_COLUMN_TOPIC = 13,             /* utf8 */
+    SLG_COLUMN_PARTITION = 14,         /* int32 */
+    SLG_COLUMNS_ALL = 15
 } slg_column;
 
-/* The name in Kafka's words and Python's spelling ("timestamp_type"). */
-const char *slg_column_name(slg_column column);
+/*
+ * How columns are named and what their values are: the one definition of it, which decoders write
+ * by and exports declare.
+ */
+typedef enum slg_layout {
+    SLG_LAYOUT_KAFKA = 0, /* the types above, names in Python's spelling ("timestamp_type") */
+    /*
+     * The schema of Spark's Kafka source: timestamps in microseconds, the timestamp type an int32
+     * ("timestampType"), no headers a null.
+     */
+    SLG_LAYOUT_SPARK = 1,
+    SLG_LAYOUTS = 2
+} slg_layout;
+
+const char *slg_column_name(slg_layout layout, slg_column column);
+
+/* The type in the words of the Arrow C data interface. */
+const char *slg_column_format(slg_layout layout, slg_column column);
+
+/* Bytes of a value of a decoded column; 0 for bools, which are bits, and for the binary ones. */
+size_t slg_column_width(slg_layout layout, slg_column column);
+
+/* What a set of columns is to hold, and how. The topic is the caller's. */
+typedef struct slg_shape {
+    uint32_t wanted;     /* 1 << slg_column */
+    slg_layout layout;
+    int32_t partition;   /* of every row, as `topic`, where those columns are wanted */
+    const char *topic;
+    size_t topic_size;
+} slg_shape;
 
 /* Bytes that may be written behind every buffer's capacity, so that copies move whole words. */
 enum { SLG_COLUMNS_SLACK = 64 };
@@ -59,6 +90,7 @@ typedef struct slg_pool slg_pool;
 
 typedef struct slg_columns {
     uint32_t wanted;            /* 1 << slg_column */
+    slg_layout layout;
     int64_t rows;
     int64_t first_offset;       /* of the first and last row; meaningless without rows */
     int64_t last_offset;
@@ -66,9 +98,15 @@ typedef struct slg_columns {
     slg_binary key;
     slg_binary value;
     slg_buffer header_lists;    /* Arrow offsets of the lists, rows + 1 */
+    slg_buffer header_validity; /* a bit a list, meaningful when header_nulls is above 0 */
+    int64_t header_nulls;
     slg_binary header_key;
     slg_binary header_value;
     int64_t headers;            /* over all rows */
+    slg_binary topic;           /* the same value in every row, as in `partition` */
+    slg_buffer partition;
+    int64_t topic_rows;         /* rows that the buffer holds, from this use or one before */
+    int64_t partition_rows;
 
     slg_pool *pool;
     struct slg_columns *next;   /* in the pool's free list */
@@ -90,10 +128,13 @@ slg_pool *slg_pool_new(size_t keep, int64_t *live);
 void slg_pool_close(slg_pool *pool);
 
 /* An empty set with one reference, or NULL without memory. Any thread. */
-slg_columns *slg_pool_take(slg_pool *pool, uint32_t wanted);
+slg_columns *slg_pool_take(slg_pool *pool, uint32_t wanted, slg_layout layout);
 
 void slg_columns_retain(slg_columns *columns);
 void slg_columns_release(slg_columns *columns);
+
+/* Room for `capacity` bytes, of which the first `used` are kept. False without memory. */
+bool slg_buffer_reserve(slg_buffer *buffer, size_t used, size_t capacity);
 
 /* Room for `rows` more rows with up to `key` and `value` more bytes. False without memory. */
 bool slg_columns_reserve(slg_columns *columns, int64_t rows, int64_t key, int64_t value);
@@ -120,6 +161,25 @@ static inline void slg_binary_set_null(slg_binary *binary, int64_t row) {
 
 /* Sets bits [from, from + count) of a bitmap to `bit`; the bytes exist. */
 void slg_bits_fill(uint8_t *bits, int64_t from, int64_t count, bool bit);
+
+/*
+ * Completes a set whose rows are all there: the partition that they come from (SLG_COLUMN_TOPIC and
+ * SLG_COLUMN_PARTITION, as far as the shape wants them) and, in Spark's layout, the nulls of empty
+ * headers. The caller is the only holder of the set, and adds no rows after it. False without
+ * memory, or when the names of all rows pass INT32_MAX bytes.
+ */
+bool slg_columns_finish(slg_columns *columns, const slg_shape *shape);
+
+/*
+ * Keeps the rows with first <= timestamp <= last, in their order, and needs no memory for it. The
+ * set holds OFFSET and TIMESTAMP, is not finished yet, and has no other holder.
+ */
+void slg_columns_keep_times(slg_columns *columns, int64_t first, int64_t last);
+
+static inline void slg_bits_set(uint8_t *bits, int64_t at, bool bit) {
+    const uint8_t mask = (uint8_t)(1U << (at & 7));
+    bits[at >> 3] = (uint8_t)(bit ? bits[at >> 3] | mask : bits[at >> 3] & ~mask);
+}
 
 /* Bytes in use: what the columns' values take, offsets and bitmaps included. */
 int64_t slg_columns_nbytes(const slg_columns *columns);

@@ -80,6 +80,10 @@ void slg_index_check_begin(slg_index_check *check, slg_index_kind kind, int64_t 
 slg_status slg_index_check_feed(slg_index_check *check, const uint8_t *data, size_t size,
                                 slg_error *error);
 
+/* Feeds `size` zero bytes without having them: a hole of a sparse file. Not for transaction
+ * indexes, whose zero entries are checked like all others. */
+void slg_index_check_feed_zeros(slg_index_check *check, size_t size);
+
 /*
  * The outcomes that only the end can tell: SLG_INDEX_SIZE or SLG_TXN_SIZE (file_size is no multiple
  * of the entry), SLG_INDEX_UNWRITTEN (zeros alone), SLG_INDEX_PADDED (entries, then zeros).
@@ -111,6 +115,10 @@ enum {
 /* SLG_FILE_KIND (no regular file), SLG_FILE_SHRANK, SLG_LIMIT, SLG_IO or SLG_NO_MEMORY. */
 slg_status slg_index_file_open(slg_index_file *file, slg_index_kind kind, const char *path,
                                slg_error *error);
+/* The same of an index whose whole content, not NULL, is in memory. It is copied. SLG_LIMIT or
+ * SLG_NO_MEMORY. */
+slg_status slg_index_file_copy(slg_index_file *file, slg_index_kind kind, const uint8_t *data,
+                               size_t size, slg_error *error);
 /*
  * Entry `n`, and Kafka's searches, slot for slot. Lookup: the slot of the entry with the largest
  * key <= target, or -1 for none. Upper bound: that of the first entry of an offset index whose

@@ -1,9 +1,9 @@
 /*
  * What a log says of its producers and their transactions. Two ways lead into it. The fold
- * (reference 5.1 to 5.3) takes what a log holds with origin REPLICATION, as everything while
+ * (Kafka: ProducerAppendInfo) takes what a log holds with origin REPLICATION, as everything while
  * loading: sequences are not checked and an epoch that goes backwards is taken. The span takes
- * what is about to be appended (reference of log operations, 2.5): it is judged by its origin on
- * copies, and committed when it has been written. Kafka replays whole segments so, too.
+ * what is about to be appended (UnifiedLog.analyzeAndValidateProducerState): it is judged by its
+ * origin on copies, and committed when it has been written. Kafka replays whole segments so, too.
  *
  * The state owns its memory and is one partition's, for one thread at a time. It grows by what a
  * log holds: a producer for each producer id, a transaction for each that was opened.

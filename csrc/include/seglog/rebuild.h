@@ -1,7 +1,8 @@
 /*
  * The indexes of a segment made anew from the batches of its log, as recovery makes them
- * (reference 7.5): an offset entry where more than `interval_bytes` lie between the starts of two
- * batches, a time entry beside it where the largest timestamp grew, and one more at the end.
+ * (Kafka: LogSegment.recover): an offset entry where more than `interval_bytes` lie between the
+ * starts of two batches, a time entry beside it where the largest timestamp grew, and one more at
+ * the end.
  *
  * A rebuild is fed the batches of one log in order, in pieces of any size; its state is a plain
  * struct without pointers, so a copy of it is the way back. Nothing here allocates. One thread per

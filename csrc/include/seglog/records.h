@@ -8,6 +8,7 @@
 #ifndef SEGLOG_RECORDS_H
 #define SEGLOG_RECORDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,10 +35,33 @@ typedef struct slg_aborted {
     int64_t last_offset; /* of the marker */
 } slg_aborted;
 
-enum { SLG_RECORDS_CRC = 1, SLG_RECORDS_CONTROL = 2 };
+/*
+ * What rows have to be beside inside of the offsets: every part at once. A filter leaves out rows,
+ * and with SLG_RECORDS_HEADERS whole batches by their headers, whose CRC is not checked then.
+ */
+typedef struct slg_row_filter {
+    int64_t first_timestamp; /* ms, inclusive */
+    int64_t last_timestamp;
+    unsigned timestamp_types; /* 1 << (type + 1) for each of -1, 0, 1 that counts */
+    bool by_key;              /* the key is one of `keys`, or null where null_key says so */
+    bool null_key;
+    const struct slg_key *keys; /* the caller's */
+    size_t key_count;
+} slg_row_filter;
+
+typedef struct slg_key {
+    const uint8_t *data;
+    size_t size;
+} slg_key;
+
+enum {
+    SLG_RECORDS_CRC = 1,
+    SLG_RECORDS_CONTROL = 2,
+    SLG_RECORDS_HEADERS = 4, /* believes the header of a batch that the filter leaves out */
+};
 
 typedef struct slg_records_options {
-    unsigned flags;          /* SLG_RECORDS_*: check CRCs, return control records */
+    unsigned flags;          /* SLG_RECORDS_* */
     slg_crc32c_kernel kernel;
     int64_t start_offset;    /* records below are left out */
     int64_t end_offset;      /* exclusive */
@@ -46,6 +70,7 @@ typedef struct slg_records_options {
     int64_t max_bytes;       /* of its keys, values, headers, 1 .. 2^30; one record may exceed it */
     const slg_aborted *aborted; /* the caller's, sorted by producer id, then first offset */
     size_t aborted_count;
+    const slg_row_filter *filter; /* the caller's, NULL for none */
 } slg_records_options;
 
 /* The payload that SLG_CODEC hands out: inside the decoder's window, valid until its next call. */
@@ -59,15 +84,15 @@ typedef struct slg_payload {
 typedef struct slg_records slg_records;
 
 /*
- * A decoder of [start, end) of `fd`; `start` is where an entry begins. The descriptor and the
+ * A decoder of [start, end) of `source`; `start` is where an entry begins. The source and the
  * aborted list stay the caller's and must outlive it. NULL without memory.
  */
-slg_records *slg_records_new(int fd, int64_t start, int64_t end,
+slg_records *slg_records_new(slg_source source, int64_t start, int64_t end,
                              const slg_records_options *options);
 void slg_records_free(slg_records *records);
 
 /* The same decoder for other bytes, of this file or another: what it has allocated stays. */
-void slg_records_restart(slg_records *records, int fd, int64_t start, int64_t end,
+void slg_records_restart(slg_records *records, slg_source source, int64_t start, int64_t end,
                          const slg_records_options *options);
 
 /* First byte of the first entry that is not wholly decoded. */
@@ -84,13 +109,14 @@ slg_status slg_records_next(slg_records *records, slg_columns *columns, slg_erro
 
 /*
  * Sets of columns on their way to a caller, who owns them: the full ones, oldest first and linked
- * by `next`, and the one that is being filled (or NULL). Zero-initialised to begin with.
+ * by `next`, and the one that is being filled (or NULL). Zero-initialised but for the shape.
  */
 typedef struct slg_record_sets {
     slg_columns *first;
     slg_columns *last;
     slg_columns *filling;
     int64_t nbytes; /* slg_columns_nbytes of the full ones */
+    slg_shape shape; /* of them all; the caller sets it */
 } slg_record_sets;
 
 /*
@@ -98,11 +124,14 @@ typedef struct slg_record_sets {
  * `nbytes`. Statuses are those of slg_records_next; at any but SLG_CODEC the rows that were decoded
  * are among the full sets.
  */
-slg_status slg_records_fill(slg_records *records, slg_pool *pool, uint32_t wanted, int64_t nbytes,
+slg_status slg_records_fill(slg_records *records, slg_pool *pool, int64_t nbytes,
                             slg_record_sets *sets, slg_error *error);
 
-/* The set being filled counts as full, if it has a row: nothing more will come. */
-void slg_record_sets_end(slg_record_sets *sets);
+/*
+ * The set being filled counts as full, if it has a row: nothing more will come. SLG_NO_MEMORY when
+ * it cannot be finished.
+ */
+slg_status slg_record_sets_end(slg_record_sets *sets, slg_error *error);
 
 /* The oldest full set with its reference, or NULL. */
 slg_columns *slg_record_sets_pop(slg_record_sets *sets);

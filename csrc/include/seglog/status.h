@@ -53,6 +53,8 @@ typedef enum slg_status {
     SLG_RECORD_FIELD = 51, /* key, value or header length beyond the record */
     SLG_RECORD_HEADERS = 52, /* header count negative or more than the record can hold */
     SLG_RECORD_COUNT = 53, /* bytes left after, or missing before, the last record */
+    /* no int64 of microseconds: expected = the most milliseconds, found = the timestamp in them */
+    SLG_RECORD_TIMESTAMP = 54,
 
     /* Messages of magic 0 and 1 (Kafka: InvalidRecordException, CorruptRecordException). */
     SLG_LEGACY_SIZE = 80, /* inner or outer message below its minimum */

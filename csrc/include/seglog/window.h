@@ -1,6 +1,7 @@
 /*
- * A window over a file, moved forward by pread. It never maps the file: a log that a broker
- * truncates under a map would kill the process, a pread of it is short and says so.
+ * A window over a file, moved forward by pread, or over bytes that the caller fetches from an
+ * object store. It never maps the file: a log that a broker truncates under a map would kill the
+ * process, a pread of it is short and says so.
  *
  * The window owns its buffer and no descriptor. One thread at a time. After any call the bytes
  * behind the valid ones are readable for SLG_WINDOW_SLACK more (their content means nothing), so
@@ -21,8 +22,25 @@ extern "C" {
 
 enum { SLG_WINDOW_SLACK = 64 };
 
+/*
+ * Puts at least `least` and at most `most` bytes from `position` on into `into`, and sets *got;
+ * less than `least` only where the bytes end. It may wait. SLG_OK or SLG_IO.
+ */
+typedef slg_status (*slg_source_read)(void *context, uint8_t *into, size_t least, size_t most,
+                                      int64_t position, size_t *got, slg_error *error);
+
+/* Where bytes come from: a descriptor, or, if `read` is set, what the caller fetches. Both are the
+ * caller's, and last as long as the window is used. */
+typedef struct slg_source {
+    int fd;
+    slg_source_read read;
+    void *context;
+} slg_source;
+
+static inline slg_source slg_source_of(int fd) { return (slg_source){.fd = fd}; }
+
 typedef struct slg_window {
-    int fd;           /* the caller's, open for reading while the window is used */
+    slg_source source;
     int64_t end;      /* the file's logical end: nothing at or after it is read */
     uint8_t *data;    /* bytes [position, position + size) of the file */
     size_t size;
@@ -32,11 +50,11 @@ typedef struct slg_window {
 } slg_window;
 
 /* No allocation yet; `target` > 0 is the usual size of a read. */
-void slg_window_init(slg_window *window, int fd, int64_t end, size_t target);
+void slg_window_init(slg_window *window, slg_source source, int64_t end, size_t target);
 void slg_window_free(slg_window *window);
 
-/* The same buffer, empty, over another file or another end of it. */
-void slg_window_restart(slg_window *window, int fd, int64_t end, size_t target);
+/* The same buffer, empty, over another source or another end of it. */
+void slg_window_restart(slg_window *window, slg_source source, int64_t end, size_t target);
 
 /*
  * Makes [position, position + size) valid, size >= 1, position + size <= end, and more behind it up

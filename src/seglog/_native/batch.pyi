@@ -5,6 +5,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+from seglog._native.window import WindowSource
+
 BATCH_DTYPE: Final[np.dtype[np.void]]
 ATTRIBUTE_CODEC: Final[int]
 ATTRIBUTE_LOG_APPEND_TIME: Final[int]
@@ -44,6 +46,17 @@ class BatchScan:
         self, file: str | bytes | PathLike[str] | PathLike[bytes] | int | None
     ) -> None: ...
 
+@final
+class BatchColumns:
+    batches: NDArray[np.void]
+    file: str
+    def __init__(self, batches: NDArray[np.void], file: str) -> None: ...
+    def __len__(self) -> int: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_array__(
+        self, requested_schema: object | None = None
+    ) -> tuple[object, object]: ...
+
 def scan(
     data: Buffer,
     *,
@@ -54,7 +67,7 @@ def scan(
     max_batches: int | None = None,
 ) -> BatchScan: ...
 def scan_file(
-    fd: int,
+    source: int | WindowSource,
     start: int,
     end: int,
     *,
@@ -63,5 +76,17 @@ def scan_file(
     collect: bool = True,
     max_batches: int | None = None,
     until: int | None = None,
+    window_bytes: int | None = None,
 ) -> BatchScan: ...
-def find_batch(fd: int, start: int, until: int, end: int) -> int | None: ...
+def find_batch(
+    source: int | WindowSource, start: int, until: int, end: int
+) -> int | None: ...
+def resync(
+    source: int | WindowSource,
+    start: int,
+    until: int,
+    end: int,
+    *,
+    budget: int,
+    file: object = None,
+) -> tuple[int | None, int]: ...

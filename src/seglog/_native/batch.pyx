@@ -5,9 +5,15 @@ import numpy as np
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport INT64_MAX, uintptr_t
+from libc.stdlib cimport calloc, free
 
 from seglog._native.capi cimport *
-from seglog._native.status cimport as_exception
+from seglog._native.capi_columns cimport (
+    ArrowArray, ArrowSchema, slg_export_batch_schema, slg_export_batches,
+)
+from seglog._native.columns cimport wrap_array, wrap_schema
+from seglog._native.status cimport as_exception, check
+from seglog._native.window cimport failure_of, source_of
 
 from seglog._native.status import Status
 
@@ -108,6 +114,40 @@ cdef class BatchScan:
                 f"offsets {self.first_offset}..{self.last_offset}>")
 
 
+@cython.final
+cdef class BatchColumns:
+    """Headers of batches: the rows of BATCH_DTYPE, and the same as Arrow columns by copy."""
+
+    cdef readonly object batches
+    cdef readonly object file
+
+    def __init__(self, batches, file):
+        self.batches = np.ascontiguousarray(batches, BATCH_DTYPE)
+        self.file = file
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __arrow_c_schema__(self):
+        cdef ArrowSchema *schema = <ArrowSchema *>calloc(1, sizeof(ArrowSchema))
+        if schema == NULL or not slg_export_batch_schema(schema):
+            free(schema)
+            raise MemoryError("no memory for an Arrow schema")
+        return wrap_schema(schema)
+
+    def __arrow_c_array__(self, requested_schema=None):
+        cdef uintptr_t address = self.batches.ctypes.data
+        cdef ArrowArray *array = <ArrowArray *>calloc(1, sizeof(ArrowArray))
+        if array == NULL or not slg_export_batches(<const slg_batch *>address,
+                                                   <size_t>len(self.batches), array):
+            free(array)
+            raise MemoryError("no memory for an Arrow array")
+        return self.__arrow_c_schema__(), wrap_array(array)
+
+    def __repr__(self):
+        return f"<BatchColumns {len(self.batches)} batches of {self.file}>"
+
+
 cdef object _begin(int64_t position, int64_t end, bint check_crcs, bint strict):
     cdef BatchScan scan = BatchScan.__new__(BatchScan)
     slg_batch_scan_init(&scan._scan)
@@ -187,27 +227,44 @@ def scan(data, *, int64_t position=0, end=None, bint check_crcs=True, bint stric
         PyBuffer_Release(&view)
 
 
-def scan_file(int fd, int64_t start, int64_t end, *, bint check_crcs=True, bint strict=False,
-              bint collect=True, max_batches=None, until=None):
-    """Scans batches of bytes [start, end) of a file by pread, without the GIL."""
+def scan_file(source, int64_t start, int64_t end, *, bint check_crcs=True, bint strict=False,
+              bint collect=True, max_batches=None, until=None, window_bytes=None):
+    """Scans batches of bytes [start, end) of a file by pread, without the GIL.
+
+    `source` is a descriptor, or a WindowSource: what that raises is raised.
+    """
     cdef slg_window window
-    cdef _Source source = _Source.__new__(_Source)
+    cdef _Source bytes_of = _Source.__new__(_Source)
     cdef BatchScan found
     if start < 0 or end < start:
         raise ValueError("a position lies before the file or after its end")
-    slg_window_init(&window, fd, end,
-                    WINDOW_BYTES_CHECKED if check_crcs else WINDOW_BYTES_HEADERS)
-    source.window = &window
+    if window_bytes is not None:
+        if not WINDOW_BYTES_HEADERS <= window_bytes <= WINDOW_BYTES_CHECKED:
+            raise ValueError(f"a window of {window_bytes} bytes")
+        slg_window_init(&window, source_of(source), end, window_bytes)
+    else:
+        slg_window_init(&window, source_of(source), end,
+                        WINDOW_BYTES_CHECKED if check_crcs else WINDOW_BYTES_HEADERS)
+    bytes_of.window = &window
     try:
         found = _begin(start, end, check_crcs, strict)
         if until is not None:
             found._scan.until = until
-        return _run(found, source, collect, max_batches)
+        _run(found, bytes_of, collect, max_batches)
     finally:
         slg_window_free(&window)
+    _raise_failure(source)
+    return found
 
 
-def find_batch(int fd, int64_t start, int64_t until, int64_t end):
+cdef int _raise_failure(object source) except -1:
+    failure = failure_of(source)
+    if failure is not None:
+        raise failure
+    return 0
+
+
+def find_batch(source, int64_t start, int64_t until, int64_t end):
     """Where in [start, until) of a file that ends at `end` a scan may begin; None for nowhere."""
     cdef slg_window window
     cdef slg_error error
@@ -215,8 +272,31 @@ def find_batch(int fd, int64_t start, int64_t until, int64_t end):
     cdef int64_t found = -1
     if start < 0 or end < start:
         raise ValueError("a position lies before the file or after its end")
-    slg_window_init(&window, fd, end, WINDOW_BYTES_FIND)
+    slg_window_init(&window, source_of(source), end, WINDOW_BYTES_FIND)
     with nogil:
         status = slg_batch_find(&window, start, until, _kernel, &found, &error)
         slg_window_free(&window)
+    _raise_failure(source)
     return found if status == SLG_OK else None
+
+
+def resync(source, int64_t start, int64_t until, int64_t end, *, int64_t budget, file=None):
+    """(where in [start, until) a scan may begin after damage or None, what is left of `budget`).
+
+    The budget bounds the bytes that are checksummed in vain; it is below 0 when it ran out.
+    """
+    cdef slg_window window
+    cdef slg_error error
+    cdef slg_status status
+    cdef int64_t found = -1
+    if start < 0 or end < start:
+        raise ValueError("a position lies before the file or after its end")
+    slg_window_init(&window, source_of(source), end, WINDOW_BYTES_FIND)
+    with nogil:
+        status = slg_batch_resync(&window, start, until, _kernel, &budget, &found, &error)
+        slg_window_free(&window)
+    _raise_failure(source)
+    if status == SLG_LIMIT:
+        return None, -1
+    check(status, &error, source if file is None else file)
+    return (found if status == SLG_OK else None), budget

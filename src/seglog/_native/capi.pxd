@@ -31,6 +31,7 @@ cdef extern from "seglog/status.h" nogil:
         SLG_RECORD_FIELD
         SLG_RECORD_HEADERS
         SLG_RECORD_COUNT
+        SLG_RECORD_TIMESTAMP
         SLG_LEGACY_SIZE
         SLG_LEGACY_NULL_WRAPPER
         SLG_LEGACY_EMPTY_WRAPPER
@@ -144,6 +145,8 @@ cdef extern from "seglog/index.h" nogil:
 
     slg_status slg_index_file_open(slg_index_file *file, slg_index_kind kind, const char *path,
                                    slg_error *error) noexcept
+    slg_status slg_index_file_copy(slg_index_file *file, slg_index_kind kind, const uint8_t *data,
+                                   size_t size, slg_error *error) noexcept
     slg_status slg_index_file_entry(const slg_index_file *file, slg_index_kind kind, size_t n,
                                     int64_t base_offset, slg_index_entry *entry,
                                     slg_error *error) noexcept
@@ -237,11 +240,23 @@ cdef extern from "seglog/scan.h" nogil:
 
 
 cdef extern from "seglog/window.h" nogil:
+    ctypedef slg_status (*slg_source_read)(void *context, uint8_t *into, size_t least, size_t most,
+                                           int64_t position, size_t *got,
+                                           slg_error *error) noexcept nogil
+
+    ctypedef struct slg_source:
+        int fd
+        slg_source_read read
+        void *context
+
+    slg_source slg_source_of(int fd) noexcept
+
     ctypedef struct slg_window:
         int64_t position
         size_t size
 
-    void slg_window_init(slg_window *window, int fd, int64_t end, size_t target) noexcept
+    void slg_window_init(slg_window *window, slg_source source, int64_t end,
+                         size_t target) noexcept
     void slg_window_free(slg_window *window) noexcept
 
 
@@ -295,109 +310,11 @@ cdef extern from "seglog/batch.h" nogil:
     void slg_batch_scan_init(slg_batch_scan *scan) noexcept
     slg_status slg_batch_scan_memory(slg_batch_scan *scan, const uint8_t *data, size_t size,
                                      slg_error *error) noexcept
-    slg_status slg_batch_scan_file(slg_batch_scan *scan, slg_window *window,
-                                   slg_error *error) noexcept
-    slg_status slg_batch_find(slg_window *window, int64_t start, int64_t until,
-                              slg_crc32c_kernel kernel, int64_t *found, slg_error *error) noexcept
-
-
-cdef extern from "seglog/columns.h" nogil:
-    ctypedef enum slg_column:
-        SLG_COLUMN_TIMESTAMP_TYPE, SLG_COLUMN_KEY, SLG_COLUMN_VALUE, SLG_COLUMN_HEADERS
-        SLG_COLUMN_PRODUCER_EPOCH, SLG_COLUMN_SEQUENCE, SLG_COLUMN_LEADER_EPOCH
-        SLG_COLUMN_IS_TRANSACTIONAL, SLG_COLUMN_IS_CONTROL
-        SLG_COLUMNS
-
-    ctypedef struct slg_buffer:
-        uint8_t *data
-
-    ctypedef struct slg_binary:
-        slg_buffer offsets
-        slg_buffer bytes
-        slg_buffer validity
-        int64_t null_count
-
-    ctypedef struct slg_pool:
-        pass
-
-    ctypedef struct slg_columns:
-        uint32_t wanted
-        int64_t rows, first_offset, last_offset
-        slg_buffer *fixed
-        slg_buffer header_lists
-        slg_binary key, value, header_key, header_value
-
-    const char *slg_column_name(slg_column column) noexcept
-    slg_pool *slg_pool_new(size_t keep, int64_t *live) noexcept
-    void slg_pool_close(slg_pool *pool) noexcept
-    void slg_columns_release(slg_columns *columns) noexcept
-    int64_t slg_columns_nbytes(const slg_columns *columns) noexcept
-
-
-cdef extern from "seglog/arrow.h" nogil:
-    struct ArrowSchema:
-        void (*release)(ArrowSchema *) noexcept nogil
-
-    struct ArrowArray:
-        void (*release)(ArrowArray *) noexcept nogil
-
-    struct ArrowArrayStream:
-        int (*get_schema)(ArrowArrayStream *, ArrowSchema *out) noexcept nogil
-        int (*get_next)(ArrowArrayStream *, ArrowArray *out) noexcept nogil
-        const char *(*get_last_error)(ArrowArrayStream *) noexcept nogil
-        void (*release)(ArrowArrayStream *) noexcept nogil
-        void *private_data
-
-    bint slg_export_schema(const slg_column *order, size_t count, ArrowSchema *out) noexcept
-    bint slg_export_columns(slg_columns *columns, const slg_column *order, size_t count,
-                            ArrowArray *out) noexcept
-
-
-cdef extern from "seglog/records.h" nogil:
-    enum:
-        SLG_RECORDS_SLACK, SLG_RECORDS_CRC, SLG_RECORDS_CONTROL
-
-    ctypedef struct slg_aborted:
-        pass
-
-    ctypedef struct slg_records_options:
-        unsigned flags
-        slg_crc32c_kernel kernel
-        int64_t start_offset
-        int64_t end_offset
-        int64_t base_offset
-        int64_t max_rows
-        int64_t max_bytes
-        const slg_aborted *aborted
-        size_t aborted_count
-
-    ctypedef struct slg_payload:
-        const uint8_t *data
-        size_t size
-        int codec
-        int magic
-
-    ctypedef struct slg_records:
-        pass
-
-    slg_records *slg_records_new(int fd, int64_t start, int64_t end,
-                                 const slg_records_options *options) noexcept
-    void slg_records_free(slg_records *records) noexcept
-    int64_t slg_records_position(const slg_records *records) noexcept
-    void slg_records_restart(slg_records *records, int fd, int64_t start, int64_t end,
-                             const slg_records_options *options) noexcept
-
-    ctypedef struct slg_record_sets:
-        slg_columns *first
-        int64_t nbytes
-
-    slg_status slg_records_fill(slg_records *records, slg_pool *pool, uint32_t wanted,
-                                int64_t nbytes, slg_record_sets *sets, slg_error *error) noexcept
-    void slg_record_sets_end(slg_record_sets *sets) noexcept
-    slg_columns *slg_record_sets_pop(slg_record_sets *sets) noexcept
-    void slg_record_sets_clear(slg_record_sets *sets) noexcept
-    slg_payload slg_records_payload(const slg_records *records) noexcept
-    void slg_records_resume(slg_records *records, const uint8_t *data, size_t size) noexcept
+    slg_status slg_batch_scan_file(slg_batch_scan *, slg_window *, slg_error *) noexcept
+    slg_status slg_batch_find(slg_window *, int64_t start, int64_t until, slg_crc32c_kernel,
+                              int64_t *found, slg_error *) noexcept
+    slg_status slg_batch_resync(slg_window *, int64_t start, int64_t until, slg_crc32c_kernel,
+                                int64_t *budget, int64_t *found, slg_error *) noexcept
 
 
 cdef extern from "seglog/framing.h" nogil:
@@ -470,30 +387,3 @@ cdef extern from "seglog/wire.h" nogil:
         pass
 
     slg_cursor slg_cursor_of(const uint8_t *data, size_t size) noexcept
-
-
-cdef extern from "seglog/dump.h" nogil:
-    enum:
-        SLG_DUMP_RECORDS
-        SLG_DUMP_METADATA
-        SLG_DUMP_STRINGS
-        SLG_DUMP_CALLER
-        SLG_DUMP_BUFFER_MIN
-
-    ctypedef struct slg_dump_gap:
-        int64_t previous
-        int64_t next
-
-    ctypedef struct slg_dump:
-        slg_walk walk
-        slg_dump_gap *gaps
-        size_t gap_room
-        size_t gap_count
-        size_t wanted
-        slg_walk_record record
-        int32_t control
-
-    void slg_dump_init(slg_dump *dump, unsigned what, slg_dump_gap *gaps,
-                       size_t gap_room) noexcept
-    slg_status slg_dump_text(slg_dump *dump, uint8_t *out, size_t capacity, size_t *used,
-                             slg_error *error) noexcept

@@ -92,6 +92,7 @@ cdef extern from "seglog/validate.h" nogil:
         int64_t after_max
 
     ctypedef struct slg_record_walk:
+        int32_t count
         int32_t index
         int64_t max_timestamp
         bint is_sequential

@@ -3,7 +3,9 @@ cimport cython
 from libc.stddef cimport size_t
 from libc.stdint cimport uint32_t
 
-from seglog._native.capi cimport SLG_COLUMNS, slg_column, slg_columns, slg_pool
+from seglog._native.capi_columns cimport (
+    SLG_COLUMNS_ALL, ArrowArray, ArrowSchema, slg_column, slg_columns, slg_layout, slg_pool,
+)
 
 
 @cython.final
@@ -13,7 +15,8 @@ cdef class ColumnPool:
 
 @cython.final
 cdef class Projection:
-    cdef slg_column order[<int>SLG_COLUMNS]
+    cdef slg_layout layout
+    cdef slg_column order[<int>SLG_COLUMNS_ALL]
     cdef size_t count
     cdef uint32_t wanted
     cdef readonly tuple names
@@ -28,3 +31,6 @@ cdef class RecordColumns:
 
 
 cdef RecordColumns wrap_columns(slg_columns *columns, Projection projection)
+# Capsules of the Arrow C data interface, which own what they are given.
+cdef object wrap_schema(ArrowSchema *schema)
+cdef object wrap_array(ArrowArray *array)

@@ -7,12 +7,21 @@ from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.errno cimport EIO, ENOMEM
+from libc.stdint cimport INT64_MAX, INT64_MIN
 from libc.stdlib cimport calloc, free
 
 from seglog._native.capi cimport *
+from seglog._native.capi_columns cimport *
 
-COLUMNS = tuple([slg_column_name(<slg_column>i).decode() for i in range(<int>SLG_COLUMNS)])
+LAYOUTS = ("kafka", "spark")
+_NAMES = tuple([tuple([slg_column_name(<slg_layout>layout, <slg_column>i).decode()
+                       for i in range(<int>SLG_COLUMNS_ALL)])
+                for layout in range(<int>SLG_LAYOUTS)])
+_ALL = _NAMES[<int>SLG_LAYOUT_KAFKA]
+COLUMNS = _ALL[:<int>SLG_COLUMNS]
 DEFAULT_COLUMNS = COLUMNS[:6]
+# Where records come from: the same in every row of a set.
+ORIGIN_COLUMNS = _ALL[<int>SLG_COLUMNS:]
 
 # A reader holds one set while the next is filled.
 cdef enum:
@@ -45,29 +54,37 @@ cdef class ColumnPool:
 
 @cython.final
 cdef class Projection:
-    """The columns asked for, in order."""
+    """The requested columns, in order and by their names in the layout; with `origin`
+    ORIGIN_COLUMNS may be among them."""
 
-    def __cinit__(self, columns):
+    def __cinit__(self, columns, *, bint origin=False, str layout="kafka"):
+        cdef tuple every, known
         names = tuple(columns)
+        if layout not in LAYOUTS:
+            raise ValueError(f"layout {layout!r} is neither {' nor '.join(LAYOUTS)}")
+        self.layout = <slg_layout><int>LAYOUTS.index(layout)
+        every = _NAMES[<int>self.layout]
+        known = every if origin else every[:<int>SLG_COLUMNS]
         if isinstance(columns, str):
             raise TypeError("columns is a string, not a sequence of names")
         for name in names:
-            if name not in COLUMNS:
-                raise ValueError(f"no column {name!r}; there are {', '.join(COLUMNS)}")
+            if name not in known:
+                raise ValueError(f"no column {name!r}; there are {', '.join(known)}")
         if len(set(names)) != len(names):
             raise ValueError("a column is named twice")
         self.names = names
         self.count = <size_t>len(names)
         for i, name in enumerate(names):
-            self.order[i] = <slg_column><int>COLUMNS.index(name)
+            self.order[i] = <slg_column><int>every.index(name)
             self.wanted |= <uint32_t>1 << <int>self.order[i]
 
     cdef object schema(self):
         cdef ArrowSchema *schema = <ArrowSchema *>calloc(1, sizeof(ArrowSchema))
-        if schema == NULL or not slg_export_schema(self.order, self.count, schema):
+        if schema == NULL or not slg_export_schema(self.layout, self.order, self.count,
+                                                   schema):
             free(schema)
             raise MemoryError("no memory for an Arrow schema")
-        return PyCapsule_New(schema, b"arrow_schema", _free_schema)
+        return wrap_schema(schema)
 
 
 cdef void _free_schema(object capsule) noexcept:
@@ -84,9 +101,17 @@ cdef void _free_array(object capsule) noexcept:
     free(array)
 
 
-def schema_capsule(columns=DEFAULT_COLUMNS):
+cdef object wrap_schema(ArrowSchema *schema):
+    return PyCapsule_New(schema, b"arrow_schema", _free_schema)
+
+
+cdef object wrap_array(ArrowArray *array):
+    return PyCapsule_New(array, b"arrow_array", _free_array)
+
+
+def schema_capsule(columns=DEFAULT_COLUMNS, *, layout="kafka"):
     """The Arrow schema of a projection, as an `arrow_schema` capsule."""
-    return Projection(columns).schema()
+    return Projection(columns, origin=True, layout=layout).schema()
 
 
 # ---- columns -------------------------------------------------------------------------------------
@@ -130,6 +155,21 @@ cdef class RecordColumns:
     def last_offset(self):
         return self.set.last_offset
 
+    def timestamp_range(self):
+        """The smallest and largest value of the timestamp column."""
+        cdef const int64_t *times
+        cdef int64_t row, first, last
+        cdef int64_t rows = self.set.rows
+        if not self.set.wanted >> <int>SLG_COLUMN_TIMESTAMP & 1 or rows == 0:
+            raise ValueError("these columns hold no timestamp")
+        times = <const int64_t *>self.set.fixed[<int>SLG_COLUMN_TIMESTAMP].data
+        with nogil:
+            first = last = times[0]
+            for row in range(1, rows):
+                first = min(first, times[row])
+                last = max(last, times[row])
+        return first, last
+
     def __arrow_c_schema__(self):
         return self.projection.schema()
 
@@ -140,7 +180,7 @@ cdef class RecordColumns:
                                                    self.projection.count, array):
             free(array)
             raise MemoryError("no memory for an Arrow array")
-        return self.projection.schema(), PyCapsule_New(array, b"arrow_array", _free_array)
+        return self.projection.schema(), wrap_array(array)
 
     def to_pylists(self):
         """Each column as a list: ints, bytes or None, and lists of (key, value) for headers."""
@@ -158,6 +198,62 @@ cdef RecordColumns wrap_columns(slg_columns *columns, Projection projection):
     wrapped.set = columns
     wrapped.projection = projection
     return wrapped
+
+
+@cython.final
+cdef class RecordOrigin:
+    """The partition that records come from, and which of its columns and rows are requested.
+
+    `columns` may name ORIGIN_COLUMNS; `decoded` are the columns that a decoder has to provide.
+    Rows count whose timestamp (ms) is at or after `start_timestamp` and before `end_timestamp`.
+    """
+
+    cdef Projection projection
+    cdef bytes topic
+    cdef int32_t partition
+    cdef int64_t first, last
+    cdef bint by_time
+    cdef readonly tuple decoded
+
+    def __cinit__(self, columns, *, str topic, int32_t partition, start_timestamp=None,
+                  end_timestamp=None):
+        self.projection = Projection(columns, origin=True)
+        # What a file system calls by bytes that are no UTF-8 must not become invalid Arrow data.
+        self.topic = topic.encode("utf-8", "replace")
+        self.partition = partition
+        self.by_time = start_timestamp is not None or end_timestamp is not None
+        self.first = INT64_MIN if start_timestamp is None else start_timestamp
+        self.last = INT64_MAX if end_timestamp is None else end_timestamp - 1
+        decoded = [name for name in self.projection.names if name in COLUMNS]
+        if self.by_time:
+            decoded += [name for name in ("offset", "timestamp") if name not in decoded]
+        self.decoded = tuple(decoded)
+
+    def apply(self, RecordColumns columns not None):
+        """The requested rows and columns of decoded ones, None if no row counts.
+
+        It takes `columns` over: they belong to the caller alone, and are of no use afterwards.
+        """
+        cdef slg_columns *held = columns.set
+        cdef slg_shape shape = slg_shape(
+            self.projection.wanted, self.projection.layout, self.partition,
+            PyBytes_AS_STRING(self.topic), <size_t>len(self.topic))
+        cdef bint finished
+        if columns.projection.names != self.decoded:
+            raise ValueError(f"columns {', '.join(columns.columns)}, not "
+                             f"{', '.join(self.decoded)}")
+        if held.references != 1:
+            raise ValueError("somebody else holds these columns")
+        with nogil:
+            if self.by_time:
+                slg_columns_keep_times(held, self.first, self.last)
+            finished = slg_columns_finish(held, &shape)
+        if not finished:
+            raise MemoryError("no memory for the columns of a topic and its partition")
+        if held.rows == 0:
+            return None
+        slg_columns_retain(held)
+        return wrap_columns(held, self.projection)
 
 
 cdef inline bint _is_valid(const slg_binary *binary, int64_t row) noexcept:
@@ -179,15 +275,20 @@ cdef inline str _text_at(const slg_binary *binary, int64_t row):
                                 offsets[row + 1] - offsets[row], NULL)
 
 
-cdef list _headers_at(const slg_columns *columns, int64_t row):
+cdef object _headers_at(const slg_columns *columns, int64_t row):
     cdef const int32_t *lists = <const int32_t *>columns.header_lists.data
     cdef int32_t i
+    if columns.layout == SLG_LAYOUT_SPARK and lists[row] == lists[row + 1]:
+        return None
     return [(_text_at(&columns.header_key, i), _bytes_at(&columns.header_value, i))
             for i in range(lists[row], lists[row + 1])]
 
 
-cdef inline object _fixed_at(const uint8_t *data, slg_column column, int64_t row):
+cdef inline object _fixed_at(const slg_columns *columns, slg_column column, int64_t row):
+    cdef const uint8_t *data = columns.fixed[<int>column].data
     if column == SLG_COLUMN_TIMESTAMP_TYPE:
+        if columns.layout == SLG_LAYOUT_SPARK:
+            return (<const int32_t *>data)[row]
         return (<const int8_t *>data)[row]
     if column == SLG_COLUMN_PRODUCER_EPOCH:
         return (<const int16_t *>data)[row]
@@ -209,8 +310,12 @@ cdef list _column_list(const slg_columns *columns, slg_column column):
             value = _bytes_at(&columns.value, row)
         elif column == SLG_COLUMN_HEADERS:
             value = _headers_at(columns, row)
+        elif column == SLG_COLUMN_TOPIC:
+            value = _text_at(&columns.topic, row)
+        elif column == SLG_COLUMN_PARTITION:
+            value = (<const int32_t *>columns.partition.data)[row]
         else:
-            value = _fixed_at(columns.fixed[<int>column].data, column, row)
+            value = _fixed_at(columns, column, row)
         Py_INCREF(value)
         PyList_SET_ITEM(out, row, value)
     return out
@@ -228,7 +333,8 @@ cdef class _Stream:
 
 cdef int _stream_schema(ArrowArrayStream *stream, ArrowSchema *out) noexcept with gil:
     cdef _Stream source = <_Stream>stream.private_data
-    return 0 if slg_export_schema(source.projection.order, source.projection.count, out) else ENOMEM
+    return 0 if slg_export_schema(source.projection.layout, source.projection.order,
+                                  source.projection.count, out) else ENOMEM
 
 
 cdef int _stream_next(ArrowArrayStream *stream, ArrowArray *out) noexcept with gil:
@@ -272,11 +378,11 @@ cdef void _free_stream(object capsule) noexcept:
     free(stream)
 
 
-def export_stream(iterator, columns=DEFAULT_COLUMNS):
+def export_stream(iterator, columns=DEFAULT_COLUMNS, *, layout="kafka"):
     """An `arrow_array_stream` capsule that pulls RecordColumns of `columns` from `iterator`."""
     cdef _Stream source = _Stream.__new__(_Stream)
     cdef ArrowArrayStream *stream
-    source.projection = Projection(columns)
+    source.projection = Projection(columns, origin=True, layout=layout)
     source.iterator = iter(iterator)
     stream = <ArrowArrayStream *>calloc(1, sizeof(ArrowArrayStream))
     if stream == NULL:

@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from typing import Any, Final, final
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +10,8 @@ METADATA: Final[int]
 STRINGS: Final[int]
 CALLER: Final[int]
 
-type _Decompress = Callable[[int, int, bytes, bytearray | None], memoryview]
-type _Contents = Callable[[int, bytes | None, bytes | None, int], bytes]
+_Decompress: TypeAlias = Callable[[int, int, bytes, bytearray | None], memoryview]
+_Contents: TypeAlias = Callable[[int, bytes | None, bytes | None, int], bytes]
 
 def java_utf8(data: Buffer) -> bytes: ...
 def last_offset_at(

@@ -9,6 +9,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from seglog._native.capi cimport *
+from seglog._native.capi_dump cimport *
 from seglog._native.status cimport as_exception, check
 
 from seglog.errors import CorruptDataError
@@ -62,7 +63,7 @@ cdef class _Walker:
         if size < 0 or stop < 0:
             raise ValueError("size and end are 0 or more")
         slg_window_free(&self._window)
-        slg_window_init(&self._window, fd, size, window_size)
+        slg_window_init(&self._window, slg_source_of(fd), size, window_size)
         slg_walk_init(walk, &self._window, 0, stop)
         self._file = fd if file is None else file
         self._decompress = decompress
@@ -337,7 +338,7 @@ def last_offset_at(int fd, int64_t size, int64_t position, int64_t limit, *, fil
     cdef slg_walk walk
     cdef slg_error error
     cdef slg_status status
-    slg_window_init(&window, fd, size, HEADER_WINDOW_SIZE)
+    slg_window_init(&window, slg_source_of(fd), size, HEADER_WINDOW_SIZE)
     slg_walk_init(&walk, &window, position, min(size, position + limit))
     with nogil:
         status = slg_walk_next(&walk, &error)
@@ -361,7 +362,7 @@ def batch_chain(int fd, int64_t size, int64_t position, *, file=None):
     cdef size_t count = 0
     cdef size_t room = 0
     cdef bint unreadable = False
-    slg_window_init(&window, fd, size, HEADER_WINDOW_SIZE * 64)
+    slg_window_init(&window, slg_source_of(fd), size, HEADER_WINDOW_SIZE * 64)
     slg_walk_init(&walk, &window, position, size)
     try:
         with nogil:

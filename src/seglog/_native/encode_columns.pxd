@@ -1,4 +1,4 @@
-"""C of this stem; no other extension uses it. Arrow's structs are declared whole: it reads them."""
+"""C of columns that are encoded; `murmur2` reads them too. Arrow's structs are declared whole."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
@@ -33,11 +33,16 @@ cdef extern from "seglog/arrow.h" nogil:
 
 cdef extern from "seglog/encode_columns.h" nogil:
     ctypedef enum slg_input_column:
+        SLG_INPUT_KEY
         SLG_INPUT_OTHER
+
+    ctypedef struct slg_input_binary:
+        pass
 
     ctypedef struct slg_input:
         int64_t rows
         int64_t row
+        slg_input_binary key
 
     slg_input_column slg_input_named(const char *name) noexcept
     slg_status slg_input_arrow(slg_input *input, slg_input_column column,

@@ -1,8 +1,10 @@
+from collections.abc import Callable
 from os import PathLike
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Buffer
 
 OFFSET_ENTRY_DTYPE: Final[np.dtype[np.void]]
 TIME_ENTRY_DTYPE: Final[np.dtype[np.void]]
@@ -12,7 +14,13 @@ COPY_MAX: Final[int]
 class _IndexView:
     path: str
     base_offset: int
-    def __init__(self, path: str | PathLike[str], base_offset: int) -> None: ...
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        base_offset: int,
+        *,
+        fetch: Callable[[], Buffer] | None = None,
+    ) -> None: ...
     @property
     def is_open(self) -> bool: ...
     @property
@@ -34,4 +42,6 @@ class OffsetIndexView(_IndexView):
 class TimeIndexView(_IndexView):
     def to_numpy(self) -> npt.NDArray[np.void]: ...
 
-def read_aborted(path: str | PathLike[str]) -> npt.NDArray[np.void]: ...
+def read_aborted(
+    path: str | PathLike[str], content: Buffer | None = None
+) -> npt.NDArray[np.void]: ...

@@ -5,6 +5,7 @@ import os
 import numpy as np
 
 cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 
 from seglog._native.capi cimport *
@@ -59,6 +60,19 @@ cdef class _IndexBytes:
         check(status, &error, path)
         return opened
 
+    @staticmethod
+    cdef _IndexBytes of(object content, slg_index_kind kind, object path):
+        cdef _IndexBytes opened = _IndexBytes()
+        cdef Py_buffer view
+        cdef slg_error error
+        cdef slg_status status
+        PyObject_GetBuffer(content, &view, PyBUF_SIMPLE)
+        status = slg_index_file_copy(&opened.file, kind, <const uint8_t *>view.buf,
+                                     <size_t>view.len, &error)
+        PyBuffer_Release(&view)
+        check(status, &error, path)
+        return opened
+
     cdef slg_status copy(self, bytearray into, slg_error *error) except *:
         cdef uint8_t *address
         PyByteArray_Resize(into, <Py_ssize_t>self.file.size)
@@ -92,10 +106,12 @@ cdef class _IndexView:
     cdef readonly int64_t base_offset
     cdef slg_index_kind _kind
     cdef _IndexBytes _bytes
+    cdef object _fetch
 
-    def __init__(self, path, int64_t base_offset):
+    def __init__(self, path, int64_t base_offset, *, fetch=None):
         self.path = os.fspath(path)
         self.base_offset = base_offset
+        self._fetch = fetch
 
     cdef _IndexBytes _opened(self):
         cdef _IndexBytes held
@@ -103,7 +119,8 @@ cdef class _IndexView:
             held = self._bytes
             if held is None or slg_index_file_shrank(&held.file):
                 self._bytes = None
-                held = _IndexBytes.open(self.path, self._kind)
+                held = (_IndexBytes.open(self.path, self._kind) if self._fetch is None else
+                        _IndexBytes.of(self._fetch(), self._kind, self.path))
                 self._bytes = held
         return held
 
@@ -241,15 +258,22 @@ cdef class TimeIndexView(_IndexView):
         return entries
 
 
-def read_aborted(path):
+def read_aborted(path, content=None):
     """The whole entries of a transaction index (ABORTED_TXN_DTYPE); none for a missing file.
+
+    `content` is that of the file where it was read already.
 
     As Kafka's reader: a torn entry at the end is left out, and a version whose first byte is
     above 0 raises CorruptIndexError (code txn_version).
     """
     cdef slg_error error
     cdef bytearray copied = bytearray()
-    check(_IndexBytes.open(path, SLG_INDEX_KIND_TXN).copy(copied, &error), &error, path)
+    cdef _IndexBytes opened
+    if content is None:
+        opened = _IndexBytes.open(path, SLG_INDEX_KIND_TXN)
+    else:
+        opened = _IndexBytes.of(content, SLG_INDEX_KIND_TXN, path)
+    check(opened.copy(copied, &error), &error, path)
     stored = np.frombuffer(copied, _STORED_TXN)
     unknown = np.flatnonzero(stored["version"] >= 256)
     if len(unknown):

@@ -1,19 +1,31 @@
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from os import PathLike
-from typing import Final, final
+from typing import Final, Self, final
 
 from numpy.typing import ArrayLike
 
 from seglog._native.columns import ColumnPool, RecordColumns
+from seglog._native.window import WindowSource
 
 MAX_ROWS_DEFAULT: Final[int]
 MAX_BYTES_DEFAULT: Final[int]
 
 @final
+class RowFilter:
+    def __new__(
+        cls,
+        *,
+        first_timestamp: int | None = None,
+        last_timestamp: int | None = None,
+        timestamp_types: Collection[int] = ...,
+        keys: Collection[bytes | None] | None = None,
+    ) -> Self: ...
+
+@final
 class RecordDecoder:
     def __init__(
         self,
-        fd: int,
+        source: int | WindowSource,
         start: int,
         end: int,
         *,
@@ -31,6 +43,10 @@ class RecordDecoder:
         max_decompressed_bytes: int | None = None,
         file: str | bytes | PathLike[str] | PathLike[bytes] | int | None = None,
         pool: ColumnPool | None = None,
+        layout: str = "kafka",
+        origin: tuple[str, int] | None = None,
+        row_filter: RowFilter | None = None,
+        believe_headers: bool = True,
     ) -> None: ...
     @property
     def position(self) -> int: ...
@@ -44,7 +60,7 @@ class RecordDecoder:
     def take(self, max_bytes: int) -> list[RecordColumns]: ...
     def restart(
         self,
-        fd: int,
+        source: int | WindowSource,
         start: int,
         end: int,
         *,

@@ -8,17 +8,21 @@ cimport cython
 from cpython.buffer cimport (
     PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITE, PyBuffer_Release, PyObject_GetBuffer,
 )
+from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.pythread cimport (
     PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock,
     PyThread_type_lock, NOWAIT_LOCK,
 )
-from libc.stdint cimport INT64_MAX, INT64_MIN, uintptr_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, uintptr_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from seglog._native.capi cimport *
+from seglog._native.capi_columns cimport *
 from seglog._native.columns cimport ColumnPool, Projection, wrap_columns
-from seglog._native.status cimport as_exception
+from seglog._native.status cimport as_exception, check
+from seglog._native.window cimport failure_of, source_of
 
 from seglog._native.columns import DEFAULT_COLUMNS as _DEFAULT_COLUMNS
 from seglog.errors import CorruptDataError
@@ -58,6 +62,50 @@ cdef inline object _room(char *data, Py_ssize_t size):
 
 
 @cython.final
+cdef class RowFilter:
+    """What rows have to be, beside inside of the offsets: all that is given, at once.
+
+    Timestamps in ms, both inclusive; types of -1, 0 and 1; `keys` of bytes, or None for null.
+    """
+
+    cdef slg_row_filter _filter
+    cdef tuple _keys        # what the slots point into
+    cdef slg_key *_slots
+
+    def __cinit__(self, *, first_timestamp=None, last_timestamp=None, timestamp_types=(-1, 0, 1),
+                  keys=None):
+        self._filter.first_timestamp = INT64_MIN if first_timestamp is None else first_timestamp
+        self._filter.last_timestamp = INT64_MAX if last_timestamp is None else last_timestamp
+        for kind in timestamp_types:
+            if not -1 <= kind <= 1:
+                raise ValueError(f"timestamp type {kind} is none of -1, 0 and 1")
+            self._filter.timestamp_types |= 1u << <unsigned>(<int>kind + 1)
+        if keys is not None:
+            self._set_keys(tuple(keys))
+
+    cdef int _set_keys(self, tuple keys) except -1:
+        cdef bytes key
+        cdef size_t i
+        self._keys = tuple([one for one in keys if one is not None])
+        self._slots = <slg_key *>calloc(len(self._keys) + 1, sizeof(slg_key))
+        if self._slots == NULL:
+            raise MemoryError("no memory for the keys of a filter")
+        for i, key in enumerate(self._keys):
+            self._slots[i] = slg_key(<const uint8_t *>PyBytes_AS_STRING(key), <size_t>len(key))
+        self._filter.by_key = True
+        self._filter.null_key = len(self._keys) < len(keys)
+        self._filter.keys = self._slots
+        self._filter.key_count = <size_t>len(self._keys)
+        return 0
+
+    def __dealloc__(self):
+        free(self._slots)
+
+    def __reduce__(self):
+        raise TypeError("a RowFilter holds addresses of this process")
+
+
+@cython.final
 cdef class RecordDecoder:
     """Decodes bytes [start, end) of a log file into columns. One thread at a time."""
 
@@ -69,7 +117,9 @@ cdef class RecordDecoder:
     cdef slg_status _status
     cdef ColumnPool _pool
     cdef Projection _projection
+    cdef bytes _topic              # what the shape of the sets points into
     cdef object _aborted           # what C points into
+    cdef RowFilter _filter
     cdef object _decompress
     cdef object _into              # bytearray, with slack behind what codecs see
     cdef object _into_view
@@ -77,6 +127,7 @@ cdef class RecordDecoder:
     cdef tuple _direct             # by codec: functions of (bytes, room), or None
     cdef object _failure           # raised once the rows before it were taken
     cdef object _file
+    cdef object _source            # what C reads from
     cdef Py_ssize_t _direct_most   # bytes that they may write
 
     def __cinit__(self):
@@ -84,14 +135,16 @@ cdef class RecordDecoder:
         if self._lock == NULL:
             raise MemoryError("no memory for a lock")
 
-    def __init__(self, int fd, int64_t start, int64_t end, *, columns=_DEFAULT_COLUMNS,
+    def __init__(self, source, int64_t start, int64_t end, *, columns=_DEFAULT_COLUMNS,
                  start_offset=None, end_offset=None, base_offset=None,
                  max_rows=MAX_ROWS_DEFAULT, max_bytes=MAX_BYTES_DEFAULT, bint check_crcs=True,
                  bint include_control=False, aborted=None, decompress, direct=(),
-                 max_decompressed_bytes=None, file=None, ColumnPool pool=None):
+                 max_decompressed_bytes=None, file=None, ColumnPool pool=None,
+                 str layout="kafka", origin=None, RowFilter row_filter=None,
+                 bint believe_headers=True):
         if self._records != NULL:
             raise TypeError("a RecordDecoder is initialised once")
-        self._projection = Projection(columns)
+        self._projection = Projection(columns, origin=origin is not None, layout=layout)
         self._decompress = decompress if max_decompressed_bytes is None else functools.partial(
             decompress, max_bytes=max_decompressed_bytes)
         if direct and max_decompressed_bytes is None:
@@ -100,26 +153,45 @@ cdef class RecordDecoder:
         self._direct_most = 0 if max_decompressed_bytes is None else max_decompressed_bytes
         self._pool = ColumnPool() if pool is None else pool
         self._options.flags = ((SLG_RECORDS_CRC if check_crcs else 0)
-                               | (SLG_RECORDS_CONTROL if include_control else 0))
+                               | (SLG_RECORDS_CONTROL if include_control else 0)
+                               | (SLG_RECORDS_HEADERS if believe_headers else 0))
+        self._filter = row_filter
+        self._options.filter = NULL if row_filter is None else &row_filter._filter
         self._options.kernel = _kernel
         self._options.max_rows = _limit("max_rows", max_rows)
         self._options.max_bytes = _limit("max_bytes", max_bytes)
-        self._aim(fd, start, end, start_offset, end_offset, base_offset, aborted, file)
+        self._set_shape(origin)
+        self._aim(source, start, end, start_offset, end_offset, base_offset, aborted, file)
 
-    def restart(self, int fd, int64_t start, int64_t end, *, start_offset=None, end_offset=None,
+    cdef int _set_shape(self, origin) except -1:
+        cdef slg_shape *shape = &self._sets.shape
+        topic, partition = ("", 0) if origin is None else origin
+        # What a file system calls by bytes that are no UTF-8 must not become invalid Arrow data.
+        self._topic = topic.encode("utf-8", "replace")
+        shape.wanted, shape.layout = self._projection.wanted, self._projection.layout
+        shape.topic, shape.topic_size = PyBytes_AS_STRING(self._topic), <size_t>len(self._topic)
+        shape.partition = partition
+        if shape.wanted >> <int>SLG_COLUMN_TOPIC & 1 and shape.topic_size > 0:
+            # So that the topic of all rows of a set stays below 2 GiB.
+            self._options.max_rows = min(self._options.max_rows,
+                                         <int64_t>(INT32_MAX // shape.topic_size))
+        return 0
+
+    def restart(self, source, int64_t start, int64_t end, *, start_offset=None, end_offset=None,
                 base_offset=None, aborted=None, file=None):
         """The same decoder for other bytes; what it had decoded and nobody took is dropped."""
         if self._records == NULL:
             raise ValueError("the decoder was never initialised")
         self._enter()
         try:
-            self._aim(fd, start, end, start_offset, end_offset, base_offset, aborted, file)
+            self._aim(source, start, end, start_offset, end_offset, base_offset, aborted, file)
         finally:
             PyThread_release_lock(self._lock)
 
-    cdef int _aim(self, int fd, int64_t start, int64_t end, start_offset, end_offset, base_offset,
+    cdef int _aim(self, source, int64_t start, int64_t end, start_offset, end_offset, base_offset,
                   aborted, file) except -1:
         cdef uintptr_t address
+        cdef slg_source read_from = source_of(source)
         if start < 0 or end < start:
             raise ValueError("a position lies before the file or after its end")
         ranges = _sorted_aborted(() if aborted is None else aborted)
@@ -130,14 +202,15 @@ cdef class RecordDecoder:
         self._options.aborted = <const slg_aborted *>address
         self._options.aborted_count = <size_t>len(ranges)
         if self._records == NULL:
-            self._records = slg_records_new(fd, start, end, &self._options)
+            self._records = slg_records_new(read_from, start, end, &self._options)
             if self._records == NULL:
                 raise MemoryError("no memory for a decoder")
         else:
             slg_record_sets_clear(&self._sets)
-            slg_records_restart(self._records, fd, start, end, &self._options)
+            slg_records_restart(self._records, read_from, start, end, &self._options)
         self._aborted = ranges
-        self._file = fd if file is None else file
+        self._file = source if file is None else file
+        self._source = source
         self._failure = None
         self._status = SLG_OK
         return 0
@@ -208,19 +281,20 @@ cdef class RecordDecoder:
         cdef slg_status status
         while True:
             with nogil:
-                status = slg_records_fill(self._records, self._pool.pool, self._projection.wanted,
-                                          max_bytes, &self._sets, &self._error)
+                status = slg_records_fill(self._records, self._pool.pool, max_bytes, &self._sets,
+                                          &self._error)
             self._status = status
             if status != SLG_CODEC:
                 break
             try:
                 self._decompress_payload()
             except Exception as failure:
-                slg_record_sets_end(&self._sets)
+                check(slg_record_sets_end(&self._sets, &self._error), &self._error, self._file)
                 self._failure = failure
                 return 0
         if status >= SLG_BATCH_LENGTH:
-            self._failure = as_exception(status, &self._error, self._file)
+            self._failure = failure_of(self._source) or as_exception(status, &self._error,
+                                                                     self._file)
         return 0
 
     # ---- codecs

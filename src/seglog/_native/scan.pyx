@@ -128,6 +128,22 @@ def classify_name(name):
     return kind, number if kind <= FileClass.SNAPSHOT or kind in numbered else None
 
 
+def list_names(path, names):
+    """The listing of a place without directories that holds regular files of these names."""
+    numbers, others, classes = {}, [], bytearray()
+    for name in names:
+        kind, number = classify_name(name)
+        if kind <= FileClass.SNAPSHOT:
+            numbers[number] = numbers.get(number, 0) | 1 << kind
+        else:
+            others.append(os.fsencode(name) + b"\0")
+            classes.append(kind)
+    numbered = np.zeros(len(numbers), _NUMBERED_DTYPE)
+    numbered["number"] = sorted(numbers)
+    numbered["has"] = [numbers[number] for number in sorted(numbers)]
+    return PartitionListing(path, numbered, b"".join(others), bytes(classes))
+
+
 def list_partition(path):
     """One pass over the directory; KafkaStorageError when it cannot be opened or read."""
     cdef slg_listing listing

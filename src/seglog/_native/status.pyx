@@ -44,6 +44,7 @@ class Status(IntEnum):
     RECORD_FIELD = SLG_RECORD_FIELD
     RECORD_HEADERS = SLG_RECORD_HEADERS
     RECORD_COUNT = SLG_RECORD_COUNT
+    RECORD_TIMESTAMP = SLG_RECORD_TIMESTAMP
     LEGACY_SIZE = SLG_LEGACY_SIZE
     LEGACY_NULL_WRAPPER = SLG_LEGACY_NULL_WRAPPER
     LEGACY_EMPTY_WRAPPER = SLG_LEGACY_EMPTY_WRAPPER
@@ -111,6 +112,8 @@ _SENTENCES = {
     Status.RECORD_FIELD: "a field of {found} bytes in a record with {expected} bytes left",
     Status.RECORD_HEADERS: "header count {found} is impossible (at most {expected} fit)",
     Status.RECORD_COUNT: "the payload does not hold exactly {expected} records (found {found})",
+    Status.RECORD_TIMESTAMP: "timestamp {found} ms does not fit Spark's timestamps (at most "
+                             "{expected} ms); leave timestamp out of the columns to read it",
     Status.LEGACY_SIZE: "message of {found} bytes is below the minimum {expected}",
     Status.LEGACY_NULL_WRAPPER: "compressed message set with a null value",
     Status.LEGACY_EMPTY_WRAPPER: "compressed message set without a message",

@@ -206,11 +206,6 @@ def check_client_header(batches, Py_ssize_t row):
 cdef class RecordWalk:
     """The records of one batch of magic 2, held against Kafka's reader and a topic's rules."""
 
-    cdef slg_record_walk _walk
-    cdef slg_record_rules _rules
-    cdef Py_buffer _view
-    cdef bint _has_view
-
     def __cinit__(self, batches, Py_ssize_t row, records, *, int source, rules=None):
         cdef slg_batch *batch = _row(batches, row)
         if source < 0 or source > SLG_RECORDS_SKIP:
@@ -320,9 +315,11 @@ cdef class _Scratch:
         return 0
 
 
-def transfer(RecordWalk walk, BatchEncoder encoder, int64_t next_offset):
+def transfer(RecordWalk walk, BatchEncoder encoder, int64_t next_offset, *,
+             const uint8_t[::1] kept=None):
     """Adds the records that are left of a walk to a batch, with offsets from `next_offset` on.
 
+    With `kept`, a byte for each record, those whose byte is not 0 are added, at their own offsets.
     NO_MORE when all were good, else what is wrong. Raises what `encoder.append` raises.
     """
     cdef slg_record_walk *records = &walk._walk
@@ -333,11 +330,17 @@ def transfer(RecordWalk walk, BatchEncoder encoder, int64_t next_offset):
     cdef _Scratch scratch = _Scratch.__new__(_Scratch)
     cdef uint8_t *headers_at
     cdef size_t bound
+    cdef bint selects = kept is not None
+    cdef Py_ssize_t count = kept.shape[0] if selects else 0
     with nogil:
         while True:
             refusal = slg_record_next(records)
             if refusal != SLG_ACCEPTED:
                 break
+            if selects:
+                if records.index > count or not kept[records.index - 1]:
+                    continue
+                next_offset = record.offset
             wanted.offset = next_offset
             wanted.timestamp = record.timestamp
             wanted.key, wanted.key_size = record.key, max(record.key_size, -1)

@@ -1,0 +1,35 @@
+/*
+ * MD5 (RFC 1321), by which Kafka's log cleaner tells keys apart. Not for anything that an attacker
+ * may choose: collisions can be made.
+ *
+ * Nothing is allocated or kept; safe from any thread.
+ */
+#ifndef SEGLOG_MD5_H
+#define SEGLOG_MD5_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    SLG_MD5_SIZE = 16,
+    /* Messages up to this size take one block of the algorithm. */
+    SLG_MD5_SHORT_MAX = 55,
+    SLG_MD5_LANES = 8
+};
+
+/* The digest of `size` bytes at `data` (NULL for none). */
+void slg_md5(const uint8_t *data, size_t size, uint8_t *digest);
+
+/* The digests of SLG_MD5_LANES messages of at most SLG_MD5_SHORT_MAX bytes, at the price of about
+ * two. */
+void slg_md5_lanes(const uint8_t *const *data, const uint32_t *sizes,
+                   uint8_t (*digests)[SLG_MD5_SIZE]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

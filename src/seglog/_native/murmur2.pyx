@@ -1,0 +1,81 @@
+"""The hash of Kafka's producers over keys in memory: one, or an Arrow column of them."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from seglog._native.capi cimport SLG_OK, slg_error, slg_status
+from seglog._native.encode_columns cimport (
+    SLG_INPUT_KEY, ArrowArray, ArrowSchema, slg_input, slg_input_arrow, slg_input_binary,
+)
+from seglog._native.status cimport check
+
+import numpy as np
+
+cdef extern from "seglog/murmur2.h" nogil:
+    int32_t slg_murmur2(const uint8_t *data, size_t size) noexcept
+    slg_status slg_murmur2_column(const slg_input_binary *column, int64_t rows, int32_t partitions,
+                                  int32_t null_value, int32_t *out, slg_error *error) noexcept
+
+
+cdef object take_bytes(object column, slg_input *rows, str what):
+    """Aims `rows.key` at a whole binary or text array with `__arrow_c_array__`; its owner, which
+    the caller keeps as long as it reads the rows. IllegalArgumentError, which calls the values
+    `what`, for other types."""
+    cdef slg_error error
+    cdef slg_status status
+    if not hasattr(column, "__arrow_c_array__"):
+        raise TypeError(f"{type(column).__name__} has no __arrow_c_array__")
+    owner = column.__arrow_c_array__()
+    cdef ArrowSchema *schema = <ArrowSchema *>PyCapsule_GetPointer(owner[0], b"arrow_schema")
+    cdef ArrowArray *array = <ArrowArray *>PyCapsule_GetPointer(owner[1], b"arrow_array")
+    rows.rows, rows.row = array.length, 0
+    status = slg_input_arrow(rows, SLG_INPUT_KEY, schema, array, 0, &error)
+    if status != SLG_OK:
+        format = schema.format.decode("utf-8", "replace")
+        check(status, &error, f"{what} of Arrow type {format!r}")
+    return owner
+
+
+def murmur2(data):
+    """The signed 32-bit hash of bytes (Kafka: Utils.murmur2)."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        return slg_murmur2(<const uint8_t *>view.buf, <size_t>view.len)
+    finally:
+        PyBuffer_Release(&view)
+
+
+def hashes(column, int32_t null=0):
+    """`murmur2` of every value of an Arrow array, int32; `null` where the value is null."""
+    return _over(column, 0, null)
+
+
+def partitions(column, int32_t count):
+    """The partition of every key of an Arrow array among `count`, int32; -1 for a null key, which
+    Kafka's producers spread as they like (Kafka: BuiltInPartitioner.partitionForKey).
+
+    `column` is any binary or text array with `__arrow_c_array__`; text is hashed as UTF-8. Raises
+    IllegalArgumentError for other types, ValueError for less than one partition.
+    """
+    if count < 1:
+        raise ValueError(f"{count} partitions, at least 1 is needed")
+    return _over(column, count, -1)
+
+
+cdef object _over(column, int32_t count, int32_t null):
+    cdef slg_input rows
+    cdef slg_error error
+    cdef slg_status status = SLG_OK
+    cdef int32_t[::1] into
+    owner = take_bytes(column, &rows, "keys")
+    result = np.empty(rows.rows, np.int32)
+    if rows.rows > 0:
+        into = result
+        with nogil:
+            status = slg_murmur2_column(&rows.key, rows.rows, count, null, &into[0], &error)
+        if status != SLG_OK:
+            check(status, &error, "keys of an Arrow array")
+    return result
