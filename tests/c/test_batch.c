@@ -52,7 +52,7 @@ static slg_status scan_file(const uint8_t *data, size_t size, size_t target,
     CHECK(file != NULL && fwrite(data, 1, size, file) == size && fflush(file) == 0);
     slg_window window;
     slg_error error;
-    slg_window_init(&window, fileno(file), (int64_t)size, target);
+    slg_window_init(&window, slg_source_of(fileno(file)), (int64_t)size, target);
     const slg_status status = slg_batch_scan_file(scan, &window, &error);
     CHECK(window.capacity <= (target > SLG_BATCH_HEADER_SIZE ? target : SLG_BATCH_HEADER_SIZE));
     slg_window_free(&window);
@@ -141,7 +141,7 @@ static slg_status find(const uint8_t *data, size_t size, int64_t from, int64_t u
     CHECK(file != NULL && fwrite(data, 1, size, file) == size && fflush(file) == 0);
     slg_window window;
     slg_error error;
-    slg_window_init(&window, fileno(file), (int64_t)size, target);
+    slg_window_init(&window, slg_source_of(fileno(file)), (int64_t)size, target);
     const slg_status status =
         slg_batch_find(&window, from, until, SLG_CRC32C_PORTABLE, found, &error);
     slg_window_free(&window);

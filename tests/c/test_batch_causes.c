@@ -76,7 +76,7 @@ static void same_through_files(const bytes *b, unsigned checks) {
         slg_batch_scan scan = {.checks = checks, .end = (int64_t)b->size,
                                .batches_left = INT64_MAX};
         slg_error error = {.status = SLG_OK};
-        slg_window_init(&window, fd, scan.end, targets[i]);
+        slg_window_init(&window, slg_source_of(fd), scan.end, targets[i]);
         slg_batch_scan_init(&scan);
         CHECK_EQ(slg_batch_scan_file(&scan, &window, &error), status);
         CHECK_EQ(scan.position, span.position);

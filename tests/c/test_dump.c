@@ -33,7 +33,7 @@ static void dump(outcome *o, unsigned what, size_t capacity, size_t target, cons
     slg_dump_gap gaps[GAPS];
     uint8_t *payload = NULL;
     memset(o, 0, offsetof(outcome, text));
-    slg_window_init(&window, fd, (int64_t)log_bytes.size, target);
+    slg_window_init(&window, slg_source_of(fd), (int64_t)log_bytes.size, target);
     slg_walk_init(&dump.walk, &window, 0, (int64_t)log_bytes.size);
     slg_dump_init(&dump, what, gaps, GAPS);
     do {

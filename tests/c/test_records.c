@@ -111,7 +111,7 @@ static void export_and_drop(slg_columns *columns) {
     for (int i = 0; i < SLG_COLUMNS; i++) {
         order[i] = (slg_column)(SLG_COLUMNS - 1 - i);
     }
-    CHECK(slg_export_schema(order, SLG_COLUMNS, &schema));
+    CHECK(slg_export_schema(SLG_LAYOUT_KAFKA, order, SLG_COLUMNS, &schema));
     CHECK_EQ(schema.n_children, SLG_COLUMNS);
     CHECK(strcmp(schema.children[0]->name, "position") == 0);
     CHECK(slg_export_columns(columns, order, SLG_COLUMNS, &array));
@@ -137,13 +137,13 @@ static void test_decoder(int64_t max_rows, int64_t max_bytes, int64_t start, int
     const slg_records_options options = {
         .flags = SLG_RECORDS_CRC, .kernel = SLG_CRC32C_PORTABLE, .start_offset = start,
         .end_offset = end, .base_offset = INT64_MIN, .max_rows = max_rows, .max_bytes = max_bytes};
-    slg_records *records = slg_records_new(fileno(file), 0, (int64_t)size, &options);
+    slg_records *records = slg_records_new(slg_source_of(fileno(file)), 0, (int64_t)size, &options);
     CHECK(pool != NULL && records != NULL);
     int64_t next = start;
     slg_status status = SLG_FULL;
     while (status == SLG_FULL) {
         slg_error error;
-        slg_columns *columns = slg_pool_take(pool, ALL);
+        slg_columns *columns = slg_pool_take(pool, ALL, SLG_LAYOUT_KAFKA);
         CHECK(columns != NULL);
         CHECK_EQ(live, 1);
         status = slg_records_next(records, columns, &error);
@@ -158,7 +158,7 @@ static void test_decoder(int64_t max_rows, int64_t max_bytes, int64_t start, int
     }
     CHECK_EQ(status, SLG_END);
     CHECK_EQ(next, end < RECORDS ? end : RECORDS);
-    slg_columns *kept = slg_pool_take(pool, ALL);
+    slg_columns *kept = slg_pool_take(pool, ALL, SLG_LAYOUT_KAFKA);
     slg_records_free(records);
     slg_pool_close(pool);
     slg_columns_release(kept); /* the pool is gone but for this one */
@@ -179,17 +179,17 @@ static void test_sets(int64_t nbytes) {
     slg_records_options options = {
         .flags = SLG_RECORDS_CRC, .kernel = SLG_CRC32C_PORTABLE, .start_offset = 0,
         .end_offset = INT64_MAX, .base_offset = INT64_MIN, .max_rows = 7, .max_bytes = 1 << 20};
-    slg_records *records = slg_records_new(fileno(file), 0, (int64_t)size, &options);
+    slg_records *records = slg_records_new(slg_source_of(fileno(file)), 0, (int64_t)size, &options);
     CHECK(pool != NULL && records != NULL);
-    slg_record_sets sets = {0};
+    slg_record_sets sets = {.shape = {.wanted = ALL}};
     for (int64_t start = 0; start <= 11; start += 11) {
         slg_status status = SLG_FULL;
         slg_error error;
         int64_t next = start;
         options.start_offset = start;
-        slg_records_restart(records, fileno(file), 0, (int64_t)size, &options);
+        slg_records_restart(records, slg_source_of(fileno(file)), 0, (int64_t)size, &options);
         while (status == SLG_FULL) {
-            status = slg_records_fill(records, pool, ALL, nbytes, &sets, &error);
+            status = slg_records_fill(records, pool, nbytes, &sets, &error);
             CHECK(status != SLG_FULL || sets.nbytes >= nbytes);
             slg_columns *columns;
             while ((columns = slg_record_sets_pop(&sets)) != NULL) {
@@ -201,8 +201,8 @@ static void test_sets(int64_t nbytes) {
         }
         CHECK_EQ(status, SLG_END);
         CHECK_EQ(next, RECORDS);
-        slg_records_restart(records, fileno(file), 0, (int64_t)size, &options);
-        CHECK_EQ(slg_records_fill(records, pool, ALL, 1, &sets, &error), SLG_FULL);
+        slg_records_restart(records, slg_source_of(fileno(file)), 0, (int64_t)size, &options);
+        CHECK_EQ(slg_records_fill(records, pool, 1, &sets, &error), SLG_FULL);
         slg_record_sets_clear(&sets); /* nobody wants them */
         CHECK_EQ(live, 0);
     }

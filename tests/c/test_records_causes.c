@@ -74,8 +74,8 @@ static void numbers_are(const slg_columns *c, int64_t row, const int64_t *wanted
 static slg_columns *decode_with(const slg_records_options *wanted, uint32_t columns,
                                 const bytes *inner, slg_status *status, slg_error *error) {
     const int fd = file_of(log_bytes.data, log_bytes.size);
-    slg_records *records = slg_records_new(fd, 0, (int64_t)log_bytes.size, wanted);
-    slg_columns *c = slg_pool_take(pool, columns);
+    slg_records *records = slg_records_new(slg_source_of(fd), 0, (int64_t)log_bytes.size, wanted);
+    slg_columns *c = slg_pool_take(pool, columns, SLG_LAYOUT_KAFKA);
     uint8_t *payload = NULL;
     CHECK(records != NULL && c != NULL);
     *error = (slg_error){.status = SLG_OK};

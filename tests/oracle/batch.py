@@ -1,4 +1,4 @@
-"""Record batches of magic 2 and what their records are as rows (reference 3.2 to 3.6)."""
+"""Record batches of magic 2 and what their records are as rows (DefaultRecordBatch)."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def rows(batch: Batch, position: int) -> list[Row]:
 
 def marker(offset: int, producer_id: int, producer_epoch: int, kind: int, timestamp: int, *,
            coordinator_epoch: int = 0, leader_epoch: int = 0) -> Batch:
-    """The control batch that ends a transaction (reference 3.4)."""
+    """The control batch that ends a transaction (EndTransactionMarker)."""
     record = Record(offset, timestamp, struct.pack(">hh", 0, kind),
                     struct.pack(">hi", 0, coordinator_epoch))
     return Batch(offset, 0, [record], base_timestamp=timestamp, max_timestamp=timestamp,

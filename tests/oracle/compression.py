@@ -1,4 +1,4 @@
-"""The five codecs in Kafka's framing (reference 3.8), written and read part by part."""
+"""The five codecs in Kafka's framing (Kafka: Compression), written and read part by part."""
 
 from __future__ import annotations
 

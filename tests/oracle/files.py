@@ -1,4 +1,4 @@
-"""Index files, producer snapshots and checkpoints (reference 1.5, 4 and 5.4)."""
+"""Index files, producer snapshots and checkpoints."""
 
 from __future__ import annotations
 

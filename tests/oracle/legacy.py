@@ -1,4 +1,4 @@
-"""Messages of magic 0 and 1, alone and in compressed wrappers (reference 3.7)."""
+"""Messages of magic 0 and 1, alone and in compressed wrappers (LegacyRecord)."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Entry:
 
 
 def entries(data: bytes, segment: int = 0) -> Iterator[Entry]:
-    """The entries of one file, by the rules of a file (reference 3.1), zeros at its end apart.
+    """The entries of one file, by the rules of a file (FileLogInputStream), zeros at its end apart.
 
     A torn tail ends quietly, and so does a tail of zeros, which Kafka refuses as a length of 0.
     """
@@ -101,7 +101,7 @@ class Transactions:
 
 
 def transactions(partition: Path) -> Transactions:
-    """A replay of every transactional batch and marker (reference 5.1, 5.3)."""
+    """A replay of every transactional batch and marker (ProducerStateManager)."""
     found = Transactions()
     for entry in read_entries(partition):
         if entry.magic < 2:

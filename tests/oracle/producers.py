@@ -1,7 +1,7 @@
 """Producer state the slow way: Kafka's rules batch by batch.
 
-`SlowProducers` folds a log that is read (reference 5.1 to 5.3); `SlowAppends` judges what is about
-to be appended (reference of log operations, 2.5).
+`SlowProducers` folds a log that is read (ProducerAppendInfo); `SlowAppends` judges what is about
+to be appended (UnifiedLog.analyzeAndValidateProducerState).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""LogSegment.recover's indexes in plain Python (reference 7.5): what a rebuild has to come to."""
+"""LogSegment.recover's indexes in plain Python (Kafka): what a rebuild has to come to."""
 
 from __future__ import annotations
 

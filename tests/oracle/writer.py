@@ -42,7 +42,7 @@ class Placed:
 
 @dataclass
 class Segment:
-    """A segment in the making; index entries by Kafka's rule (reference 4.4)."""
+    """A segment in the making; index entries by Kafka's rule (LogSegment.append)."""
 
     base_offset: int
     data: bytearray = field(default_factory=bytearray)
@@ -72,7 +72,7 @@ class Segment:
 
 @dataclass
 class Producers:
-    """Who wrote what last, as far as snapshots and transactions need it (reference 5.1)."""
+    """Who wrote what last, as far as snapshots and transactions need it (ProducerStateEntry)."""
 
     entries: dict[int, ProducerEntry] = field(default_factory=dict)
     #: producer id to first offset of its open transaction

@@ -1,0 +1,166 @@
+"""A segment's batches as a cleaner reads them: in pieces of a buffer, whole batches at a time
+(Kafka: Cleaner.cleanInto, growBuffersOrFail)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from seglog._native.batch import (
+    ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, ATTRIBUTE_DELETE_HORIZON, ATTRIBUTE_TRANSACTIONAL,
+)
+from seglog._native.validate import frames
+from seglog.errors import (
+    CorruptDataError, CorruptRecordError, IllegalArgumentError, IllegalStateError, UncheckedError,
+)
+from seglog.log.refusals import of_frame
+from seglog.storage.markers import ControlType, read_control_type, thrown_at
+
+__all__ = ["Batch", "BufferSizes", "Chunk", "read_chunks"]
+
+_PREFIX_BYTES, _LENGTH_AT = 12, 8
+_HEADER_BYTES_UP_TO_MAGIC = 17
+_LENGTH = struct.Struct(">i")
+_logger = logging.getLogger("seglog.LogCleaner")
+
+
+class Batch(NamedTuple):
+    """A row of BATCH_DTYPE."""
+
+    base_offset: int
+    last_offset: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    position: int
+    size: int
+    partition_leader_epoch: int
+    base_sequence: int
+    record_count: int
+    crc: int
+    attributes: int
+    producer_epoch: int
+    magic: int
+
+    @property
+    def is_legacy(self) -> bool:
+        """A message of magic 0 or 1."""
+        return self.magic < 2
+
+    @property
+    def codec(self) -> int:
+        """The id of its codec."""
+        return self.attributes & ATTRIBUTE_CODEC
+
+    @property
+    def is_transactional(self) -> bool:
+        """Part of a transaction, or its end."""
+        return self.magic >= 2 and bool(self.attributes & ATTRIBUTE_TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        """A control batch: a transaction's end, most of all."""
+        return self.magic >= 2 and bool(self.attributes & ATTRIBUTE_CONTROL)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When its tombstones, or its marker, may go (KIP-534); None before a round has set it."""
+        has_horizon = self.magic >= 2 and self.attributes & ATTRIBUTE_DELETE_HORIZON
+        return self.base_timestamp if has_horizon else None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Whole batches of a segment: `rows` of BATCH_DTYPE count their positions from `data`."""
+
+    data: memoryview
+    rows: npt.NDArray[np.void]
+
+    def batches(self) -> Iterator[tuple[int, Batch]]:
+        """(row, batch) of each."""
+        return enumerate(map(Batch._make, self.rows.tolist()))
+
+    def control_type(self, batch: Batch) -> ControlType | None:
+        """What a control batch is; None for an empty one. Raises what Kafka throws at a bad one."""
+        try:
+            return read_control_type(self.data[batch.position:batch.position + batch.size])
+        except CorruptDataError as error:
+            name, message = thrown_at(error)
+            if name == error.kafka_name:
+                raise
+            if name == IllegalArgumentError.kafka_name:
+                raise IllegalArgumentError(message) from None
+            raise UncheckedError(message, name) from None
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSizes:
+    """Bytes of the read buffer: at first, and at most unless a topic or a batch needs more."""
+
+    first: int
+    most: int
+
+
+def read_chunks(fd: int, path: str, position: int, sizes: BufferSizes, max_message_bytes: int,
+                check_done: Callable[[], None]) -> Iterator[Chunk]:
+    """The batches of an open log file from a byte on, to its end; `check_done` runs before each
+    read and may raise.
+
+    No CRC is checked, as in Kafka. Raises, after the batches before it, CorruptRecordError or
+    IllegalStateError at bytes that are no batch.
+    """
+    capacity, end = sizes.first, os.fstat(fd).st_size
+    while position < end:
+        check_done()
+        data = memoryview(_read(fd, position, min(capacity, end - position)))
+        found = frames(data)
+        error = of_frame(found.refusal, found.a)
+        if len(found.batches):
+            yield Chunk(data, found.batches)
+        if error is not None:
+            raise error
+        if not len(found.batches):
+            capacity = _grown(data, capacity, sizes, max_message_bytes, end - position,
+                              f"log segment {path} at position {position}")
+        position += found.position
+
+
+def _read(fd: int, position: int, size: int) -> bytes:
+    data = os.pread(fd, size, position)
+    while len(data) < size:  # a signal, or a file system that gives less than was asked for
+        more = os.pread(fd, size - len(data), position + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def _grown(data: memoryview, capacity: int, sizes: BufferSizes, max_message_bytes: int, left: int,
+           where: str) -> int:
+    """A larger buffer for the batch at the start of `data`, which did not fit."""
+    wanted = max_message_bytes
+    if capacity >= max_message_bytes:
+        if len(data) < _HEADER_BYTES_UP_TO_MAGIC:
+            raise IllegalStateError(f"Could not determine next batch size for {where}")
+        wanted = _LENGTH.unpack_from(data, _LENGTH_AT)[0] + _PREFIX_BYTES
+        if wanted <= capacity:
+            raise IllegalStateError(f"Batch size {wanted} < buffer size {capacity}, but not "
+                                    f"processed for {where}")
+        if wanted > left:
+            raise CorruptRecordError(
+                f"Log segment may be corrupt, batch size {wanted} > {left} bytes left in segment "
+                f"for {where}", expected=left, found=wanted, code="batch_length")
+    most = max(wanted, sizes.most)
+    if capacity >= most:
+        raise IllegalStateError("This log contains a message larger than maximum allowable size of "
+                                f"{most}.")
+    grown = min(capacity * 2, most)
+    _logger.info("Growing cleaner I/O buffers from %s bytes to %s bytes.", capacity, grown)
+    return grown

@@ -1,0 +1,133 @@
+"""Which offsets of a log a round may clean, and how many bytes they are (Kafka: LogCleanerManager,
+LogToClean)."""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+import numpy as np
+
+from seglog.errors import IllegalArgumentError
+from seglog.log.unified_log import UnifiedLog
+
+__all__ = ["LogToClean", "OffsetsToClean", "cleanable_offsets", "log_segments"]
+
+_logger = logging.getLogger("seglog.LogCleaner")
+
+
+class OffsetsToClean(NamedTuple):
+    """[first_dirty_offset, first_uncleanable_dirty_offset) of a log.
+
+    `force_update_checkpoint`: the offset of the checkpoint was outside of the log.
+    """
+
+    first_dirty_offset: int
+    first_uncleanable_dirty_offset: int
+    force_update_checkpoint: bool
+
+
+def log_segments(log: UnifiedLog, start: int, end: int) -> list[int]:
+    """Base offsets of the segments from the one that holds `start` to the last that begins below
+    `end` (Kafka: LogSegments.values). The log's lock is the caller's. IllegalArgumentError."""
+    if end < start:
+        raise IllegalArgumentError(
+            f"Invalid log segment range: requested segments in {log.topic_partition} from offset "
+            f"{start} which is greater than limit offset {end}")
+    return log.segments.bases(log.segments.rows(start, end))
+
+
+def _non_active_from(log: UnifiedLog, start: int) -> list[int]:
+    active = log.active.base_offset
+    return [] if start > active else log_segments(log, start, active)
+
+
+def _size(log: UnifiedLog, start: int, end: int) -> int:
+    rows = log.segments.rows(start, end)
+    return int(np.maximum(log.segments.log_size[rows.start:rows.stop], 0).sum())
+
+
+def cleanable_offsets(log: UnifiedLog, last_clean_offset: int | None = None,
+                      now_ms: int | None = None) -> OffsetsToClean:
+    """The range that a round may clean now (Kafka: LogCleanerManager.cleanableOffsets).
+
+    `last_clean_offset` is where the round before ended, None for a log never cleaned; one outside
+    of the log counts as the log's start. `now_ms` is the log's clock unless given. The range ends
+    at the last stable offset, the active segment, and the first segment with a record younger than
+    `min.compaction.lag.ms`.
+    """
+    with log.lock, log.guarded(f"Error while reading {log.topic_partition} for its cleaning"):
+        log.check_open()
+        log.settle()
+        first, is_reset = _first_dirty(log, last_clean_offset)
+        bounds = [log.last_stable_offset, log.active.base_offset]
+        lag = max(log.config.min_compaction_lag_ms, 0)
+        if lag > 0:
+            young = (log.now_ms() if now_ms is None else now_ms) - lag
+            bounds += _first_younger(log, first, young)
+        return OffsetsToClean(first, max(first, min(bounds)), is_reset)
+
+
+def _first_dirty(log: UnifiedLog, checkpoint: int | None) -> tuple[int, bool]:
+    start, end = log.log_start_offset, log.log_end_offset
+    if checkpoint is None:
+        return start, False
+    if checkpoint < start:
+        if not (log.config.compact and log.config.delete):
+            _logger.warning(
+                "Resetting first dirty offset of %s to log start offset %s since the checkpointed "
+                "offset %s is invalid.", log.topic_partition, start, checkpoint)
+        return start, True
+    if checkpoint > end:
+        _logger.warning(
+            "The last checkpoint dirty offset for partition %s is %s, which is larger than the log "
+            "end offset %s. Resetting to the log start offset %s.", log.topic_partition, checkpoint,
+            end, start)
+        return start, True
+    return checkpoint, False
+
+
+def _first_younger(log: UnifiedLog, start: int, timestamp_ms: int) -> list[int]:
+    for base in _non_active_from(log, start):
+        segment = log.segments.get(base)
+        largest = segment.largest_timestamp()
+        log.segments.release(segment)
+        if largest > timestamp_ms:
+            return [base]
+    return []
+
+
+class LogToClean:
+    """A log with the range of a round, ended at a segment's base offset (Kafka: LogToClean).
+
+    `first_uncleanable_offset` is the base of the segment that holds the given offset, or of the
+    active one. `clean_bytes` are those of segments up to the dirty offset, `cleanable_bytes` those
+    of segments in the range; a segment with the dirty offset inside counts in both.
+    """
+
+    __slots__ = ("clean_bytes", "cleanable_bytes", "first_dirty_offset",
+                 "first_uncleanable_offset", "log", "total_bytes")
+
+    def __init__(self, log: UnifiedLog, first_dirty_offset: int, uncleanable_offset: int) -> None:
+        self.log, self.first_dirty_offset = log, first_dirty_offset
+        with log.lock:
+            log.check_open()
+            log.settle()
+            self.clean_bytes = _size(log, -1, first_dirty_offset)
+            bases = _non_active_from(log, uncleanable_offset)
+            end = bases[0] if bases else log.active.base_offset
+            self.first_uncleanable_offset = end
+            self.cleanable_bytes = _size(log, min(first_dirty_offset, end), end)
+        self.total_bytes = self.clean_bytes + self.cleanable_bytes
+
+    @classmethod
+    def of(cls, log: UnifiedLog, last_clean_offset: int | None = None,
+           now_ms: int | None = None) -> LogToClean:
+        """What `cleanable_offsets` says of the log."""
+        offsets = cleanable_offsets(log, last_clean_offset, now_ms)
+        return cls(log, offsets.first_dirty_offset, offsets.first_uncleanable_dirty_offset)
+
+    @property
+    def cleanable_ratio(self) -> float:
+        """The dirty part of the bytes that a round would rewrite; 0 for a log without any."""
+        return self.cleanable_bytes / self.total_bytes if self.total_bytes else 0.0

@@ -1,0 +1,295 @@
+"""One round of cleaning over one log (Kafka: Cleaner)."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from seglog._native.clean import OffsetMap
+from seglog._native.validate import RecordWalk
+from seglog.cleaner.chunks import Batch, BufferSizes, Chunk, read_chunks
+from seglog.cleaner.cleanable import LogToClean, log_segments
+from seglog.cleaner.cleaned_segment import CleanedSegment
+from seglog.cleaner.cleaner_stats import CleanerStats
+from seglog.cleaner.grouping import group_segments_by_size
+from seglog.cleaner.record_filter import LastRecord, RecordFilter, Rules, read_records
+from seglog.cleaner.transaction_metadata import CleanedTransactionMetadata
+from seglog.errors import LogCleaningAbortedError, LogSegmentOffsetOverflowError
+from seglog.log.deep_records import legacy_records
+from seglog.log.read import collect_aborted_transactions
+from seglog.log.unified_log import UnifiedLog
+from seglog.model import TopicPartition
+from seglog.recovery.failures import public_errors
+from seglog.recovery.tail import open_log
+
+__all__ = ["Cleaner"]
+
+_logger = logging.getLogger("seglog.LogCleaner")
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A segment as the round found it; `inode` tells it from another of the same name."""
+
+    base_offset: int
+    name: str
+    path: str
+    size: int
+    inode: int
+    fd: int
+    modified_ms: int
+
+
+class Cleaner:
+    """Rewrites logs so that of each key the last record stays. One thread at a time.
+
+    `offset_map` bounds how many keys a round takes: 24 bytes each, of which `load_factor` are
+    used (`log.cleaner.dedupe.buffer.size`, 128 MiB, and `log.cleaner.io.buffer.load.factor`).
+    `io_buffer_size` (bytes) is how much is read at a time, `max_io_buffer_size` the largest
+    message of the broker (`message.max.bytes`). `check_done(topic_partition)` is called before
+    each read and may raise LogCleaningAbortedError to end a round.
+
+    Any other thread may append to the log and read it meanwhile. Of two rounds over one log at a
+    time the second must not begin: this is the caller's to see to.
+    """
+
+    def __init__(self, cleaner_id: int = 0, *, offset_map: OffsetMap | None = None,
+                 io_buffer_size: int = 256 << 10, max_io_buffer_size: int = (1 << 20) + 12,
+                 load_factor: float = .9,
+                 check_done: Callable[[TopicPartition], None] | None = None) -> None:
+        self.cleaner_id = cleaner_id
+        self.offset_map = OffsetMap(128 << 20) if offset_map is None else offset_map
+        self._sizes = BufferSizes(io_buffer_size, max_io_buffer_size)
+        self._max_map_size = int(self.offset_map.slots * load_factor)
+        self._check_done = check_done or (lambda topic_partition: None)
+
+    def clean(self, cleanable: LogToClean) -> tuple[int, CleanerStats]:
+        """One round at the time of the log's clock: see `do_clean`."""
+        return self.do_clean(cleanable, cleanable.log.now_ms())
+
+    def do_clean(self, cleanable: LogToClean, now_ms: int) -> tuple[int, CleanerStats]:
+        """One round: (the first offset that it did not clean, what it read and wrote).
+
+        That offset is the `first_dirty_offset` of the next round. `now_ms` decides which
+        tombstones and markers may go. Raises what Kafka throws at records that it cannot read,
+        LogCleaningAbortedError, KafkaStorageError; each group of segments is then as it was, or
+        cleaned and swapped in.
+        """
+        log, upper_bound = cleanable.log, cleanable.first_uncleanable_offset
+        _logger.info("Beginning cleaning of log %s", log.topic_partition)
+        with log.lock:
+            log.check_open()
+            if log.deferred_checks is not None:
+                log.deferred_checks.ensure_range(0, upper_bound)
+            clean = log_segments(log, 0, cleanable.first_dirty_offset)
+            legacy_horizon_ms = 0 if not clean else (
+                log.disk.modified_ms(log.segments.get(clean[-1]).log_name)
+                - log.config.delete_retention_ms)
+        stats = CleanerStats()
+        _logger.info("Building offset map for %s...", log.topic_partition)
+        self.build_offset_map(log, cleanable.first_dirty_offset, upper_bound, stats)
+        end = self.offset_map.latest_offset + 1
+        stats.index_done()
+        round_ = _Round(self, log, now_ms, upper_bound, legacy_horizon_ms, stats)
+        with log.lock, log.guarded(f"Error while cleaning {log.topic_partition}"):
+            groups = group_segments_by_size(
+                log, log_segments(log, 0, end), log.config.segment_size,
+                log.config.segment_index_bytes, upper_bound)
+        for group in groups:
+            round_.clean_segments(group)
+        stats.buffer_utilization = len(self.offset_map) / self.offset_map.slots
+        stats.all_done()
+        return end, stats
+
+    # ---- the offset map -----------------------------------------------------------------------
+
+    def build_offset_map(self, log: UnifiedLog, start: int, end: int, stats: CleanerStats) -> None:
+        """Fills the map with the keys of [start, end), up to its capacity; its latest offset is
+        the last one that the round cleans."""
+        self.offset_map.clear()
+        with log.lock:
+            bases = log_segments(log, start, end)
+            transactions = CleanedTransactionMetadata()
+            transactions.add_aborted(collect_aborted_transactions(log, start, end))
+        _logger.info("Building offset map for log %s for %s segments in offset range [%s, %s).",
+                     log.topic_partition, len(bases), start, end)
+        for base, next_base in zip(bases, [*bases[1:], end], strict=False):
+            if self._map_segment(log, base, start, transactions, stats):
+                _logger.debug("Offset map is full, segment with base offset %s is partially mapped",
+                              base)
+                break
+            # Offsets may be missing at the end of the segment.
+            self.offset_map.latest_offset = next_base - 1
+        _logger.info("Offset map for log %s complete.", log.topic_partition)
+
+    def _map_segment(self, log: UnifiedLog, base: int, start: int,
+                     transactions: CleanedTransactionMetadata, stats: CleanerStats) -> bool:
+        """Whether the map was full before the end of the segment."""
+        with self.open_source(log, base) as source:
+            with log.lock:
+                segment = log.segments.get(base)
+                position = max(segment.offset_index.lookup(start)[1], 0)
+                log.segments.release(segment)
+            for chunk in self.chunks(log, source, position):
+                for row, batch in chunk.batches():
+                    if self._map_batch(chunk, row, batch, start, transactions, stats):
+                        return True
+                    if batch.last_offset >= start:
+                        self.offset_map.latest_offset = batch.last_offset
+                    stats.map_bytes_read += batch.size
+        return False
+
+    def _map_batch(self, chunk: Chunk, row: int, batch: Batch, start: int,
+                   transactions: CleanedTransactionMetadata, stats: CleanerStats) -> bool:
+        """Whether the map was full before the end of the batch."""
+        if batch.is_control:
+            transactions.on_control_batch(batch.producer_id, batch.last_offset,
+                                          chunk.control_type(batch))
+            stats.map_messages_read += 1
+            return False
+        if transactions.on_batch(batch.producer_id, batch.last_offset, batch.is_transactional):
+            stats.map_messages_read += batch.record_count
+            return False
+        if batch.is_legacy:
+            return self._map_legacy(chunk, row, start, stats)
+        is_full = False
+
+        def read(walk: RecordWalk) -> int:
+            nonlocal is_full
+            refusal, count, is_full = self.offset_map.add_records(walk, start, self._max_map_size)
+            stats.map_messages_read += count
+            return refusal
+
+        read_records(chunk, row, batch, read)
+        return is_full
+
+    def _map_legacy(self, chunk: Chunk, row: int, start: int, stats: CleanerStats) -> bool:
+        for record in legacy_records(chunk.data, chunk.rows, row):
+            key = record.key
+            if key is not None and record.offset >= start:
+                if len(self.offset_map) >= self._max_map_size:
+                    return True
+                self.offset_map.put(key, record.offset)
+            stats.map_messages_read += 1
+        return False
+
+    # ---- sources ------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def open_source(self, log: UnifiedLog, base: int) -> Iterator[_Source]:
+        """A segment of the log, open. LogCleaningAbortedError if it is gone."""
+        with log.lock:
+            log.check_open()
+            if base not in log.segments:
+                raise LogCleaningAbortedError(
+                    f"Segment {base} of {log.topic_partition} was removed during its cleaning")
+            segment = log.segments.get(base)
+            with public_errors(log.path):
+                fd = open_log(segment.log_path)
+        try:
+            status = os.fstat(fd)
+            yield _Source(base, segment.log_name, segment.log_path, status.st_size, status.st_ino,
+                          fd, status.st_mtime_ns // 1_000_000)
+        finally:
+            os.close(fd)
+
+    def chunks(self, log: UnifiedLog, source: _Source, position: int = 0) -> Iterator[Chunk]:
+        """The batches of a source from a byte on."""
+        with public_errors(log.path):
+            yield from read_chunks(source.fd, source.path, position, self._sizes,
+                                   log.config.max_message_bytes,
+                                   lambda: self._check_done(log.topic_partition))
+
+
+class _Round:
+    """The second half of a round: groups of segments become one segment each."""
+
+    def __init__(self, cleaner: Cleaner, log: UnifiedLog, now_ms: int, upper_bound: int,
+                 legacy_horizon_ms: int, stats: CleanerStats) -> None:
+        self.cleaner, self.log, self.now_ms = cleaner, log, now_ms
+        self.upper_bound, self.legacy_horizon_ms = upper_bound, legacy_horizon_ms
+        self.stats = stats
+        self.transactions = CleanedTransactionMetadata()
+
+    def clean_segments(self, group: Sequence[int]) -> None:
+        """Cleans neighbours into one segment and puts that in their place."""
+        log = self.log
+        with log.lock:
+            cleaned = CleanedSegment(log, group[0])
+            last_records = self._last_records()
+        self.transactions.retained = cleaned.append_aborted
+        sources: list[_Source] = []
+        try:
+            for base, following in zip(group, [*group[1:], None], strict=True):
+                with self.cleaner.open_source(log, base) as source:
+                    sources.append(source)
+                    self._clean_into(cleaned, source, following, last_records)
+            cleaned.finish(sources[-1].name)
+        except BaseException:
+            cleaned.delete()
+            raise
+        self._swap(cleaned, sources)
+
+    def _last_records(self) -> dict[int, LastRecord]:
+        return {producer_id: LastRecord(
+            entry.last_data_offset if entry.last_data_offset >= 0 else None, entry.producer_epoch)
+            for producer_id, entry in self.log.producer_manager.active_producers.items()}
+
+    def _clean_into(self, cleaned: CleanedSegment, source: _Source, following: int | None,
+                    last_records: dict[int, LastRecord]) -> None:
+        log = self.log
+        with log.lock, public_errors(log.path):
+            if following is None:
+                segment = log.segments.get(source.base_offset)
+                following = segment.read_next_offset()
+                log.segments.release(segment)
+            self.transactions.add_aborted(
+                collect_aborted_transactions(log, source.base_offset, following))
+        retains = source.modified_ms > self.legacy_horizon_ms
+        _logger.info(
+            "Cleaning %s in log %s into %s with an upper bound deletion horizon %s computed from "
+            "the segment last modified time of %s,%s deletes.", source.name, log.topic_partition,
+            cleaned.files.base_offset, self.legacy_horizon_ms, source.modified_ms,
+            "retaining" if retains else "discarding")
+        record_filter = RecordFilter(
+            self.cleaner.offset_map, self.transactions,
+            Rules(self.now_ms, log.config.delete_retention_ms, retains, last_records,
+                  self.upper_bound), self.stats)
+        try:
+            for chunk in self.cleaner.chunks(log, source):
+                filtered = record_filter.filter(chunk)
+                if filtered.data:
+                    cleaned.append(filtered.max_offset, filtered.data)
+        except LogSegmentOffsetOverflowError as error:
+            _logger.info("Caught segment overflow error during cleaning: %s", error)
+            log.split_overflowed_segment(source.base_offset)
+            raise LogCleaningAbortedError(f"Segment {source.base_offset} of {log.topic_partition} "
+                                          f"was split: {error}") from None
+
+    def _swap(self, cleaned: CleanedSegment, sources: Sequence[_Source]) -> None:
+        log = self.log
+        with log.lock:
+            for source in sources:
+                if not self._is_there(source):
+                    cleaned.delete()
+                    raise LogCleaningAbortedError(
+                        f"Segment {source.base_offset} of {log.topic_partition} changed during its "
+                        "cleaning")
+            bases = [source.base_offset for source in sources]
+            _logger.info("Swapping in cleaned segment %s for segment(s) %s in log %s",
+                         cleaned.files.base_offset, bases, log.topic_partition)
+            log.replace_segments([cleaned.files], bases)
+
+    def _is_there(self, source: _Source) -> bool:
+        """Whether the source is still the log's, as it was read."""
+        if (source.base_offset not in self.log.segments
+                or source.base_offset == self.log.active.base_offset):
+            return False
+        try:
+            status = os.lstat(source.path)
+        except FileNotFoundError:
+            return False
+        return (status.st_ino, status.st_size) == (source.inode, source.size)

@@ -1,0 +1,266 @@
+"""Which batches and records a round keeps, and the bytes that they become (Kafka:
+MemoryRecords.filterTo, Cleaner.checkBatchRetention, Cleaner.shouldRetainRecord)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from seglog._native.batch import ATTRIBUTE_LOG_APPEND_TIME
+from seglog._native.clean import OffsetMap, Retained, retain
+from seglog._native.crc32c import crc32c
+from seglog._native.validate import RecordWalk, Refusal, Source
+from seglog.cleaner.chunks import Batch, Chunk
+from seglog.cleaner.cleaner_stats import CleanerStats
+from seglog.cleaner.transaction_metadata import CleanedTransactionMetadata
+from seglog.errors import IllegalStateError
+from seglog.log.batch_builder import NO_TIMESTAMP, RecordBatchBuilder, attributes_of
+from seglog.log.deep_records import (
+    HEADER_BYTES, legacy_records, plain_or_readable, refused_record,
+)
+from seglog.log.legacy_records import LegacyRecord
+from seglog.log.refusals import of_stream
+from seglog.storage import codecs
+
+__all__ = ["Filtered", "LastRecord", "RecordFilter", "Rules", "read_records"]
+
+_PREFIX = struct.Struct(">qiibI")       # base offset, length, leader epoch, magic, CRC
+_FIELDS = struct.Struct(">hiqqqhii")    # attributes to record count, which the CRC covers
+_LENGTH_OF_EMPTY: Final = 49
+_NO_PRODUCER_ID: Final = -1
+_REMAINING = "Error checking for remaining bytes after reading batch"
+
+
+@dataclass(frozen=True, slots=True)
+class LastRecord:
+    """Where an active producer is: offset of its last data record, None without one, and epoch."""
+
+    last_data_offset: int | None
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What decides over the records of one segment. Times are ms.
+
+    `retains_legacy_deletes`: tombstones of magic 0 and 1 stay. A batch that ends at `upper_bound`
+    stays, empty if need be, so that the log's end is known from it.
+    """
+
+    now_ms: int
+    delete_retention_ms: int
+    retains_legacy_deletes: bool
+    last_records: Mapping[int, LastRecord]
+    upper_bound: int
+
+
+class Filtered:
+    """What becomes of a chunk: `data`, and the largest offset of a retained record."""
+
+    def __init__(self, chunk: Chunk) -> None:
+        self.data = bytearray()
+        self.max_offset = -1
+        self._chunk = chunk
+        self._copied = self._end = 0
+
+    def keep(self, batch: Batch) -> None:
+        """Copies a batch as it is; neighbours go as one range."""
+        if batch.position != self._end:
+            self._copy()
+            self._copied = batch.position
+        self._end = batch.position + batch.size
+        self.max_offset = max(self.max_offset, batch.last_offset)
+
+    def write(self, data: bytes, max_offset: int) -> None:
+        """Adds a batch that was written anew."""
+        self._copy()
+        self.data += data
+        self.max_offset = max(self.max_offset, max_offset)
+
+    def finish(self) -> None:
+        """Copies what was kept last."""
+        self._copy()
+
+    def _copy(self) -> None:
+        self.data += self._chunk.data[self._copied:self._end]
+        self._copied = self._end = 0
+
+
+def read_records(chunk: Chunk, row: int, batch: Batch, read: Callable[[RecordWalk], int]
+                 ) -> memoryview:
+    """Runs `read` over the records of a batch of magic 2; the records, decompressed.
+
+    `read` gives back what ended it. Raises what Kafka's reader throws at records that do not
+    parse or decompress.
+    """
+    failure = None
+    if batch.codec:
+        plain, failure = plain_or_readable(chunk.data, chunk.rows, row)
+    else:
+        plain = chunk.data[batch.position + HEADER_BYTES:batch.position + batch.size]
+    walk = _walk(chunk, row, batch, plain)
+    refusal = read(walk)
+    if failure is not None and walk.index == batch.record_count:
+        raise of_stream(failure, _REMAINING)
+    if refusal != Refusal.NO_MORE:
+        raise refused_record(refusal, walk, chunk.rows, row, plain, _source(batch), failure)
+    return plain
+
+
+def _source(batch: Batch) -> Source:
+    return Source.STREAM if batch.codec else Source.BUFFER
+
+
+def _walk(chunk: Chunk, row: int, batch: Batch, plain: memoryview) -> RecordWalk:
+    return RecordWalk(chunk.rows, row, plain, source=_source(batch))
+
+
+class RecordFilter:
+    """Decides for one segment after another, in their order."""
+
+    def __init__(self, offset_map: OffsetMap, transactions: CleanedTransactionMetadata,
+                 rules: Rules, stats: CleanerStats) -> None:
+        self.offset_map, self.transactions = offset_map, transactions
+        self.rules, self.stats = rules, stats
+
+    def filter(self, chunk: Chunk) -> Filtered:
+        """The batches of a chunk that stay, as they are or written anew."""
+        filtered = Filtered(chunk)
+        for row, batch in chunk.batches():
+            self.stats.bytes_read += batch.size
+            if batch.is_legacy:
+                self._filter_legacy(chunk, row, batch, filtered)
+            else:
+                self._filter_batch(chunk, row, batch, filtered)
+        filtered.finish()
+        self.stats.bytes_written += len(filtered.data)
+        return filtered
+
+    # ---- magic 2 ------------------------------------------------------------------------------
+
+    def _filter_batch(self, chunk: Chunk, row: int, batch: Batch, filtered: Filtered) -> None:
+        rules, horizon = self.rules, batch.delete_horizon_ms
+        if batch.is_control:
+            can_discard = self.transactions.on_control_batch(
+                batch.producer_id, batch.last_offset, chunk.control_type(batch))
+            discards = can_discard and horizon is not None and horizon <= rules.now_ms
+        else:
+            discards = can_discard = self.transactions.on_batch(
+                batch.producer_id, batch.last_offset, batch.is_transactional)
+        retains_empty = self._is_last_of_producer(batch) or self._ends_round(batch)
+        if discards and not retains_empty:
+            return
+        found, plain = self._retain(chunk, row, batch, keeps_none=discards)
+        self.stats.messages_read += found.read_count
+        self.stats.invalid_messages_read += found.invalid_count
+        self.stats.messages_written += found.kept_count
+        if found.kept_count:
+            sets_horizon = horizon is None and (
+                found.has_tombstone or (can_discard and batch.is_control))
+            if found.kept_count == found.read_count and not sets_horizon:
+                filtered.keep(batch)
+                return
+            if sets_horizon:
+                horizon = self._new_horizon()
+            built = self._rebuild(batch, _walk(chunk, row, batch, plain), found, horizon)
+            filtered.write(built, found.max_offset)
+        elif retains_empty:
+            filtered.write(_empty(batch), batch.last_offset)
+
+    def _new_horizon(self) -> int:
+        return self.rules.now_ms + self.rules.delete_retention_ms
+
+    def _is_last_of_producer(self, batch: Batch) -> bool:
+        """Whether the producer's state is in this batch: its last data, or for a producer without
+        data a marker of its epoch, which fences older ones."""
+        if batch.producer_id <= _NO_PRODUCER_ID:
+            return False
+        last = self.rules.last_records.get(batch.producer_id)
+        if last is None:
+            return False
+        if last.last_data_offset is not None:
+            return batch.last_offset == last.last_data_offset
+        return batch.is_control and batch.producer_epoch == last.producer_epoch
+
+    def _ends_round(self, batch: Batch) -> bool:
+        return batch.last_offset + 1 == self.rules.upper_bound
+
+    def _retain(self, chunk: Chunk, row: int, batch: Batch, *, keeps_none: bool
+                ) -> tuple[Retained, memoryview]:
+        """Which records stay, and all of them, decompressed."""
+        horizon = batch.delete_horizon_ms
+        found: list[Retained] = []
+
+        def read(walk: RecordWalk) -> int:
+            found.append(retain(
+                walk, self.offset_map, keeps_none=keeps_none, keeps_all=batch.is_control,
+                keeps_tombstones=horizon is None or self.rules.now_ms < horizon))
+            return found[0].refusal
+
+        plain = read_records(chunk, row, batch, read)
+        return found[0], plain
+
+    def _rebuild(self, batch: Batch, walk: RecordWalk, found: Retained,
+                 horizon: int | None) -> bytes:
+        builder = RecordBatchBuilder(
+            base_offset=batch.base_offset, codec=batch.codec,
+            log_append_time=_append_time(batch), producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch, base_sequence=batch.base_sequence,
+            is_transactional=batch.is_transactional, is_control_batch=batch.is_control,
+            partition_leader_epoch=batch.partition_leader_epoch,
+            delete_horizon_ms=NO_TIMESTAMP if horizon is None else horizon)
+        builder.append_kept(walk, found.kept)
+        builder.override_last_offset(batch.last_offset)
+        return builder.build()
+
+    # ---- magic 0 and 1 ------------------------------------------------------------------------
+
+    def _filter_legacy(self, chunk: Chunk, row: int, batch: Batch, filtered: Filtered) -> None:
+        self.transactions.on_batch(_NO_PRODUCER_ID, batch.last_offset, False)
+        kept: list[LegacyRecord] = []
+        for record in legacy_records(chunk.data, chunk.rows, row):
+            self.stats.messages_read += 1
+            if self._keeps_legacy(record):
+                kept.append(record)
+        self.stats.messages_written += len(kept)
+        if kept:
+            has_tombstone = any(record.value is None for record in kept)
+            builder = RecordBatchBuilder(
+                base_offset=kept[0].offset, codec=batch.codec,
+                log_append_time=_append_time(batch) if batch.magic else None,
+                delete_horizon_ms=self._new_horizon() if has_tombstone else NO_TIMESTAMP)
+            for record in kept:
+                builder.append_with_offset(record.offset, record.timestamp, record.key,
+                                           record.value)
+            filtered.write(builder.build(), max(record.offset for record in kept))
+        elif self._ends_round(batch):
+            raise IllegalStateError("Empty batches are only supported for magic v2 and above")
+
+    def _keeps_legacy(self, record: LegacyRecord) -> bool:
+        if record.offset > self.offset_map.latest_offset:
+            return True
+        key = record.key
+        if key is None:
+            self.stats.invalid_messages_read += 1
+            return False
+        return record.offset >= self.offset_map.get(key) and (
+            record.value is not None or self.rules.retains_legacy_deletes)
+
+
+def _append_time(batch: Batch) -> int | None:
+    return batch.max_timestamp if batch.attributes & ATTRIBUTE_LOG_APPEND_TIME else None
+
+
+def _empty(batch: Batch) -> bytes:
+    """The batch without records, of which its producer's state and its offsets stay (Kafka:
+    DefaultRecordBatch.writeEmptyHeader)."""
+    attributes = attributes_of(
+        codecs.NONE, is_log_append_time=_append_time(batch) is not None,
+        is_transactional=batch.is_transactional, is_control=batch.is_control)
+    fields = _FIELDS.pack(
+        attributes, batch.last_offset - batch.base_offset, NO_TIMESTAMP, batch.max_timestamp,
+        batch.producer_id, batch.producer_epoch, batch.base_sequence, 0)
+    return _PREFIX.pack(batch.base_offset, _LENGTH_OF_EMPTY, batch.partition_leader_epoch, 2,
+                        crc32c(fields)) + fields

@@ -1,0 +1,124 @@
+/* MD5 by RFC 1321 and by its lanes, the offset map, and records whose keys fill several blocks. */
+#include "seglog/clean.h"
+
+#include "seglog/encode.h"
+#include "seglog/format.h"
+
+#include "check.h"
+
+static void check_digest(const char *text, const char *wanted) {
+    uint8_t digest[SLG_MD5_SIZE];
+    char hex[2 * SLG_MD5_SIZE + 1];
+    slg_md5((const uint8_t *)text, strlen(text), digest);
+    for (unsigned i = 0; i < SLG_MD5_SIZE; i++) snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    CHECK(strcmp(hex, wanted) == 0);
+}
+
+static void test_md5(void) {
+    check_digest("", "d41d8cd98f00b204e9800998ecf8427e");
+    check_digest("a", "0cc175b9c0f1b6a831c399e269772661");
+    check_digest("message digest", "f96b697d7cb7938d525a2f31aaf161d0");
+    check_digest("1234567890123456789012345678901234567890"
+                 "1234567890123456789012345678901234567890",
+                 "57edf4a22be3c955ac49da2e2107b67a");
+    uint8_t digest[SLG_MD5_SIZE], other[SLG_MD5_SIZE];
+    slg_md5(NULL, 0, digest);
+    slg_md5((const uint8_t *)"", 0, other);
+    CHECK(memcmp(digest, other, sizeof digest) == 0);
+}
+
+static void test_lanes(void) {
+    uint8_t bytes[SLG_MD5_LANES][SLG_MD5_SHORT_MAX];
+    uint64_t state = 5;
+    for (unsigned round = 0; round < 200; round++) {
+        const uint8_t *data[SLG_MD5_LANES];
+        uint32_t sizes[SLG_MD5_LANES];
+        uint8_t digests[SLG_MD5_LANES][SLG_MD5_SIZE], digest[SLG_MD5_SIZE];
+        for (unsigned lane = 0; lane < SLG_MD5_LANES; lane++) {
+            sizes[lane] = (uint32_t)(random_next(&state) % (SLG_MD5_SHORT_MAX + 1));
+            for (uint32_t i = 0; i < sizes[lane]; i++) {
+                bytes[lane][i] = (uint8_t)random_next(&state);
+            }
+            data[lane] = sizes[lane] == 0 ? NULL : bytes[lane];
+        }
+        slg_md5_lanes(data, sizes, digests);
+        for (unsigned lane = 0; lane < SLG_MD5_LANES; lane++) {
+            slg_md5(data[lane], sizes[lane], digest);
+            CHECK(memcmp(digest, digests[lane], sizeof digest) == 0);
+        }
+    }
+}
+
+/* `count` records with keys of one byte, number % keys, in memory of exactly their size. */
+static uint8_t *batch_of(int count, int keys, size_t *size) {
+    slg_encode_batch batch;
+    slg_error error;
+    uint8_t *room = malloc(1 << 16), *headers;
+    slg_encode_open(&batch, room, 1 << 16, 0);
+    for (int i = 0; i < count; i++) {
+        const uint8_t key = (uint8_t)(i % keys);
+        const slg_encode_record record = {
+            .offset = i, .timestamp = 7, .key = &key, .key_size = 1, .value_size = i % 3 ? 0 : -1};
+        CHECK_EQ(slg_encode_add(&batch, &record, &headers, &error), SLG_OK);
+    }
+    *size = batch.size - SLG_BATCH_HEADER_SIZE;
+    uint8_t *exact = malloc(*size);
+    memcpy(exact, room + SLG_BATCH_HEADER_SIZE, *size);
+    free(room);
+    return exact;
+}
+
+static void test_records(void) {
+    enum { COUNT = 100, KEYS = 40 };
+    uint8_t slots[64 * SLG_OFFSET_SLOT_SIZE] = {0}, kept[COUNT];
+    slg_offset_map map = {.slots = slots, .slot_count = 64, .latest_offset = -1};
+    slg_batch header = {.record_count = COUNT};
+    slg_record_walk walk;
+    slg_mapped mapped;
+    slg_retained found;
+    size_t size;
+    uint8_t *records = batch_of(COUNT, KEYS, &size);
+    slg_record_walk_init(&walk, &header, records, size, SLG_RECORDS_BUFFER, NULL);
+    CHECK_EQ(slg_map_records(&map, &walk, 0, 30, &mapped), SLG_NO_MORE);
+    CHECK(mapped.is_full && mapped.read == 30 && map.entries == 30 && map.latest_offset == 29);
+    slg_record_walk_init(&walk, &header, records, size, SLG_RECORDS_BUFFER, NULL);
+    CHECK_EQ(slg_map_records(&map, &walk, 0, 64, &mapped), SLG_NO_MORE);
+    CHECK(!mapped.is_full && mapped.read == COUNT && map.entries == KEYS);
+    const slg_retention rules = {.map = &map, .keeps_tombstones = true};
+    slg_record_walk_init(&walk, &header, records, size, SLG_RECORDS_BUFFER, NULL);
+    CHECK_EQ(slg_retain_records(&rules, &walk, kept, &found), SLG_NO_MORE);
+    CHECK_EQ(found.read, COUNT);
+    CHECK_EQ(found.kept, KEYS);
+    CHECK_EQ(found.max_offset, COUNT - 1);
+    for (int i = 0; i < COUNT; i++) CHECK_EQ(kept[i], i >= COUNT - KEYS);
+    /* Any end of the bytes is a refusal, and nothing behind them is read. */
+    for (size_t cut = 0; cut < size; cut += 13) {
+        uint8_t *part = malloc(cut + (cut == 0));
+        memcpy(part, records, cut);
+        slg_record_walk_init(&walk, &header, part, cut, SLG_RECORDS_BUFFER, NULL);
+        CHECK(slg_retain_records(&rules, &walk, kept, &found) != SLG_NO_MORE);
+        CHECK(found.read < COUNT && (size_t)found.read <= slg_records_max(cut));
+        free(part);
+    }
+    free(records);
+}
+
+static void test_full_map(void) {
+    uint8_t slots[SLG_OFFSET_SLOT_SIZE] = {0};
+    slg_offset_map map = {.slots = slots, .slot_count = 1, .latest_offset = -1};
+    slg_offset_key key = {.data = (const uint8_t *)"a", .size = 1, .offset = 4};
+    slg_offset_map_hash(&map, &key, 1);
+    CHECK(slg_offset_map_put(&map, &key) && !slg_offset_map_put(&map, &key));
+    CHECK_EQ(slg_offset_map_get(&map, key.hash), 4);
+    key.data = (const uint8_t *)"b";
+    slg_offset_map_hash(&map, &key, 1);
+    CHECK_EQ(slg_offset_map_get(&map, key.hash), -1);
+}
+
+int main(void) {
+    test_md5();
+    test_lanes();
+    test_records();
+    test_full_map();
+    return 0;
+}
