@@ -1,0 +1,62 @@
+"""Tiered storage (KIP-405): what Kafka records of the segments that it copied elsewhere.
+
+    topic = seglog.tiered.read_metadata_topic("/var/lib/kafka/data")
+    for partition in topic.store.partitions:
+        print(partition, len(topic.store.list_all_remote_log_segments(partition)))
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from seglog.tiered.metadata_cache import RemoteLogMetadataCache
+    from seglog.tiered.metadata_serde import deserialize, serialize
+    from seglog.tiered.metadata_store import RemotePartitionMetadataStore
+    from seglog.tiered.metadata_topic import (
+        MetadataTopic, SkippedMetadata, read_metadata_events, read_metadata_topic,
+    )
+    from seglog.tiered.partitioner import RemoteLogMetadataTopicPartitioner
+    from seglog.tiered.remote_records import (
+        RemoteLogMetadata, RemoteLogSegmentId, RemoteLogSegmentMetadata,
+        RemoteLogSegmentMetadataSnapshot, RemoteLogSegmentMetadataUpdate,
+        RemotePartitionDeleteMetadata, TopicIdPartition,
+    )
+    from seglog.tiered.states import RemoteLogSegmentState, RemotePartitionDeleteState
+
+# Imported at their first use: a dump needs the records, and not what reads logs.
+_LAZY = {
+    "metadata_cache": ("RemoteLogMetadataCache",),
+    "metadata_serde": ("deserialize", "serialize"),
+    "metadata_store": ("RemotePartitionMetadataStore",),
+    "metadata_topic": ("MetadataTopic", "SkippedMetadata", "read_metadata_events",
+                       "read_metadata_topic"),
+    "partitioner": ("RemoteLogMetadataTopicPartitioner",),
+    "remote_records": ("RemoteLogMetadata", "RemoteLogSegmentId", "RemoteLogSegmentMetadata",
+                       "RemoteLogSegmentMetadataSnapshot", "RemoteLogSegmentMetadataUpdate",
+                       "RemotePartitionDeleteMetadata", "TopicIdPartition"),
+    "states": ("RemoteLogSegmentState", "RemotePartitionDeleteState"),
+}
+
+__all__ = [
+    "MetadataTopic", "RemoteLogMetadata", "RemoteLogMetadataCache",
+    "RemoteLogMetadataTopicPartitioner", "RemoteLogSegmentId", "RemoteLogSegmentMetadata",
+    "RemoteLogSegmentMetadataSnapshot", "RemoteLogSegmentMetadataUpdate", "RemoteLogSegmentState",
+    "RemotePartitionDeleteMetadata", "RemotePartitionDeleteState", "RemotePartitionMetadataStore",
+    "SkippedMetadata", "TopicIdPartition", "deserialize", "read_metadata_events",
+    "read_metadata_topic", "serialize",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = next((module for module, names in _LAZY.items() if name in names), None)
+    if module is None:
+        raise AttributeError(f"module 'seglog.tiered' has no attribute {name!r}")
+    value = getattr(import_module(f"seglog.tiered.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

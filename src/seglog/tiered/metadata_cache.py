@@ -1,0 +1,225 @@
+"""The remote segments of one partition by leader epoch and offset (KIP-405, Kafka:
+RemoteLogMetadataCache)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from seglog.errors import IllegalArgumentError, RemoteResourceNotFoundError
+from seglog.tiered.leader_epoch_state import RemoteLogLeaderEpochState
+from seglog.tiered.packed_segment import (
+    pack_segment, packed_state, unpack_segment, update_packed,
+)
+from seglog.tiered.remote_records import (
+    RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate,
+    SegmentLeaderEpochs, TopicIdPartition,
+)
+from seglog.tiered.states import RemoteLogSegmentState
+
+__all__ = ["RemoteLogMetadataCache"]
+
+_logger = logging.getLogger("seglog.RemoteLogMetadataCache")
+
+_STARTED, _FINISHED, _DELETE_STARTED, _DELETE_FINISHED = RemoteLogSegmentState
+_INT64_MIN, _INT64_MAX = -2**63, 2**63 - 1
+
+
+class RemoteLogMetadataCache:
+    """The remote segments of one partition (KIP-405, Kafka: RemoteLogMetadataCache). Thread-safe.
+
+    It takes the events of the partition in order. Events that a segment's state does not allow
+    are logged and dropped, as in Kafka. Before `mark_initialized` an update of an unknown segment
+    is dropped silently, because its first event may lie before the start of the metadata topic;
+    afterwards it raises RemoteResourceNotFoundError.
+    """
+
+    def __init__(self, topic_id_partition: TopicIdPartition) -> None:
+        self.topic_id_partition = topic_id_partition
+        self._segments: dict[bytes, bytes] = {}  # id -> packed, all that are not deleted
+        self._epochs: dict[int, RemoteLogLeaderEpochState] = {}
+        self._lock = threading.Lock()
+        self._initialized = threading.Event()
+
+    def __len__(self) -> int:
+        """The segments that are not deleted."""
+        return len(self._segments)
+
+    # ---- events
+
+    def mark_initialized(self) -> None:
+        """Every event so far is in the cache."""
+        self._initialized.set()
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether `mark_initialized` was called."""
+        return self._initialized.is_set()
+
+    def await_initialized(self, timeout: float) -> bool:
+        """Waits up to `timeout` seconds; whether the cache is initialized."""
+        return self._initialized.wait(timeout)
+
+    def add_copy_in_progress_segment(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """The first event of a segment.
+
+        Raises IllegalArgumentError for a state other than COPY_SEGMENT_STARTED, for a segment of
+        another partition, and for numbers that do not fit their fields.
+        """
+        segment_id = metadata.remote_log_segment_id
+        if metadata.state != _STARTED:
+            raise IllegalArgumentError(
+                f"Given remoteLogSegmentMetadata:{metadata} should have state as "
+                f"{_STARTED.name} but it contains state as: {metadata.state.name}")
+        self._check_partition(segment_id)
+        packed = pack_segment(metadata)
+        with self._lock:
+            existing = self._segments.get(segment_id.id)
+            state = None if existing is None else packed_state(existing)
+            if not _check_transition(state, _STARTED, segment_id):
+                return
+            for epoch, _ in metadata.segment_leader_epochs:
+                self._epoch(epoch).handle_copy_started(segment_id.id)
+            self._segments[segment_id.id] = packed
+
+    def update_remote_log_segment_metadata(self, update: RemoteLogSegmentMetadataUpdate) -> None:
+        """A later event of a segment.
+
+        Raises RemoteResourceNotFoundError for an unknown segment once the cache is initialized,
+        IllegalArgumentError for the state COPY_SEGMENT_STARTED where it would be allowed.
+        """
+        segment_id, target = update.remote_log_segment_id, update.state
+        self._check_partition(segment_id)
+        with self._lock:
+            packed = self._segments.get(segment_id.id)
+            if packed is None:
+                if not self.is_initialized:
+                    _logger.debug("Dropping the event: %s as the base-metadata about the segment "
+                                  "was already removed", update)
+                    return
+                raise RemoteResourceNotFoundError(
+                    f"No remote log segment metadata found for :{segment_id}")
+            if not _check_transition(packed_state(packed), target, segment_id):
+                return
+            if target == _STARTED:
+                raise IllegalArgumentError(f"metadataUpdate: {update} with state {target.name} "
+                                           "can not be updated")
+            updated, epochs, end = update_packed(packed, update)
+            self._apply(segment_id.id, epochs, end, target)
+            if target == _DELETE_FINISHED:
+                del self._segments[segment_id.id]
+            else:
+                self._segments[segment_id.id] = updated
+
+    def _apply(self, segment_id: bytes, epochs: SegmentLeaderEpochs, end: int,
+               target: RemoteLogSegmentState) -> None:
+        for epoch, offset in epochs:
+            state = self._epoch(epoch)
+            if target == _FINISHED:
+                state.handle_copy_finished(offset, segment_id, _epoch_end(epochs, epoch, end))
+            elif target == _DELETE_STARTED:
+                state.handle_delete_started(offset, segment_id)
+            else:
+                state.handle_delete_finished(segment_id)
+
+    # ---- answers
+
+    def remote_log_segment_metadata(self, leader_epoch: int,
+                                    offset: int) -> RemoteLogSegmentMetadata | None:
+        """The copied segment that holds an offset of a leader epoch."""
+        with self._lock:
+            state = self._epochs.get(leader_epoch)
+            if state is None:
+                return None
+            segment_id = state.floor(offset)
+            if segment_id is None:
+                _logger.warning("No remote segment found for leaderEpoch: %d, offset: %d",
+                                leader_epoch, offset)
+                return None
+            packed = self._segments.get(segment_id)
+        if packed is None:
+            return None
+        found = unpack_segment(self.topic_id_partition, segment_id, packed)
+        if offset > _epoch_end(found.segment_leader_epochs, leader_epoch, found.end_offset):
+            return None
+        return found
+
+    def next_segment_with_txn_index(self, leader_epoch: int,
+                                    offset: int) -> RemoteLogSegmentMetadata | None:
+        """The first segment from the one that holds an offset on that may have aborted
+        transactions; None at the first offset of the epoch that no segment holds.
+
+        Epochs that begin after the end of their segment make Kafka look for ever; here they end
+        the search.
+        """
+        found = self.remote_log_segment_metadata(leader_epoch, offset)
+        while found is not None and found.txn_idx_empty:
+            if found.end_offset < offset:
+                return None
+            offset = found.end_offset + 1
+            found = self.remote_log_segment_metadata(leader_epoch, offset)
+        return found
+
+    def highest_offset_for_epoch(self, leader_epoch: int) -> int | None:
+        """The greatest offset of an epoch that was ever copied."""
+        with self._lock:
+            state = self._epochs.get(leader_epoch)
+            return None if state is None else state.highest_log_offset
+
+    def list_all_remote_log_segments(self) -> list[RemoteLogSegmentMetadata]:
+        """Every segment that is not deleted, in no order that Kafka promises."""
+        with self._lock:
+            found = list(self._segments.items())
+        return [unpack_segment(self.topic_id_partition, one, packed) for one, packed in found]
+
+    def list_remote_log_segments(self, leader_epoch: int) -> list[RemoteLogSegmentMetadata]:
+        """The segments of an epoch, those that are being copied or deleted too, by start offset.
+
+        Raises RemoteResourceNotFoundError when one of them is known by its id alone.
+        """
+        with self._lock:
+            state = self._epochs.get(leader_epoch)
+            if state is None:
+                return []
+            ids = [*state.referenced, *state.unreferenced]
+            is_sorted = not state.unreferenced
+            found = [(one, self._segments.get(one)) for one in ids]
+        segments = []
+        for one, packed in found:
+            if packed is None:
+                raise RemoteResourceNotFoundError(
+                    "No remote log segment metadata found for :"
+                    f"{RemoteLogSegmentId(self.topic_id_partition, one)}")
+            segments.append(unpack_segment(self.topic_id_partition, one, packed))
+        return segments if is_sorted else sorted(segments, key=lambda item: item.start_offset)
+
+    # ---- parts
+
+    def _epoch(self, epoch: int) -> RemoteLogLeaderEpochState:
+        state = self._epochs.get(epoch)
+        if state is None:
+            state = self._epochs[epoch] = RemoteLogLeaderEpochState()
+        return state
+
+    def _check_partition(self, segment_id: RemoteLogSegmentId) -> None:
+        if segment_id.topic_id_partition != self.topic_id_partition:
+            raise IllegalArgumentError(f"{segment_id} does not belong to the partition "
+                                       f"{self.topic_id_partition} of this cache")
+
+
+def _check_transition(existing: RemoteLogSegmentState | None, target: RemoteLogSegmentState,
+                      segment_id: RemoteLogSegmentId) -> bool:
+    if RemoteLogSegmentState.is_valid_transition(existing, target):
+        return True
+    _logger.error("Current state: %s can not be transitioned to target state: %s, segmentId: %s. "
+                  "Dropping the event", "null" if existing is None else existing.name, target.name,
+                  segment_id)
+    return False
+
+
+def _epoch_end(epochs: SegmentLeaderEpochs, epoch: int, end_offset: int) -> int:
+    """The last offset of an epoch in a segment: before its next epoch, or the segment's end."""
+    if epochs[-1][0] <= epoch:
+        return end_offset
+    following = next(offset for one, offset in epochs if one > epoch)
+    return following - 1 if following > _INT64_MIN else _INT64_MAX  # as Java's long
