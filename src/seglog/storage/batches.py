@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+import os
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from seglog._native.batch import (
     ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, ATTRIBUTE_DELETE_HORIZON, ATTRIBUTE_LOG_APPEND_TIME,
-    ATTRIBUTE_TRANSACTIONAL, scan, scan_file,
+    ATTRIBUTE_TRANSACTIONAL, BatchColumns, scan, scan_file,
 )
-from seglog._native.file import read_at
 from seglog._native.status import Status, status_error
 from seglog.storage.codecs import CODEC_NAMES
-from seglog.storage.handles import FileHandle
+from seglog.storage.files import Readable
 from seglog.storage.isolation import AbortedTransaction
 from seglog.storage.ranges import LogGap, LogRange, check_torn
-from seglog.storage.segment import LogSegment
+from seglog.storage.segment import LogSegment, offset_disorder
 
-__all__ = ["BatchHeader", "FetchData", "read_batches", "read_headers"]
+__all__ = ["BatchHeader", "FetchData", "header_columns", "read_batches", "read_headers"]
 
-_CHUNK = 4096
+_CHUNK = 16384
+#: Of a file that is not cached, headers 16 KiB apart took 26 s a GiB one by one, and 8 s with the
+#: bytes between them read ahead; of a cached one both take a tenth of a second.
+_CHUNK_BYTES = 8 << 20
 
 
 class BatchHeader(NamedTuple):
@@ -83,43 +87,83 @@ class BatchHeader(NamedTuple):
         return self.base_timestamp if has_horizon else None
 
 
-def read_headers(planned: LogRange, opened: Callable[[str], AbstractContextManager[FileHandle]],
-                 check_crcs: bool, on_gap: Callable[[LogGap], None]) -> Iterator[BatchHeader]:
-    """The batches of one range that hold its offsets, then the typed error that ended it."""
+def header_columns(planned: LogRange, opened: Callable[[str], AbstractContextManager[Readable]],
+                   check_crcs: bool) -> Generator[BatchColumns, None, tuple[int, str]]:
+    """The batches of one range that hold its offsets, thousands at a time, then the typed error
+    that ended it. Returns the byte where it ended, and the name of the scan's status.
+
+    Without `check_crcs` headers alone are read: a pread of each, past its records.
+    """
     position, previous = planned.start, planned.start_offset - 1
     next_offset = planned.base_offset
     while True:
         with opened(planned.file) as handle:
-            found = scan_file(handle.fd, position, planned.end, check_crcs=check_crcs,
-                              max_batches=_CHUNK)
-        for row in found.batches.tolist():
-            batch = BatchHeader._make((*row, planned.file))
-            if batch.base_offset < next_offset or batch.last_offset < batch.base_offset:
-                raise status_error(Status.BATCH_OFFSET_ORDER, file=planned.file,
-                                   position=batch.position, expected=next_offset,
-                                   found=batch.base_offset)
-            next_offset = batch.last_offset + 1
-            if batch.last_offset < planned.start_offset:
-                continue
-            if planned.end_offset is not None and _first_offset(batch, previous) >= \
-                    planned.end_offset:
-                return
-            previous = batch.last_offset
-            yield batch
+            if not check_crcs and isinstance(handle.source, int):
+                _read_ahead(handle.source, position)
+            found = scan_file(handle.source, position, planned.end, check_crcs=check_crcs,
+                              max_batches=_CHUNK, until=position + _CHUNK_BYTES)
+        batches, error = found.batches, None
+        row = offset_disorder(batches, next_offset)
+        if row is not None:
+            least = int(batches["last_offset"][row - 1]) + 1 if row else next_offset
+            error = status_error(
+                Status.BATCH_OFFSET_ORDER, file=planned.file,
+                position=int(batches["position"][row]), expected=least,
+                found=int(batches["base_offset"][row]))
+            batches = batches[:row]
+        if len(batches):
+            next_offset = int(batches["last_offset"][-1]) + 1
+        batches = batches[batches["last_offset"] >= planned.start_offset]
+        is_over = False
+        if planned.end_offset is not None:
+            beyond = np.flatnonzero(_first_offsets(batches, previous) >= planned.end_offset)
+            is_over = len(beyond) > 0
+            batches = batches[:beyond[0]] if is_over else batches
+        if len(batches):
+            previous = int(batches["last_offset"][-1])
+            yield BatchColumns(batches, planned.file)
+        if is_over:
+            return planned.end, Status.END.code
+        if error is not None:
+            raise error
         if found.status != Status.FULL:
-            break
+            found.raise_for_status(planned.file)
+            return found.position, found.status_name
         position = found.position
-    found.raise_for_status(planned.file)
-    if found.position < planned.end:
-        check_torn(planned, found.position)
-        on_gap(LogGap(found.status_name, planned.file, found.position,
-                      planned.end - found.position))
 
 
-def _first_offset(batch: BatchHeader, previous: int) -> int:
-    """The base offset; of a wrapper, whose header has only the last one, the least possible."""
-    is_wrapper = batch.magic < 2 and batch.attributes & ATTRIBUTE_CODEC
-    return previous + 1 if is_wrapper else batch.base_offset
+def _read_ahead(fd: int, position: int) -> None:
+    """Asks for the bytes of the next chunk at once: a disk gives them faster than each header."""
+    if hasattr(os, "posix_fadvise"):
+        with suppress(OSError):
+            os.posix_fadvise(fd, position, _CHUNK_BYTES, os.POSIX_FADV_WILLNEED)
+
+
+def _first_offsets(batches: npt.NDArray[np.void], previous: int) -> npt.NDArray[np.int64]:
+    """Base offsets; of wrappers, whose headers have only the last one, the least possible."""
+    first = batches["base_offset"].copy()
+    wrappers = np.flatnonzero(batches["record_count"] < 0)
+    wrappers = wrappers[batches["magic"][wrappers] < 2]
+    before = np.concatenate(([previous], batches["last_offset"][:-1]))
+    first[wrappers] = before[wrappers] + 1
+    return first
+
+
+def read_headers(planned: LogRange, opened: Callable[[str], AbstractContextManager[Readable]],
+                 check_crcs: bool, on_gap: Callable[[LogGap], None]) -> Iterator[BatchHeader]:
+    """The batches of one range that hold its offsets, then the typed error that ended it."""
+    chunks = header_columns(planned, opened, check_crcs)
+    while True:
+        try:
+            chunk = next(chunks)
+        except StopIteration as ended:
+            position, status_name = ended.value
+            break
+        for row in chunk.batches.tolist():
+            yield BatchHeader._make((*row, planned.file))
+    if position < planned.end:
+        check_torn(planned, position)
+        on_gap(LogGap(status_name, planned.file, position, planned.end - position))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +210,7 @@ def read_batches(segment: LogSegment, start_offset: int, max_bytes: int, upper: 
         return None
     wanted = min(max(max_bytes, first.size), segment.size - first.position)
     with segment.opened() as handle:
-        data = read_at(handle.fd, wanted, first.position, file=segment.files.log)
+        data = handle.read(wanted, first.position)
     batches = scan(data, position=first.position, end=segment.size, check_crcs=False).batches
     batches = batches[batches["position"] + batches["size"] <= first.position + wanted]
     beyond = np.flatnonzero(batches["base_offset"] >= upper)

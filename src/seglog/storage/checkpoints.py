@@ -120,13 +120,15 @@ def _parse_offset(fields: list[bytes]) -> tuple[TopicPartition, int]:
             parse_int64(offset.decode()))
 
 
-def read_offset_checkpoint(path: _Path) -> dict[TopicPartition, int]:
-    """An offset checkpoint of a data directory; empty where the file is missing or empty.
+def read_offset_checkpoint(path: _Path, content: bytes | None = None
+                           ) -> dict[TopicPartition, int]:
+    """An offset checkpoint of a data directory; empty where the file is missing or empty. `content`
+    is that of the file where it was read already.
 
     Of an entry that is there twice the last counts. Raises MalformedCheckpointError (see the
     module) and KafkaStorageError.
     """
-    return dict(read_checkpoint(path, _parse_offset, 3))
+    return dict(read_checkpoint(path, _parse_offset, 3, content))
 
 
 def encode_checkpoint(lines: Iterable[str]) -> bytes:

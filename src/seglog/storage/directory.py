@@ -1,6 +1,6 @@
 """What a partition directory holds for a reader, decided as Kafka's loader would decide it.
 
-Kafka deletes and renames on its way to this decision (reference 7.1 to 7.3); here nothing is
+Kafka deletes and renames on its way to this decision (LogLoader.load); here nothing is
 touched, and the outcome is a set of files: which segments exist, and under which names.
 """
 
@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from seglog._native.scan import HAS_LOG, FileClass, PartitionListing, list_partition
+from seglog._native.scan import HAS_LOG, FileClass, PartitionListing
 from seglog.errors import KafkaStorageError
+from seglog.objects.store import ObjectVersion
+from seglog.storage.files import LOCAL, Files
 from seglog.storage.handles import HandleCache
 from seglog.storage.paths import FileKind, FileState, parse_file_name
 from seglog.storage.segment import LogSegment, SegmentFiles
@@ -34,31 +37,39 @@ class PartitionFiles:
     snapshots: npt.NDArray[np.int64]
 
 
-def read_directory(path: str, handles: HandleCache) -> PartitionFiles:
+def read_directory(path: str, handles: HandleCache, where: Files = LOCAL) -> PartitionFiles:
     """Lists `path` once. KafkaStorageError if it is missing, unreadable or no directory.
 
     What a compaction or a split left half done is decided as in `storage.swaps`.
     """
     for looks_left in reversed(range(_LOOKS)):
         try:
-            return _read_directory(path, handles)
+            return _read_directory(path, handles, where)
         except KafkaStorageError as error:
             # A broker that renames its swap files meanwhile: they are in place on another look.
-            if error.errno != errno.ENOENT or not looks_left or not os.path.isdir(path):
+            if error.errno != errno.ENOENT or not looks_left or not _is_there(path, where):
                 raise
     raise AssertionError("the last look returns or raises")
 
 
-def _read_directory(path: str, handles: HandleCache) -> PartitionFiles:
-    listing = list_partition(path)
+def _is_there(path: str, where: Files) -> bool:
+    try:
+        where.entries(path)
+    except OSError:
+        return False
+    return True
+
+
+def _read_directory(path: str, handles: HandleCache, where: Files) -> PartitionFiles:
+    listing, versions = where.listing(path)
     swaps = _completed_swaps(listing)
     irregular = _irregular_segments(listing)
     if not swaps.complete and not irregular:
         rows = np.flatnonzero(listing.flags & HAS_LOG)
         return PartitionFiles(
-            Segments(path, listing.base_offsets[rows], listing.flags[rows], handles),
-            listing.snapshots)
-    return _swapped(path, listing, irregular, swaps, handles)
+            Segments(path, listing.base_offsets[rows], listing.flags[rows], handles, where=where,
+                     versions=versions), listing.snapshots)
+    return _swapped(path, listing, irregular, swaps, handles, where, versions)
 
 
 def _irregular_segments(listing: PartitionListing) -> list[int]:
@@ -80,8 +91,9 @@ def _completed_swaps(listing: PartitionListing) -> Swaps:
 
 
 def _swapped(path: str, listing: PartitionListing, irregular: list[int], swaps: Swaps,
-             handles: HandleCache) -> PartitionFiles:
-    covered = _covered_range(path, swaps, handles)
+             handles: HandleCache, where: Files, versions: Mapping[str, ObjectVersion]
+             ) -> PartitionFiles:
+    covered = _covered_range(path, swaps, handles, where, versions)
     flags = {int(base): int(has) for base, has in zip(listing.base_offsets, listing.flags,
                                                       strict=True)
              if not covered or not covered[0] <= base < covered[1]}
@@ -91,7 +103,7 @@ def _swapped(path: str, listing: PartitionListing, irregular: list[int], swaps: 
     bases = sorted(base for base, has in flags.items() if has & HAS_LOG)
     segments = Segments(path, np.array(bases, np.int64),
                         np.array([flags[base] & 0xff for base in bases], np.uint8),
-                        handles, overrides=swaps.complete)
+                        handles, overrides=swaps.complete, where=where, versions=versions)
     snapshots = listing.snapshots
     if covered:
         stale = (snapshots >= covered[0]) & (snapshots < covered[1])
@@ -99,14 +111,16 @@ def _swapped(path: str, listing: PartitionListing, irregular: list[int], swaps: 
     return PartitionFiles(segments, snapshots)
 
 
-def _covered_range(path: str, swaps: Swaps, handles: HandleCache) -> tuple[int, int] | None:
+def _covered_range(path: str, swaps: Swaps, handles: HandleCache, where: Files,
+                   versions: Mapping[str, ObjectVersion]) -> tuple[int, int] | None:
     """Offsets that the swapped segments replace."""
     owner = handles.new_owner()
 
     def next_offset(base_offset: int, log: str, index: str | None) -> int:
         files = SegmentFiles(os.path.join(path, log),
-                             None if index is None else os.path.join(path, index))
-        return LogSegment(base_offset, files, handles, owner).read_next_offset()
+                             None if index is None else os.path.join(path, index),
+                             version=versions.get(log))
+        return LogSegment(base_offset, files, handles, owner, where=where).read_next_offset()
 
     try:
         return swaps.covered(next_offset)

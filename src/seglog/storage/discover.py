@@ -6,31 +6,133 @@ with it. A reader only wants the partitions that are there, and passes over ever
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from seglog.errors import InvalidTopicPartitionError, KafkaStorageError
 from seglog.model import TopicPartition
-from seglog.storage.paths import DirectoryKind, FileKind, parse_directory_name, parse_file_name
+from seglog.storage.files import LOCAL, Files, absolute, files_of, place_of
+from seglog.storage.paths import (
+    DirectoryKind, FileKind, parse_directory_name, parse_file_name,
+)
+from seglog.storage.place import require_data_directory
 
-__all__ = ["find_partitions", "is_partition_directory"]
+__all__ = ["FoundDirectory", "find_directories", "find_live_names", "find_partitions",
+           "find_replicas", "is_partition_directory", "split_partition"]
 
 Path = str | os.PathLike[str]
 
 
-def find_partitions(paths: Path | Iterable[Path]) -> dict[TopicPartition, str]:
-    """The live partitions below one or more paths, each the path of its directory.
+@dataclass(frozen=True, slots=True, order=True)
+class FoundDirectory:
+    """A directory whose name Kafka can read, below the data directory `data_dir`."""
 
-    A path is a data directory or one partition's own directory. Directories for deletion, strays,
-    future copies and names that are no partition are passed over.
-    Raises KafkaStorageError when a path cannot be listed or two directories hold one partition.
+    topic_partition: TopicPartition
+    data_dir: str
+    name: str
+    kind: DirectoryKind
+
+    @property
+    def path(self) -> str:
+        """Of the directory itself."""
+        return os.path.join(self.data_dir, self.name)
+
+
+def find_directories(path: Path, where: Files | None = None) -> list[FoundDirectory]:
+    """The partition directories of every kind below `path`, in no order.
+
+    `path` is a data directory or one partition's own directory, or the URL of one (`where` it
+    lies, if not with the options of the environment). Names that are no partition's are
+    passed over. Raises KafkaStorageError for a path that cannot be listed or is neither, with what
+    it is and what was probably meant.
     """
-    found: dict[TopicPartition, str] = {}
-    for path in ([paths] if isinstance(paths, str | os.PathLike) else paths):
-        for tp, directory in _below(os.fspath(path)):
-            if found.setdefault(tp, directory) != directory:
-                raise KafkaStorageError(f"Duplicate log directories for {tp} are found in both "
-                                        f"{found[tp]} and {directory}")
+    text = place_of(path)
+    where = where or files_of(text)
+    try:
+        listing = where.entries(text)
+    except KafkaStorageError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            require_data_directory(text)
+        raise KafkaStorageError(error.errno, error.strerror, text) from None
+    if any(_is_segment(name) for name, is_directory in listing if not is_directory):
+        return [_itself(text)]
+    if where is LOCAL:
+        require_data_directory(text)
+    found = []
+    for name, is_directory in listing:
+        if is_directory:
+            try:
+                parsed = parse_directory_name(name)
+            except InvalidTopicPartitionError:
+                continue
+            found.append(FoundDirectory(parsed.topic_partition, text, name, parsed.kind))
+    if where is not LOCAL and not found:
+        raise KafkaStorageError(
+            errno.EINVAL, "this is no data directory: it has no partition with a segment, but "
+            f"{', '.join(repr(name) for name, _ in sorted(listing)[:2])}", text)
+    return found
+
+
+def find_live_names(path: str, where: Files = LOCAL) -> list[str]:
+    """The names of the partition directories below `path` that a broker would load, sorted; none
+    where it is no data directory in a store."""
+    try:
+        found = find_directories(path, where)
+    except KafkaStorageError:
+        if where is LOCAL:
+            raise
+        return []
+    return sorted(one.name for one in found if one.kind is DirectoryKind.LIVE)
+
+
+def _itself(path: str) -> FoundDirectory:
+    """The partition directory `path`."""
+    full = absolute(path)
+    name = os.path.basename(full)
+    try:
+        parsed = parse_directory_name(full)
+    except InvalidTopicPartitionError:
+        raise KafkaStorageError(
+            errno.EINVAL, f"this directory holds segments, but {name!r} says neither topic nor "
+            f"partition; rename it to TOPIC-PARTITION, such as {name}-0, or open it with "
+            "seglog.PartitionLog.open", full) from None
+    return FoundDirectory(parsed.topic_partition, os.path.dirname(full), name, parsed.kind)
+
+
+def find_partitions(path: Path, storage_options: Mapping[str, str] | None = None
+                    ) -> dict[TopicPartition, str]:
+    """The live partitions below a path, each the path of its directory.
+
+    `path` is a data directory or one partition's own directory. Raises what `find_directories`
+    raises.
+    """
+    return {tp: found[0].path for tp, found in find_replicas([path], storage_options).items()}
+
+
+def find_replicas(paths: Iterable[Path], storage_options: Mapping[str, str] | None = None
+                  ) -> dict[TopicPartition, list[FoundDirectory]]:
+    """The directories of every partition below `paths`, in the order of the paths.
+
+    A path is a data directory or one partition's own directory, which may also be one for
+    deletion, a stray or a future copy. Below a data directory these are passed over. A directory
+    that several paths lead to counts once. Raises what `find_directories` raises.
+    """
+    found: dict[TopicPartition, list[FoundDirectory]] = {}
+    seen: set[str] = set()
+    for path in paths:
+        text = place_of(path)
+        where = files_of(text, storage_options)
+        here = find_directories(text, where)
+        is_itself = len(here) == 1 and here[0].path == absolute(text)
+        for one in here:
+            real = os.path.realpath(one.path) if where is LOCAL else one.path
+            if (is_itself or one.kind is DirectoryKind.LIVE) and real not in seen:
+                seen.add(real)
+                found.setdefault(one.topic_partition, []).append(one)
     return found
 
 
@@ -43,24 +145,18 @@ def is_partition_directory(path: Path) -> bool:
         return False
 
 
-def _below(path: str) -> list[tuple[TopicPartition, str]]:
-    try:
-        with os.scandir(path) as entries:
-            listing = [(entry.name, entry.is_dir()) for entry in entries]
-    except OSError as error:
-        raise KafkaStorageError(error.errno, error.strerror, path) from error
-    if any(_is_segment(name) for name, is_directory in listing if not is_directory):
-        return [(parse_directory_name(os.path.abspath(path)).topic_partition, path)]
-    found = []
-    for name, is_directory in listing:
-        if is_directory:
-            try:
-                parsed = parse_directory_name(os.path.join(path, name))
-            except InvalidTopicPartitionError:
-                continue
-            if parsed.kind is DirectoryKind.LIVE:
-                found.append((parsed.topic_partition, os.path.join(path, name)))
-    return found
+def split_partition(path: str) -> tuple[str, str | None]:
+    """(data directory, None) of a data directory's path, (data directory, name) of the path of one
+    of its partitions; absolute."""
+    path = os.path.abspath(path)
+    if is_partition_directory(path):
+        try:
+            parse_directory_name(path)
+        except InvalidTopicPartitionError:
+            return path, None  # a load of it reports what is wrong with it
+        directory, name = os.path.split(path)
+        return directory, name
+    return path, None
 
 
 def _is_segment(name: str) -> bool:

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import errno
 import itertools
-import os
 import resource
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
-from seglog._native.file import open_read
 from seglog.errors import KafkaStorageError
+from seglog.forks import SurvivesFork
 
-__all__ = ["FILES_PER_SEGMENT", "SEGMENTS_OPEN_MAX", "FileHandle", "HandleCache", "shared_cache"]
+__all__ = ["FILES_PER_SEGMENT", "SEGMENTS_OPEN_MAX", "HandleCache", "shared_cache"]
 
 #: A segment in use has its log file and, when they are large, two indexes open.
 FILES_PER_SEGMENT = 3
@@ -40,22 +38,6 @@ class Closable(Protocol):
 _T = TypeVar("_T", bound=Closable)
 
 
-class FileHandle:
-    """A log file that is open for reading: its descriptor, and its size then."""
-
-    __slots__ = ("fd", "path", "size")
-
-    def __init__(self, path: str) -> None:
-        self.fd, self.size = open_read(path)
-        self.path = path
-
-    def close(self) -> None:
-        """Closes the descriptor, once."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-
 class _Held(Generic[_T]):
     __slots__ = ("pins", "value")
 
@@ -63,7 +45,7 @@ class _Held(Generic[_T]):
         self.value, self.pins = value, 1
 
 
-class HandleCache:
+class HandleCache(SurvivesFork):
     """Values by key, closed in the order of their last use. Safe from any thread.
 
     A value is pinned while somebody is inside `pin`: it is not closed then, and the cache grows
@@ -74,10 +56,14 @@ class HandleCache:
         if files_max < 1:
             raise ValueError(f"a cache of {files_max} files cannot hold the one in use")
         self.files_max = files_max
-        # Held again by the same thread when the garbage collector ends a reader in the midst of it.
-        self._lock = threading.RLock()
+        # `_lock` is held again by the same thread when the garbage collector ends a reader in the
+        # midst of it. A child reads the parent's descriptors by pread, which moves no offset.
         self._held: OrderedDict[Hashable, _Held[Any]] = OrderedDict()
         self._owners = itertools.count()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """An empty cache of the same size; the process's own where this is the one."""
+        return (shared_cache, ()) if self is _shared else (HandleCache, (self.files_max,))
 
     def new_owner(self) -> int:
         """A number that no other log has: the first part of its keys, and what `forget` takes."""
@@ -154,11 +140,6 @@ class HandleCache:
         for held in victims:
             held.value.close()
 
-    def _after_fork(self) -> None:
-        # Another thread of the parent may have held the lock at the fork; descriptors are read
-        # with pread alone, so the child may use the parent's.
-        self._lock = threading.RLock()
-
 
 def _files_max() -> int:
     wanted = SEGMENTS_OPEN_MAX * FILES_PER_SEGMENT
@@ -168,8 +149,6 @@ def _files_max() -> int:
 
 
 _shared = HandleCache(_files_max())
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_shared._after_fork)
 
 
 def shared_cache() -> HandleCache:

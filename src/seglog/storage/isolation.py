@@ -8,7 +8,7 @@ Both are done here in memory. Reference 4.7, 5.3, 5.6, 5.7.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -16,12 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from seglog._native.batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
-from seglog._native.file import read_at
-from seglog._native.index import read_aborted
 from seglog._native.scan import HAS_INDEX
+from seglog.arguments import shown
 from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.model import OpenTransaction
 from seglog.storage.markers import EndTransactionMarker, read_marker
+from seglog.storage.ranges import LogGap
+from seglog.storage.salvage import Salvage
 from seglog.storage.segment import LogSegment
 from seglog.storage.segments import Segments
 
@@ -33,13 +34,17 @@ __all__ = [
 #: What can keep a reader from knowing how a transaction ended.
 Damage = CorruptDataError | KafkaStorageError
 
+#: Where a transaction ends that is left out to the end of the log.
+_OFFSET_MAX = 2**63 - 1
+
 Isolation = Literal["read_uncommitted", "read_committed"]
 
 
 def check_isolation(isolation: str) -> bool:
     """Whether only committed records are wanted; ValueError for an unknown level."""
     if isolation not in ("read_uncommitted", "read_committed"):
-        raise ValueError(f"isolation {isolation!r} is neither read_uncommitted nor read_committed")
+        raise ValueError(f"isolation {shown(isolation)} is neither read_uncommitted nor "
+                         "read_committed")
     return isolation == "read_committed"
 
 
@@ -58,12 +63,24 @@ class TransactionState:
     `open_transactions` by first offset; `aborted` is int64 (n, 3) of producer id, first offset and
     last offset (the marker's), sorted. `damage` is what stopped the walk, at or behind
     `known_until`: no record from there on is known to be committed.
+
+    For a reader that skips damage there is none, but `in_doubt`: transactions that were open when
+    their marker may have been lost, and whose producer wrote no other. They are among the aborted.
     """
 
     open_transactions: tuple[OpenTransaction, ...]
     aborted: npt.NDArray[np.int64]
     known_until: int | None = None
     damage: Damage | None = None
+    in_doubt: tuple[OpenTransaction, ...] = ()
+
+    def gaps(self, path: str) -> Iterator[LogGap]:
+        """What is left out of the transactions in doubt, of the directory `path`."""
+        for transaction in self.in_doubt:
+            yield LogGap(
+                "transaction_in_doubt", path, 0, 0, first_offset=transaction.first_offset,
+                cause=f"the end of a transaction of producer {transaction.producer_id} may be "
+                      f"among the damaged batches; its records are left out")
 
     def last_stable_offset(self, log_start_offset: int, log_end_offset: int) -> int:
         """The first offset whose transaction is undecided, or the log end offset."""
@@ -82,11 +99,13 @@ class TransactionState:
 
 
 def read_transactions(segments: Segments, snapshots: Iterable[tuple[int, dict[int, int]]],
-                      last_end: int) -> TransactionState:
+                      last_end: int, survey: Callable[[LogSegment], Salvage] | None = None
+                      ) -> TransactionState:
     """The state at the end of the log.
 
     `snapshots` yields (offset, first offset of the open transaction by producer id) of the usable
-    producer snapshots, newest first; it is asked for no more than needed.
+    producer snapshots, newest first; it is asked for no more than needed. `survey` finds what is
+    sound of a segment, to skip the rest.
     """
     aborted, first_distrusted = _read_indexes(segments)
     walk = _Walk()
@@ -95,12 +114,20 @@ def read_transactions(segments: Segments, snapshots: Iterable[tuple[int, dict[in
         if first_distrusted is None or offset <= first_distrusted:
             start, walk.open = offset, dict(open_transactions)
             break
-    walk.run(segments, start, last_end)
-    found = np.array(walk.aborted, np.int64).reshape(-1, 3)
+    if survey is None:
+        walk.run(segments, start, last_end)
+    else:
+        walk.run_over_damage(segments, start, survey, aborted)
+    in_doubt = tuple(OpenTransaction(producer, walk.open.pop(producer))
+                     for producer in sorted(walk.doubtful & walk.open.keys()))
+    walk.aborted += [(transaction.producer_id, transaction.first_offset, _OFFSET_MAX)
+                     for transaction in in_doubt]
+    found = np.concatenate([aborted, np.array(walk.aborted, np.int64).reshape(-1, 3)])
     return TransactionState(
         tuple(sorted((OpenTransaction(producer, first) for producer, first in walk.open.items()),
                      key=lambda transaction: transaction.first_offset)),
-        np.unique(np.concatenate([aborted, found]), axis=0), walk.known_until, walk.damage)
+        np.unique(found, axis=0) if len(found) > 1 else found, walk.known_until, walk.damage,
+        in_doubt)
 
 
 def _read_indexes(segments: Segments) -> tuple[npt.NDArray[np.int64], int | None]:
@@ -121,7 +148,7 @@ def _sound_entries(segment: LogSegment) -> npt.NDArray[np.int64] | None:
     """None if an entry cannot be true: the marker it names would lie outside the segment."""
     assert segment.files.txn_index is not None
     try:
-        entries = read_aborted(segment.files.txn_index)
+        entries = segment.where.aborted(segment.files.txn_index)
     except (CorruptDataError, KafkaStorageError):
         return None
     rows = np.stack([entries["producer_id"], entries["first_offset"], entries["last_offset"]],
@@ -140,6 +167,48 @@ class _Walk:
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
     known_until: int | None = None
     damage: Damage | None = None
+    doubtful: set[int] = field(default_factory=set)
+
+    def run_over_damage(self, segments: Segments, start_offset: int,
+                        survey: Callable[[LogSegment], Salvage],
+                        known: npt.NDArray[np.int64]) -> None:
+        """As `run`, past every gap. `known` are the aborted transactions of the indexes."""
+        for segment in segments.values(start_offset):
+            try:
+                found = survey(segment)
+            except KafkaStorageError:
+                following = segment.next_base_offset
+                self._doubt(segment.base_offset,
+                            None if following is None else following - 1, known)
+                continue
+            gaps = [gap for gap in found.gaps
+                    if gap.last_offset is None or gap.last_offset >= start_offset]
+            for start, end in found.spans:
+                while gaps and gaps[0].position < start:
+                    gap = gaps.pop(0)
+                    self._doubt(gap.first_offset, gap.last_offset, known)
+                self._run_span(segment, start, end, start_offset, known)
+            for gap in gaps:
+                self._doubt(gap.first_offset, gap.last_offset, known)
+
+    def _run_span(self, segment: LogSegment, start: int, end: int, start_offset: int,
+                  known: npt.NDArray[np.int64]) -> None:
+        for found in segment.walk(start, end):
+            for batch in _of_transactions(found.batches, start_offset):
+                try:
+                    self._apply(segment, *batch)
+                except (CorruptDataError, KafkaStorageError):
+                    self._doubt(batch[1], batch[2], known)
+
+    def _doubt(self, first_offset: int | None, last_offset: int | None,
+               known: npt.NDArray[np.int64]) -> None:
+        """The marker of any open transaction may be among these offsets; of some it is known."""
+        lost = known[:, 2] >= (first_offset or 0)
+        if last_offset is not None:
+            lost &= known[:, 2] <= last_offset
+        for producer in known[lost][:, 0].tolist():
+            self.open.pop(producer, None)
+        self.doubtful |= self.open.keys()
 
     def run(self, segments: Segments, start_offset: int, last_end: int) -> None:
         for segment in segments.values(start_offset):
@@ -169,6 +238,7 @@ class _Walk:
         if marker is None:
             return
         first = self.open.pop(producer, None)
+        self.doubtful.discard(producer)
         if marker.is_abort and first is not None:
             self.aborted.append((producer, first, last_offset))
 
@@ -187,5 +257,4 @@ def _of_transactions(batches: npt.NDArray[np.void], start_offset: int) -> Iterat
 def _read_marker(segment: LogSegment, position: int, size: int) -> EndTransactionMarker | None:
     file = segment.files.log
     with segment.opened() as handle:
-        return read_marker(lambda at, length: read_at(handle.fd, length, at, file=file),
-                           position, size, file=file)
+        return read_marker(lambda at, length: handle.read(length, at), position, size, file=file)

@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from seglog._native.columns import DEFAULT_COLUMNS
-from seglog.errors import InvalidTopicPartitionError
+from seglog.arguments import (
+    count, directory_path, int32, int64, names, offset, partition_of, shown,
+)
+from seglog.arguments import threads as at_once
+from seglog.errors import InvalidTopicPartitionError, KafkaStorageError
+from seglog.forks import SurvivesFork
 from seglog.model import OpenTransaction, TimestampOffset, TopicPartition
 from seglog.storage.batches import BatchHeader, FetchData, read_headers
-from seglog.storage.checkpoints import read_offset_checkpoint
+from seglog.storage.checkpoints import CHECKPOINT_BYTES_MAX, read_offset_checkpoint
+from seglog.storage.discover import find_live_names
 from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
+from seglog.storage.files import LOCAL, Files, files_of, place_of, small_file
 from seglog.storage.handles import FILES_PER_SEGMENT, HandleCache, shared_cache
-from seglog.storage.isolation import Isolation, check_isolation
-from seglog.storage.meta import format_uuid, read_partition_metadata
+from seglog.storage.isolation import AbortedTransaction, Isolation, check_isolation
+from seglog.storage.meta import META_BYTES_MAX, format_uuid, read_partition_metadata
 from seglog.storage.paths import (
-    LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, PARTITION_METADATA, parse_directory_name,
+    LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, PARTITION_METADATA,
+    parse_directory_name,
 )
+from seglog.storage.place import PlaceKind, identify
 from seglog.storage.ranges import WHOLE_SEGMENT, LogGap, LogRange
 from seglog.storage.segments import Segments
-from seglog.storage.stream import RANGE_BYTES, DecodeOptions, RecordBatchStream
+from seglog.storage.skipping import GapList
+from seglog.storage.stream import RANGE_BYTES, DecodeOptions, OnDamage, Plan, RecordBatchStream
 from seglog.storage.timestamps import find_offset_by_timestamp, find_offset_of_max_timestamp
 from seglog.storage.view import LogView
 
-__all__ = ["EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP", "PartitionLog"]
+__all__ = ["EARLIEST_LOCAL_TIMESTAMP", "EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP",
+           "PartitionLog"]
 
 #: Kafka's special values of `offset_for_timestamp`.
 LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, MAX_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP = -1, -2, -3, -4
@@ -34,12 +45,13 @@ LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, MAX_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP = 
 BATCH_ROWS, BATCH_BYTES = 16384, 64 * 1024 * 1024
 
 
-class PartitionLog:
+class PartitionLog(SurvivesFork):
     """A log as it was when it was opened; `refresh()` looks again.
 
     Reading changes nothing: no file is written, created or locked, so the directory may belong to
     a running broker, be a copy, or be on a read-only mount. Indexes, checkpoints and snapshots may
-    be missing, and an index that is wrong makes a read slow, never wrong. Safe from any thread.
+    be missing, and an index that is wrong makes a read slow, never wrong. Safe from any thread, and
+    from forked children too; a pickle of it opens the directory again where it is loaded.
 
     **Where the log ends.** `log_end_offset` is the offset after the last batch with a good CRC,
     walking from the last good index entry of the last segment: Kafka's log end offset after a clean
@@ -51,10 +63,9 @@ class PartitionLog:
 
     def __init__(self, path: str, handles: HandleCache, log_start_offset: int | None,
                  topic_partition: TopicPartition | None,
-                 on_gap: Callable[[LogGap], None] | None) -> None:
+                 on_gap: Callable[[LogGap], None] | None, where: Files = LOCAL) -> None:
         self._path, self._handles, self._start = path, handles, log_start_offset
-        self._topic_partition, self._on_gap = topic_partition, on_gap
-        self._lock = threading.Lock()
+        self._topic_partition, self._on_gap, self._where = topic_partition, on_gap, where
         self._gaps: dict[LogGap, None] = {}
         self._view = self._look()
 
@@ -62,36 +73,63 @@ class PartitionLog:
     def open(cls, path: str | os.PathLike[str], *, read_only: Literal[True] = True,
              log_start_offset: int | None = None, topic_partition: TopicPartition | None = None,
              max_open_segments: int | None = None,
-             on_gap: Callable[[LogGap], None] | None = None) -> Self:
-        """Opens a partition directory for reading.
+             on_gap: Callable[[LogGap], None] | None = None,
+             storage_options: Mapping[str, str] | None = None) -> Self:
+        """Opens a partition directory for reading, of a file system or of an object store.
 
         `log_start_offset` replaces what the `log-start-offset-checkpoint` beside the directory
         says. `max_open_segments` gives this log its own bound of open segments instead of the
         process-wide one of 128. `on_gap` is called, from whatever thread reads, the first time
         something inside the log has to be passed over.
 
-        Raises KafkaStorageError (no such directory, not readable), MalformedCheckpointError.
+        `path` may be a URL (`s3://bucket/data/orders-0`, docs/objects.md); `storage_options` are
+        then those of `seglog.objects.StorageOptions`.
+
+        Raises KafkaStorageError (no such directory, not readable, a data directory instead of one
+        of its partitions), MalformedCheckpointError.
         """
         if not read_only:
             raise ValueError("a PartitionLog is opened read-only")
-        name = os.path.abspath(os.fspath(path))
+        name = place_of(path)
+        where = files_of(name, storage_options)
+        if where is LOCAL:
+            name = directory_path("path", name)
         if topic_partition is None:
             try:
                 topic_partition = parse_directory_name(name).topic_partition
             except InvalidTopicPartitionError:
                 pass  # a copy under another name; only its checkpoints need the partition
-        if max_open_segments is not None and max_open_segments < 1:
-            raise ValueError(f"{max_open_segments} open segments are too few to read one")
+        else:
+            partition_of(topic_partition)
+        if max_open_segments is not None:
+            int32("max_open_segments", max_open_segments, 1)
+        if log_start_offset is not None:
+            offset("log_start_offset", log_start_offset)
+        if on_gap is not None and not callable(on_gap):
+            raise TypeError(f"on_gap must be callable, not {shown(on_gap)}")
         handles = shared_cache() if max_open_segments is None else HandleCache(
             max_open_segments * FILES_PER_SEGMENT)
-        return cls(name, handles, log_start_offset, topic_partition, on_gap)
+        log = cls(name, handles, log_start_offset, topic_partition, on_gap, where)
+        if not len(log.segments):
+            _refuse_other_places(name, where, is_named=topic_partition is not None)
+        return log
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The log is opened again where it is unpickled, as it is then."""
+        return (type(self), (self._path, self._handles, self._start, self._topic_partition,
+                             self._on_gap, self._where))
 
     # ---- identity
 
     @property
     def path(self) -> str:
-        """The absolute path of the directory."""
+        """The absolute path of the directory, or its URL."""
         return self._path
+
+    @property
+    def where(self) -> Files:
+        """Where the files of `ranges` lie, for a `decode_range` in another process."""
+        return self._where
 
     @property
     def topic_partition(self) -> TopicPartition | None:
@@ -104,8 +142,12 @@ class PartitionLog:
 
         Raises MalformedCheckpointError.
         """
-        found = read_partition_metadata(os.path.join(self._path, PARTITION_METADATA))
-        return None if found is None else format_uuid(found.topic_id)
+        path = os.path.join(self._path, PARTITION_METADATA)
+        found = self._where.beginning(path, META_BYTES_MAX)
+        if found is None:
+            return None
+        metadata = read_partition_metadata(path, found[0])
+        return None if metadata is None else format_uuid(metadata.topic_id)
 
     def __repr__(self) -> str:
         return f"PartitionLog({self._path!r}, {len(self.segments)} segments)"
@@ -127,10 +169,31 @@ class PartitionLog:
         """Below it every transaction is decided; the log end offset if none is open."""
         return self._view.last_stable_offset
 
+    def end_offset(self, isolation: Isolation = "read_uncommitted",
+                   on_damage: OnDamage = "raise") -> int:
+        """The offset after the last record that a read with these options may give."""
+        committed = check_isolation(isolation)
+        if on_damage == "skip":
+            return self._view.salvaged.end_offset(committed)
+        return self.last_stable_offset if committed else self.log_end_offset
+
     @property
     def open_transactions(self) -> tuple[OpenTransaction, ...]:
         """Transactions without a marker, by first offset."""
         return self._view.transactions.open_transactions
+
+    def aborted_transactions(self, start_offset: int, end_offset: int
+                             ) -> tuple[AbortedTransaction, ...]:
+        """Those that may have records in `[start_offset, end_offset)`: what `read_committed`
+        leaves out."""
+        return self._view.transactions.aborted_between(int64("start_offset", start_offset),
+                                                       int64("end_offset", end_offset))
+
+    @property
+    def checkpointed_epochs(self) -> LeaderEpochs:
+        """The entries of `leader-epoch-checkpoint`. Raises MalformedCheckpointError."""
+        path = os.path.join(self._path, LEADER_EPOCH_CHECKPOINT)
+        return read_leader_epochs(path, self._checkpoint(path))
 
     @property
     def leader_epochs(self) -> LeaderEpochs:
@@ -138,7 +201,7 @@ class PartitionLog:
 
         Raises MalformedCheckpointError.
         """
-        epochs = read_leader_epochs(os.path.join(self._path, LEADER_EPOCH_CHECKPOINT))
+        epochs = self.checkpointed_epochs
         epochs.truncate_from_end(self.log_end_offset)
         epochs.truncate_from_start(self.log_start_offset)
         return epochs
@@ -171,7 +234,9 @@ class PartitionLog:
     def to_arrow(self, start_offset: int | None = None, end_offset: int | None = None,
                  columns: Sequence[str] | None = None, isolation: Isolation = "read_uncommitted",
                  *, threads: int = 0, batch_rows: int = BATCH_ROWS, batch_bytes: int = BATCH_BYTES,
-                 include_control: bool = False, check_crcs: bool = True) -> RecordBatchStream:
+                 include_control: bool = False, check_crcs: bool = True,
+                 on_damage: OnDamage = "raise",
+                 on_gap: Callable[[LogGap], None] | None = None) -> RecordBatchStream:
         """The records of `[start_offset, end_offset)` as a lazy stream of Arrow record batches.
 
         Without bounds: the whole log, or for read_committed all below the last stable offset. An
@@ -180,19 +245,41 @@ class PartitionLog:
         `batch_rows` rows and `batch_bytes` of keys, values and headers (one record may have more).
         `threads` decode ahead; 0 decodes while it is pulled.
 
+        With `on_damage="skip"` a damaged batch costs that batch: the stream continues behind it,
+        and `stream.gaps`, `on_gap` or else a logged warning say what was lost (docs/damage.md).
+
         Raises OffsetOutOfRangeError for a start outside the log, ValueError for unknown names.
         """
         committed = check_isolation(isolation)
         view = self._view
+        options = DecodeOptions(DEFAULT_COLUMNS if columns is None else names("columns", columns),
+                                int32("batch_rows", batch_rows, 1),
+                                count("batch_bytes", batch_bytes), check_crcs, include_control,
+                                on_damage)
+        at_once("threads", threads)
+        target = RANGE_BYTES * self._where.range_factor if threads else WHOLE_SEGMENT
+        if on_damage == "skip":
+            return self._skipping(options, start_offset, end_offset, committed, target, threads,
+                                  GapList(on_gap, self._report))
         start, end = view.bounds(start_offset, end_offset, committed)
-        options = DecodeOptions(tuple(DEFAULT_COLUMNS if columns is None else columns), batch_rows,
-                                batch_bytes, check_crcs, include_control)
-        target = RANGE_BYTES if threads else WHOLE_SEGMENT
+        gaps = GapList(on_gap or _ignore, self._report)
         return RecordBatchStream(
-            view.plan(start, end, target, committed, self._report), options,
-            opened=view.segments.opened, let_go=view.segments.let_go, threads=threads,
-            on_gap=self._report,
+            lambda: Plan(view.plan(start, end, target, committed, gaps.add), view.segments.opened),
+            options, about=_about(view, start, end, committed),
+            let_go=view.segments.let_go, threads=threads, gaps=gaps,
             damage=view.hidden_damage(end_offset) if committed else None)
+
+    def _skipping(self, options: DecodeOptions, start_offset: int | None, end_offset: int | None,
+                  committed: bool, target: int, threads: int, gaps: GapList) -> RecordBatchStream:
+        view = self._view
+        salvaged = view.salvaged
+        start, end = salvaged.bounds(start_offset, end_offset, committed)
+        return RecordBatchStream(
+            lambda: Plan(salvaged.plan(start, end, target, committed, gaps.add),
+                         view.segments.opened),
+            options, about=_about(view, start, end, committed),
+            let_go=view.segments.let_go, threads=threads, gaps=gaps,
+            surveys=salvaged.surveys if options.check_crcs else None)
 
     def read(self, start_offset: int, max_bytes: int,
              isolation: Isolation = "read_uncommitted") -> FetchData:
@@ -201,24 +288,30 @@ class PartitionLog:
         At least one batch, then as many as fit into `max_bytes`; none at the end. CRCs are left to
         the consumer. Raises OffsetOutOfRangeError, CorruptRecordError, ValueError.
         """
-        if max_bytes < 0:
+        if int64("max_bytes", max_bytes) < 0:
             raise ValueError(f"Invalid max size {max_bytes} for log read")
-        return self._view.fetch(start_offset, max_bytes, check_isolation(isolation))
+        return self._view.fetch(int64("start_offset", start_offset), max_bytes,
+                                check_isolation(isolation))
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+    def offset_for_timestamp(self, timestamp_ms: int, *, on_damage: OnDamage = "raise"
+                             ) -> TimestampOffset | None:
         """The first record at or after a time; None if all are earlier (Kafka: ListOffsets).
 
         LATEST_TIMESTAMP (-1) and EARLIEST_TIMESTAMP (-2) give the log end and start offset with
         timestamp -1, MAX_TIMESTAMP (-3) the first record with the largest timestamp. Raises
-        CorruptDataError when the way there is damaged, ValueError for other negative values.
+        CorruptDataError when the way there is damaged, ValueError for other negative values. With
+        `on_damage="skip"` only records count that `to_arrow(on_damage="skip")` reads, too.
         """
-        view = self._view
+        view, timestamp_ms = self._view, int64("timestamp_ms", timestamp_ms)
         if timestamp_ms == LATEST_TIMESTAMP:
-            return TimestampOffset(-1, view.log_end_offset)
+            return TimestampOffset(-1, self.end_offset(on_damage=on_damage))
         if timestamp_ms in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             return TimestampOffset(-1, view.log_start_offset)
         if timestamp_ms < MAX_TIMESTAMP:
             raise ValueError(f"timestamp {timestamp_ms} is negative and none of Kafka's specials")
+        if on_damage == "skip":
+            return view.salvaged.offset_for_timestamp(
+                None if timestamp_ms == MAX_TIMESTAMP else timestamp_ms)
         start = view.log_start_offset
         segments = view.read_segments(start)
         if timestamp_ms == MAX_TIMESTAMP:
@@ -226,17 +319,22 @@ class PartitionLog:
         return find_offset_by_timestamp(segments, timestamp_ms, start)
 
     def ranges(self, target_bytes: int, start_offset: int | None = None,
-               end_offset: int | None = None, isolation: Isolation = "read_uncommitted"
+               end_offset: int | None = None, isolation: Isolation = "read_uncommitted", *,
+               on_damage: OnDamage = "raise", on_gap: Callable[[LogGap], None] | None = None
                ) -> list[LogRange]:
         """`[start_offset, end_offset)` as picklable byte ranges of about `target_bytes`.
 
         Their records, in order, are exactly those of `to_arrow` with the same bounds; any process
-        that sees the files decodes one with `seglog.arrow.decode_range`.
+        that sees the files decodes one with `seglog.arrow.decode_range`, which is to get the same
+        `on_damage`. Segments that cannot be opened are gaps here, others when they are decoded.
         """
-        if target_bytes < 1:
-            raise ValueError(f"ranges of {target_bytes} bytes")
+        count("target_bytes", target_bytes)
         committed = check_isolation(isolation)
         view = self._view
+        if on_damage == "skip":
+            salvaged, gaps = view.salvaged, GapList(on_gap, self._report)
+            start, until = salvaged.bounds(start_offset, end_offset, committed)
+            return list(salvaged.plan(start, until, target_bytes, committed, gaps.add))
         start, end = view.bounds(start_offset, end_offset, committed)
         return list(view.plan(start, end, target_bytes, committed, self._report))
 
@@ -264,9 +362,14 @@ class PartitionLog:
         start = self._start
         if start is None and self._topic_partition is not None:
             checkpoint = os.path.join(os.path.dirname(self._path), LOG_START_OFFSET_CHECKPOINT)
-            start = read_offset_checkpoint(checkpoint).get(self._topic_partition)
+            start = read_offset_checkpoint(checkpoint, self._checkpoint(checkpoint)).get(
+                self._topic_partition)
         return LogView(self._path, self._handles, start,
-                       str(self._topic_partition or self._path))
+                       str(self._topic_partition or self._path), self._where)
+
+    def _checkpoint(self, path: str) -> bytes:
+        """The content of a checkpoint file, nothing where it is missing."""
+        return small_file(self._where, path, CHECKPOINT_BYTES_MAX) or b""
 
     def _report(self, gap: LogGap) -> None:
         with self._lock:
@@ -275,3 +378,40 @@ class PartitionLog:
             self._gaps[gap] = None
         if self._on_gap is not None:
             self._on_gap(gap)
+
+
+def _about(view: LogView, start: int, end: int | None, committed: bool) -> str:
+    return f"{view.name} [{start}, {end}), {'read_committed' if committed else 'read_uncommitted'}"
+
+
+def _one_of(path: str, names: Sequence[str]) -> str:
+    return os.path.join(path, next((name for name in names if name[0] != "_"), names[0]))
+
+
+def _ignore(gap: LogGap) -> None:
+    """For a caller who asks the log for its gaps."""
+
+
+def _refuse_other_places(path: str, where: Files, *, is_named: bool) -> None:
+    """KafkaStorageError for a directory without segments that is no empty log either."""
+    if where is not LOCAL:
+        if names := find_live_names(path, where):
+            raise KafkaStorageError(
+                errno.EINVAL, "this is a data directory, not one partition's; open one of its "
+                f"{len(names)} partitions, such as {_one_of(path, names)}", path)
+        if is_named:
+            return  # a partition that has no segment yet
+        raise KafkaStorageError(errno.EINVAL, "this is no partition directory: there is no segment "
+                                "in it", path)
+    place = identify(path)
+    if place.kind is PlaceKind.DATA_DIRECTORY:
+        names = find_live_names(path)
+        partitions = f", or open one of its {len(names)} partitions, such as " \
+            f"{_one_of(path, names)}" if names else ""
+        raise KafkaStorageError(
+            errno.EINVAL, "this is a data directory, not one partition's; open it with "
+            f"seglog.open_data_dir{partitions}", path)
+    if place.kind is PlaceKind.EMPTY or (is_named and not place.data_directories()):
+        return  # a partition that has no segment yet
+    raise KafkaStorageError(errno.EINVAL, place.describe().replace(
+        "this is no data directory", "this is no partition directory"), path)

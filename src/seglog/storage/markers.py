@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -15,7 +16,7 @@ from seglog.storage.codec_streams import CodecStream, StreamError, open_stream
 
 __all__ = [
     "CONTROL_BATCH_BYTES_MAX", "ControlType", "EndTransactionMarker", "parse_marker",
-    "read_marker", "thrown_at",
+    "read_control_type", "read_marker", "thrown_at",
 ]
 
 #: A marker's batch has 78 bytes; what a longer one holds behind this many is not read.
@@ -251,13 +252,30 @@ def parse_marker(batch: bytes | memoryview, *, file: str | None = None,
     InvalidRecordError with Kafka's text: a control batch of a producer that holds no marker stops
     Kafka's loader.
     """
-    try:
+    with _public(file, position, "an end-transaction marker"):
         return _parse(memoryview(batch))
+
+
+def read_control_type(batch: bytes | memoryview, *, file: str | None = None,
+                      position: int | None = None) -> ControlType | None:
+    """The type of the first record of a control batch; None when compaction left it no record.
+
+    `batch` are the batch's bytes. Raises as `parse_marker`, but reads no value.
+    """
+    with _public(file, position, "a control record"):
+        found = _first(memoryview(batch))
+        return None if found is None else _parse_key(found[0].key)
+
+
+@contextlib.contextmanager
+def _public(file: str | None, position: int | None, expected: str) -> Iterator[None]:
+    try:
+        yield
     except _Invalid as error:
         message, code = error.args
         raised = DecompressionError if isinstance(error, _Undecodable) else InvalidRecordError
-        raise raised(message, file=file, position=position, expected="an end-transaction marker",
-                     found=message, code=code) from None
+        raise raised(message, file=file, position=position, expected=expected, found=message,
+                     code=code) from None
 
 
 def _first_record(payload: memoryview, codec: int, count: int, left: int) -> _Record:
@@ -305,11 +323,12 @@ def thrown_at(error: CorruptDataError) -> tuple[str, str]:
     return name, str(error) if message is None else message
 
 
-def _parse(batch: memoryview) -> EndTransactionMarker | None:
+def _first(batch: memoryview) -> tuple[_Record, tuple[int, ...]] | None:
+    """The first record of a control batch and the fields of `_HEADER`; None without a record."""
     if len(batch) < _BATCH_HEADER_BYTES:
         raise _Invalid(f"control batch of {len(batch)} bytes", "batch_size")
-    attributes, _, base_timestamp, max_timestamp, _, _, _, count = _HEADER.unpack_from(
-        batch, _HEADER_POSITION)
+    fields = _HEADER.unpack_from(batch, _HEADER_POSITION)
+    attributes, count = fields[0], fields[-1]
     if not count:
         return None
     size = 12 + int.from_bytes(batch[8:12], "big", signed=True)
@@ -317,7 +336,14 @@ def _parse(batch: memoryview) -> EndTransactionMarker | None:
     codec = attributes & ATTRIBUTE_CODEC
     if codec > codecs.ZSTD:
         raise _Invalid(f"Unknown compression type id: {codec}", "batch_codec")
-    record = _first_record(payload, codec, count, size - _BATCH_HEADER_BYTES)
+    return _first_record(payload, codec, count, size - _BATCH_HEADER_BYTES), fields
+
+
+def _parse(batch: memoryview) -> EndTransactionMarker | None:
+    found = _first(batch)
+    if found is None:
+        return None
+    record, (attributes, _, base_timestamp, max_timestamp, *_) = found
     kind = _parse_key(record.key)
     coordinator_epoch = _parse_value(kind, record.value)
     timestamp = max_timestamp if attributes & ATTRIBUTE_LOG_APPEND_TIME \

@@ -12,16 +12,17 @@ import os
 import re
 import uuid
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, NoReturn
 
 from seglog.errors import MalformedCheckpointError
 from seglog.numbers import parse_int32
 from seglog.properties import parse_properties
 from seglog.storage.paths import temporary_name
-from seglog.storage.textfile import read_small_file, replace_file
+from seglog.storage.textfile import read_beginning, read_small_file, replace_file, too_large
 
 __all__ = [
-    "MetaProperties", "PartitionMetadata", "format_uuid", "parse_uuid",
+    "MetaProperties", "PartitionMetadata", "encode_partition_metadata", "format_uuid", "parse_uuid",
     "read_clean_shutdown_epoch", "read_meta_properties", "read_partition_metadata",
     "write_partition_metadata",
 ]
@@ -32,6 +33,9 @@ _Path = str | os.PathLike[str]
 
 # partition.metadata; an id that begins with an A may be the zero id.
 _AS_WRITTEN = re.compile(rb"version: 0\ntopic_id: ([B-Za-z0-9_-][A-Za-z0-9_-]{21})\n?")
+_LINE_END = re.compile(r"\r\n|\n|\r")
+_CHARS_DECODED: Final = 8192
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _UUID = re.compile(r"[A-Za-z0-9_-]{22}")  # as Kafka writes it
 _BASE64_URL = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
@@ -157,25 +161,24 @@ class PartitionMetadata:
 
 def read_partition_metadata(path: _Path, content: bytes | None = None
                             ) -> PartitionMetadata | None:
-    """partition.metadata; None where it is missing. Reads two lines, whatever their keys. `content`
-    is that of the file where it was read already.
+    """partition.metadata; None where it is missing. Reads two lines, whatever their keys, and looks
+    at nothing behind them. `content` is that of the file where it was read already.
 
     Raises MalformedCheckpointError: `partition_metadata_line`, `partition_metadata_version`,
     `partition_metadata_id` (the zero id; Kafka's IOExceptions), `partition_metadata_short` (fewer
-    than two lines) and `partition_metadata_uuid` (fatal to a broker). And KafkaStorageError.
+    than two lines) and `partition_metadata_uuid` (fatal to a broker); `checkpoint_too_large` where
+    the two lines do not end within META_BYTES_MAX. And KafkaStorageError.
     """
+    size = len(content or b"")
     if content is None:
-        content = read_small_file(path, META_BYTES_MAX)
-    if content is None:
-        return None
+        found = read_beginning(path, META_BYTES_MAX)
+        if found is None:
+            return None
+        content, size = found
     if plain := _AS_WRITTEN.fullmatch(content):
         return PartitionMetadata(0, uuid.UUID(bytes=_decode_base64(plain[1].decode())))
     name = os.fspath(path)
-    try:
-        lines = re.split(r"\r\n|\n|\r", content.decode())
-    except UnicodeDecodeError as error:
-        _malformed(path, "checkpoint_encoding", f"{name}: byte {error.start} is not UTF-8",
-                   error.start)
+    lines = _two_lines(path, content, size)
     if not lines[-1]:
         lines.pop()
 
@@ -216,10 +219,33 @@ def read_partition_metadata(path: _Path, content: bytes | None = None
     return PartitionMetadata(version, topic_id)
 
 
+def _two_lines(path: _Path, content: bytes, size: int) -> list[str]:
+    """The first two lines, and the rest, of a file of `size` bytes that begins with `content`.
+
+    Java decodes 8192 characters at a time, as far as two lines need: bytes behind these count for
+    nothing.
+    """
+    text = content.decode(errors="surrogateescape")
+    ends = [found.end() for found in islice(_LINE_END.finditer(text), 2)]
+    if len(ends) < 2 and len(content) < size:
+        raise too_large(path, size, META_BYTES_MAX)
+    decoded = len(text) if len(ends) < 2 else -(-ends[1] // _CHARS_DECODED) * _CHARS_DECODED
+    bad = _NOT_UTF8.search(text, 0, decoded)
+    if bad is not None:
+        position = len(text[:bad.start()].encode(errors="surrogateescape"))
+        _malformed(path, "checkpoint_encoding",
+                   f"{os.fspath(path)}: byte {position} is not UTF-8", position)
+    return _LINE_END.split(text, 2)
+
+
 def write_partition_metadata(path: _Path, topic_id: uuid.UUID) -> None:
     """Replaces a partition.metadata atomically and durably. Raises KafkaStorageError."""
-    content = f"version: 0\ntopic_id: {format_uuid(topic_id)}"
-    replace_file(path, content.encode(), temporary_name(path))
+    replace_file(path, encode_partition_metadata(topic_id), temporary_name(path))
+
+
+def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
+    """A partition.metadata as it is written."""
+    return f"version: 0\ntopic_id: {format_uuid(topic_id)}".encode()
 
 
 def read_clean_shutdown_epoch(path: _Path) -> int | None:

@@ -14,16 +14,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from seglog.errors import InvalidTopicPartitionError
+from seglog.errors import InvalidTopicError, InvalidTopicPartitionError
 from seglog.model import TopicPartition
 from seglog.numbers import parse_int32, parse_int64
 
 __all__ = [
     "CLEAN_SHUTDOWN_FILE", "CLEANER_OFFSET_CHECKPOINT", "CLUSTER_METADATA_TOPIC", "DirectoryKind",
     "DirectoryName", "FileKind", "FileName", "FileState", "HIGH_WATERMARK_CHECKPOINT",
+    "JOB_FILE_PREFIX",
     "LEADER_EPOCH_CHECKPOINT", "LOCK_FILE", "LOG_START_OFFSET_CHECKPOINT", "META_PROPERTIES",
     "PARTITION_METADATA", "QUORUM_STATE", "RECOVERY_POINT_CHECKPOINT", "REMOTE_LOG_INDEX_CACHE",
-    "checkpoint_name", "delete_dir_name", "file_name", "file_names", "future_dir_name",
+    "TOPIC_NAME_LENGTH_MAX", "UNFINISHED_COMMIT", "check_topic", "checkpoint_name",
+    "delete_dir_name", "file_name", "file_names", "future_dir_name",
     "index_name", "log_name", "offset_from_file_name", "parse_directory_name", "parse_file_name",
     "snapshot_name", "stray_dir_name", "temporary_name", "time_index_name", "txn_index_name",
 ]
@@ -40,8 +42,16 @@ LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 QUORUM_STATE: Final = "quorum-state"
 REMOTE_LOG_INDEX_CACHE: Final = "remote-log-index-cache"
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
+#: How the names begin of what jobs leave at the top of a data directory. A broker reads no file
+#: there that it does not know.
+JOB_FILE_PREFIX: Final = ".seglog-"
+#: A directory at the top of a data directory that a broker refuses to start with, because its
+#: name is no partition's: a commit began and must be finished first.
+UNFINISHED_COMMIT: Final = "seglog_unfinished_commit"
 
 _DIR_NAME_LENGTH_MAX = 255
+TOPIC_NAME_LENGTH_MAX: Final = 249
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 _TEXT_FILES = frozenset((
     META_PROPERTIES, LOCK_FILE, CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, CLEANER_OFFSET_CHECKPOINT,
@@ -215,6 +225,26 @@ def _not_a_partition(path: str, name: str) -> InvalidTopicPartitionError:
         f"Found directory {os.path.realpath(path)}, '{name}' is not in the form of "
         "topic-partition or topic-partition.uniqueId-delete (if marked for deletion).\n"
         "Kafka's log directories (and children) should only contain Kafka topic data.")
+
+
+def check_topic(topic: str) -> None:
+    """InvalidTopicError unless Kafka would create a topic of that name (Kafka: Topic.validate).
+
+    Directories with other names are loaded: they are there.
+    """
+    if not topic:
+        reason = "the empty string is not allowed"
+    elif topic in (".", ".."):
+        reason = f"'{topic}' is not allowed"
+    elif len(topic) > TOPIC_NAME_LENGTH_MAX:
+        reason = (f"the length of '{topic}' is longer than the max allowed length "
+                  f"{TOPIC_NAME_LENGTH_MAX}")
+    elif not _TOPIC.fullmatch(topic):
+        reason = (f"'{topic}' contains one or more characters other than ASCII alphanumerics, '.', "
+                  "'_' and '-'")
+    else:
+        return
+    raise InvalidTopicError(f"Topic name is invalid: {reason}")
 
 
 def parse_directory_name(path: str | os.PathLike[str]) -> DirectoryName:

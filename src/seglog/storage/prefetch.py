@@ -7,15 +7,19 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from queue import Empty, SimpleQueue
 from typing import Self
 
 from seglog._native.columns import RecordColumns
-from seglog.storage.ranges import LogRange
+from seglog.forks import ProcessBound, ending
+from seglog.storage.ranges import LogGap, LogRange
 
 __all__ = ["Ending", "Prefetch"]
+
+#: A forked child has none of the threads: it cannot continue what they began.
+_CALLED = "stream that decodes ahead"
 
 
 @dataclass(slots=True)
@@ -26,6 +30,7 @@ class Ending:
     position: int = 0
     is_sound: bool = True
     kind: str = "end"
+    gaps: list[LogGap] = field(default_factory=list)
 
 
 #: Decodes a range: sets of columns, several at a time.
@@ -77,8 +82,10 @@ class Prefetch:
         return self._pipeline.decoded()
 
 
-class _Slot:
+class _Slot(ProcessBound):
     """One range on its way from its thread to the consumer."""
+
+    _called = _CALLED
 
     def __init__(self, planned: LogRange | None) -> None:
         self.planned, self.ending = planned, Ending()
@@ -120,13 +127,14 @@ class _Slot:
             error, self.error = self.error, None
             raise error
 
+    @ending
     def drop(self) -> None:
         """What is there is let go, and the thread stops. Never waits."""
         self.is_unwanted = True
         self._freed.put(0)
 
 
-class _Pipeline:
+class _Pipeline(ProcessBound):
     """Threads that take the next range, in order, as long as at most threads + 1 are not taken.
 
     The oldest range always has a thread, because they are handed out in order; so a thread that
@@ -136,6 +144,8 @@ class _Pipeline:
     by the garbage collector. With a condition that told all of all, 36,000 switches of threads
     came to 4,880 sets of columns, and cost more CPU time than the decoding.
     """
+
+    _called = _CALLED
 
     def __init__(self, ranges: Iterator[LogRange], run: Run, threads: int, bytes_max: int,
                  let_go: Callable[[], None]) -> None:
@@ -164,6 +174,7 @@ class _Pipeline:
             slot.drop()  # what the consumer passed over
             self._permits.put(None)
 
+    @ending
     def cancel(self) -> None:
         """Tells the threads to stop: none goes on for longer than what it hands over at once."""
         self._is_cancelled = True
@@ -178,6 +189,7 @@ class _Pipeline:
             while True:
                 self._slots.get_nowait()
 
+    @ending
     def join(self) -> None:
         for worker in self._workers:
             worker.join()

@@ -24,6 +24,7 @@ from seglog.errors import CorruptSnapshotError, CorruptTxnStateError
 from seglog.model import (
     AbortedTxn, BatchMetadata, CompletedTxn, OpenTransaction, ProducerStateEntry, TopicPartition,
 )
+from seglog.numbers import wrap_int64
 from seglog.storage.javamap import hash_order
 from seglog.storage.markers import read_marker
 from seglog.storage.textfile import read_small_file
@@ -257,7 +258,7 @@ class ProducerState:
                     row += 1
         finally:
             if row:
-                self.map_end_offset = int(batches["last_offset"][row - 1]) + 1
+                self.map_end_offset = wrap_int64(int(batches["last_offset"][row - 1]) + 1)
         return found
 
     def _plain_inside(self, batch: np.void, file: str | None) -> CorruptTxnStateError:

@@ -13,14 +13,17 @@ import numpy as np
 
 from seglog._native.status import Status, status_error
 from seglog.errors import CorruptDataError, CorruptRecordError, KafkaStorageError
+from seglog.objects.store import ObjectVersion
 from seglog.storage.segment import LogSegment
 from seglog.storage.segments import Segments
 from seglog.storage.tail import LogTail
 
-__all__ = ["LogGap", "LogRange", "check_torn", "plan_ranges"]
+__all__ = ["LogGap", "LogRange", "check_torn", "plan_for_skipping", "plan_ranges"]
 
 #: Wider than any segment, for a reader that wants one range per segment.
 WHOLE_SEGMENT = 1 << 62
+#: Of a read that skips damage no range is smaller: each looks at the segment around it.
+_SKIPPING_BYTES_MIN = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,12 @@ class LogRange:
     above). `segment_end` is the byte at which the whole segment ends, and below `sound_end` it is
     known to hold batches: what is torn or zero there is damage, not an end. `aborted` holds
     (producer_id, first_offset, last_offset) of transactions whose records are to be left out.
+
+    A range to be read with damage skipped may begin and end anywhere in the file: the batches that
+    begin inside belong to it. Offsets of its segment are below `upper_offset` then (None: it is the
+    last segment).
+
+    Of an object in a store only `version` is read, so that all ranges are of the same content.
     """
 
     file: str
@@ -42,6 +51,8 @@ class LogRange:
     segment_end: int
     sound_end: int
     aborted: tuple[tuple[int, int, int], ...] = ()
+    upper_offset: int | None = None
+    version: ObjectVersion | None = None
 
     @property
     def size(self) -> int:
@@ -59,9 +70,14 @@ class LogGap:
     """Something inside a log that readers pass over, because records follow behind it.
 
     `kind` is "torn_tail" (a segment that is not the last ends inside a batch, as in a directory
-    copied halfway), "zero_tail" (it ends in zeros) or "overlap" (it holds offsets that the next
-    segment holds again: its own count). `position` and `size` are bytes of `file`; readers go on
-    at `next_offset` or above.
+    copied halfway), "zero_tail" (it ends in zeros), "overlap" (it holds offsets that the next
+    segment holds again: its own count), or, for a reader that skips damage, the `code` of the
+    error that the bytes raise otherwise ("batch_crc", "record_length", "io", ...), or
+    "transaction_in_doubt" (the marker may have been in a gap).
+
+    `position` and `size` are bytes of `file`; readers go on at `next_offset` or above. What damage
+    cost: no offset outside of `first_offset` to `last_offset` (None: not known), and at most
+    `records` records, as the batch's header says (None: not readable). `cause` is the error's text.
     """
 
     kind: str
@@ -69,6 +85,18 @@ class LogGap:
     position: int
     size: int
     next_offset: int | None = None
+    first_offset: int | None = None
+    last_offset: int | None = None
+    records: int | None = None
+    cause: str | None = None
+
+    def __str__(self) -> str:
+        first = "?" if self.first_offset is None else self.first_offset
+        last = "?" if self.last_offset is None else self.last_offset
+        count = "" if self.records is None else f" (up to {self.records} records)"
+        offsets = "" if first == last == "?" else f", offsets {first} to {last}{count}"
+        return (f"{self.file}: skipped {self.size} bytes at byte {self.position}{offsets}: "
+                f"{self.cause or self.kind}")
 
 
 #: (producer_id, first_offset, last_offset) of aborted transactions, between two offsets.
@@ -116,6 +144,61 @@ def plan_ranges(segments: Segments, start_offset: int, end_offset: int | None,
             lower = max(lower, next_offset)
 
 
+def plan_for_skipping(segments: Segments, start_offset: int, end_offset: int | None,
+                      target_bytes: int, last_size: int, aborted: AbortedBetween | None,
+                      on_gap: Callable[[LogGap], None]) -> Iterator[LogRange]:
+    """The ranges of a read that skips damage: whole segments, divided anywhere.
+
+    What headers and indexes say of positions counts for nothing here. A segment that cannot be
+    opened is a gap.
+    """
+    rows = segments.rows(start_offset, end_offset)
+    if not len(rows):
+        return
+    first, lower = rows.start, start_offset
+    while first > 0 and _upper_offset(segments, first - 1) > start_offset:
+        first -= 1
+    for row in range(first, rows.stop):
+        segment = segments[row]
+        following = segment.next_base_offset
+        upper = None if following is None else _upper_offset(segments, row)
+        file, base = segment.files.log, segment.base_offset
+        try:
+            size = last_size if following is None else segment.size
+        except KafkaStorageError as error:
+            on_gap(LogGap(error.code, file, 0, 0, following, base,
+                          None if following is None else following - 1, None, str(error)))
+            continue
+        concerned = () if aborted is None else aborted(
+            max(lower, base), _end_of(segment, end_offset))
+        step = max(target_bytes, _SKIPPING_BYTES_MIN)
+        for start in range(0, size, step):
+            end = min(size, start + step)
+            yield LogRange(file, base, start, end, lower, end_offset, size, 0, concerned, upper,
+                           segment.files.version)
+        if upper is not None and following is not None and upper > following:
+            on_gap(LogGap("overlap", file, 0, 0, upper))
+            lower = max(lower, upper)
+
+
+def _upper_offset(segments: Segments, row: int) -> int:
+    """The offset below which those of a segment are: the next base offset, or more if it overlaps
+    the next segments. Then its last batch is one of theirs; a damaged base offset is not."""
+    segment = segments[row]
+    following = segment.next_base_offset
+    assert following is not None
+    try:
+        next_offset = min(segment.read_next_offset(), (1 << 63) - 1)
+        if next_offset <= following:
+            return following
+        other = segments.floor_row(next_offset - 1)
+        batch = segments[other].translate_offset(next_offset - 1) if other > row else None
+    except (CorruptDataError, KafkaStorageError):
+        return following
+    is_theirs = batch is not None and batch.last_offset == next_offset - 1
+    return next_offset if is_theirs else following
+
+
 def _reaches(segment: LogSegment, offset: int) -> bool:
     try:
         return segment.read_next_offset() > offset
@@ -144,7 +227,7 @@ def _segment_ranges(segment: LogSegment, start_offset: int, end_offset: int | No
     while start < end:
         cut = _cut(segment, start, end, target_bytes)
         yield LogRange(segment.files.log, segment.base_offset, start, cut, start_offset,
-                       end_offset, segment.size, 0)
+                       end_offset, segment.size, 0, version=segment.files.version)
         start = cut
 
 

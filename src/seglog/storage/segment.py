@@ -19,7 +19,9 @@ from seglog._native.batch import BatchScan, scan_file
 from seglog._native.index import OffsetIndexView, TimeIndexView
 from seglog._native.status import Status, status_error
 from seglog.errors import CorruptDataError, KafkaStorageError
-from seglog.storage.handles import FileHandle, HandleCache
+from seglog.objects.store import ObjectVersion
+from seglog.storage.files import LOCAL, Files, LogFile
+from seglog.storage.handles import HandleCache
 
 __all__ = ["BatchPosition", "LogSegment", "SegmentFiles", "Walked", "offset_disorder"]
 
@@ -30,18 +32,21 @@ _R = TypeVar("_R")
 INDEX_BYTES_MIN = 64 * 1024
 #: An entry that lies further behind the one before it than any broker writes them is not believed.
 INDEX_STEP_MAX = 16 * 1024 * 1024
+_OFFSET_MAX = 2**63 - 1
 #: Batches per native call while walking; the first call is small, because most walks are short.
 _WALK_FIRST, _WALK_MOST = 4, 8192
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFiles:
-    """Absolute paths of a segment's files; None for one that the listing did not hold."""
+    """Absolute paths of a segment's files; None for one that the listing did not hold. `version` is
+    that of the log, where it is an object."""
 
     log: str
     offset_index: str | None = None
     time_index: str | None = None
     txn_index: str | None = None
+    version: ObjectVersion | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +77,12 @@ def offset_disorder(batches: npt.NDArray[np.void], next_offset: int) -> int | No
 
     The CRC of a batch does not cover its base offset: this is all that shows a damaged one.
     """
-    lowest = np.empty(len(batches), np.int64)
-    lowest[:1] = next_offset
-    lowest[1:] = batches["last_offset"][:-1] + 1
-    rows = np.flatnonzero((batches["base_offset"] < lowest)
-                          | (batches["last_offset"] < batches["base_offset"]))
+    first, last = batches["base_offset"], batches["last_offset"]
+    wrong = (last < first) | (last == _OFFSET_MAX)  # after which no offset could follow
+    wrong[1:] |= first[1:] <= last[:-1]
+    if len(wrong):
+        wrong[0] |= int(first[0]) < next_offset
+    rows = np.flatnonzero(wrong)
     return int(rows[0]) if len(rows) else None
 
 
@@ -87,14 +93,16 @@ class LogSegment:
     without it the size at the first use counts. For any thread.
     """
 
-    __slots__ = ("_end", "_handles", "_owner", "base_offset", "files", "next_base_offset")
+    __slots__ = ("_end", "_handles", "_owner", "base_offset", "files", "next_base_offset", "where")
 
     def __init__(self, base_offset: int, files: SegmentFiles, handles: HandleCache, owner: int, *,
-                 next_base_offset: int | None = None, end: int | None = None) -> None:
+                 next_base_offset: int | None = None, end: int | None = None,
+                 where: Files = LOCAL) -> None:
         self.base_offset = base_offset
         self.files = files
         self.next_base_offset = next_base_offset
         self._handles, self._owner, self._end = handles, owner, end
+        self.where = where
 
     def __repr__(self) -> str:
         return f"LogSegment(base_offset={self.base_offset}, file={self.files.log!r})"
@@ -102,19 +110,24 @@ class LogSegment:
     def limited_to(self, end: int) -> LogSegment:
         """The same segment, read only up to byte `end`."""
         return LogSegment(self.base_offset, self.files, self._handles, self._owner,
-                          next_base_offset=self.next_base_offset, end=end)
+                          next_base_offset=self.next_base_offset, end=end, where=self.where)
 
     # ---- bytes
 
-    def opened(self) -> AbstractContextManager[FileHandle]:
+    def opened(self) -> AbstractContextManager[LogFile]:
         """The log file, open while inside. KafkaStorageError when it vanished or is no file."""
-        return self._handles.pin((self._owner, self.files.log), FileHandle)
+        return self._handles.pin((self._owner, self.files.log), self._open)
+
+    def _open(self, path: str) -> LogFile:
+        return self.where.open_log(path, self.files.version)
 
     @property
     def size(self) -> int:
         """Bytes of the log file that readers look at."""
         if self._end is not None:
             return self._end
+        if self.files.version is not None:
+            return self.files.version.size
         with self.opened() as handle:
             return handle.size
 
@@ -123,7 +136,7 @@ class LogSegment:
         """One native pass over the batches of `[start, end)`; `start` must begin a batch."""
         with self.opened() as handle:
             limit = self._limit(handle) if end is None else end
-            return scan_file(handle.fd, min(start, limit), limit, check_crcs=check_crcs,
+            return scan_file(handle.source, min(start, limit), limit, check_crcs=check_crcs,
                              collect=collect, max_batches=max_batches)
 
     def walk(self, start: int = 0, end: int | None = None, *, check_crcs: bool = False
@@ -161,7 +174,7 @@ class LogSegment:
             yield Walked(found.batches, found.position,
                          Status.OK if status == Status.FULL else status, error)
 
-    def _limit(self, handle: FileHandle) -> int:
+    def _limit(self, handle: LogFile) -> int:
         return handle.size if self._end is None else self._end
 
     # ---- positions
@@ -176,8 +189,8 @@ class LogSegment:
 
     def _indexed(self, entry_of: Callable[[OffsetIndexView], tuple[int, int]],
                  bytes_min: int) -> int:
-        found = self._ask(OffsetIndexView, self.files.offset_index, lambda index: (
-            entry := entry_of(index), index.lookup(entry[0] - 1)))
+        found = self._ask(self.where.offset_index, self.files.offset_index, lambda index: (
+            entry := entry_of(index), _entry_before(index, entry)))
         if found is None:
             return 0
         entry, before = found
@@ -196,8 +209,8 @@ class LogSegment:
 
     def boundary_after(self, position: int) -> int | None:
         """The first batch boundary at or behind `position` that a good index entry names."""
-        found = self._ask(OffsetIndexView, self.files.offset_index, lambda index: (
-            entry := index.upper_bound(position, 0), entry and index.lookup(entry[0] - 1)))
+        found = self._ask(self.where.offset_index, self.files.offset_index, lambda index: (
+            entry := index.upper_bound(position, 0), entry and _entry_before(index, entry)))
         if found is None or found[0] is None or found[1] is None:
             return None
         entry, before = found
@@ -218,7 +231,7 @@ class LogSegment:
         # Up to its end, because a scan that checks reads ahead.
         if not self.scan(position, batch.position, check_crcs=True).batch_count:
             return False
-        if not 0 < position - before[1] <= INDEX_STEP_MAX:
+        if before[1] < 0 or not 0 < position - before[1] <= INDEX_STEP_MAX:
             return False
         walk = self.scan(before[1], position)
         return bool(walk.status == Status.END and walk.batch_count
@@ -267,21 +280,46 @@ class LogSegment:
         From the last entry of the time index, if it names a batch with that timestamp, and a
         walk of the headers behind it; else of all headers. Kafka asks the index alone.
         """
+        return self._largest_timestamp()[0]
+
+    def sound_max_timestamp(self) -> int | None:
+        """As `max_timestamp`; None if the headers do not lead to the end of the segment, so that
+        damage may hide a larger one."""
+        (timestamp, _), status = self._largest_timestamp()
+        return timestamp if status in (Status.END, Status.ZERO_TAIL) else None
+
+    def _largest_timestamp(self) -> tuple[tuple[int, int], Status]:
         start, best = self._timestamp_start(lambda index: index.last_entry)
         found = self.scan(start)
         if found.batch_count and found.max_timestamp > best[0]:
-            return found.max_timestamp, found.offset_of_max_timestamp
-        return best
+            best = found.max_timestamp, found.offset_of_max_timestamp
+        return best, Status(found.status)
 
     def locate_timestamp(self, timestamp_ms: int) -> int:
         """A batch boundary before the first record whose timestamp is at least this one."""
         return self._timestamp_start(lambda index: index.lookup(timestamp_ms - 1))[0]
 
+    def locate_times(self, timestamp_ms: int) -> int | None:
+        """A batch boundary before every record whose timestamp is at least this one; None if there
+        is none so late, 0 if nothing is known.
+
+        Only of batches of magic 2: the timestamp of an older wrapper need not be its largest.
+        """
+        if not self.scan(0, collect=True, max_batches=1).batches["magic"].tolist() == [2]:
+            return 0
+        start, best = self._timestamp_start(lambda index: index.last_entry)
+        found = self.scan(start)
+        if Status(found.status).is_error:
+            return 0
+        if max(best[0], found.max_timestamp) < timestamp_ms:
+            return None
+        return self.locate_timestamp(timestamp_ms)
+
     def _timestamp_start(self, entry_of: Callable[[TimeIndexView], tuple[int, int]]
                          ) -> tuple[int, tuple[int, int]]:
         """Where to walk from after a time index entry, and the entry if it is true."""
         nothing = (-1, self.base_offset)
-        entry = self._ask(TimeIndexView, self.files.time_index, entry_of)
+        entry = self._ask(self.where.time_index, self.files.time_index, entry_of)
         if entry is None or entry == nothing:
             return 0, nothing
         timestamp, offset = entry
@@ -294,6 +332,10 @@ class LogSegment:
                     return int(batch["position"]), entry
                 break
         return 0, nothing
+
+
+def _entry_before(index: OffsetIndexView, entry: tuple[int, int]) -> tuple[int, int]:
+    return index.lookup(max(entry[0], 1 - 2**63) - 1)
 
 
 def _batch_position(row: npt.NDArray[np.void] | np.void) -> BatchPosition:

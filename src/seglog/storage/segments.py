@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from seglog._native.scan import HAS_INDEX, HAS_LOG, HAS_TIME_INDEX, HAS_TXN_INDEX, check_segments
-from seglog.storage.handles import FileHandle, HandleCache
+from seglog.objects.store import ObjectVersion
+from seglog.storage.files import LOCAL, Files, LogFile
+from seglog.storage.handles import HandleCache
 from seglog.storage.paths import FileKind, file_name
 from seglog.storage.segment import LogSegment, SegmentFiles
 
@@ -23,12 +25,15 @@ class Segments(Sequence[LogSegment]):
 
     `LogSegment` objects are made when they are asked for, and nothing is opened for them.
     `overrides` names the files that are not at their canonical name: those of a completed swap
-    that nobody renamed (reference 7.2), by base offset and kind.
+    that nobody renamed (LogLoader.load), by base offset and kind. `where` the files lie: of objects
+    `versions` has those that were listed, by name.
     """
 
     def __init__(self, directory: str, base_offsets: npt.NDArray[np.int64],
                  flags: npt.NDArray[np.uint8], handles: HandleCache, *,
-                 overrides: Mapping[tuple[int, FileKind], str] | None = None) -> None:
+                 overrides: Mapping[tuple[int, FileKind], str] | None = None,
+                 where: Files = LOCAL,
+                 versions: Mapping[str, ObjectVersion] | None = None) -> None:
         self.directory = directory
         self.base_offsets = base_offsets
         self.flags = flags
@@ -37,6 +42,7 @@ class Segments(Sequence[LogSegment]):
         self._owner = handles.new_owner()
         self._is_closed = False
         self._overrides = dict(overrides or {})
+        self.where, self._versions = where, versions or {}
 
     def __len__(self) -> int:
         return len(self.base_offsets)
@@ -65,17 +71,22 @@ class Segments(Sequence[LogSegment]):
         base = int(self.base_offsets[row])
         following = int(self.base_offsets[row + 1]) if row + 1 < len(self) else None
         flags = int(self.flags[row])
+        log = self._path(base, FileKind.LOG)
         files = SegmentFiles(
-            log=self._path(base, FileKind.LOG),
+            log=log, version=self._version(log),
             offset_index=self._path(base, FileKind.INDEX) if flags & HAS_INDEX else None,
             time_index=(self._path(base, FileKind.TIME_INDEX)
                         if flags & HAS_TIME_INDEX else None),
             txn_index=self._path(base, FileKind.TXN_INDEX) if flags & HAS_TXN_INDEX else None)
-        return LogSegment(base, files, self._handles, self._owner, next_base_offset=following)
+        return LogSegment(base, files, self._handles, self._owner, next_base_offset=following,
+                          where=self.where)
 
     def _path(self, base_offset: int, kind: FileKind) -> str:
         name = self._overrides.get((base_offset, kind)) if self._overrides else None
         return os.path.join(self.directory, name or file_name(base_offset, kind))
+
+    def _version(self, path: str) -> ObjectVersion | None:
+        return self._versions.get(os.path.basename(path)) if self._versions else None
 
     def floor_row(self, offset: int) -> int:
         """Row of the greatest base offset <= `offset`; -1 when all are above it."""
@@ -121,13 +132,19 @@ class Segments(Sequence[LogSegment]):
         return (self._at(int(row)) for row in np.flatnonzero(self.flags & HAS_TXN_INDEX))
 
     def sizes(self) -> npt.NDArray[np.int64]:
-        """Physical bytes of every log file now, one system call each without the GIL; -1: gone."""
+        """Physical bytes of every log file now, one system call each without the GIL; -1: gone.
+        Of objects those that were listed."""
+        if self._versions:
+            return np.array([segment.size for segment in self], np.int64)
         present = np.asarray(self.flags, np.uint8) & np.uint8(HAS_LOG | HAS_INDEX)
         sizes = check_segments(self.directory, self.base_offsets, present).log_size
         for (base, kind), name in self._overrides.items():
             if kind is FileKind.LOG:
                 row = self.floor_row(base)
-                sizes[row] = os.lstat(os.path.join(self.directory, name)).st_size
+                try:
+                    sizes[row] = os.lstat(os.path.join(self.directory, name)).st_size
+                except FileNotFoundError:
+                    sizes[row] = -1
         return sizes
 
     @property
@@ -135,9 +152,12 @@ class Segments(Sequence[LogSegment]):
         """Bytes of all log files now; none is opened."""
         return int(np.maximum(self.sizes(), 0).sum())
 
-    def opened(self, path: str) -> AbstractContextManager[FileHandle]:
+    def opened(self, path: str) -> AbstractContextManager[LogFile]:
         """One of the log files, open while inside."""
-        return self._handles.pin((self._owner, path), FileHandle)
+        return self._handles.pin((self._owner, path), self._open)
+
+    def _open(self, path: str) -> LogFile:
+        return self.where.open_log(path, self._version(path))
 
     def close(self) -> None:
         """Closes what is open for these segments; they still work, and open again."""

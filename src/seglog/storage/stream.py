@@ -8,26 +8,31 @@ Memory is bounded: a stream without threads holds one set of columns and the dec
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
 from types import TracebackType
-from typing import Self
+from typing import Literal, NoReturn, Self
 
-from seglog._native.batch import scan_file
+from seglog._native.batch import BatchColumns, scan_file
 from seglog._native.columns import (
-    DEFAULT_COLUMNS, ColumnPool, RecordColumns, export_stream, schema_capsule,
+    DEFAULT_COLUMNS, ColumnPool, Projection, RecordColumns, export_stream, schema_capsule,
 )
-from seglog._native.records import RecordDecoder
+from seglog._native.records import RecordDecoder, RowFilter
 from seglog._native.status import Status
-from seglog.errors import CorruptIndexError
+from seglog.errors import CorruptIndexError, SeglogError
+from seglog.model import TopicPartition
 from seglog.storage import codecs
-from seglog.storage.handles import FileHandle
+from seglog.storage.batches import header_columns
+from seglog.storage.files import LOCAL, Files, Opened, Source
 from seglog.storage.isolation import Damage
 from seglog.storage.prefetch import Ending, Prefetch
 from seglog.storage.ranges import LogGap, LogRange, check_torn
+from seglog.storage.salvage import Surveys
+from seglog.storage.skipping import GapList, decode_skipping
 
-__all__ = ["DecodeOptions", "RecordBatchStream", "decode_range"]
+__all__ = ["ColumnStream", "DecodeOptions", "Layout", "OnDamage", "Pass", "Plan",
+           "RecordBatchStream", "RowFilter", "decode_range", "read_batch_headers"]
 
 #: Bytes of a log file that one thread decodes at a time. Larger ranges keep more columns alive than
 #: are recycled, and fresh memory costs page faults: 138 ms of CPU for 221 MB at 16 MiB, 106 at 4.
@@ -35,7 +40,9 @@ RANGE_BYTES = 4 * 1024 * 1024
 #: Bytes of columns that a thread hands over at a time: more than a range of uncompressed records.
 HAND_OVER_BYTES = 8 * 1024 * 1024
 
-Opened = Callable[[str], AbstractContextManager[FileHandle]]
+OnDamage = Literal["raise", "skip"]
+#: How columns are named and typed: see seglog.arrow.schema.
+Layout = Literal["kafka", "spark"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,11 @@ class DecodeOptions:
     """How records become columns: what is copied, where batches are cut, what is checked.
 
     `batch_rows` and `batch_bytes` (of keys, values and headers) bound one set of columns; a single
-    record may exceed the bytes.
+    record may exceed the bytes. With `on_damage="skip"` damaged batches are passed over and
+    reported as gaps, instead of an error at the first. `columns` are names of the `layout`; with
+    `origin`, the topic and partition of all records, `topic` and `partition` may be among them.
+    Rows that `row_filter` leaves out are not given, and batches that it leaves out by their headers
+    are not checked, unless damage is skipped: a damaged header may hide batches.
     """
 
     columns: tuple[str, ...] = DEFAULT_COLUMNS
@@ -51,45 +62,99 @@ class DecodeOptions:
     batch_bytes: int = 64 * 1024 * 1024
     check_crcs: bool = True
     include_control: bool = False
+    on_damage: OnDamage = "raise"
+    layout: Layout = "kafka"
+    origin: TopicPartition | None = None
+    row_filter: RowFilter | None = None
 
-    def decoder(self, handle: FileHandle, planned: LogRange, pool: ColumnPool) -> RecordDecoder:
+    def __post_init__(self) -> None:
+        if self.on_damage not in ("raise", "skip"):
+            raise ValueError(f"on_damage {self.on_damage!r} is neither raise nor skip")
+
+    def decoder(self, source: Source, planned: LogRange, pool: ColumnPool) -> RecordDecoder:
         """The decoder of one range of an open file."""
         return RecordDecoder(
-            handle.fd, planned.start, planned.end, columns=self.columns,
+            source, planned.start, planned.end, columns=self.columns,
             start_offset=planned.start_offset, end_offset=planned.end_offset,
             base_offset=planned.base_offset, max_rows=self.batch_rows,
             max_bytes=self.batch_bytes, check_crcs=self.check_crcs,
             include_control=self.include_control, aborted=planned.aborted or None,
             decompress=codecs.decompress, direct=codecs.DIRECT,
-            max_decompressed_bytes=codecs.MAX_BYTES_DEFAULT, file=planned.file, pool=pool)
+            max_decompressed_bytes=codecs.MAX_BYTES_DEFAULT, file=planned.file, pool=pool,
+            layout=self.layout, row_filter=self.row_filter,
+            origin=None if self.origin is None else (self.origin.topic, self.origin.partition),
+            believe_headers=self.on_damage != "skip")
 
 
-def _open_alone(path: str) -> AbstractContextManager[FileHandle]:
-    return closing(FileHandle(path))
+def _opened_alone(planned: LogRange, where: Files) -> Opened:
+    """Opens the file of one range, for whoever has no log that keeps files open."""
+    return lambda path: closing(where.open_log(path, planned.version))
 
 
-def decode_range(planned: LogRange, options: DecodeOptions | None = None
+def _unchanged() -> None:
+    """Files that nobody truncates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one pass through a stream reads: ranges, and how their files are opened.
+
+    `check_unchanged` raises after bytes were decoded that had changed by then.
+    """
+
+    ranges: Iterator[LogRange]
+    opened: Opened
+    check_unchanged: Callable[[], None] = _unchanged
+
+
+def decode_range(planned: LogRange, options: DecodeOptions | None = None, *,
+                 on_gap: Callable[[LogGap], None] | None = None, where: Files = LOCAL
                  ) -> Iterator[RecordColumns]:
     """The columns of one range, without the log that it came from: what a Spark task runs.
+    `where` its file lies is `PartitionLog.where`.
 
-    CorruptDataError at the first bad batch, after everything before it; CorruptIndexError if the
-    range does not end at a batch, which an index that lies about its log can bring about.
+    With `on_damage="skip"` damage is passed over as by `PartitionLog.to_arrow`, for a range of
+    `PartitionLog.ranges(on_damage="skip")`, and `on_gap` gets the gaps that begin in this range.
+    Else CorruptDataError at the first bad batch, after everything before it; CorruptIndexError if
+    the range does not end at a batch, which an index that lies about its log can bring about.
     """
+    opened = _opened_alone(planned, where)
+    if options is not None and options.on_damage == "skip":
+        yield from RecordBatchStream(lambda: Plan(iter((planned,)), opened), options,
+                                     gaps=GapList(on_gap))
+        return
     ending = Ending()
     decoders = _Decoders(options or DecodeOptions(), 0)
-    yield from chain.from_iterable(_decode(planned, decoders, _open_alone, ending))
-    if ending.is_sound or ending.position >= planned.end:
+    yield from chain.from_iterable(_decode(planned, decoders, Plan(iter(()), opened), ending))
+    if not ending.is_sound:
+        _check_end(planned, ending.position, opened)
+
+
+def read_batch_headers(planned: LogRange, *, check_crcs: bool = False, where: Files = LOCAL
+                       ) -> Iterator[BatchColumns]:
+    """The batches of one range that hold its offsets, some thousands at a time.
+
+    Without `check_crcs` only headers are read, past the records. Raises as `decode_range`.
+    """
+    opened = _opened_alone(planned, where)
+    position, _ = yield from header_columns(planned, opened, check_crcs)
+    _check_end(planned, position, opened)
+
+
+def _check_end(planned: LogRange, position: int, opened: Opened) -> None:
+    """Raises unless a range that was read up to `position` may end there."""
+    if position >= planned.end:
         return
-    with _open_alone(planned.file) as handle:
-        first = scan_file(handle.fd, ending.position, planned.segment_end, check_crcs=False,
+    with opened(planned.file) as handle:
+        first = scan_file(handle.source, position, planned.segment_end, check_crcs=False,
                           max_batches=1)
     if not first.batch_count:
-        check_torn(planned, ending.position)
+        check_torn(planned, position)
     elif not planned.is_segment_end:
         raise CorruptIndexError(
             f"{planned.file}: the range of bytes {planned.start} to {planned.end} ends inside the "
-            f"batch at {ending.position}; its offset index is wrong", file=planned.file,
-            position=ending.position, expected=planned.end, found=ending.position,
+            f"batch at {position}; its offset index is wrong", file=planned.file,
+            position=position, expected=planned.end, found=position,
             code=Status.INDEX_NOT_A_BATCH.code)
 
 
@@ -107,14 +172,14 @@ class _Decoders:
         self.hand_over_bytes = max(
             1, min(HAND_OVER_BYTES, options.batch_bytes // 2) if threads else 1)
 
-    def take(self, handle: FileHandle, planned: LogRange) -> RecordDecoder:
+    def take(self, source: Source, planned: LogRange) -> RecordDecoder:
         """One that has memory, if there is one."""
         try:
             decoder = self._idle.pop()
         except IndexError:
-            return self._options.decoder(handle, planned, self._pool)
+            return self._options.decoder(source, planned, self._pool)
         decoder.restart(
-            handle.fd, planned.start, planned.end, start_offset=planned.start_offset,
+            source, planned.start, planned.end, start_offset=planned.start_offset,
             end_offset=planned.end_offset, base_offset=planned.base_offset,
             aborted=planned.aborted or None, file=planned.file)
         return decoder
@@ -124,16 +189,23 @@ class _Decoders:
         self._idle.append(decoder)
 
 
-def _decode(planned: LogRange, decoders: _Decoders, opened: Opened, ending: Ending
+def _decode(planned: LogRange, decoders: _Decoders, plan: Plan, ending: Ending
             ) -> Iterator[list[RecordColumns]]:
-    with opened(planned.file) as handle:
-        decoder = decoders.take(handle, planned)
+    check_unchanged = plan.check_unchanged
+    with (plan.opened(planned.file) as handle,
+          handle.span(planned.start, planned.end) as source):
+        decoder = decoders.take(source, planned)
         try:
             while not ending.is_over and (taken := decoder.take(decoders.hand_over_bytes)):
+                check_unchanged()
                 _tell(decoder, ending)
                 yield taken
                 del taken
+            check_unchanged()
             _tell(decoder, ending)
+        except SeglogError:
+            check_unchanged()
+            raise
         finally:
             decoders.give_back(decoder)
 
@@ -146,34 +218,60 @@ def _tell(decoder: RecordDecoder, ending: Ending) -> None:
         ending.position, ending.kind = decoder.position, decoder.status_name
 
 
-class RecordBatchStream:
-    """Record batches of a log, in order of their offsets, decoded as they are pulled.
+class Pass(Iterator[RecordColumns]):
+    """One way through a stream. `join` waits for the threads that decode for it."""
 
-    Iterate it for `RecordColumns`, or hand it to anything that speaks the Arrow C stream
-    interface: `pyarrow.RecordBatchReader.from_stream(stream)`, `polars.DataFrame(stream)`,
-    `duckdb.from_arrow(stream)`. It can be pulled once. Corrupt bytes raise CorruptDataError with
-    file and position after everything before them was delivered. `close()`, the end of a `with`
-    block, or letting go of the stream stops the threads that decode ahead.
+    def __init__(self, batches: Generator[RecordColumns], join: Callable[[], None]) -> None:
+        self._batches, self._join = batches, join
+        self.is_begun = self.is_over = False
+
+    def __next__(self) -> RecordColumns:
+        self.is_begun = True
+        try:
+            return next(self._batches)
+        except BaseException:
+            self.is_over = True
+            raise
+
+    def close(self) -> None:
+        """Stops decoding, and waits until the threads have closed their files."""
+        self.is_over = True
+        self._batches.close()
+        self._join()
+
+
+def _nothing() -> Generator[RecordColumns]:
+    yield from ()
+
+
+class ColumnStream:
+    """A lazy stream of record batches that may be used again and again.
+
+    A new iteration, and every consumer of the C stream interface, reads the same from the start;
+    only a pass that was begun and not finished continues. `begin` gives one pass.
     """
 
-    def __init__(self, ranges: Iterator[LogRange], options: DecodeOptions, *,
-                 opened: Opened | None = None, let_go: Callable[[], None] = lambda: None,
-                 threads: int = 0, on_gap: Callable[[LogGap], None] | None = None,
-                 damage: Damage | None = None) -> None:
-        if threads < 0:
-            raise ValueError(f"{threads} threads")
-        self.columns = options.columns
-        schema_capsule(options.columns)  # a wrong name is an error now, not at the first pull
-        source = _Source(options, opened or _open_alone, on_gap or (lambda gap: None),
-                         threads)
-        self._ahead = Prefetch(ranges, source.decode, threads, options.batch_bytes, let_go)
-        self._batches = source.batches(self._ahead, damage)
+    def __init__(self, columns: tuple[str, ...], begin: Callable[[], Pass],
+                 layout: Layout = "kafka") -> None:
+        self.columns = columns
+        self._layout = layout
+        self._begin = begin
+        self._pass: Pass | None = None
+
+    def __reduce__(self) -> NoReturn:
+        """TypeError: a stream has threads and open files."""
+        raise TypeError(f"cannot pickle a {type(self).__name__}; pickle the PartitionLog, or what "
+                        "its `ranges` gives, and read in the other process")
 
     def __iter__(self) -> Self:
+        if self._pass is None or self._pass.is_over:
+            self._pass = self._begin()
         return self
 
     def __next__(self) -> RecordColumns:
-        return next(self._batches)
+        if self._pass is None:
+            self._pass = self._begin()
+        return next(self._pass)
 
     def __enter__(self) -> Self:
         return self
@@ -183,26 +281,75 @@ class RecordBatchStream:
         self.close()
 
     def close(self) -> None:
-        """Stops decoding, and waits until the threads have let go of their files."""
-        self._batches.close()
-        self._ahead.join()
+        """Ends the pass that was begun, and waits until its threads have closed their files."""
+        if self._pass is None:  # so that `next` ends too
+            self._pass = Pass(_nothing(), lambda: None)
+        self._pass.close()
 
     def __arrow_c_schema__(self) -> object:
         """The schema as an Arrow capsule."""
-        return schema_capsule(self.columns)
+        return schema_capsule(self.columns, layout=self._layout)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The rest of the stream as an Arrow capsule; a requested schema is not cast to."""
-        return export_stream(self._batches, self.columns)
+        """The stream as an Arrow capsule: the rest of the pass that was begun and not finished,
+        else a pass of its own. A requested schema is not cast to."""
+        mine = self._pass
+        return export_stream(mine if mine is not None and mine.is_begun and not mine.is_over
+                             else self._begin(), self.columns, layout=self._layout)
+
+
+class RecordBatchStream(ColumnStream):
+    """Record batches of a log, in order of their offsets, decoded as they are pulled.
+
+    Iterate it for `RecordColumns`, or hand it to anything that speaks the Arrow C stream
+    interface: `pyarrow.RecordBatchReader.from_stream(stream)`, `polars.DataFrame(stream)`,
+    `duckdb.from_arrow(stream)`. It may be used again and again: a new iteration, and every consumer
+    of the C stream interface, reads the same offsets from the start; only a pass that was begun and
+    not finished continues. Corrupt bytes raise CorruptDataError with file and position after
+    everything before them was delivered. `close()`, the end of a `with` block, or the collection
+    of the stream stops the threads that decode ahead.
+
+    `plan` gives the ranges of one pass. `about` says in `repr` what is read.
+    """
+
+    def __init__(self, plan: Callable[[], Plan], options: DecodeOptions, *,
+                 let_go: Callable[[], None] = lambda: None, threads: int = 0,
+                 gaps: GapList | None = None, damage: Damage | None = None,
+                 surveys: Surveys | None = None, about: str = "") -> None:
+        if threads < 0:
+            raise ValueError(f"{threads} threads")
+        Projection(options.columns, origin=options.origin is not None,
+                   layout=options.layout)  # a wrong name is an error now, not at the first pull
+        known = self._gaps = GapList(lambda gap: None) if gaps is None else gaps
+        self._about = about
+
+        def begin() -> Pass:
+            planned = plan()
+            source = _Source(options, planned, known.add, threads, surveys)
+            ahead = Prefetch(planned.ranges, source.decode, threads, options.batch_bytes, let_go)
+            return Pass(source.batches(ahead, damage), ahead.join)
+
+        super().__init__(options.columns, begin, options.layout)
+
+    def __repr__(self) -> str:
+        return f"<RecordBatchStream {', '.join(filter(None, (self._about, *self.columns)))}>"
+
+    @property
+    def gaps(self) -> list[LogGap]:
+        """What this stream has passed over so far, in the order of the log, each gap once."""
+        return self._gaps.gaps
 
 
 class _Source:
     """Decodes ranges and judges how each ended."""
 
-    def __init__(self, options: DecodeOptions, opened: Opened,
-                 on_gap: Callable[[LogGap], None], threads: int) -> None:
-        self._opened, self._on_gap = opened, on_gap
+    def __init__(self, options: DecodeOptions, plan: Plan,
+                 on_gap: Callable[[LogGap], None], threads: int, surveys: Surveys | None) -> None:
+        self._plan, self._on_gap = plan, on_gap
         self._decoders = _Decoders(options, threads)
+        self._surveys = None
+        if options.on_damage == "skip":
+            self._surveys = surveys or Surveys(check_crcs=options.check_crcs)
 
     def batches(self, ahead: Prefetch, damage: Damage | None
                 ) -> Generator[RecordColumns]:
@@ -212,6 +359,8 @@ class _Source:
                 if planned.file == distrusted:
                     continue
                 yield from columns
+                for gap in ending.gaps:
+                    self._on_gap(gap)
                 if ending.is_sound or ending.position >= planned.end:
                     continue
                 if planned.is_segment_end:
@@ -225,7 +374,10 @@ class _Source:
             raise damage
 
     def decode(self, planned: LogRange, ending: Ending) -> Iterator[list[RecordColumns]]:
-        return _decode(planned, self._decoders, self._opened, ending)
+        plan = self._plan
+        if self._surveys is not None:
+            return decode_skipping(planned, self._decoders, plan.opened, self._surveys, ending)
+        return _decode(planned, self._decoders, plan, ending)
 
     def _rest(self, planned: LogRange, ending: Ending) -> Iterator[RecordColumns]:
         rest = replace(planned, start=ending.position, end=planned.segment_end)

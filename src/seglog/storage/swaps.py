@@ -1,7 +1,7 @@
 """Which `.swap` files count: the part of Kafka's loader that reading and the dry run share.
 
 A compaction or a split writes `.cleaned` files, renames them to `.swap`, and then puts them in
-place (reference 7.1 to 7.3). A `.swap` file whose number reaches that of a `.cleaned` file belongs
+place (LogLoader.load). A `.swap` file whose number reaches that of a `.cleaned` file belongs
 to a swap that was not complete, and the old segments are the log. All others are, and what is
 numbered inside the range that they cover is stale.
 """

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from seglog._native import file as native_file
 from seglog.errors import KafkaStorageError, MalformedCheckpointError
+from seglog.storage.ownership import create_file
 
-__all__ = ["read_small_file", "replace_file", "sync_directory", "write_file"]
+__all__ = ["read_beginning", "read_small_file", "replace_file", "sync_directory", "too_large",
+           "write_file"]
 
 _Path = str | os.PathLike[str]
 
@@ -19,6 +21,18 @@ def read_small_file(path: _Path, bytes_max: int) -> bytes | None:
     Raises KafkaStorageError for what is no regular file or cannot be read, and
     MalformedCheckpointError (`checkpoint_too_large`) above `bytes_max`.
     """
+    found = read_beginning(path, bytes_max)
+    if found is None:
+        return None
+    content, size = found
+    if size > bytes_max:
+        raise too_large(path, size, bytes_max)
+    return content
+
+
+def read_beginning(path: _Path, bytes_max: int) -> tuple[bytes, int] | None:
+    """The first `bytes_max` bytes of a regular file, and the size of the whole; None where there is
+    none. Raises KafkaStorageError as `read_small_file` does."""
     try:
         descriptor, size = native_file.open_read(path)
     except KafkaStorageError as error:
@@ -26,13 +40,16 @@ def read_small_file(path: _Path, bytes_max: int) -> bytes | None:
             return None
         raise
     try:
-        if size > bytes_max:
-            raise MalformedCheckpointError(
-                f"{os.fspath(path)}: {size} bytes, at most {bytes_max} are read",
-                file=os.fspath(path), expected=bytes_max, found=size, code="checkpoint_too_large")
-        return native_file.read_at(descriptor, size, 0, file=path)
+        return native_file.read_at(descriptor, min(size, bytes_max), 0, file=path), size
     finally:
         os.close(descriptor)
+
+
+def too_large(path: _Path, size: int, bytes_max: int) -> MalformedCheckpointError:
+    """What a file of more than `bytes_max` bytes is refused with."""
+    return MalformedCheckpointError(
+        f"{os.fspath(path)}: {size} bytes, at most {bytes_max} are read", file=os.fspath(path),
+        expected=bytes_max, found=size, code="checkpoint_too_large")
 
 
 def replace_file(path: _Path, content: bytes, temporary: _Path) -> None:
@@ -42,7 +59,7 @@ def replace_file(path: _Path, content: bytes, temporary: _Path) -> None:
     steps becomes KafkaStorageError with its number and leaves the old file in place.
     """
     try:
-        write_file(temporary, content)
+        write_file(temporary, content, model=path)
         os.replace(temporary, path)
         sync_directory(Path(path).parent)
     except OSError as error:
@@ -51,9 +68,12 @@ def replace_file(path: _Path, content: bytes, temporary: _Path) -> None:
             f"{error.strerror}", os.fspath(path)) from error
 
 
-def write_file(path: _Path, content: bytes) -> None:
-    """Writes a file in place and syncs it, not its directory. OSError; a crash may leave a part."""
-    with open(path, "wb") as stream:
+def write_file(path: _Path, content: bytes, *, model: _Path | None = None) -> None:
+    """Makes a file anew and syncs it, not its directory. OSError; a crash may leave a part.
+
+    Its owner and mode are those of `model`, where that is there.
+    """
+    with os.fdopen(create_file(path, model), "wb") as stream:
         stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())

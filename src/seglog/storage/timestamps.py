@@ -7,17 +7,27 @@ answers "none". Here the next segments are asked too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from seglog._native.records import RecordDecoder
 from seglog._native.status import Status
+from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.model import TimestampOffset
 from seglog.storage import codecs
+from seglog.storage.ranges import LogRange
+from seglog.storage.salvage import Salvage
 from seglog.storage.segment import LogSegment
+from seglog.storage.segments import Segments
 
-__all__ = ["find_offset_by_timestamp", "find_offset_of_max_timestamp"]
+__all__ = ["find_offset_by_timestamp", "find_offset_of_max_timestamp",
+           "find_past_damage_by_timestamp", "find_past_damage_max_timestamp", "ranges_since"]
+
+#: What can be read of a segment, every CRC checked.
+Survey = Callable[[LogSegment], Salvage]
 
 
 def find_offset_by_timestamp(segments: Iterator[LogSegment], timestamp_ms: int, start_offset: int
@@ -45,6 +55,96 @@ def find_offset_of_max_timestamp(segments: Iterator[LogSegment], start_offset: i
             best = timestamp, segment
     return None if best is None else _find_in_segment(best[1], best[0], start_offset)
 
+
+# ---- ranges
+
+def ranges_since(segments: Segments, ranges: Iterable[LogRange], timestamp_ms: int
+                 ) -> Iterator[LogRange]:
+    """What of the ranges may hold records at or after a time, by headers and time indexes."""
+    known: dict[int, int | None] = {}
+    for planned in ranges:
+        base = planned.base_offset
+        if base not in known:
+            known[base] = _position_since(segments.floor(base), timestamp_ms)
+        position = known[base]
+        if position is not None and position < planned.end:
+            yield replace(planned, start=max(planned.start, position))
+
+
+def _position_since(segment: LogSegment | None, timestamp_ms: int) -> int | None:
+    if segment is None:
+        return 0
+    try:
+        return segment.locate_times(timestamp_ms)
+    except (CorruptDataError, KafkaStorageError):
+        return 0  # the reader finds out what is wrong
+
+
+# ---- past damage
+
+def find_past_damage_by_timestamp(segments: Iterator[LogSegment], timestamp_ms: int,
+                                  start_offset: int, survey: Survey) -> TimestampOffset | None:
+    """As `find_offset_by_timestamp`, among the records that a reader that skips damage gets.
+
+    A segment is passed over by its time index and the headers behind it, as long as they lead to
+    its end. Every CRC of the segment with the answer is checked.
+    """
+    for segment in segments:
+        try:
+            most = segment.sound_max_timestamp()
+            if most is not None and most < timestamp_ms:
+                continue
+            for batch in _sound_batches(segment, survey, timestamp_ms):
+                found = _find_if_sound(segment, batch, timestamp_ms, start_offset)
+                if found is not None:
+                    return found
+        except (CorruptDataError, KafkaStorageError):
+            continue  # it cannot be opened, or no longer: a gap
+    return None
+
+
+def find_past_damage_max_timestamp(segments: Iterator[LogSegment], start_offset: int,
+                                   survey: Survey) -> TimestampOffset | None:
+    """As `find_offset_of_max_timestamp`, past damage."""
+    best: TimestampOffset | None = None
+    for segment in segments:
+        try:
+            most = segment.sound_max_timestamp()
+            if best is not None and most is not None and most <= best.timestamp:
+                continue
+            batches = list(_sound_batches(segment, survey, 0 if best is None else
+                                          best.timestamp + 1))
+        except (CorruptDataError, KafkaStorageError):
+            continue
+        for batch in sorted(batches, key=lambda one: -int(one["max_timestamp"])):
+            found = _find_if_sound(segment, batch, int(batch["max_timestamp"]), start_offset)
+            if found is not None:
+                best = found
+                break
+    return best
+
+
+def _sound_batches(segment: LogSegment, survey: Survey, timestamp_ms: int
+                   ) -> Iterator[npt.NDArray[np.void] | np.void]:
+    """Headers of the batches of a segment that may have a record so late, in order."""
+    for start, end in survey(segment).spans:
+        for chunk in segment.walk(start, end):
+            for row in np.flatnonzero(chunk.batches["max_timestamp"] >= timestamp_ms):
+                yield chunk.batches[row]
+
+
+def _find_if_sound(segment: LogSegment, batch: npt.NDArray[np.void] | np.void, timestamp_ms: int,
+                   start_offset: int) -> TimestampOffset | None:
+    if int(batch["last_offset"]) < start_offset:
+        return None
+    try:
+        return _find_in_batch(segment, int(batch["position"]), int(batch["size"]), timestamp_ms,
+                              start_offset)
+    except (CorruptDataError, KafkaStorageError):
+        return None  # its records do not parse
+
+
+# ---- within a segment
 
 def _max_timestamp(segment: LogSegment, start_offset: int) -> int:
     if start_offset <= segment.base_offset:
@@ -74,9 +174,9 @@ def _find_in_segment(segment: LogSegment, timestamp_ms: int, start_offset: int
 
 def _find_in_batch(segment: LogSegment, position: int, size: int, timestamp_ms: int,
                    start_offset: int) -> TimestampOffset | None:
-    with segment.opened() as handle:
+    with (segment.opened() as handle, handle.span(position, position + size) as source):
         decoder = RecordDecoder(
-            handle.fd, position, position + size, columns=("offset", "timestamp"),
+            source, position, position + size, columns=("offset", "timestamp"),
             start_offset=start_offset, include_control=True, decompress=codecs.decompress,
             file=segment.files.log)
         for columns in decoder:

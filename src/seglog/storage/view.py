@@ -7,43 +7,50 @@ once, and kept.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator
 
 from seglog._native.status import Status
+from seglog.arguments import int64
 from seglog.errors import CorruptDataError, KafkaStorageError, OffsetOutOfRangeError
+from seglog.forks import SurvivesFork
+from seglog.model import TimestampOffset
 from seglog.storage.batches import FetchData, read_batches
 from seglog.storage.directory import read_directory
+from seglog.storage.files import Files, small_file
 from seglog.storage.handles import HandleCache
 from seglog.storage.isolation import Damage, TransactionState, read_transactions
 from seglog.storage.paths import snapshot_name
-from seglog.storage.producers import read_snapshot
-from seglog.storage.ranges import LogGap, LogRange, plan_ranges
+from seglog.storage.producers import SNAPSHOT_BYTES_MAX, decode_snapshot
+from seglog.storage.ranges import LogGap, LogRange, plan_for_skipping, plan_ranges
+from seglog.storage.salvage import Extent, Salvage, Surveys
 from seglog.storage.segment import LogSegment
 from seglog.storage.tail import LogTail, read_tail
+from seglog.storage.timestamps import (
+    find_past_damage_by_timestamp, find_past_damage_max_timestamp,
+)
 
 __all__ = ["LogView"]
 
 
-class LogView:
+class LogView(SurvivesFork):
     """The segments of a log as one listing found them, and the size of the last one then.
 
     For any thread. `name` is what errors call the partition.
     """
 
     def __init__(self, path: str, handles: HandleCache, log_start_offset: int | None,
-                 name: str) -> None:
-        files = read_directory(path, handles)
-        self.path, self.name = path, name
+                 name: str, where: Files) -> None:
+        files = read_directory(path, handles, where)
+        self.path, self.name, self.where = path, name, where
         self.segments, self.snapshots = files.segments, files.snapshots
         first = int(self.segments.base_offsets[0]) if len(self.segments) else 0
         self.log_start_offset = max(first, log_start_offset or 0)
         last = self.segments.last
         # What a broker appends from now on belongs to a later view.
         self._last = None if last is None else last.limited_to(last.size)
-        self._lock = threading.Lock()
         self._tail: LogTail | None = None
         self._transactions: TransactionState | None = None
+        self._salvaged: SalvagedView | None = None
 
     # ---- where the log ends
 
@@ -84,13 +91,17 @@ class LogView:
         return self.transactions.last_stable_offset(self.log_start_offset, self.log_end_offset)
 
     def _snapshots(self) -> Iterator[tuple[int, dict[int, int]]]:
-        """Usable producer snapshots, newest first, as Kafka would try them (reference 5.6)."""
+        """Usable producer snapshots, newest first (ProducerStateManager.loadFromSnapshot)."""
         assert self._tail is not None
         for offset in self.snapshots[::-1].tolist():
             if not self.log_start_offset < offset <= self._tail.log_end_offset:
                 continue
             try:
-                entries = read_snapshot(os.path.join(self.path, snapshot_name(offset)))
+                path = os.path.join(self.path, snapshot_name(offset))
+                content = small_file(self.where, path, SNAPSHOT_BYTES_MAX)
+                if content is None:
+                    continue
+                entries = decode_snapshot(content, file=path)
             except (CorruptDataError, KafkaStorageError):
                 continue
             yield offset, {entry.producer_id: entry.current_txn_first_offset for entry in entries
@@ -107,19 +118,22 @@ class LogView:
 
     def check_start(self, offset: int) -> None:
         """OffsetOutOfRangeError, in Kafka's words, unless a read may begin there."""
-        if offset < self.log_start_offset:
-            raise OffsetOutOfRangeError(
-                f"Received request for offset {offset} for partition {self.name}, but we only have "
-                f"log segments starting from offset: {self.log_start_offset}.")
-        if offset > self.log_end_offset:
-            raise OffsetOutOfRangeError(
-                f"Received request for offset {offset} for partition {self.name}, but we only have "
-                f"log segments upto {self.log_end_offset}.")
+        if self.log_start_offset <= offset <= self.log_end_offset:
+            return
+        limit = f"starting from offset: {self.log_start_offset}" \
+            if offset < self.log_start_offset else f"upto {self.log_end_offset}"
+        raise OffsetOutOfRangeError(
+            f"Received request for offset {offset} for partition {self.name}, but we only have "
+            f"log segments {limit}. A read may start at {self.log_start_offset} (the log start "
+            f"offset) to {self.log_end_offset} (the log end offset).")
 
     def bounds(self, start_offset: int | None, end_offset: int | None, committed: bool
                ) -> tuple[int, int]:
         """The offsets that a read covers: from the log start or `start_offset` to the end."""
-        start = self.log_start_offset if start_offset is None else start_offset
+        start = self.log_start_offset if start_offset is None else int64("start_offset",
+                                                                         start_offset)
+        if end_offset is not None:
+            int64("end_offset", end_offset)
         self.check_start(start)
         limit = self.last_stable_offset if committed else self.log_end_offset
         end = limit if end_offset is None else min(end_offset, limit)
@@ -165,3 +179,96 @@ class LogView:
                                  found.base_offset, segment.base_offset, found.position)
         # Compaction removed everything up to the end.
         return FetchData(start_offset, upper, b"", *facts, nothing.aborted_transactions)
+
+    # ---- reading what damage left
+
+    @property
+    def salvaged(self) -> SalvagedView:
+        """The same log for readers that skip damage."""
+        snapshots = self._snapshots()
+        end = self.tail.log_end_offset
+        with self._lock:
+            if self._salvaged is None:
+                self._salvaged = SalvagedView(self, self._last, end, snapshots)
+            return self._salvaged
+
+
+class SalvagedView(SurvivesFork):
+    """A log for readers that skip damage: where it ends, and its transactions. For any thread."""
+
+    def __init__(self, view: LogView, last: LogSegment | None, end: int,
+                 snapshots: Iterator[tuple[int, dict[int, int]]]) -> None:
+        self._view, self._last, self._snapshots = view, last, snapshots
+        self.surveys = Surveys()
+        self._transactions: TransactionState | None = None
+        self._end = end
+
+    def _survey(self, segment: LogSegment, *, checked: bool = True) -> Salvage:
+        if self._last is not None and segment.next_base_offset is None:
+            segment = self._last
+        extent = Extent(segment.files.log, segment.base_offset, segment.size,
+                        segment.next_base_offset)
+        with segment.opened() as handle:
+            return self.surveys.of(handle, extent, checked=checked)
+
+    def log_end_offset(self, *, checked: bool = False) -> int:
+        """The offset after the last batch, whatever damage lies before it; with `checked` also if
+        the length of a damaged batch hides it."""
+        if self._last is None:
+            return self._end
+        try:
+            return max(self._end, self._survey(self._last, checked=checked).next_offset)
+        except KafkaStorageError:
+            return self._end
+
+    @property
+    def transactions(self) -> TransactionState:
+        """As `LogView.transactions`, past all damage."""
+        with self._lock:
+            if self._transactions is None:
+                self._transactions = read_transactions(
+                    self._view.segments, self._snapshots, 0, self._survey)
+            return self._transactions
+
+    def bounds(self, start_offset: int | None, end_offset: int | None, committed: bool
+               ) -> tuple[int, int | None]:
+        """The offsets of a read; the end is None for all that there is."""
+        start = self._view.log_start_offset if start_offset is None else start_offset
+        if start > self.log_end_offset() and start > self.log_end_offset(checked=True):
+            self._view.check_start(start)
+        if start < self._view.log_start_offset:
+            self._view.check_start(start)
+        end = end_offset if end_offset is None else max(start, end_offset)
+        if committed:
+            stable = self.end_offset(committed)
+            if stable < self.log_end_offset(checked=True):
+                end = max(start, stable if end is None else min(end, stable))
+        return start, end
+
+    def end_offset(self, committed: bool) -> int:
+        """The offset after the last record that a reader may get."""
+        last = self.log_end_offset(checked=True)
+        if not committed:
+            return last
+        return self.transactions.last_stable_offset(self._view.log_start_offset, last)
+
+    def offset_for_timestamp(self, timestamp_ms: int | None) -> TimestampOffset | None:
+        """The first record at or after a time, None: the first with the largest timestamp."""
+        start = self._view.log_start_offset
+        segments = self._view.segments.values(start)
+        if timestamp_ms is None:
+            return find_past_damage_max_timestamp(segments, start, self._survey)
+        return find_past_damage_by_timestamp(segments, timestamp_ms, start, self._survey)
+
+    def plan(self, start_offset: int, end_offset: int | None, target_bytes: int, committed: bool,
+             on_gap: Callable[[LogGap], None]) -> Iterator[LogRange]:
+        """The ranges of a read."""
+        aborted = None
+        if committed:
+            aborted = self.transactions.aborted_between
+            for gap in self.transactions.gaps(self._view.path):
+                if end_offset is None or (gap.first_offset or 0) < end_offset:
+                    on_gap(gap)
+        return plan_for_skipping(
+            self._view.segments, start_offset, end_offset, target_bytes,
+            0 if self._last is None else self._last.size, aborted, on_gap)

@@ -1,0 +1,88 @@
+"""A log read from an S3 server on the loopback, against obstore's ranged reads of the same bytes.
+
+Both ask for ranges of the same size, as many at once. What they share is a machine with the server
+on it: on two cores decoding takes its time from the other two.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.data import Log, write_log
+from bench.harness import Against, Compare, pick
+
+obstore = pytest.importorskip("obstore",
+                              reason="obstore is not installed: pip install 'seglog[s3]'")
+
+from obstore.store import S3Store  # noqa: E402
+
+from seglog import PartitionLog  # noqa: E402
+from seglog.storage.blocks import BLOCK_BYTES  # noqa: E402
+from tests.objects.server import (  # noqa: E402
+    ACCESS_KEY, SECRET_KEY, ServerMissing, options_of, serve,
+)
+
+RECORDS = pick(20_000, 5_000_000, 8_000_000)
+REQUESTS = 8
+GOAL = 0.8
+
+
+@pytest.fixture(scope="module")
+def server(scratch: Path) -> Iterator[tuple[int, Log]]:
+    """A bucket with one log of records of 100 B, in the page cache of its server."""
+    log = write_log(scratch / "s3" / "data" / "orders-0", RECORDS)
+    try:
+        with serve(scratch / "s3") as port:
+            yield port, log
+    except ServerMissing as missing:
+        pytest.skip(str(missing))
+
+
+def read_ranges(port: int, log: Log) -> int:
+    """Bytes of all ranges, in order, REQUESTS at once."""
+    store = S3Store("data", endpoint=f"http://127.0.0.1:{port}", region="us-east-1",
+                    access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY,
+                    client_options={"allow_http": True})
+    key = f"orders-0/{log.path.name}"
+    starts = deque(range(0, log.size, BLOCK_BYTES))
+    asked: deque[Future[Any]] = deque()
+    total = 0
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        while starts or asked:
+            while starts and len(asked) < REQUESTS:
+                start = starts.popleft()
+                asked.append(pool.submit(obstore.get_range, store, key, start=start,
+                                         end=min(log.size, start + BLOCK_BYTES)))
+            total += len(asked.popleft().result())
+    return total
+
+
+def read_log(port: int, threads: int, **options: str) -> int:
+    """Records of the log, all default columns."""
+    storage = {**options_of(port), "max_requests": str(REQUESTS), **options}
+    with PartitionLog.open("s3://data/orders-0", storage_options=storage) as log:
+        return sum(columns.num_rows for columns in log.to_arrow(threads=threads))
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_read(compare: Compare, server: tuple[int, Log], threads: int) -> None:
+    """All columns by Arrow, as fast as the ranges come in?"""
+    port, log = server
+
+    def is_whole(total: int) -> None:
+        assert total == log.size
+
+    def has_all(records: int) -> None:
+        assert records == log.records
+
+    compare(f"S3 on loopback, {log.size / 1e6:.0f} MB of records of 100 B, threads={threads}",
+            lambda: read_log(port, threads),
+            [Against("obstore's ranges alone", lambda: read_ranges(port, log), goal=GOAL,
+                     check=is_whole)],
+            work=log.size / 1e6, unit="MB", check=has_all)

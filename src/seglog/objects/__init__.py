@@ -1,0 +1,12 @@
+"""Object stores: list, size and ranged read of the objects below a URL, whoever serves them.
+
+`open_store(url, options)` gives an `ObjectStore`. obstore serves `s3://`, `gs://` and `az://`
+(`pip install 'seglog[s3]'`), fsspec what it lacks, such as `hdfs://`. Neither is imported before a
+URL asks for it. Readers of logs stand on this interface; it knows nothing of logs.
+"""
+
+from seglog.objects.options import StorageOptions
+from seglog.objects.store import ObjectInfo, ObjectStore, ObjectVersion, open_store
+from seglog.objects.urls import is_url
+
+__all__ = ["ObjectInfo", "ObjectStore", "ObjectVersion", "StorageOptions", "is_url", "open_store"]

@@ -1,0 +1,55 @@
+"""A local directory that is read as if it were a store: what tests hold the others against."""
+
+from __future__ import annotations
+
+import os
+
+from seglog.objects.store import Block, ObjectInfo, ObjectVersion, StoreError
+
+__all__ = ["DirectoryStore"]
+
+
+class DirectoryStore:
+    """The files below `root`; the time of the last change is the entity tag."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = os.fspath(root)
+
+    def list(self, prefix: str) -> tuple[list[ObjectInfo], list[str]]:
+        """See ObjectStore."""
+        start = f"{prefix}/" if prefix else ""
+        objects, prefixes = [], []
+        try:
+            with os.scandir(os.path.join(self._root, prefix)) as entries:
+                for entry in sorted(entries, key=lambda entry: entry.name):
+                    if entry.is_dir():
+                        prefixes.append(start + entry.name)
+                    elif entry.is_file():
+                        objects.append(ObjectInfo(start + entry.name, _version(entry.stat())))
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        return objects, prefixes
+
+    def size(self, key: str) -> ObjectVersion:
+        """See ObjectStore."""
+        try:
+            return _version(os.stat(os.path.join(self._root, key)))
+        except OSError as error:
+            raise _failure(error) from None
+
+    def read(self, key: str, start: int, end: int) -> tuple[Block, ObjectVersion]:
+        """See ObjectStore."""
+        try:
+            with open(os.path.join(self._root, key), "rb") as stream:
+                data = os.pread(stream.fileno(), end - start, start)
+                return data, _version(os.fstat(stream.fileno()))
+        except OSError as error:
+            raise _failure(error) from None
+
+
+def _version(status: os.stat_result) -> ObjectVersion:
+    return ObjectVersion(status.st_size, f"{status.st_mtime_ns:x}-{status.st_ino:x}")
+
+
+def _failure(error: OSError) -> StoreError:
+    return StoreError(error.strerror or "", is_missing=isinstance(error, FileNotFoundError))

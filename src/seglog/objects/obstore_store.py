@@ -1,0 +1,128 @@
+"""S3, Google Cloud Storage and Azure Blob Storage by obstore, which waits without the GIL."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+import obstore
+from obstore import exceptions
+from obstore.store import from_url
+
+from seglog.errors import KafkaStorageError
+from seglog.objects.options import StorageOptions
+from seglog.objects.store import Block, ObjectInfo, ObjectVersion, StoreError
+from seglog.objects.urls import ObjectUrl
+
+__all__ = ["ObstoreStore"]
+
+# Settings of its HTTP client; all other names are of the store's own configuration.
+_CLIENT: Final = frozenset((
+    "allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "http2_only",
+    "pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes",
+    "proxy_url", "timeout", "user_agent",
+))
+_FLAGS: Final = frozenset(("allow_http", "allow_invalid_certificates", "http1_only", "http2_only"))
+#: What the client says of a server that answers, but not with what was asked for.
+_PASSING: Final = re.compile(
+    r"50[0234]|429|timed? ?out|connect|reset|closed|incomplete|eof|error sending|decoding|"
+    r"request or response body|requested \d+\.\.\d+, got", re.IGNORECASE)
+
+
+class ObstoreStore:
+    """One bucket or container."""
+
+    def __init__(self, url: ObjectUrl, options: StorageOptions) -> None:
+        given = options.client()
+        client: dict[str, Any] = {name: given.pop(name) for name in _CLIENT & given.keys()}
+        for name in _FLAGS & client.keys():
+            client[name] = client[name].strip().lower() == "true"
+        client.setdefault("timeout", timedelta(seconds=options.request_timeout_seconds))
+        client.setdefault("connect_timeout", timedelta(seconds=min(
+            10, options.request_timeout_seconds)))
+        # Whoever names such an endpoint wants it.
+        if any(text.lower().startswith("http://") for text in _endpoints(given)):
+            client.setdefault("allow_http", True)
+        retries: dict[str, Any] = {
+            "max_retries": options.max_retries,
+            "retry_timeout": timedelta(seconds=options.retry_timeout_seconds),
+            "backoff": {"init_backoff": timedelta(milliseconds=100),
+                        "max_backoff": timedelta(seconds=5), "base": 2},
+        }
+        root = f"{url.scheme}://{url.root.partition('://')[2]}"
+        make: Any = from_url  # its overloads name each key of each store
+        try:
+            self._store = make(root, config=given or None, client_options=client,
+                               retry_config=retries)
+        except Exception as error:
+            raise KafkaStorageError(errno.EINVAL, _reason(error, options), url.root) from None
+        self._options = options
+
+    def list(self, prefix: str) -> tuple[list[ObjectInfo], list[str]]:
+        """See ObjectStore."""
+        try:
+            found = obstore.list_with_delimiter(self._store, prefix or None)
+        except Exception as error:
+            raise self._failure(error) from None
+        return ([ObjectInfo(meta["path"], ObjectVersion(meta["size"], meta["e_tag"]))
+                 for meta in found["objects"]], list(found["common_prefixes"]))
+
+    def size(self, key: str) -> ObjectVersion:
+        """See ObjectStore."""
+        try:
+            meta = obstore.head(self._store, key)
+        except Exception as error:
+            raise self._failure(error) from None
+        return ObjectVersion(meta["size"], meta["e_tag"])
+
+    def read(self, key: str, start: int, end: int) -> tuple[Block, ObjectVersion]:
+        """See ObjectStore."""
+        try:
+            result = obstore.get(self._store, key, options={"range": (start, end)})
+            meta = result.meta
+            return result.bytes(), ObjectVersion(meta["size"], meta["e_tag"])
+        except Exception as error:
+            raise self._failure(error) from None
+
+    def _failure(self, error: Exception) -> StoreError:
+        reason = _reason(error, self._options)
+        if isinstance(error, FileNotFoundError | exceptions.NotFoundError):
+            return StoreError("no such object", is_missing=True)
+        # What obstore has retried, with pauses, is not retried again.
+        return StoreError(reason, may_pass=isinstance(error, exceptions.GenericError)
+                          and _PASSING.search(reason) is not None
+                          and "max_retries" not in reason)
+
+
+def _endpoints(given: Mapping[str, str]) -> list[str]:
+    """The endpoints that options or the environment name."""
+    known = {**{name.lower(): text for name, text in os.environ.items()
+                if name.lower().startswith(("aws_", "azure_", "google_"))}, **given}
+    return [known[name] for name in _ENDPOINTS if name in known]
+
+
+_ENDPOINTS: Final = ("aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint", "endpoint_url",
+                     "endpoint", "azure_storage_endpoint", "azure_endpoint", "google_base_url")
+
+
+def _reason(error: Exception, options: StorageOptions) -> str:
+    """What a client says of an error, in one line and without any value of the options."""
+    text = str(error).partition("Debug source:")[0].strip() or type(error).__name__
+    answer = _ANSWER.search(text)
+    if answer is not None:  # the rest of the document repeats what was signed
+        text = f"{text[:text.index('<')].rstrip(': ')}: {answer[1]}: {answer[2]}"
+    for value in sorted(options.client().values(), key=len, reverse=True):
+        if len(value) >= _SECRET_MIN and not value.lower().startswith(("http://", "https://")):
+            text = text.replace(value, "***")
+    text = _SIGNED.sub(r"\1=***", text)
+    return " ".join(text.split())[:_REASON_MAX].rstrip(": ")
+
+
+_SECRET_MIN: Final = 4
+_REASON_MAX: Final = 500
+_ANSWER: Final = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>")
+_SIGNED: Final = re.compile(r"(?i)(signature|credential|token|sig)=[^&\s\")]+")

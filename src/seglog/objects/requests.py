@@ -1,0 +1,163 @@
+"""Requests to a store: whole answers or one typed error, in threads that all readers share."""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import os
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Final, TypeVar
+
+from seglog.errors import KafkaStorageError
+from seglog.objects.options import StorageOptions
+from seglog.objects.store import Block, ObjectStore, ObjectVersion, StoreError
+
+__all__ = ["Requests", "in_background"]
+
+_T = TypeVar("_T")
+
+#: Requests at once in the process; each waits in a thread, without the GIL.
+THREADS: Final = 32
+_PAUSE_FIRST, _PAUSE_MAX = 0.05, 2.0
+_FIRST_BYTES: Final = 1 << 20
+
+
+class Requests:
+    """What readers ask of one store, by key; errors name the object by its URL.
+
+    Each method waits, retries what may pass, within the bounds of the options, and raises
+    KafkaStorageError with `code` file_missing (no such object), object_changed (not the version
+    that was asked for) or object_read (the last reason).
+    """
+
+    def __init__(self, store: ObjectStore, options: StorageOptions) -> None:
+        self._store, self._options = store, options
+
+    def list(self, prefix: str, url: str) -> tuple[dict[str, ObjectVersion], list[str]]:
+        """Names of the objects directly below a prefix, and of the prefixes below it."""
+        objects, prefixes = self._tried(lambda: self._store.list(prefix), url, 0)
+        start = len(prefix) + 1 if prefix else 0
+        return ({info.key[start:]: info.version for info in objects if len(info.key) > start},
+                [key[start:] for key in prefixes if len(key) > start])
+
+    def version(self, key: str, url: str) -> ObjectVersion:
+        """Size and entity tag of an object."""
+        return self._tried(lambda: self._store.size(key), url, 0)
+
+    def read(self, key: str, start: int, end: int, version: ObjectVersion, url: str) -> Block:
+        """Exactly bytes [start, end) of that version of an object."""
+
+        def ask() -> Block:
+            data, found = self._store.read(key, start, end)
+            _check_version(version, found, url, start)
+            _check_size(data, end - start)
+            return data
+
+        try:
+            return self._tried(ask, url, start)
+        except KafkaStorageError as error:
+            if error.code == "object_read":
+                self._explain(error, key, version, url, start)
+            raise
+
+    def beginning(self, key: str, url: str, bytes_max: int) -> tuple[Block, int] | None:
+        """The first bytes of an object and its size; None where there is none. One request for an
+        object of up to a MiB, two for a larger one."""
+        first = min(_FIRST_BYTES, max(1, bytes_max))
+        try:
+            data, version = self._tried(partial(self._read_first, key, first), url, 0)
+            if version.size <= len(data) or len(data) >= bytes_max:
+                return data, version.size
+            return (self.read(key, 0, min(version.size, bytes_max), version, url), version.size)
+        except KafkaStorageError as error:
+            if error.code == "file_missing":
+                return None
+            if error.code == "object_read" and self.version(key, url).size == 0:
+                return b"", 0  # no range lies in an empty object
+            raise
+
+    def _read_first(self, key: str, size: int) -> tuple[Block, ObjectVersion]:
+        data, version = self._store.read(key, 0, size)
+        _check_size(data, min(size, version.size))
+        return data, version
+
+    def _explain(self, error: KafkaStorageError, key: str, version: ObjectVersion, url: str,
+                 start: int) -> None:
+        """A range beyond the end of what an object has become is refused as if it were our fault:
+        raises what it really is."""
+        try:
+            found = self._store.size(key)
+        except StoreError as failure:
+            if failure.is_missing:
+                raise _error(errno.ENOENT, "no such object, or no longer", url, start,
+                             "file_missing") from None
+            return
+        _check_version(version, found, url, start)
+
+    def _tried(self, ask: Callable[[], _T], url: str, position: int) -> _T:
+        deadline = time.monotonic() + self._options.retry_timeout_seconds
+        pause = _PAUSE_FIRST
+        for attempt in range(self._options.max_retries + 1):
+            try:
+                return ask()
+            except StoreError as failure:
+                if failure.is_missing:
+                    raise _error(errno.ENOENT, "no such object, or no longer", url, position,
+                                 "file_missing") from None
+                wait = pause * random.uniform(0.5, 1)
+                if not failure.may_pass or attempt == self._options.max_retries or \
+                        time.monotonic() + wait > deadline:
+                    raise _error(errno.EIO, str(failure), url, position, "object_read") from None
+            time.sleep(wait)
+            pause = min(2 * pause, _PAUSE_MAX)
+        raise AssertionError("the last try returns or raises")
+
+
+def _check_size(data: Block, size: int) -> None:
+    if len(data) != size:
+        raise StoreError(f"a short answer: {len(data)} of {size} bytes", may_pass=True)
+
+
+def _check_version(expected: ObjectVersion, found: ObjectVersion, url: str, position: int) -> None:
+    if expected.size == found.size and (
+            expected.etag is None or found.etag is None or expected.etag == found.etag):
+        return
+    error = _error(errno.ESTALE, f"the object changed while it was read: {_shown(expected)} was "
+                   f"listed, {_shown(found)} is there now", url, position, "object_changed")
+    error.expected, error.found = expected, found
+    raise error
+
+
+def _shown(version: ObjectVersion) -> str:
+    return f"{version.size} bytes" + (f" ({version.etag})" if version.etag else "")
+
+
+def _error(number: int, reason: str, url: str, position: int, code: str) -> KafkaStorageError:
+    error = KafkaStorageError(number, f"{reason} at byte {position}" if position else reason, url)
+    error.file, error.position, error.code = url, position, code
+    return error
+
+
+# ---- threads
+
+_executor: ThreadPoolExecutor | None = None
+_owner = -1
+
+
+def in_background(ask: Callable[[], _T]) -> Future[_T]:
+    """Runs it in one of the threads, which are made when they are first needed."""
+    global _executor, _owner
+    if _executor is None or _owner != os.getpid():  # a forked child has none of them
+        _executor = ThreadPoolExecutor(THREADS, thread_name_prefix="seglog-request")
+        _owner = os.getpid()
+    return _executor.submit(ask)
+
+
+@atexit.register
+def _stop() -> None:
+    if _executor is not None and _owner == os.getpid():
+        _executor.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,197 @@
+"""Where the files of logs lie: on the local file system, or in an object store.
+
+Readers ask a `Files` for listings, log files, indexes and small files, and do not know which it is.
+What writes, recovers or deletes knows the local file system only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from seglog._native.file import open_read, read_at
+from seglog._native.index import OffsetIndexView, TimeIndexView, read_aborted
+from seglog._native.scan import PartitionListing, list_partition
+from seglog._native.window import WindowSource
+from seglog.arguments import given_path
+from seglog.objects.options import StorageOptions
+from seglog.objects.store import ObjectVersion
+from seglog.objects.urls import is_url, local_path
+from seglog.storage.textfile import read_beginning, too_large
+
+__all__ = ["LOCAL", "FileHandle", "Files", "LocalFiles", "LogFile", "Opened", "Readable",
+           "Source", "absolute", "files_of", "place_of", "small_file"]
+
+#: What native readers take: a descriptor, or blocks that are fetched.
+Source = int | WindowSource
+
+
+class Readable(Protocol):
+    """Bytes of an open log file, for any thread."""
+
+    @property
+    def source(self) -> Source:
+        """For one native call that looks here and there."""
+
+    def span(self, start: int, end: int) -> AbstractContextManager[Source]:
+        """For a native reader of all of [start, end), in order."""
+
+    def read(self, size: int, position: int) -> bytes:
+        """Exactly `size` bytes. KafkaStorageError where the file ends before."""
+
+
+#: Opens a log file by its path, for as long as the context lasts.
+Opened = Callable[[str], AbstractContextManager[Readable]]
+
+
+class LogFile(Readable, Protocol):
+    """An open log file."""
+
+    path: str
+    size: int
+
+    def close(self) -> None:
+        """Lets go of the file."""
+
+
+class FileHandle:
+    """A local log file that is open for reading: its descriptor, and its size then."""
+
+    __slots__ = ("fd", "path", "size")
+
+    def __init__(self, path: str) -> None:
+        self.fd, self.size = open_read(path)
+        self.path = path
+
+    @property
+    def source(self) -> Source:
+        """Its descriptor."""
+        return self.fd
+
+    def span(self, start: int, end: int) -> AbstractContextManager[Source]:
+        """Its descriptor: the kernel reads ahead."""
+        return nullcontext(self.fd)
+
+    def read(self, size: int, position: int) -> bytes:
+        """See LogFile."""
+        return read_at(self.fd, size, position, file=self.path)
+
+    def close(self) -> None:
+        """Closes the descriptor, once."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class Files(Protocol):
+    """A place where files lie. Paths are absolute, or URLs. Picklable, for any thread."""
+
+    #: How many times more than of a local file a thread decodes at a time: each cut is a request.
+    range_factor: int
+
+    def entries(self, path: str) -> list[tuple[str, bool]]:
+        """(name, whether it is a directory) of what is in a directory. KafkaStorageError, also for
+        one that is not there."""
+
+    def listing(self, path: str) -> tuple[PartitionListing, Mapping[str, ObjectVersion]]:
+        """One pass over a partition directory, and the versions of its objects by name where they
+        have such. KafkaStorageError as for `entries`."""
+
+    def open_log(self, path: str, version: ObjectVersion | None) -> LogFile:
+        """A log file; of an object its version. KafkaStorageError if it cannot be opened, or is no
+        longer that version."""
+
+    def offset_index(self, path: str, base_offset: int) -> OffsetIndexView:
+        """An offset index; nothing is read before the first question."""
+
+    def time_index(self, path: str, base_offset: int) -> TimeIndexView:
+        """A time index; nothing is read before the first question."""
+
+    def aborted(self, path: str) -> npt.NDArray[np.void]:
+        """The entries of a transaction index."""
+
+    def beginning(self, path: str, bytes_max: int) -> tuple[bytes, int] | None:
+        """The first bytes of a small file and the size of the whole; None where there is none.
+        KafkaStorageError."""
+
+
+class LocalFiles:
+    """The local file system."""
+
+    range_factor = 1
+
+    def entries(self, path: str) -> list[tuple[str, bool]]:
+        """As os.scandir; links are followed. OSError."""
+        with os.scandir(path) as entries:
+            return [(entry.name, entry.is_dir()) for entry in entries]
+
+    def listing(self, path: str) -> tuple[PartitionListing, Mapping[str, ObjectVersion]]:
+        """See Files."""
+        return list_partition(path), {}
+
+    def open_log(self, path: str, version: ObjectVersion | None = None) -> FileHandle:
+        """See Files."""
+        return FileHandle(path)
+
+    def offset_index(self, path: str, base_offset: int) -> OffsetIndexView:
+        """See Files."""
+        return OffsetIndexView(path, base_offset)
+
+    def time_index(self, path: str, base_offset: int) -> TimeIndexView:
+        """See Files."""
+        return TimeIndexView(path, base_offset)
+
+    def aborted(self, path: str) -> npt.NDArray[np.void]:
+        """See Files."""
+        return read_aborted(path)
+
+    def beginning(self, path: str, bytes_max: int) -> tuple[bytes, int] | None:
+        """See Files."""
+        return read_beginning(path, bytes_max)
+
+    def __reduce__(self) -> str:
+        """There is one."""
+        return "LOCAL"
+
+
+LOCAL: Final = LocalFiles()
+
+
+def files_of(path: str, options: StorageOptions | Mapping[str, str] | None = None) -> Files:
+    """The place that a path or URL is of. KafkaStorageError for a URL that no client reads."""
+    if not is_url(path):
+        return LOCAL
+    from seglog.storage.remote import RemoteFiles
+
+    return RemoteFiles(path, options if isinstance(options, StorageOptions)
+                       else StorageOptions(options))
+
+
+def place_of(value: str | os.PathLike[str], name: str = "path") -> str:
+    """A path as it was given, or what a `file://` URL means; a URL without a slash at its end."""
+    path = given_path(value, name)
+    if not is_url(path):
+        return path
+    return local_path(path) or path.rstrip("/")
+
+
+def absolute(path: str) -> str:
+    """The absolute path; a URL is one."""
+    return path if is_url(path) else os.path.abspath(path)
+
+
+def small_file(files: Files, path: str, bytes_max: int) -> bytes | None:
+    """The content of a small file, None where there is none. KafkaStorageError, and
+    MalformedCheckpointError (`checkpoint_too_large`) above `bytes_max`."""
+    found = files.beginning(path, bytes_max)
+    if found is None:
+        return None
+    content, size = found
+    if size > bytes_max:
+        raise too_large(path, size, bytes_max)
+    return content

@@ -1,0 +1,105 @@
+"""The lock of a data directory: a POSIX record lock, as a JVM's FileChannel.tryLock takes it.
+
+Such a lock belongs to a process, not to a descriptor. So a second manager of the same process is
+told apart by a table of what this process holds, and asked for before the file is opened: closing
+any descriptor of the file would give up the lock that another part of the process has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+
+from seglog.storage.lock_holder import HELD, ask_holder
+from seglog.storage.ownership import open_file
+
+__all__ = ["FileLock"]
+
+_ATTEMPTS = 100
+
+
+class FileLock:
+    """An exclusive lock on a whole file (Kafka: FileLock). The file is created where it is missing.
+
+    Safe from any thread. A forked child holds nothing, and destroys nothing.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        #: Who holds the lock when `try_lock` was refused; None where the system does not say.
+        self.holder_pid: int | None = None
+        self._descriptor = -1
+        self._status: os.stat_result | None = None  # of the file that is locked
+        self._owner_pid = 0
+
+    def try_lock(self) -> bool:
+        """Whether the lock was had; never waits. OSError where the file cannot be opened."""
+        with HELD.guard:
+            for _ in range(_ATTEMPTS):
+                if self._is_ours_already():
+                    self.holder_pid = os.getpid()
+                    return False
+                try:
+                    descriptor = open_file(self.path, os.O_RDWR)
+                except FileNotFoundError:
+                    if not os.path.isdir(os.path.dirname(self.path)):
+                        raise
+                    continue  # its owner deleted it meanwhile
+                try:
+                    taken = self._take(descriptor)
+                except BaseException:
+                    os.close(descriptor)
+                    raise
+                if taken is not None:
+                    return taken
+                os.close(descriptor)
+        raise OSError(errno.EAGAIN, "the lock file is replaced again and again", self.path)
+
+    def _is_ours_already(self) -> bool:
+        try:
+            return os.stat(self.path) in HELD
+        except FileNotFoundError:
+            return False
+
+    def _take(self, descriptor: int) -> bool | None:
+        """Locks an open file. None: its owner deleted it meanwhile, as owners do when they end."""
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            self.holder_pid = ask_holder(descriptor) or None
+            os.close(descriptor)
+            return False
+        here = os.fstat(descriptor)
+        try:
+            there = os.stat(self.path)
+        except FileNotFoundError:
+            return None
+        if not os.path.samestat(here, there):
+            return None
+        self._descriptor, self._status = descriptor, here
+        self._owner_pid = os.getpid()
+        HELD.add(here)
+        return True
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether this object holds the lock."""
+        return self._status is not None and self._owner_pid == os.getpid()
+
+    def destroy(self) -> None:
+        """Deletes the file and gives up the lock; errors are nobody's concern any more."""
+        with HELD.guard:
+            if not self.is_locked:
+                return
+            assert self._status is not None
+            # Deleted while it is still locked: whoever opens it now sees that it is gone.
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+            HELD.discard(self._status)
+            self._status, self._descriptor = None, -1

@@ -1,0 +1,194 @@
+"""Logs in an object store: listings, indexes and small files whole, logs in ranges.
+
+Nothing is copied to a local file, and memory is bounded: a reader of a range holds `max_requests`
+blocks, and an open log a few small ones for those who look here and there.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from seglog._native.index import OffsetIndexView, TimeIndexView, read_aborted
+from seglog._native.scan import PartitionListing, list_names
+from seglog._native.status import Status, status_error
+from seglog._native.window import WindowSource
+from seglog.errors import KafkaStorageError
+from seglog.forks import SurvivesFork
+from seglog.objects.options import StorageOptions
+from seglog.objects.requests import Requests
+from seglog.objects.store import Block, ObjectVersion, open_store
+from seglog.objects.urls import parse_url
+from seglog.storage.blocks import BLOCK_BYTES, BlockReader
+
+__all__ = ["RemoteFiles", "RemoteLog"]
+
+#: Larger indexes than Kafka can fill, and what lies in a bucket may be anything.
+_INDEX_BYTES_MAX: Final = 1 << 30
+#: For those who look here and there: what one look fetches, how much of it lies before the byte
+#: that is asked for (whoever checks an index entry walks from the one before), and how many are
+#: kept. A smaller look is hardly faster: a request takes as long as the transfer of some 100 KiB.
+_LOOK_BYTES, _LOOK_BEFORE, _LOOKS_KEPT = 256 * 1024, 64 * 1024, 2
+
+
+class RemoteFiles(SurvivesFork):
+    """The objects of the container that a URL names. For any thread; a pickle of it has the options
+    with it, which may be secrets."""
+
+    range_factor = 8
+
+    def __init__(self, url: str, options: StorageOptions) -> None:
+        self._root, self._options = parse_url(url).root, options
+        self._made: tuple[int, Requests] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The client is made anew where it is unpickled."""
+        return (type(self), (self._root, self._options))
+
+    def __repr__(self) -> str:
+        return f"RemoteFiles({self._root!r})"
+
+    @property
+    def requests(self) -> Requests:
+        """The store's; a forked child makes its own client."""
+        with self._lock:
+            if self._made is None or self._made[0] != os.getpid():
+                self._made = (os.getpid(), Requests(open_store(self._root, self._options),
+                                                    self._options))
+            return self._made[1]
+
+    def _key(self, path: str) -> str:
+        if not path.startswith(self._root):
+            raise ValueError(f"{path} is not below {self._root}")
+        return path[len(self._root):].strip("/")
+
+    def _list(self, path: str) -> tuple[dict[str, ObjectVersion], list[str]]:
+        objects, prefixes = self.requests.list(self._key(path), path)
+        if not objects and not prefixes:
+            raise KafkaStorageError(errno.ENOENT, "no such directory: there is no object below "
+                                    "this URL", path)
+        return objects, prefixes
+
+    def entries(self, path: str) -> list[tuple[str, bool]]:
+        """See Files."""
+        objects, prefixes = self._list(path)
+        return [*((name, False) for name in objects), *((name, True) for name in prefixes)]
+
+    def listing(self, path: str) -> tuple[PartitionListing, Mapping[str, ObjectVersion]]:
+        """See Files."""
+        objects, _ = self._list(path)
+        return list_names(path, objects), objects
+
+    def open_log(self, path: str, version: ObjectVersion | None) -> RemoteLog:
+        """See Files. Without a version that was listed this is a request."""
+        requests, key = self.requests, self._key(path)
+        return RemoteLog(path, key, version or requests.version(key, path), requests,
+                         self._options.max_requests)
+
+    def offset_index(self, path: str, base_offset: int) -> OffsetIndexView:
+        """See Files."""
+        return OffsetIndexView(path, base_offset, fetch=partial(self._index, path))
+
+    def time_index(self, path: str, base_offset: int) -> TimeIndexView:
+        """See Files."""
+        return TimeIndexView(path, base_offset, fetch=partial(self._index, path))
+
+    def aborted(self, path: str) -> npt.NDArray[np.void]:
+        """See Files."""
+        return read_aborted(path, self._index(path))
+
+    def _index(self, path: str) -> Block:
+        found = self._whole(path, _INDEX_BYTES_MAX)
+        if found is None:
+            return b""  # as a file that is missing
+        content, size = found
+        if size > _INDEX_BYTES_MAX:
+            raise status_error(Status.FILE_TOO_LARGE, file=path, expected=_INDEX_BYTES_MAX,
+                               found=size)
+        return content
+
+    def beginning(self, path: str, bytes_max: int) -> tuple[bytes, int] | None:
+        """See Files."""
+        found = self._whole(path, bytes_max)
+        return None if found is None else (bytes(memoryview(found[0])), found[1])
+
+    def _whole(self, path: str, bytes_max: int) -> tuple[Block, int] | None:
+        """The first bytes of an object, which most often are all, and its size."""
+        return self.requests.beginning(self._key(path), path, bytes_max)
+
+
+class RemoteLog(SurvivesFork):
+    """One version of a log's object."""
+
+    def __init__(self, path: str, key: str, version: ObjectVersion, requests: Requests,
+                 requests_max: int) -> None:
+        self.path, self.size = path, version.size
+        self._key, self._version, self._requests = key, version, requests
+        self._requests_max, self._spans = requests_max, 0
+        self._looks: OrderedDict[int, Block] = OrderedDict()  # by their first byte
+
+    @property
+    def source(self) -> WindowSource:
+        """See LogFile. It begins with one look, and reads more at a time if it goes on."""
+        reader = BlockReader(self._fetch, self.size, self._requests_max,
+                             first_bytes=_LOOK_BYTES, look=self._look)
+        return WindowSource(reader.block)
+
+    @contextmanager
+    def span(self, start: int, end: int) -> Iterator[WindowSource]:
+        """See LogFile: blocks ahead of the reader, as many as it takes not to wait."""
+        with self._lock:
+            self._spans += 1
+            # Threads that read the same log share its requests.
+            ahead_max = max(1, self._requests_max // self._spans)
+        reader = BlockReader(self._fetch, end, ahead_max, first_bytes=BLOCK_BYTES)
+        source = WindowSource(reader.block)
+        try:
+            reader.begin(start)
+            yield source
+        finally:
+            reader.close()
+            source.close()
+            with self._lock:
+                self._spans -= 1
+
+    def read(self, size: int, position: int) -> bytes:
+        """See LogFile."""
+        if position < 0 or size > self.size - position:
+            raise status_error(Status.FILE_SHRANK, file=self.path, position=max(0, position),
+                               expected=size, found=max(0, self.size - position))
+        start, look = self._look(position)
+        if position + size <= start + len(look):
+            return bytes(memoryview(look)[position - start:position - start + size])
+        return bytes(memoryview(self._fetch(position, position + size)))
+
+    def close(self) -> None:
+        """See LogFile: the blocks that are kept."""
+        with self._lock:
+            self._looks.clear()
+
+    def _fetch(self, start: int, end: int) -> Block:
+        return self._requests.read(self._key, start, end, self._version, self.path)
+
+    def _look(self, position: int) -> tuple[int, Block]:
+        """A small block around a position, kept for the next look."""
+        with self._lock:
+            for start, block in self._looks.items():
+                if start <= position < start + len(block):
+                    self._looks.move_to_end(start)
+                    return start, block
+        start = max(0, position - _LOOK_BEFORE)
+        block = self._fetch(start, min(self.size, start + _LOOK_BYTES))
+        with self._lock:
+            self._looks[start] = block
+            while len(self._looks) > _LOOKS_KEPT:
+                self._looks.popitem(last=False)
+        return start, block

@@ -1,0 +1,385 @@
+"""What can be read of a damaged segment: its sound batches, and the gaps between them.
+
+The result depends on the bytes of the whole segment alone, so that all readers of it agree, however
+they divide it:
+
+1. The lengths lead from batch to batch. A batch with a bad CRC is one gap if its length leads,
+   perhaps by way of more bad ones, to a batch with a good CRC or to the segment's end; unless a
+   batch inside of it with a good CRC leads there too, because then its length is wrong.
+2. Where lengths lead nowhere, the next batch with a good CRC ends the gap.
+3. The CRC does not cover the base offset. Batches whose offsets lie outside of the segment are
+   damaged. Of the others the largest number with increasing offsets counts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from seglog._native.batch import BatchScan, resync, scan_file
+from seglog._native.status import Status, status_error
+from seglog.errors import KafkaStorageError
+from seglog.forks import SurvivesFork
+from seglog.storage.files import Readable
+from seglog.storage.ranges import LogGap
+from seglog.storage.segment import offset_disorder
+
+__all__ = ["Extent", "Salvage", "Surveys"]
+
+_BATCHES_PER_SCAN = 8192
+_MARK_BYTES = 1 << 20
+_RELATIVE_OFFSETS = 1 << 31
+_OFFSET_MAX = (1 << 63) - 1
+#: After a bad batch so many are scanned at once, of so many bytes; then more each time.
+_FIRST_BATCHES, _FIRST_BYTES, _GROWTH = 16, 1 << 14, 8
+_WINDOW_BYTES = 1 << 20
+#: A segment with more gaps is left at the last of them.
+_GAPS_MAX = 50_000
+#: Bytes checksummed in vain: this much, and as much as this many times the segment.
+_BUDGET_BYTES, _BUDGET_TIMES = 64 << 20, 4
+#: After an unreadable page the distance to the next try doubles.
+_PAGE = 4096
+_ENDS = {Status.TORN_TAIL: "the segment ends inside a batch",
+         Status.ZERO_TAIL: "the segment ends in zeros"}
+
+_Offsets = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The bytes of one segment: its file, base offset, size, and the next segment's base offset."""
+
+    file: str
+    base_offset: int
+    size: int
+    upper_offset: int | None
+
+    @property
+    def offset_limit(self) -> int:
+        """The offset below which all of its offsets are."""
+        most = min(self.base_offset + _RELATIVE_OFFSETS, _OFFSET_MAX)
+        return most if self.upper_offset is None else min(most, self.upper_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Salvage:
+    """Spans of consecutive batches that count, as (first byte, byte after), and the gaps.
+
+    `marks` are some boundaries of batches, ascending. `is_checked` is whether CRCs were checked:
+    not where all headers are sound. Then a batch with a bad CRC is still among the spans.
+    """
+
+    spans: tuple[tuple[int, int], ...]
+    gaps: tuple[LogGap, ...]
+    marks: _Offsets
+    next_offset: int
+    is_checked: bool
+
+
+class Surveys(SurvivesFork):
+    """Surveys of the segments that readers are at, each made once. Safe from any thread."""
+
+    def __init__(self, *, check_crcs: bool = True, most: int = 64) -> None:
+        self._check_crcs, self._most = check_crcs, most
+        self._made: OrderedDict[Extent, Salvage] = OrderedDict()
+
+    def of(self, handle: Readable, extent: Extent, *, checked: bool = False) -> Salvage:
+        """The survey of a segment; with `checked` one that has looked at every CRC."""
+        with self._lock:
+            found = self._made.get(extent)
+            if found is None or (checked and not found.is_checked):
+                found = None if checked else _by_headers(handle, extent)
+                found = found or _Survey(handle, extent, self._check_crcs).run()
+                self._made[extent] = found
+            self._made.move_to_end(extent)
+            while len(self._made) > self._most:
+                self._made.popitem(last=False)
+            return found
+
+
+def _by_headers(handle: Readable, extent: Extent) -> Salvage | None:
+    """The survey of a segment whose headers lead to its end in order; None for any other."""
+    position, next_offset, marks = 0, extent.base_offset, [np.zeros(1, np.int64)]
+    while True:
+        found = scan_file(handle.source, position, extent.size, check_crcs=False,
+                          max_batches=_BATCHES_PER_SCAN)
+        batches = found.batches
+        if len(batches):
+            if offset_disorder(batches, next_offset) is not None or \
+                    int(batches["last_offset"][-1]) >= extent.offset_limit:
+                return None
+            next_offset = int(batches["last_offset"][-1]) + 1
+            marks.append(_marks(batches["position"]))
+        position, status = found.position, Status(found.status)
+        if status == Status.FULL:
+            continue
+        if status not in (Status.END, Status.ZERO_TAIL):
+            return None
+        gaps = () if status == Status.END or extent.upper_offset is None else (
+            LogGap("zero_tail", extent.file, position, extent.size - position,
+                   first_offset=next_offset, last_offset=extent.upper_offset - 1,
+                   cause=_ENDS[Status.ZERO_TAIL]),)
+        spans = ((0, position),) if position else ()
+        return Salvage(spans, gaps, np.concatenate(marks), next_offset, False)
+
+
+def _marks(positions: _Offsets) -> _Offsets:
+    """The first position in every so many bytes."""
+    chosen = np.flatnonzero(np.diff(positions // _MARK_BYTES, prepend=-1))
+    return np.array(positions[chosen], np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bad:
+    """Bytes that do not count, and what is wrong at the first of them."""
+
+    start: int
+    end: int
+    status: Status
+    expected: int = 0
+    found: int = 0
+
+
+class _Survey:
+    """One pass over a segment with its CRCs."""
+
+    def __init__(self, handle: Readable, extent: Extent, check_crcs: bool) -> None:
+        self._handle, self._extent, self._check_crcs = handle, extent, check_crcs
+        self._budget = _BUDGET_BYTES + _BUDGET_TIMES * extent.size
+        self._leads: dict[int, bool] = {}
+        self._bad: list[_Bad] = []
+
+    def run(self) -> Salvage:
+        parts, position, size = [], 0, self._extent.size
+        most, window = _BATCHES_PER_SCAN, _WINDOW_BYTES
+        while position < size:
+            found = self._scan(position, max_batches=most, window_bytes=window)
+            most = min(most * _GROWTH, _BATCHES_PER_SCAN)
+            window = min(window * _GROWTH, _WINDOW_BYTES)
+            parts.append(np.stack([found.batches[name].astype(np.int64) for name in (
+                "position", "size", "base_offset", "last_offset")]))
+            position, status = found.position, Status(found.status)
+            if status == Status.FULL:
+                continue
+            if status == Status.END:
+                break
+            position = self._pass(found, status)
+            most, window = _FIRST_BATCHES, _FIRST_BYTES
+        columns = np.concatenate(parts, axis=1) if parts else np.empty((4, 0), np.int64)
+        return self._order(*columns)
+
+    def _scan(self, position: int, **options: int) -> BatchScan:
+        return scan_file(self._handle.source, position, self._extent.size,
+                         check_crcs=self._check_crcs, **options)  # type: ignore[arg-type]
+
+    # ---- from damage to the next batch
+
+    def _pass(self, found: BatchScan, status: Status) -> int:
+        """Notes the bad bytes at the end of a scan; where the next batch begins."""
+        start, size = found.position, self._extent.size
+        following = found.next_position
+        if status == Status.NO_MEMORY:
+            found.raise_for_status(self._extent.file)
+        if status in (Status.IO, Status.FILE_SHRANK):
+            end = self._behind_unreadable(start)
+        elif status == Status.ZERO_TAIL or len(self._bad) == _GAPS_MAX:
+            end = size
+        elif following is not None and self._spend(following - start) and \
+                self._leads_on(following):
+            end = self._inside(start, following)
+        else:
+            end = self._search(start + 1, self._stored_offset(start))
+        if status == Status.TORN_TAIL and end < size:
+            status = Status.BATCH_LENGTH  # there is more behind it
+        self._bad.append(_Bad(start, end, status, found.expected, found.found))
+        return end
+
+    def _spend(self, size: int) -> bool:
+        self._budget -= size
+        return self._budget >= 0
+
+    def _leads_on(self, position: int) -> bool:
+        """Whether lengths lead from here to a batch with a good CRC, or to the end."""
+        visited = []
+        at: int | None = position
+        leads = False
+        while at is not None and not leads:
+            if at in self._leads:
+                leads = self._leads[at]
+                break
+            visited.append(at)
+            if at == self._extent.size:
+                leads = True
+                break
+            found = self._scan(at, max_batches=1, window_bytes=_FIRST_BYTES)
+            leads = bool(found.batch_count) or found.status == Status.ZERO_TAIL
+            at = found.next_position
+            if at is not None and not self._spend(at - visited[-1]):
+                break
+        self._leads.update(dict.fromkeys(visited, leads))
+        return leads
+
+    def _inside(self, start: int, end: int) -> int:
+        """The first batch inside of a bad one that leads to the same end; else that end."""
+        at, stored = start + 1, self._stored_offset(start)
+        while at < end:
+            found, self._budget = self._resync(at, end, end)
+            if found is None:
+                return end
+            walk = scan_file(self._handle.source, found, end, check_crcs=False, collect=False)
+            if walk.status == Status.END and self._belongs(found, stored):
+                return found
+            if not self._spend(_PAGE):
+                return end
+            at = found + 1
+        return end
+
+    def _search(self, start: int, stored_offset: int = -1) -> int:
+        """The next batch of this segment that begins at or behind `start`; else the end.
+
+        A codec may leave the messages of a wrapper readable: none with an offset up to the one that
+        is stored in a damaged entry counts.
+        """
+        at, size = start, self._extent.size
+        while at < size:
+            try:
+                found, self._budget = self._resync(at, size, size)
+            except KafkaStorageError as error:
+                at = self._behind_unreadable(max(at, error.position or at))
+                continue
+            if found is None:
+                return size
+            if self._belongs(found, stored_offset):
+                return found
+            at = found + 1
+        return size
+
+    def _stored_offset(self, position: int) -> int:
+        """The first 8 bytes of an entry; -1 if they cannot be an offset of this segment."""
+        if position + 8 > self._extent.size:
+            return -1
+        offset = int.from_bytes(self._handle.read(8, position), "big")
+        return offset if self._extent.base_offset <= offset < self._extent.offset_limit else -1
+
+    def _resync(self, start: int, until: int, end: int) -> tuple[int | None, int]:
+        if self._budget < 0:
+            return None, self._budget
+        return resync(self._handle.source, start, until, end, budget=self._budget,
+                      file=self._extent.file)
+
+    def _belongs(self, position: int, stored_offset: int = -1) -> bool:
+        batches = self._scan(position, max_batches=1, window_bytes=_FIRST_BYTES).batches
+        return bool(len(batches)) and (
+            int(batches["magic"][0]) >= 2 or int(batches["base_offset"][0]) > stored_offset) and (
+            self._extent.base_offset <= int(batches["base_offset"][0])
+            <= int(batches["last_offset"][0]) < self._extent.offset_limit)
+
+    def _behind_unreadable(self, position: int) -> int:
+        """The next readable page, by steps that grow, so that a dead disk is asked a few times."""
+        step = _PAGE
+        at = (position // _PAGE + 1) * _PAGE
+        while at < self._extent.size:
+            try:
+                self._handle.read(1, at)
+            except KafkaStorageError:
+                at, step = at + step, 2 * step
+                continue
+            return self._search(at)
+        return self._extent.size
+
+    # ---- offsets
+
+    def _order(self, positions: _Offsets, sizes: _Offsets, first: _Offsets, last: _Offsets
+               ) -> Salvage:
+        extent = self._extent
+        kept = (first >= extent.base_offset) & (first <= last) & (last < extent.offset_limit)
+        for row in np.flatnonzero(~kept):
+            self._bad.append(_Bad(int(positions[row]), int(positions[row] + sizes[row]),
+                                  Status.BATCH_OFFSET_RANGE, extent.base_offset,
+                                  int(last[row])))
+        rows = np.flatnonzero(kept)
+        if np.any(first[rows][1:] <= last[rows][:-1]):
+            rising = rows[_longest_rising(first[rows].tolist(), last[rows].tolist())]
+            for row in np.setdiff1d(rows, rising):
+                before = rising[rising < row]
+                self._bad.append(_Bad(int(positions[row]), int(positions[row] + sizes[row]),
+                                      Status.BATCH_OFFSET_ORDER,
+                                      int(last[before[-1]]) + 1 if len(before)
+                                      else extent.base_offset, int(first[row])))
+            rows = rising
+        positions, ends = positions[rows], positions[rows] + sizes[rows]
+        first, last = first[rows], last[rows]
+        breaks = np.flatnonzero(positions[1:] != ends[:-1])
+        spans = tuple(zip(
+            positions[np.append(0, breaks + 1)].tolist() if len(rows) else (),
+            ends[np.append(breaks, -1)].tolist() if len(rows) else (), strict=True))
+        gaps = (self._gap(bad, positions, first, last)
+                for bad in sorted(self._bad, key=lambda bad: bad.start))
+        return Salvage(spans, tuple(gap for gap in gaps if gap is not None), _marks(positions),
+                       int(last[-1]) + 1 if len(last) else extent.base_offset, True)
+
+    def _gap(self, bad: _Bad, positions: _Offsets, first: _Offsets, last: _Offsets
+             ) -> LogGap | None:
+        extent = self._extent
+        if bad.status in _ENDS and extent.upper_offset is None:
+            return None  # where the log ends
+        after = int(np.searchsorted(positions, bad.start))
+        lowest = int(last[after - 1]) + 1 if after else extent.base_offset
+        highest = None if extent.upper_offset is None else extent.upper_offset - 1
+        if after < len(first):
+            highest = int(first[after]) - 1
+        records = None
+        claimed = self._claims(bad)
+        if claimed is not None and lowest <= claimed[0] <= claimed[1] and (
+                highest is None or claimed[1] <= highest):
+            lowest, highest, records = claimed
+        return LogGap(bad.status.code, extent.file, bad.start, bad.end - bad.start,
+                      first_offset=lowest, last_offset=highest, records=records,
+                      cause=self._cause(bad))
+
+    def _claims(self, bad: _Bad) -> tuple[int, int, int | None] | None:
+        """First and last offset and records by a bad batch's own header, if the one behind it
+        begins with the next offset. Else bytes of others may be inside of the gap."""
+        found = scan_file(self._handle.source, bad.start, self._extent.size, check_crcs=False,
+                          max_batches=2)
+        batches = found.batches
+        if not len(batches) or int(batches["position"][0] + batches["size"][0]) != bad.end:
+            return None
+        first, last = batches["base_offset"].tolist(), batches["last_offset"].tolist()
+        if bad.end < self._extent.size and (len(first) < 2 or first[1] != last[0] + 1):
+            return None
+        count = int(batches["record_count"][0])
+        return None if count < 0 else (first[0], last[0], count or None)
+
+    def _cause(self, bad: _Bad) -> str:
+        if bad.status in _ENDS:
+            return _ENDS[bad.status]
+        if bad.status == Status.BATCH_LENGTH and bad.found > bad.expected:
+            return f"the batch at byte {bad.start} has no end within the segment"
+        return str(status_error(bad.status, position=bad.start, expected=bad.expected,
+                                found=bad.found))
+
+
+def _longest_rising(first: list[int], last: list[int]) -> npt.NDArray[np.intp]:
+    """Rows of the largest number of batches each of which begins behind the one before."""
+    ends: list[int] = []  # by length: the least last offset of a row of so many batches
+    tails: list[int] = []
+    before: list[int] = []
+    for row, (low, high) in enumerate(zip(first, last, strict=True)):
+        length = bisect_left(ends, low)
+        before.append(tails[length - 1] if length else -1)
+        if length == len(ends):
+            ends.append(high)
+            tails.append(row)
+        elif high < ends[length]:
+            ends[length], tails[length] = high, row
+    rows = []
+    row = tails[-1] if tails else -1
+    while row >= 0:
+        rows.append(row)
+        row = before[row]
+    return np.array(rows[::-1], np.intp)

@@ -1,0 +1,47 @@
+"""Servers of objects, and the golden data in a bucket."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.objects.faulty import Faulty, serve_faulty
+from tests.objects.server import ServerMissing, options_of, serve
+
+
+@pytest.fixture(scope="session")
+def bucket(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The golden data in a directory that a server takes for a bucket."""
+    root = tmp_path_factory.mktemp("s3")
+    shutil.copytree(golden, root / "golden")
+    yield root
+
+
+@pytest.fixture(scope="session")
+def s3(bucket: Path) -> Iterator[dict[str, str]]:
+    """Storage options for `s3://golden/...` on a real server."""
+    pytest.importorskip("obstore", reason="obstore is not installed (pip install 'seglog[s3]')")
+    try:
+        with serve(bucket) as port:
+            yield options_of(port)
+    except ServerMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> Iterator[Faulty]:
+    """A server whose faults a test chooses; buckets are directories below `faulty.root`."""
+    pytest.importorskip("obstore", reason="obstore is not installed (pip install 'seglog[s3]')")
+    (tmp_path / "s3" / "data").mkdir(parents=True)
+    with serve_faulty(tmp_path / "s3") as server:
+        yield server
+
+
+@pytest.fixture
+def hasty(faulty: Faulty) -> dict[str, str]:
+    """Storage options for the faulty server, with little patience."""
+    return {**options_of(faulty.port), "max_retries": "3", "retry_timeout_seconds": "10",
+            "request_timeout_seconds": "1"}

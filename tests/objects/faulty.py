@@ -1,0 +1,166 @@
+"""A small S3 server that misbehaves to order: what a real one does on a bad day, in milliseconds.
+
+It serves files below a directory under `/bucket/key` (GET with a range, HEAD, list of type 2 with a
+delimiter) and checks no signature. `fault(request)` says what is to go wrong with one.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+from xml.sax.saxutils import escape
+
+__all__ = ["Asked", "Faulty", "serve_faulty"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request: its method, key ("" for a list) and range."""
+
+    method: str
+    key: str
+    start: int = 0
+    end: int = 0
+    number: int = 0  # how often just this was asked before
+
+
+@dataclass
+class Faulty:
+    """A running server: its port, what was asked, and what is to go wrong.
+
+    A fault is None (nothing), a status, "reset", "stall" (longer than a client waits), "cut" (fewer
+    bytes than announced) or "short" (fewer bytes, and so announced).
+    """
+
+    root: Path
+    port: int = 0
+    fault: Callable[[Asked], int | str | None] = lambda asked: None
+    etag: Callable[[Path], str] = lambda path: f"{path.stat().st_mtime_ns:x}"
+    asked: list[Asked] = field(default_factory=list)
+    stall_seconds: float = 2.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def note(self, method: str, key: str, start: int, end: int) -> Asked:
+        """Counts a request."""
+        with self.lock:
+            number = sum((one.method, one.key, one.start, one.end) == (method, key, start, end)
+                         for one in self.asked)
+            asked = Asked(method, key, start, end, number)
+            self.asked.append(asked)
+            return asked
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    faulty: Faulty
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing on stderr."""
+
+    def do_HEAD(self) -> None:
+        self._serve("HEAD")
+
+    def do_GET(self) -> None:
+        self._serve("GET")
+
+    def _serve(self, method: str) -> None:
+        url = urlsplit(self.path)
+        key = url.path.lstrip("/").partition("/")[2]
+        path = self.faulty.root / url.path.lstrip("/")
+        size = path.stat().st_size if path.is_file() else 0
+        start, end = 0, size
+        if asked_range := self.headers.get("Range"):
+            first, _, last = asked_range.removeprefix("bytes=").partition("-")
+            start, end = int(first), min(size, int(last) + 1)
+        fault = self.faulty.fault(self.faulty.note(method, key, start, end))
+        if fault == "reset":
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
+                                       struct.pack("ii", 1, 0))
+            self.connection.close()
+            self.close_connection = True
+        elif fault == "stall":
+            time.sleep(self.faulty.stall_seconds)
+            self.close_connection = True
+        elif isinstance(fault, int):
+            self._answer(fault, b"<Error><Code>Broken</Code><Message>to order</Message></Error>")
+        elif not key:
+            self._answer(200, self._listing(path, parse_qs(url.query).get("prefix", [""])[0]))
+        elif not path.is_file():
+            self._answer(404, b"<Error><Code>NoSuchKey</Code><Message>gone</Message></Error>")
+        elif start >= size and asked_range:
+            self._answer(416, b"<Error><Code>InvalidRange</Code><Message>no</Message></Error>")
+        else:
+            self._send(method, path, start, end, size, fault)
+
+    def _send(self, method: str, path: Path, start: int, end: int, size: int,
+              fault: str | None) -> None:
+        with path.open("rb") as stream:
+            stream.seek(start)
+            data = stream.read(end - start) if method == "GET" else b""
+        if fault == "short" and method == "GET":
+            data = data[:len(data) // 2]
+            end = start + len(data)
+        self.send_response(206 if "Range" in self.headers else 200)
+        self.send_header("Content-Length", str(end - start))
+        if "Range" in self.headers:
+            self.send_header("Content-Range", f"bytes {start}-{end - 1}/{size}")
+        self.send_header("ETag", f'"{self.faulty.etag(path)}"')
+        self.send_header("Last-Modified", "Sun, 22 Nov 2026 12:00:00 GMT")
+        self.end_headers()
+        if fault == "cut":
+            data = data[:len(data) // 2]
+            self.close_connection = True
+        self.wfile.write(data)
+
+    def _listing(self, bucket: Path, prefix: str) -> bytes:
+        folder = bucket / prefix
+        parts = []
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            key = escape(f"{prefix}{path.name}")
+            if path.is_dir():
+                parts.append(f"<CommonPrefixes><Prefix>{key}/</Prefix></CommonPrefixes>")
+            else:
+                parts.append(
+                    f"<Contents><Key>{key}</Key><Size>{path.stat().st_size}</Size>"
+                    f'<ETag>"{self.faulty.etag(path)}"</ETag>'
+                    "<LastModified>2026-11-22T12:00:00.000Z</LastModified></Contents>")
+        return ("<ListBucketResult><IsTruncated>false</IsTruncated>"
+                f"{''.join(parts)}</ListBucketResult>").encode()
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is no news."""
+
+
+@contextmanager
+def serve_faulty(root: Path) -> Iterator[Faulty]:
+    """The directories below `root` as buckets."""
+    faulty = Faulty(root)
+    server = _Server(("127.0.0.1", 0), type("_", (_Handler,), {"faulty": faulty}))
+    faulty.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield faulty
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

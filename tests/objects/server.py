@@ -1,0 +1,95 @@
+"""A real S3 server for tests and benches: versitygw over a directory, on the loopback.
+
+The binary is SEGLOG_VERSITYGW, or `versitygw` of the PATH, or built once by Go into
+~/.cache/seglog-s3; `start` raises ServerMissing with the reason where none of these works.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["ACCESS_KEY", "SECRET_KEY", "ServerMissing", "options_of", "serve"]
+
+_MODULE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+_CACHE = Path.home() / ".cache" / "seglog-s3"
+_BUILD_SECONDS, _START_SECONDS = 900, 30
+ACCESS_KEY, SECRET_KEY = "seglog-test-key", "a-secret-of-the-tests"
+
+
+class ServerMissing(Exception):
+    """Why there is no server."""
+
+
+def _binary() -> str:
+    named = os.environ.get("SEGLOG_VERSITYGW") or shutil.which("versitygw")
+    if named:
+        return named
+    built = _CACHE / "versitygw"
+    if built.exists():
+        return str(built)
+    go = shutil.which("go")
+    if go is None:
+        raise ServerMissing("versitygw is missing, and so is Go, which builds it")
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    try:
+        subprocess.run([go, "install", _MODULE], env={**os.environ, "GOBIN": str(_CACHE)},
+                       check=True, capture_output=True, text=True, timeout=_BUILD_SECONDS)
+    except subprocess.CalledProcessError as error:
+        raise ServerMissing(f"go install {_MODULE}: {error.stderr.strip()[-300:]}") from None
+    except subprocess.TimeoutExpired:
+        raise ServerMissing(f"go install {_MODULE} took too long") from None
+    return str(built)
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody has now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def options_of(port: int) -> dict[str, str]:
+    """Storage options for a server on a port of the loopback."""
+    return {"aws_endpoint": f"http://127.0.0.1:{port}", "aws_region": "us-east-1",
+            "aws_access_key_id": ACCESS_KEY, "aws_secret_access_key": SECRET_KEY}
+
+
+@contextmanager
+def serve(root: Path) -> Iterator[int]:
+    """The directories below `root` as buckets; the port. ServerMissing."""
+    port = free_port()
+    server = subprocess.Popen(
+        [_binary(), "--port", f"127.0.0.1:{port}", "--keep-alive", "--quiet", "posix",
+         "--default-etag", "placed", str(root)],
+        env={**os.environ, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        _await(server, port)
+        yield port
+    finally:
+        server.terminate()
+        server.wait(10)
+        assert server.stderr is not None
+        server.stderr.close()
+
+
+def _await(server: subprocess.Popen[str], port: int) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            if server.poll() is not None or time.monotonic() > deadline:
+                assert server.stderr is not None
+                said = server.stderr.read()[-300:] if server.poll() is not None else "silence"
+                raise ServerMissing(f"versitygw does not start: {said}") from None
+            time.sleep(0.05)

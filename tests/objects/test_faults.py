@@ -1,0 +1,154 @@
+"""Stores on a bad day: every read gives the right records, or one typed error with the object."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seglog
+from seglog import PartitionLog
+from seglog.arrow import decode_range
+from seglog.errors import KafkaStorageError
+from tests.objects.faulty import Asked, Faulty
+from tests.support.reading import rows_of
+
+URL = "s3://data/orders-0"
+FAULTS = (500, 502, 503, 429, "reset", "cut", "short", "stall")
+
+
+@pytest.fixture
+def log_dir(faulty: Faulty) -> Path:
+    """A log of three segments, of about 1.5 MiB each, and its records."""
+    path = faulty.root / "data" / "orders-0"
+    config = {"segment.bytes": "1500000", "max.message.bytes": "1000000"}
+    with seglog.open(path, config=config) as log:
+        chance = random.Random(5)
+        for number in range(300):
+            log.append(chance.randbytes(14_000), key=b"%d" % number)
+    assert len(list(path.glob("*.log"))) == 3
+    return path
+
+
+def read(storage: dict[str, str], **options: Any) -> list[Any]:
+    with PartitionLog.open(URL, storage_options=storage) as log:
+        return [row for columns in log.to_arrow(**options) for row in rows_of(columns)]
+
+
+def local(path: Path) -> list[Any]:
+    with PartitionLog.open(path) as log:
+        return [row for columns in log.to_arrow() for row in rows_of(columns)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_faults_that_pass_cost_time_and_no_record(
+        faulty: Faulty, hasty: dict[str, str], log_dir: Path, seed: int) -> None:
+    """A third of all requests go wrong, each in its own way, and well at the second try."""
+    chance = random.Random(seed)
+    drawn: dict[Asked, int | str | None] = {}
+    faulty.stall_seconds = 1.3
+
+    def fault(asked: Asked) -> int | str | None:
+        if asked.number or not asked.key:
+            return None
+        with faulty.lock:
+            kinds = FAULTS if chance.random() < 0.05 else FAULTS[:-1]
+            drawn[asked] = chance.choice(kinds) if chance.random() < 0.4 else None
+            return drawn[asked]
+
+    faulty.fault = fault
+    assert read(hasty, threads=seed % 3, isolation=("read_uncommitted", "read_committed")[seed % 2]
+                ) == local(log_dir)
+    assert any(drawn.values())
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_that_stay_are_one_error_with_object_and_reason(
+        faulty: Faulty, hasty: dict[str, str], log_dir: Path, fault: int | str) -> None:
+    segments = sorted(path.name for path in log_dir.glob("*.log"))
+    key, rows = f"orders-0/{segments[1]}", []
+    log = PartitionLog.open(URL, storage_options={**hasty, "max_retries": "1"})
+    first = log.segments[1].base_offset
+    assert log.log_end_offset == 300
+    parts = log.ranges(1 << 40)
+    faulty.stall_seconds = 1.5
+    faulty.fault = lambda asked: fault if asked.key == key else None
+    began = time.monotonic()
+    with pytest.raises(KafkaStorageError) as caught:
+        for part in parts:
+            for columns in decode_range(part, where=log.where):
+                rows += rows_of(columns)
+    assert time.monotonic() - began < 15
+    assert rows == local(log_dir)[:first]  # all that lies before
+    assert caught.value.code == "object_read" and caught.value.file == f"s3://data/{key}"
+    assert f"s3://data/{key}" in str(caught.value)
+    for secret in (hasty["aws_access_key_id"], hasty["aws_secret_access_key"]):
+        assert secret not in str(caught.value)
+
+
+def test_a_refusal_is_not_asked_again(
+        faulty: Faulty, hasty: dict[str, str], log_dir: Path) -> None:
+    log = PartitionLog.open(URL, storage_options=hasty)
+    part, = log.ranges(1 << 40)[:1]
+    faulty.fault = lambda asked: 403 if asked.key.endswith(".log") else None
+    faulty.asked.clear()
+    with pytest.raises(KafkaStorageError, match="403"):
+        list(decode_range(part, where=log.where))
+    assert len([asked for asked in faulty.asked if asked.method == "GET"]) <= 2
+
+
+@pytest.mark.parametrize("change, code", [
+    ("gone", "file_missing"), ("grown", "object_changed"), ("cut", "object_changed"),
+    ("emptied", "object_changed"), ("rewritten", "object_changed"),
+])
+def test_an_object_that_changes_between_plan_and_read(
+        faulty: Faulty, hasty: dict[str, str], log_dir: Path, change: str, code: str) -> None:
+    """Retention, or somebody else: never a mixture of two contents."""
+    log = PartitionLog.open(URL, storage_options=hasty)
+    parts, skipping = log.ranges(1 << 40), log.ranges(1 << 40, on_damage="skip")
+    victim = log_dir / os.path.basename(parts[1].file)
+    content = victim.read_bytes()
+    if change == "gone":
+        victim.unlink()
+    else:
+        victim.write_bytes({"grown": content + content[:100], "cut": content[:-5000],
+                            "emptied": b"", "rewritten": content[::-1]}[change])
+        os.utime(victim, ns=(1, 2))
+    with pytest.raises(KafkaStorageError) as caught:
+        list(decode_range(parts[1], where=log.where))
+    assert caught.value.code == code and caught.value.file == parts[1].file
+    assert parts[1].file in str(caught.value)
+    if change == "gone":
+        assert caught.value.errno == errno.ENOENT  # as for a local file
+    # failOnDataLoss=false: the segment is a gap, and what is around it is read.
+    gaps, offsets = [], []
+    for part in skipping:
+        for columns in decode_range(part, seglog.arrow.DecodeOptions(on_damage="skip"),
+                                    on_gap=gaps.append, where=log.where):
+            offsets += columns.to_pylists()["offset"]
+    lost = range(log.segments[1].base_offset, log.segments[2].base_offset)
+    assert offsets == [offset for offset in range(300) if offset not in lost]
+    assert {(gap.file, gap.kind) for gap in gaps} == {(parts[1].file, code)}
+
+
+def test_an_index_that_vanishes_makes_a_read_slow_and_not_wrong(
+        faulty: Faulty, hasty: dict[str, str], log_dir: Path) -> None:
+    faulty.fault = lambda asked: 404 if asked.key.endswith("index") else None
+    assert read(hasty) == local(log_dir)
+
+
+def test_a_stream_that_is_left_stops_asking(
+        faulty: Faulty, hasty: dict[str, str], log_dir: Path) -> None:
+    with PartitionLog.open(URL, storage_options=hasty) as log:
+        stream = log.to_arrow(batch_rows=1, threads=2)
+        next(stream)
+        stream.close()
+    time.sleep(0.3)
+    before = len(faulty.asked)
+    time.sleep(0.5)
+    assert len(faulty.asked) == before

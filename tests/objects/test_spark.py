@@ -1,0 +1,59 @@
+"""`spark.read.format("seglog").load("s3://...")`: the rows of the same directory on the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'seglog[spark]'")
+
+from seglog.spark import register
+from seglog.spark.options import parse_options
+from tests.spark.conftest import spark  # noqa: F401  (a fixture)
+
+pytestmark = pytest.mark.spark
+
+SELECTIONS: list[dict[str, str]] = [
+    {"kafka.isolation.level": "read_committed", "includeHeaders": "true"},
+    {"subscribePattern": "txn|plain-.*", "maxPartitionBytes": "20000", "columns": "offset,value"},
+    {"subscribe": "txn", "startingTimestamp": "1795261366140", "failOnDataLoss": "false"},
+]
+
+
+@pytest.fixture
+def session(request: pytest.FixtureRequest) -> Any:
+    """Spark with the format."""
+    found = request.getfixturevalue("spark")
+    register(found)
+    return found
+
+
+def rows(session: Any, path: str, options: dict[str, str]) -> list[str]:
+    frame = session.read.format("seglog").options(**options).load(path)
+    return sorted(map(str, frame.collect()))
+
+
+@pytest.mark.parametrize("number", range(len(SELECTIONS)))
+def test_rows_from_a_bucket(
+        session: Any, bucket: Path, s3: dict[str, str], number: int) -> None:
+    options = SELECTIONS[number]
+    local = rows(session, str(bucket / "golden" / "real" / "clean"), options)
+    assert len(local) > 100
+    assert rows(session, "s3://golden/real/clean", {**options, **s3}) == local
+
+
+def test_a_wrong_secret_is_one_sentence_without_it(session: Any, s3: dict[str, str]) -> None:
+    wrong = {**s3, "aws_secret_access_key": "not-the-secret-at-all"}
+    with pytest.raises(Exception, match="403 Forbidden") as caught:
+        rows(session, "s3://golden/real/clean", wrong)
+    assert "not-the-secret-at-all" not in str(caught.value)
+
+
+def test_options_of_the_store_are_found_and_hidden() -> None:
+    options = parse_options({"path": "s3://bucket/data", "AWS_Secret_Access_Key": "hush",
+                             "storage.max_requests": "3", "storage.allow_http": "true"})
+    assert options.storage.max_requests == 3
+    assert dict(options.storage)["aws_secret_access_key"] == "hush"
+    assert "hush" not in repr(options)
