@@ -1,0 +1,180 @@
+"""Fragments: what a task writes of one partition, before anybody knows its offsets.
+
+A fragment is a hidden file at the top of the data directory. It holds record batches whose offsets
+begin anywhere and follow each other, and behind them the facts of these batches (`BATCH_DTYPE`), so
+that a commit need not read the records again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from seglog._native.batch import BATCH_DTYPE, scan
+from seglog.errors import KafkaStorageError, RecordTooLargeError
+from seglog.fragments.job import Job
+from seglog.log.column_batches import encode_spans
+from seglog.model import TopicPartition
+from seglog.storage.ownership import open_file
+
+__all__ = ["Fragment", "FragmentWriter", "read_facts"]
+
+_OFFSET_DELTA_MAX: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A file of `size` bytes of record batches, then their facts."""
+
+    topic_partition: TopicPartition
+    name: str
+    size: int
+    records: int
+    batches: int
+
+
+@dataclass(slots=True)
+class _Open:
+    """A fragment that is being written."""
+
+    name: str
+    first_offset: int
+    size: int = 0
+    facts: list[npt.NDArray[np.void]] = field(default_factory=list)
+
+
+class FragmentWriter:
+    """Writes the fragments of one attempt of a task. For one thread.
+
+    `segment_bytes` bounds a fragment, `max_batch_bytes` a batch before compression and
+    `max_message_bytes` one after it. As a context manager it deletes its files after an exception.
+    """
+
+    def __init__(self, job: Job, attempt: str, *, codec: int | str, max_batch_bytes: int,
+                 segment_bytes: int, max_message_bytes: int) -> None:
+        self._job, self._attempt = job, attempt
+        self._codec, self._max_batch_bytes = codec, max_batch_bytes
+        self._segment_bytes, self._max_message_bytes = segment_bytes, max_message_bytes
+        self._open: dict[TopicPartition, _Open] = {}
+        self._next_offset: dict[TopicPartition, int] = {}
+        self._done: list[Fragment] = []
+        self._count = 0
+
+    def append(self, key: TopicPartition, data: Any) -> int:
+        """Encodes rows (Arrow: `key`, `value`, `timestamp`, `headers`) and writes them; their
+        number. A row without a timestamp gets the time of now.
+
+        Raises IllegalArgumentError for what a record cannot be, RecordTooLargeError,
+        KafkaStorageError.
+        """
+        first = self._next_offset.get(key, 0)
+        for span in encode_spans(
+                data, codec=self._codec, max_batch_bytes=self._max_batch_bytes, base_offset=first,
+                span_bytes=min(1 << 20, self._segment_bytes),
+                timestamp=time.time_ns() // 1_000_000):
+            self._write(key, span)
+        return self._next_offset.get(key, 0) - first
+
+    def _write(self, key: TopicPartition, span: bytes) -> None:
+        fragment = self._open.get(key)
+        found = scan(span, check_crcs=False)
+        largest = int(found.batches["size"].max())
+        if largest > self._max_message_bytes:
+            raise RecordTooLargeError(
+                f"The record batch size in the append to {key} is {largest} bytes which exceeds "
+                f"the maximum configured value of {self._max_message_bytes} (max.message.bytes).")
+        if fragment is not None and (
+                fragment.size + len(span) > self._segment_bytes
+                or found.last_offset - fragment.first_offset > _OFFSET_DELTA_MAX):
+            self._close(key)
+            fragment = None
+        if fragment is None:
+            name = self._job.name("fragment", f"-{self._attempt}-{self._count}")
+            fragment = self._open[key] = _Open(name, found.first_offset)
+            self._count += 1
+        facts = found.batches.copy()
+        facts["position"] += fragment.size
+        self._append_bytes(fragment, span, fragment.size)
+        fragment.facts.append(facts)
+        fragment.size += len(span)
+        self._next_offset[key] = found.last_offset + 1
+
+    def _append_bytes(self, fragment: _Open, data: bytes, position: int, *,
+                      sync: bool = False) -> None:
+        """Opens the file for every piece: a task may have more partitions than descriptors."""
+        path = os.path.join(self._job.data_dir, fragment.name)
+        with storage_errors(path), contextlib.ExitStack() as stack:
+            descriptor = open_file(path, os.O_WRONLY)
+            stack.callback(os.close, descriptor)
+            write_all(descriptor, data, position)
+            if sync:
+                os.fsync(descriptor)
+
+    def _close(self, key: TopicPartition) -> None:
+        fragment = self._open.pop(key)
+        facts = np.concatenate(fragment.facts)
+        self._append_bytes(fragment, facts.tobytes(), fragment.size, sync=True)
+        self._done.append(Fragment(key, fragment.name, fragment.size,
+                                   int(facts["last_offset"][-1]) + 1 - fragment.first_offset,
+                                   len(facts)))
+
+    def finish(self) -> list[Fragment]:
+        """Closes and syncs all fragments; those of a partition are in the order of its records.
+
+        Raises KafkaStorageError, also when the job has ended meanwhile.
+        """
+        for key in list(self._open):
+            self._close(key)
+        if self._job.is_over:
+            raise KafkaStorageError(
+                f"{self._job.data_dir}: the job was committed or aborted before this task ended")
+        return self._done
+
+    def __enter__(self) -> FragmentWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            for name in [*(one.name for one in self._done),
+                         *(one.name for one in self._open.values())]:
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(self._job.data_dir, name))
+
+
+def read_facts(path: str, fragment: Fragment) -> npt.NDArray[np.void]:
+    """What stands behind the batches of a fragment. KafkaStorageError for a file that is missing
+    or has another size."""
+    expected = fragment.size + fragment.batches * BATCH_DTYPE.itemsize
+    with storage_errors(path), open(path, "rb") as stream:
+        found = os.fstat(stream.fileno()).st_size
+        if found != expected:
+            raise KafkaStorageError(
+                f"{path}: a fragment of {found} bytes, its task wrote {expected}")
+        stream.seek(fragment.size)
+        return np.frombuffer(stream.read(), BATCH_DTYPE).copy()
+
+
+@contextlib.contextmanager
+def storage_errors(path: str) -> Iterator[None]:
+    """Makes a KafkaStorageError, with the path, of what the system refuses."""
+    try:
+        yield
+    except KafkaStorageError:
+        raise
+    except OSError as error:
+        raise KafkaStorageError(error.errno, error.strerror, error.filename or path) from error
+
+
+def write_all(descriptor: int, data: bytes | memoryview, position: int) -> None:
+    """Writes all bytes. OSError."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, position)
+        view, position = view[written:], position + written

@@ -1,0 +1,322 @@
+"""What a commit prepares under hidden names: whole new files, and the renames that place them.
+
+New records become new segments. Small ones join a small last segment, or each other: that is
+copied to a new file, because a rename replaces a file in one step and an append does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from seglog._native.batch import scan_file
+from seglog._native.file import open_read
+from seglog._native.rebuild import IndexRebuild
+from seglog.errors import KafkaStorageError
+from seglog.fragments.fragment import Fragment, read_facts, write_all
+from seglog.fragments.job import Job
+from seglog.fragments.journal import Move
+from seglog.fragments.layout import partitions_of
+from seglog.model import TopicPartition
+from seglog.storage.epochs import encode_leader_epochs, read_leader_epochs
+from seglog.storage.log import PartitionLog
+from seglog.storage.meta import encode_partition_metadata, read_partition_metadata
+from seglog.storage.ownership import create_file, make_directories
+from seglog.storage.paths import (
+    LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, delete_dir_name, index_name, log_name,
+    snapshot_name, time_index_name,
+)
+from seglog.storage.producers import SNAPSHOT_BYTES_MAX, encode_snapshot
+from seglog.storage.textfile import read_small_file, sync_directory, write_file
+
+__all__ = ["LogEnd", "Preparation"]
+
+#: What is smaller is copied behind its neighbour, and what is larger becomes a segment of its own.
+SMALL_BYTES: Final = 32 << 20
+_INDEX_BYTES: Final = 10 << 20  # segment.index.bytes
+_OFFSET_DELTA_MAX: Final = 2**31 - 1
+_HEAD: Final = np.dtype([("base_offset", ">i8"), ("length", ">i4"), ("epoch", ">i4")])
+_LENGTH_LESS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """Where the new records of a log begin and end."""
+
+    first_offset: int
+    end_offset: int
+
+
+@dataclass(slots=True)
+class _Segment:
+    """A segment that is being put together in the file `path`."""
+
+    base_offset: int
+    path: str
+    size: int
+    facts: list[npt.NDArray[np.void]] = field(default_factory=list)
+
+
+class Preparation:
+    """The files of one commit. Whatever it makes is the job's, and swept with it."""
+
+    def __init__(self, job: Job, segment_bytes: int, index_interval_bytes: int) -> None:
+        self._job, self._data_dir = job, job.data_dir
+        self._segment_bytes, self._interval = segment_bytes, index_interval_bytes
+        self._topic_ids: dict[str, uuid.UUID] = {}
+        self._count = 0
+        self._directories = {job.data_dir}
+        #: The renames that make it visible, in their order.
+        self.moves: list[Move] = []
+
+    def _hidden(self) -> str:
+        self._count += 1
+        return self._job.path("prepared", f"-{self._count}")
+
+    def _move(self, source: str, target: str) -> None:
+        self.moves.append((os.path.relpath(source, self._data_dir), target))
+
+    def add_file(self, target: str, content: bytes) -> None:
+        """A small file that is to be at `target`, relative to the data directory."""
+        hidden = self._hidden()
+        write_file(hidden, content, model=os.path.join(self._data_dir, target))
+        self._move(hidden, target)
+
+    def sync(self) -> None:
+        """Makes the names of all prepared files durable; their bytes are."""
+        for each in sorted(self._directories):
+            sync_directory(each)
+
+    # ---- logs
+
+    def add_log(self, key: TopicPartition, fragments: Sequence[Fragment]) -> LogEnd:
+        """New records of one partition, which is made where it is missing."""
+        if os.path.isdir(os.path.join(self._data_dir, str(key))):
+            return self._extend(key, fragments)
+        return self._create(key, fragments)
+
+    def _create(self, key: TopicPartition, fragments: Sequence[Fragment]) -> LogEnd:
+        """Under the name of a deleted partition, which a broker that finds it deletes."""
+        name = delete_dir_name(key, self._job.id)
+        place = os.path.join(self._data_dir, name)
+        make_directories(place)
+        self._directories.add(place)
+        segments, end = self._segments(None, 0, 0, fragments)
+        if not segments:
+            for file in (log_name(0), index_name(0), time_index_name(0)):
+                write_file(os.path.join(place, file), b"")
+        for segment in segments:
+            offsets, times = self._indexes(segment)
+            base = segment.base_offset
+            write_file(os.path.join(place, index_name(base)), offsets)
+            write_file(os.path.join(place, time_index_name(base)), times)
+            os.rename(segment.path, os.path.join(place, log_name(base)))
+        if end:
+            for offset in {*(one.base_offset for one in segments), end} - {0}:
+                write_file(os.path.join(place, snapshot_name(offset)), encode_snapshot([]))
+            epochs = read_leader_epochs(os.path.join(place, LEADER_EPOCH_CHECKPOINT))
+            epochs.assign(0, 0)
+            write_file(os.path.join(place, LEADER_EPOCH_CHECKPOINT), encode_leader_epochs(epochs))
+        write_file(os.path.join(place, PARTITION_METADATA),
+                   encode_partition_metadata(self._topic_id(key.topic)))
+        self.moves.append((name, str(key)))
+        return LogEnd(0, end)
+
+    def _topic_id(self, topic: str) -> uuid.UUID:
+        """That of the topic's other partitions, or a new one."""
+        known = self._topic_ids.get(topic)
+        if known is None:
+            for number in partitions_of(self._data_dir, topic):
+                found = read_partition_metadata(os.path.join(
+                    self._data_dir, f"{topic}-{number}", PARTITION_METADATA))
+                if found is not None:
+                    known = found.topic_id
+                    break
+            else:
+                known = _random_topic_id()
+            self._topic_ids[topic] = known
+        return known
+
+    def _extend(self, key: TopicPartition, fragments: Sequence[Fragment]) -> LogEnd:
+        place = os.path.join(self._data_dir, str(key))
+        if os.stat(place).st_dev != os.stat(self._data_dir).st_dev:
+            raise KafkaStorageError(f"{place} is on another file system than {self._data_dir}: "
+                                    "its files cannot be put in place in one step")
+        with PartitionLog.open(place) as log:
+            return self._extend_log(key, place, log, fragments)
+
+    def _extend_log(self, key: TopicPartition, place: str, log: PartitionLog,
+                    fragments: Sequence[Fragment]) -> LogEnd:
+        first = log.log_end_offset
+        epochs = read_leader_epochs(os.path.join(place, LEADER_EPOCH_CHECKPOINT))
+        latest = epochs.latest
+        segments, end = self._segments(self._last_segment(log, fragments), first,
+                                       0 if latest is None else latest.epoch, fragments)
+        snapshot = self._snapshot(place, log, first)
+        for segment in segments:
+            base = segment.base_offset
+            offsets, times = self._indexes(segment)
+            if base > first and snapshot is not None:
+                self.add_file(os.path.join(str(key), snapshot_name(base)), snapshot)
+            # A reader may come between two renames: a log may have more than its indexes say.
+            is_new = base >= first
+            if not is_new:
+                self._move(segment.path, os.path.join(str(key), log_name(base)))
+            self.add_file(os.path.join(str(key), index_name(base)), offsets)
+            self.add_file(os.path.join(str(key), time_index_name(base)), times)
+            if is_new:
+                self._move(segment.path, os.path.join(str(key), log_name(base)))
+        if latest is None:
+            epochs.assign(0, first)
+            self.add_file(os.path.join(str(key), LEADER_EPOCH_CHECKPOINT),
+                          encode_leader_epochs(epochs))
+        if snapshot is not None:
+            self.add_file(os.path.join(str(key), snapshot_name(end)), snapshot)
+            if first and not any(one.base_offset == first for one in segments) \
+                    and first not in log.segments.base_offsets:
+                self.moves.append((os.path.join(str(key), snapshot_name(first)), None))
+        return LogEnd(first, end)
+
+    @staticmethod
+    def _snapshot(place: str, log: PartitionLog, end: int) -> bytes | None:
+        """The producers at the log's end, which records without a producer do not change. None
+        where a broker would have to read the log for them."""
+        content = read_small_file(os.path.join(place, snapshot_name(end)), SNAPSHOT_BYTES_MAX)
+        if content is not None:
+            return content
+        has_any = any(name.endswith(".snapshot") for name in os.listdir(place))
+        return None if has_any else encode_snapshot([])
+
+    def _last_segment(self, log: PartitionLog, fragments: Sequence[Fragment]) -> _Segment | None:
+        """A copy of the last segment, where new records are to go behind its own."""
+        if not len(log.segments) or not fragments:
+            return None
+        last = log.segments[len(log.segments) - 1]
+        path = os.path.join(log.path, log_name(last.base_offset))
+        descriptor, size = open_read(path)
+        try:
+            if not 0 < size <= SMALL_BYTES or fragments[0].size > SMALL_BYTES \
+                    or size + fragments[0].size > self._segment_bytes:
+                return None
+            found = scan_file(descriptor, 0, size, check_crcs=False, strict=True)
+            if found.position != size:
+                raise KafkaStorageError(
+                    f"{path}: the last segment does not end with a whole batch (byte "
+                    f"{found.position} of {size}): run `seglog load --recover "
+                    f"{self._data_dir}` first")
+            copy = self._hidden()
+            target = create_file(copy, path)
+            try:
+                _copy(descriptor, target, size)
+            finally:
+                os.close(target)
+        finally:
+            os.close(descriptor)
+        return _Segment(last.base_offset, copy, size, [found.batches])
+
+    def _segments(self, last: _Segment | None, offset: int, epoch: int,
+                  fragments: Sequence[Fragment]) -> tuple[list[_Segment], int]:
+        """The fragments as segments from `offset` on, the first of them in `last`."""
+        segments = [] if last is None else [last]
+        for fragment in fragments:
+            path = os.path.join(self._data_dir, fragment.name)
+            facts = read_facts(path, fragment)
+            shift = offset - int(facts["base_offset"][0])
+            facts["base_offset"] += shift
+            facts["last_offset"] += shift
+            end = int(facts["last_offset"][-1]) + 1
+            _assign(path, fragment.size, facts, epoch)
+            if segments and self._fits(segments[-1], fragment, end):
+                segment = segments[-1]
+                _append(segment.path, segment.size, path, fragment.size)
+                facts["position"] += segment.size
+                os.unlink(path)
+            else:
+                segment = _Segment(offset, path, 0)
+                segments.append(segment)
+            segment.size += fragment.size
+            segment.facts.append(facts)
+            offset = end
+        for segment in segments:
+            _sync(segment.path)
+        return segments, offset
+
+    def _fits(self, segment: _Segment, fragment: Fragment, end: int) -> bool:
+        return (fragment.size <= SMALL_BYTES
+                and segment.size + fragment.size <= self._segment_bytes
+                and end - 1 - segment.base_offset <= _OFFSET_DELTA_MAX)
+
+    def _indexes(self, segment: _Segment) -> tuple[bytes, bytes]:
+        rebuild = IndexRebuild(segment.base_offset, interval_bytes=self._interval,
+                               index_bytes=_INDEX_BYTES)
+        for facts in segment.facts:
+            if rebuild.feed(np.ascontiguousarray(facts)) != len(facts):
+                raise KafkaStorageError(f"{segment.path}: batches that no index takes (at byte "
+                                        f"{rebuild.position})")
+        rebuild.finish()
+        return rebuild.offset_index, rebuild.time_index
+
+
+def _random_topic_id() -> uuid.UUID:
+    """As Kafka's Uuid.randomUuid: none that begins with a dash in text."""
+    while (found := uuid.uuid4()).bytes[0] >> 2 == 0b111110:
+        pass
+    return found
+
+
+def _assign(path: str, size: int, facts: npt.NDArray[np.void], epoch: int) -> None:
+    """Writes base offsets and leader epochs into the batches; no checksum covers them (Kafka:
+    DefaultRecordBatch). What stands behind the batches is cut off."""
+    heads = np.empty(len(facts), _HEAD)
+    heads["base_offset"], heads["epoch"] = facts["base_offset"], epoch
+    heads["length"] = facts["size"] - _LENGTH_LESS
+    content = memoryview(heads.tobytes())
+    step = _HEAD.itemsize
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        os.ftruncate(descriptor, size)
+        for number, position in enumerate(facts["position"].tolist()):
+            write_all(descriptor, content[number * step:(number + 1) * step], position)
+    finally:
+        os.close(descriptor)
+
+
+def _append(target: str, target_size: int, source: str, size: int) -> None:
+    with contextlib.ExitStack() as stack:
+        into = os.open(target, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        stack.callback(os.close, into)
+        out, _ = open_read(source)
+        stack.callback(os.close, out)
+        os.lseek(into, target_size, os.SEEK_SET)
+        _copy(out, into, size)
+
+
+def _copy(source: int, target: int, size: int) -> None:
+    """`size` bytes from the beginning of a file to where another stands."""
+    position = 0
+    while position < size:
+        data = os.pread(source, min(size - position, 8 << 20), position)
+        if not data:
+            raise KafkaStorageError(f"a file became shorter while it was copied: {position} of "
+                                    f"{size} bytes")
+        view = memoryview(data)
+        while view:
+            view = view[os.write(target, view):]
+        position += len(data)
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+

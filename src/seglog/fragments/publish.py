@@ -1,0 +1,174 @@
+"""The commit of a job: its fragments get offsets, and become part of the logs in one step.
+
+Under the lock of the data directory, which was shut down cleanly: prepare every file under a hidden
+name and sync it (`prepare`), then rename all of them by a journal (`journal`). What a broker finds
+afterwards is what a clean shutdown leaves: index files, checkpoints, producer snapshots, marker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from seglog.errors import IllegalStateError, KafkaStorageError, LogDirLockedError
+from seglog.fragments.fragment import Fragment, storage_errors
+from seglog.fragments.job import Job, sweep
+from seglog.fragments.journal import commit_moves, finish_commit
+from seglog.fragments.layout import partition_count, partitions_of
+from seglog.fragments.prepare import LogEnd, Preparation
+from seglog.model import TopicPartition
+from seglog.storage.checkpoints import encode_checkpoint, read_offset_checkpoint
+from seglog.storage.discover import find_directories
+from seglog.storage.lock import FileLock
+from seglog.storage.lock_holder import command_of
+from seglog.storage.ownership import make_directories
+from seglog.storage.paths import (
+    CLEAN_SHUTDOWN_FILE, HIGH_WATERMARK_CHECKPOINT, JOB_FILE_PREFIX, LOCK_FILE,
+    RECOVERY_POINT_CHECKPOINT, DirectoryKind,
+)
+from seglog.storage.place import PlaceKind, identify, require_room_for_logs
+from seglog.storage.textfile import read_small_file, sync_directory
+
+__all__ = ["StreamBatch", "check_target", "exclusive", "publish"]
+
+_STREAMS: Final = f"{JOB_FILE_PREFIX}streams"
+_STREAMS_BYTES_MAX: Final = 16 << 20
+_NO_EPOCH_MARKER: Final = b'{"version":0,"brokerEpoch":-1}'
+
+
+@dataclass(frozen=True, slots=True)
+class StreamBatch:
+    """A micro-batch of a streaming query: one that was committed is not committed again."""
+
+    query_id: str
+    batch_id: int
+
+
+@contextlib.contextmanager
+def exclusive(data_dir: str) -> Iterator[None]:
+    """The data directory for this process alone, with every commit finished and swept of what dead
+    jobs left.
+
+    Other commits are waited for. Raises LogDirLockedError while a broker or another writer has
+    the directory, KafkaStorageError.
+    """
+    with contextlib.ExitStack() as stack:
+        with storage_errors(data_dir):
+            queue = os.open(data_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, queue)
+            with contextlib.suppress(OSError):  # Some file systems lock no directories.
+                fcntl.flock(queue, fcntl.LOCK_EX)
+            lock = FileLock(os.path.join(data_dir, LOCK_FILE))
+            if not lock.try_lock():
+                pid = lock.holder_pid
+                raise LogDirLockedError(data_dir, pid, command_of(pid) if pid else None)
+            stack.callback(lock.destroy)
+            finish_commit(data_dir)
+            sweep(data_dir)
+        yield
+
+
+def check_target(path: str) -> str:
+    """Makes sure that a job may write to `path`; its absolute path. A missing directory is made.
+
+    Raises KafkaStorageError for a path that holds other things or needs a recovery first, and
+    LogDirLockedError.
+    """
+    data_dir = require_room_for_logs(path)
+    with storage_errors(data_dir):
+        if make_directories(data_dir, is_ours=True):
+            sync_directory(os.path.dirname(data_dir))
+    with exclusive(data_dir):
+        _require_clean(data_dir)
+    return data_dir
+
+
+def _require_clean(data_dir: str) -> None:
+    if os.path.exists(os.path.join(data_dir, CLEAN_SHUTDOWN_FILE)):
+        return
+    if identify(data_dir).kind is not PlaceKind.DATA_DIRECTORY:
+        return
+    if any(one.kind is not DirectoryKind.DELETED for one in find_directories(data_dir)):
+        raise KafkaStorageError(
+            f"{data_dir} was not shut down cleanly: run `seglog load --recover {data_dir}` first")
+
+
+def publish(job: Job, fragments: Sequence[Fragment], counts: Mapping[str, int], *,
+            new_partitions: int | None = None, segment_bytes: int, index_interval_bytes: int,
+            stream: StreamBatch | None = None) -> dict[TopicPartition, tuple[int, int]]:
+    """Makes the fragments part of their logs, in the given order; the offsets that each partition
+    got, as (first, end).
+
+    `counts` are the numbers of partitions that the tasks saw, by topic. A micro-batch that was
+    committed before gets nothing. Afterwards the job is over. If this raises nothing has changed.
+    Raises IllegalStateError, LogDirLockedError, KafkaStorageError.
+    """
+    data_dir = job.data_dir
+    with exclusive(data_dir):
+        streams = _read_streams(data_dir)
+        if stream is not None and stream.batch_id <= streams.get(stream.query_id, -1):
+            job.end()
+            return {}
+        if job.is_over:
+            raise IllegalStateError(f"{data_dir}: this job was committed or aborted already")
+        _require_clean(data_dir)
+        offsets = {}
+        if fragments:
+            with storage_errors(data_dir):
+                offsets = _publish(job, fragments, counts, new_partitions,
+                                   Preparation(job, segment_bytes, index_interval_bytes),
+                                   streams, stream)
+        job.end()
+    return offsets
+
+
+def _publish(job: Job, fragments: Sequence[Fragment], counts: Mapping[str, int],
+             new_partitions: int | None, preparation: Preparation, streams: dict[str, int],
+             stream: StreamBatch | None) -> dict[TopicPartition, tuple[int, int]]:
+    data_dir = job.data_dir
+    by_log: dict[TopicPartition, list[Fragment]] = {}
+    for topic in sorted({one.topic_partition.topic for one in fragments}):
+        now = partition_count(data_dir, topic, new_partitions)
+        if now != counts[topic]:
+            raise IllegalStateError(f"topic {topic} has {now} partitions since another job made "
+                                    f"it; this job wrote for {counts[topic]}: run it again")
+        if not partitions_of(data_dir, topic):
+            by_log.update({TopicPartition(topic, number): [] for number in range(now)})
+    for one in fragments:
+        by_log.setdefault(one.topic_partition, []).append(one)
+    ends: dict[TopicPartition, LogEnd] = {}
+    for key, parts in sorted(by_log.items()):
+        ends[key] = preparation.add_log(key, parts)
+    for name in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT):
+        known = read_offset_checkpoint(os.path.join(data_dir, name))
+        known.update({key: end.end_offset for key, end in ends.items()})
+        preparation.add_file(name, encode_checkpoint(
+            f"{key.topic} {key.partition} {offset}" for key, offset in sorted(known.items())))
+    if stream is not None:
+        streams[stream.query_id] = stream.batch_id
+        preparation.add_file(_STREAMS, json.dumps({"version": 0, "streams": streams}).encode())
+    # A marker that is there stays, with its broker epoch: no broker starts before the last rename.
+    if not os.path.exists(os.path.join(data_dir, CLEAN_SHUTDOWN_FILE)):
+        preparation.add_file(CLEAN_SHUTDOWN_FILE, _NO_EPOCH_MARKER)
+    preparation.sync()
+    commit_moves(data_dir, job.name("journal"), preparation.moves)
+    return {key: (end.first_offset, end.end_offset) for key, end in ends.items() if by_log[key]}
+
+
+def _read_streams(data_dir: str) -> dict[str, int]:
+    path = os.path.join(data_dir, _STREAMS)
+    content = read_small_file(path, _STREAMS_BYTES_MAX)
+    if content is None:
+        return {}
+    try:
+        found: dict[str, int] = json.loads(content)["streams"]
+        return {str(query): int(batch) for query, batch in found.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise KafkaStorageError(
+            f"{path}: this record of committed micro-batches cannot be read; restore it, or "
+            "delete it if no streaming query will repeat a batch") from None
