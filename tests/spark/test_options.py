@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from seglog.model import TopicPartition
+from seglog.spark.option_values import java_pattern
 from seglog.spark.options import EARLIEST, LATEST, OffsetBound, parse_options
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -23,7 +24,7 @@ def test_defaults() -> None:
 def test_names_are_case_insensitive_and_paths_may_be_several() -> None:
     options = parse_options({"PATH": "/a, /b", "INCLUDEHEADERS": "True", "minpartitions": "7",
                              "Kafka.Isolation.Level": "READ_COMMITTED", "failondataloss": "FALSE"})
-    assert options.paths == ("/a", "/b")
+    assert options.paths == ("/a, /b",)  # locations.directories divides it
     assert options.include_headers and options.min_partitions == 7
     assert options.isolation == "read_committed" and not options.fail_on_data_loss
     assert parse_options({"paths": '["/x,y", "/z"]'}).paths == ("/x,y", "/z")
@@ -49,16 +50,44 @@ def test_offsets_and_timestamps() -> None:
     assert parse_options(every).starting == OffsetBound(timestamps={A0: 1})
 
 
+def test_options_of_kafka_and_spark_pass() -> None:
+    """What Spark's Kafka source takes and what Spark itself may add, in any case."""
+    parse_options({"path": "/d", "kafka.bootstrap.servers": "b:9092", "KAFKA.Group.Id": "g",
+                   "kafka.security.protocol": "SSL", "groupIdPrefix": "p", "failOnDataLoss": "true",
+                   "kafkaConsumer.pollTimeoutMs": "512", "fetchOffset.numRetries": "3",
+                   "fetchOffset.retryIntervalMs": "10", "topic": "t", "mergeSchema": "true",
+                   "recursiveFileLookup": "true", "spark.custom": "x", "_internal": "y"})
+
+
+def test_options_of_streams_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    parse_options({"path": "/d", "maxOffsetsPerTrigger": "10", "maxTriggerDelay": "5m"})
+    assert [record.getMessage() for record in caplog.records] == [
+        "maxOffsetsPerTrigger option ignored in batch queries",
+        "maxTriggerDelay option ignored in batch queries"]
+
+
+@pytest.mark.parametrize(("pattern", "found", "passed_over"), [
+    (r"(?<kind>or)d\Qer\E", "orders", "od"),
+    (r"\Qa.b\E", "xa.b", "axb"),
+    (r"^orders\z", "orders", "orders2"),
+    (r"(?<!x)a", "ba", "xa"),
+    (r"rde", "orders", "rd"),
+])
+def test_patterns_are_javas_and_match_anywhere(pattern: str, found: str, passed_over: str) -> None:
+    compiled = java_pattern(pattern, "subscribePattern")
+    assert compiled.search(found) and not compiled.search(passed_over)
+
+
 @pytest.mark.parametrize(("given", "words"), [
     ({}, "needs a path"),
     ({"path": " , "}, "path"),
     ({"subscribe": "a", "assign": '{"a":[0]}'}, "Only one of the following options"),
-    ({"subscribe": ","}, "empty"),
+    ({"subscribe": ","}, "No topics to subscribe to"),
     ({"subscribePattern": " "}, "empty"),
     ({"subscribePattern": "("}, "no regular expression"),
     ({"assign": "{"}, "expects e.g."),
     ({"assign": '{"a":0}'}, "expects e.g."),
-    ({"assign": "{}"}, "names no partition"),
+    ({"assign": "a:0"}, "No topicpartitions to assign"),
     ({"startingOffsets": "latest"}, "starting offset can't be latest for batch queries"),
     ({"startingOffsets": '{"a":{"0":-1}}'}, "can't be latest for batch queries"),
     ({"startingOffsets": '{"a":{"0":-3}}'}, "below -2"),
@@ -73,6 +102,32 @@ def test_offsets_and_timestamps() -> None:
     ({"minPartitions": "0"}, "positive"),
     ({"includeHeaders": "yes"}, "true or false"),
     ({"kafka.isolation.level": "read_all"}, "read_uncommitted or read_committed"),
+    ({"startingTimestamp": "-5"}, "negative timestamp, -5"),
+    ({"startingTimestamp": "9223372036854775808"}, "Expecting a timestamp"),
+    ({"maxRecordsPerPartition": "0"}, "positive"),
+    ({"minPartitions": " 5"}, "positive"),
+    ({"minPartitions": "2147483648"}, "at most 2147483647"),
+    ({"failOnDataLoss": " true"}, "true or false"),
+    ({"paths": "/a"}, "JSON array"),
+    ({"subscribe": "a", "subscribePattern": ""}, "got subscribe, subscribePattern"),
+    ({"subscribePattern": "[a&&b]"}, "no regular expression"),
+    ({"kafka.auto.offset.reset": "earliest"}, "'auto.offset.reset' is not supported"),
+    ({"kafka.Key.Deserializer": "x"}, "'key.deserializer' is not supported"),
+    ({"kafka.enable.auto.commit": "true"}, "'enable.auto.commit' is not supported"),
+    ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "is higher than"),
+    ({"startingOffsets": '{"a":{"0":9}}', "endingOffsets": '{"a":{"0":5}}'},
+     "start offset 9 is greater than the end offset 5"),
+    ({"startingOffsetsByTimestamp": '{"a":{"0":9}}', "endingOffsetsByTimestamp": '{"a":{"0":5}}'},
+     "start timestamp 9 is greater than the end timestamp 5"),
+    ({"startingOffsets": '{"a":{"0":9}}', "endingOffsets": '{"b":{"0":10}}'},
+     "should have the same topic-partitions"),
+    ({"startingOffsets": '{"a":{"2147483648":9}}'}, "expects e.g."),
+    ({"startingOffsets": '{"a":{"0":9223372036854775808}}'}, "expects e.g."),
+    ({"startingOffsets": "[" * 100_000}, "expects e.g."),
+    ({"colums": "offset"}, "'colums' is unknown; did you mean 'columns'"),
+    ({"startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
+    ({"kafka.isolation.levl": "read_committed"}, "did you mean 'kafka.isolation.level'"),
+    ({"somethingElse": "1"}, "'somethingelse' is unknown to format"),
 ])
 def test_what_is_refused(given: dict[str, str], words: str) -> None:
     base = {"path": "/d"} if given else {}

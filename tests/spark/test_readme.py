@@ -12,5 +12,5 @@ if TYPE_CHECKING:
 
 
 def test_example_prints_what_it_says(spark: SparkSession, golden: Path) -> None:
-    example, = (example for example in readme.EXAMPLES if "pyspark" in example)
+    example, = (example for example in readme.EXAMPLES if "seglog.spark" in example)
     readme.run_example(example, golden)

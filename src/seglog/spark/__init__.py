@@ -1,21 +1,36 @@
-"""Kafka's partition logs as a Spark data source: `spark.read.format("seglog").load(path)`.
+"""Kafka's partition logs in Spark: `spark.read.format("seglog").load(path)`, streams, writers.
 
-`register(spark)` makes the format known to a session. Spark 4 also finds it by itself, through the
-`pyspark_seglog` module. Executors only read: this package never imports the loader or a manager.
+`session()` starts Spark with all that the format needs, and `register(spark)` makes the format
+known to a session that runs. Spark 4 also finds it by itself, through the `pyspark_seglog` module,
+if the Python of its workers has it. `verify` checks data directories over a cluster, `count` counts
+records by batch headers, `seglog.spark.functions` has functions on columns.
+
+Executors never lock or recover: this package imports neither the loader nor a manager.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys as _sys
+from importlib import import_module as _import_module
 
+try:
+    for _module in ("pyarrow", "pyspark", "pyspark.sql.datasource"):
+        _import_module(_module)
+except ImportError as error:
+    _old = getattr(_sys.modules.get("pyspark"), "__version__", None)
+    _found = f"no {error.name}" if error.name == "pyarrow" or _old is None else f"PySpark {_old}"
+    raise ImportError(f"seglog.spark needs pyarrow and PySpark 4.0 or newer, and {_sys.executable} "
+                      f"has {_found}: pip install 'seglog[spark]'") from None
+
+from seglog.spark.counts import Counts, count
+from seglog.spark.idle_workers import end_quietly
+from seglog.spark.replica_table import replicas
+from seglog.spark.session import register, session
 from seglog.spark.source import SeglogDataSource
+from seglog.spark.streaming.handover import end_offsets
+from seglog.spark.verification import Verification, verify
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+__all__ = ["Counts", "SeglogDataSource", "Verification", "count", "end_offsets", "register",
+           "replicas", "session", "verify"]
 
-__all__ = ["SeglogDataSource", "register"]
-
-
-def register(spark: SparkSession) -> None:
-    """Makes `format("seglog")` known to `spark`, also where auto-discovery is switched off."""
-    spark.dataSource.register(SeglogDataSource)
+end_quietly()

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
-from pyspark.sql import SparkSession
-
-from seglog.spark import register
+from seglog.spark.session import session
 
 __all__ = ["show_topics"]
 
 
 def show_topics(path: str) -> None:
     """Starts a local Spark, reads every record below `path`, prints a table, one row a topic."""
-    # Spark starts workers with the python3 of the PATH, which may lack what this one has.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = (SparkSession.builder.master("local[2]").appName("seglog-demo")
-             .config("spark.ui.enabled", "false")
-             .config("spark.ui.showConsoleProgress", "false")
-             .config("spark.driver.host", "127.0.0.1")
-             .config("spark.driver.bindAddress", "127.0.0.1")
-             .config("spark.log.level", "ERROR")
-             .config("spark.sql.shuffle.partitions", "2")
-             .config("spark.sql.session.timeZone", "UTC").getOrCreate())
+    spark = session("local[2]", "seglog-demo", {"spark.ui.enabled": False,
+                                                "spark.sql.shuffle.partitions": 2,
+                                                "spark.sql.session.timeZone": "UTC"})
     try:
-        register(spark)
         spark.read.format("seglog").load(path).createOrReplaceTempView("records")
         spark.sql("""
             SELECT topic, count(DISTINCT partition) AS partitions, count(*) AS records,

@@ -1,23 +1,33 @@
 """The options of `spark.read.format("seglog")`, parsed and validated once.
 
-Names, values and precedence are those of Spark's own Kafka source (the "Structured Streaming +
-Kafka Integration Guide", batch queries), so that a query moves from `format("kafka")` to
-`format("seglog")` by changing the format and giving a path. Options that only mean something to a
-Kafka client (`kafka.bootstrap.servers`, `kafkaConsumer.*`, ...) are accepted and ignored.
+Names, values, precedence and refusals are those of Spark's own Kafka source for batch queries
+(KafkaSourceProvider.validateBatchOptions), so that a query moves from `format("kafka")` to
+`format("seglog")` by changing the format and giving a path. docs/spark.md lists the differences.
+Options that only mean something to a Kafka client (`kafka.bootstrap.servers`, `kafkaConsumer.*`,
+...) are accepted and ignored.
 """
 
 from __future__ import annotations
 
 import json
-import re
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from seglog.model import TopicPartition
+from seglog.objects import StorageOptions
+from seglog.spark.option_names import check_names
+from seglog.spark.option_values import (
+    INT_MAX, LONG_MAX, boolean, is_int, java_pattern, json_object, listed, long_number,
+    per_partition, positive, storage_options,
+)
 from seglog.storage.isolation import Isolation
+from seglog.storage.stream import OnDamage
 
 __all__ = ["EARLIEST", "LATEST", "OffsetBound", "ReadOptions", "parse_options"]
+
+_log = logging.getLogger("seglog.spark")
 
 LATEST = -1
 """Kafka's special offset "the log end", as in Spark's offset JSON."""
@@ -25,7 +35,20 @@ EARLIEST = -2
 """Kafka's special offset "the log start", as in Spark's offset JSON."""
 
 _SPLIT_BYTES = 128 << 20  # Spark's own spark.sql.files.maxPartitionBytes
-_STRATEGIES = ("subscribe", "subscribepattern", "assign")
+# Kafka's special timestamps: -1 the log end, -2 and -4 (the local) log start, -3 the largest.
+_TIMESTAMP_MIN = -4
+_STRATEGIES = {"subscribe": "subscribe", "subscribepattern": "subscribePattern",
+               "assign": "assign"}
+_STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+# What Spark's Kafka source refuses of a consumer's configuration, and why.
+_REFUSED = {
+    "auto.offset.reset": ("set the source option 'startingOffsets' to 'earliest' or 'latest' "
+                          "instead"),
+    "key.deserializer": "keys are binary; use DataFrame operations to deserialize them",
+    "value.deserializer": "values are binary; use DataFrame operations to deserialize them",
+    "enable.auto.commit": "no offset is committed",
+    "interceptor.classes": "records are read as they are",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +65,8 @@ class OffsetBound:
 
     def partitions(self) -> set[TopicPartition] | None:
         """The partitions that it names, None when it speaks of all."""
-        named: Mapping[Any, int] | None = self.offsets or self.timestamps
+        named: Mapping[Any, int] | None = \
+            self.timestamps if self.offsets is None else self.offsets
         if named is None or None in named:
             return None
         return set(named)
@@ -62,136 +86,155 @@ class ReadOptions:
     include_headers: bool = False
     columns: tuple[str, ...] | None = None
     min_partitions: int | None = None
+    max_records_per_partition: int | None = None
     split_bytes: int = _SPLIT_BYTES
     batch_rows: int = 65536
     fail_on_data_loss: bool = True
     isolation: Isolation = "read_uncommitted"
     check_crcs: bool = True
+    storage: StorageOptions = field(default_factory=StorageOptions)
+
+    @property
+    def on_damage(self) -> OnDamage:
+        """What readers do with damaged batches."""
+        return "raise" if self.fail_on_data_loss else "skip"
 
 
-def parse_options(options: Mapping[str, str]) -> ReadOptions:
-    """Options of a query (case-insensitive names) to `ReadOptions`.
+def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> ReadOptions:
+    """Options of a query (case-insensitive names) to `ReadOptions`. A stream starts at the latest
+    offsets unless told otherwise, and has no end.
 
-    Raises ValueError, in the words of Spark's source, for a value or combination it refuses.
+    Raises ValueError, with the option's name, for a name that nobody knows and for a value or
+    combination that Spark's source refuses.
     """
     given = {name.lower(): value for name, value in options.items()}
-    chosen = [name for name in _STRATEGIES if given.get(name) is not None]
-    if len(chosen) > 1:
-        raise ValueError("Only one of the following options can be specified: "
-                         f"subscribe, subscribePattern, assign; got {', '.join(chosen)}.")
-    starting = _bound(given, "starting", EARLIEST)
-    ending = _bound(given, "ending", LATEST)
-    _refuse_specials(starting, ending)
+    check_names(given)
     strategy = given.get("startingoffsetsbytimestampstrategy", "error").lower()
     if strategy not in ("error", "latest"):
-        raise ValueError("startingOffsetsByTimestampStrategy must be 'error' or 'latest', "
+        raise ValueError("Option 'startingOffsetsByTimestampStrategy' is 'error' or 'latest', "
                          f"got '{strategy}'.")
+    starting = _bound(given, "starting", LATEST if is_stream else EARLIEST)
+    ending = _bound(given, "ending", LATEST)
+    _check_strategy(given)
+    _check_client(given)
+    if not is_stream:
+        _refuse_specials(starting, ending)
+        _check_stream_only(given)
+        _refuse_backwards(starting, ending)
     columns = given.get("columns")
+    pattern = given.get("subscribepattern")
     return ReadOptions(
         paths=_paths(given),
         assign=_assign(given["assign"]) if "assign" in given else None,
-        subscribe=frozenset(_split(given["subscribe"], "subscribe"))
+        subscribe=frozenset(listed(given["subscribe"], "subscribe"))
         if "subscribe" in given else None,
-        subscribe_pattern=_pattern(given.get("subscribepattern")),
+        subscribe_pattern=None if pattern is None else pattern.strip(),
         starting=starting,
         ending=ending,
         latest_when_no_timestamp=strategy == "latest",
-        include_headers=_bool(given, "includeHeaders", False),
-        columns=_split(columns, "columns") if columns is not None else None,
-        min_partitions=_positive(given, "minPartitions"),
-        split_bytes=_positive(given, "maxPartitionBytes") or _SPLIT_BYTES,
-        batch_rows=_positive(given, "batchRows") or 65536,
-        fail_on_data_loss=_bool(given, "failOnDataLoss", True),
+        include_headers=boolean(given, "includeHeaders", False),
+        columns=listed(columns, "columns") if columns is not None else None,
+        min_partitions=positive(given, "minPartitions"),
+        max_records_per_partition=positive(given, "maxRecordsPerPartition", LONG_MAX),
+        split_bytes=positive(given, "maxPartitionBytes", LONG_MAX) or _SPLIT_BYTES,
+        batch_rows=positive(given, "batchRows") or 65536,
+        fail_on_data_loss=boolean(given, "failOnDataLoss", True),
         isolation=_isolation(given.get("kafka.isolation.level", "read_uncommitted")),
-        check_crcs=_bool(given, "checkCrcs", True),
+        check_crcs=boolean(given, "checkCrcs", True),
+        storage=storage_options(given),
     )
 
 
 def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
-    """`path` is one directory or, as Kafka's `log.dirs`, several with commas between them; Spark
-    hands a list given to `load` as a JSON array under `paths`."""
+    """What was given to `load`, as it stands: a list comes as a JSON array under `paths`."""
     if given.get("paths"):
-        listed = json.loads(given["paths"])
-        if isinstance(listed, list) and listed and all(isinstance(p, str) for p in listed):
-            return tuple(listed)
-    if not given.get("path", "").strip():
+        try:
+            paths = json.loads(given["paths"])
+        except ValueError:
+            paths = None
+        if isinstance(paths, list) and paths and all(
+                isinstance(path, str) and path.strip() for path in paths):
+            return tuple(paths)
+        raise ValueError("Option 'paths' is a JSON array of paths, such as [\"/a\",\"/b\"], "
+                         f"got {given['paths']}")
+    if not given.get("path", "").strip(" ,"):
         raise ValueError("format('seglog') needs a path: a Kafka data directory, several with "
                          "commas between them, or one partition's directory.")
-    return _split(given["path"], "path")
+    return (given["path"],)
 
 
-def _split(text: str, name: str) -> tuple[str, ...]:
-    parts = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not parts:
-        raise ValueError(f"Option '{name}' is empty.")
-    return parts
+def _check_strategy(given: Mapping[str, str]) -> None:
+    """Which of subscribe, subscribePattern and assign is there, and that it says something."""
+    chosen = [name for name in _STRATEGIES if name in given]
+    if len(chosen) > 1:
+        raise ValueError("Only one of the following options can be specified: "
+                         f"subscribe, subscribePattern, assign; got "
+                         f"{', '.join(_STRATEGIES[name] for name in chosen)}.")
+    if "assign" in given and not given["assign"].strip().startswith("{"):
+        raise ValueError("No topicpartitions to assign as specified value for option 'assign' is "
+                         f"'{given['assign']}'; it expects e.g. {_ASSIGN_EXAMPLE}")
+    if "subscribe" in given and not given["subscribe"].strip(" ,"):
+        raise ValueError("No topics to subscribe to as specified value for option 'subscribe' is "
+                         f"'{given['subscribe']}'.")
+    if "subscribepattern" in given:
+        pattern = given["subscribepattern"].strip()
+        if not pattern:
+            raise ValueError("Pattern to subscribe is empty as specified value for option "
+                             f"'subscribePattern' is '{given['subscribepattern']}'.")
+        java_pattern(pattern, "subscribePattern")
 
 
-def _pattern(text: str | None) -> str | None:
-    if text is None:
-        return None
-    if not text.strip():
-        raise ValueError("Pattern to subscribe is empty as specified value for option "
-                         "'subscribePattern'.")
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"subscribePattern {text!r} is no regular expression: {error}") from None
-    return text
-
-
-def _json(text: str, option: str, example: str) -> dict[str, Any]:
-    try:
-        parsed = json.loads(text)
-    except ValueError:
-        parsed = None
-    if not isinstance(parsed, dict):
-        raise ValueError(f"Option '{option}' expects e.g. {example}, got {text}")
-    return parsed
+_ASSIGN_EXAMPLE = '{"topicA":[0,1],"topicB":[0,1]}'
 
 
 def _assign(text: str) -> frozenset[TopicPartition]:
-    example = '{"topicA":[0,1],"topicB":[0,1]}'
     found: set[TopicPartition] = set()
-    for topic, partitions in _json(text, "assign", example).items():
-        if not isinstance(partitions, list) or not all(_is_int(p) for p in partitions):
-            raise ValueError(f"Option 'assign' expects e.g. {example}, got {text}")
+    for topic, partitions in json_object(text, "assign", _ASSIGN_EXAMPLE).items():
+        if not isinstance(partitions, list) or not all(
+                is_int(p) and 0 <= p <= INT_MAX for p in partitions):
+            raise ValueError(f"Option 'assign' expects e.g. {_ASSIGN_EXAMPLE}, got {text}")
         found.update(TopicPartition(topic, partition) for partition in partitions)
-    if not found:
-        raise ValueError("Option 'assign' names no partition.")
     return frozenset(found)
 
 
-def _per_partition(text: str, option: str) -> dict[TopicPartition, int]:
-    example = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
-    found = {}
-    for topic, partitions in _json(text, option, example).items():
-        if not isinstance(partitions, dict):
-            raise ValueError(f"Option '{option}' expects e.g. {example}, got {text}")
-        for partition, value in partitions.items():
-            if not re.fullmatch(r"\d+", partition, re.ASCII) or not _is_int(value):
-                raise ValueError(f"Option '{option}' expects e.g. {example}, got {text}")
-            found[TopicPartition(topic, int(partition))] = value
-    return found
+def _check_client(given: Mapping[str, str]) -> None:
+    for name, reason in _REFUSED.items():
+        if f"kafka.{name}" in given:
+            raise ValueError(f"Kafka option '{name}' is not supported: {reason}.")
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _check_stream_only(given: Mapping[str, str]) -> None:
+    """Options of streaming queries are ignored with a warning, unless they contradict."""
+    if "maxoffsetspertrigger" in given and "minoffsetspertrigger" in given:
+        values = []
+        for name in ("minOffsetsPerTrigger", "maxOffsetsPerTrigger"):
+            value = long_number(given[name.lower()])
+            if value is None:
+                raise ValueError(f"Option '{name}' is a whole number, got '{given[name.lower()]}'.")
+            values.append(value)
+        if values[0] > values[1]:
+            raise ValueError(f"The value of minOffsetsPerTrigger ({values[0]}) is higher than "
+                             f"that of maxOffsetsPerTrigger ({values[1]}).")
+    for name in _STREAM_ONLY:
+        if name.lower() in given:
+            _log.warning("%s option ignored in batch queries", name)
 
 
 def _bound(given: Mapping[str, str], side: str, default: int) -> OffsetBound:
     """Spark's precedence: one timestamp for all, then timestamps by partition, then offsets."""
     if f"{side}timestamp" in given:
         text = given[f"{side}timestamp"].strip()
-        if not re.fullmatch(r"\d+", text, re.ASCII):
+        stamp = long_number(text)
+        if stamp is None:
             raise ValueError(f"Expecting a timestamp in ms for option '{side}Timestamp', "
                              f"got '{text}'.")
-        return OffsetBound(timestamps={None: int(text)})
+        _check_stamp(stamp, f"{side}Timestamp")
+        return OffsetBound(timestamps={None: stamp})
     if f"{side}offsetsbytimestamp" in given:
         option = f"{side}OffsetsByTimestamp"
-        stamps = _per_partition(given[f"{side}offsetsbytimestamp"], option)
-        if any(stamp < 0 for stamp in stamps.values()):
-            raise ValueError(f"Option '{option}' holds a negative timestamp.")
+        stamps = per_partition(given[f"{side}offsetsbytimestamp"], option)
+        for stamp in stamps.values():
+            _check_stamp(stamp, option)
         return OffsetBound(timestamps={tp: stamp for tp, stamp in stamps.items()})
     if f"{side}offsets" not in given:
         return OffsetBound(special=default)
@@ -199,43 +242,56 @@ def _bound(given: Mapping[str, str], side: str, default: int) -> OffsetBound:
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return OffsetBound(special=EARLIEST if word == "earliest" else LATEST)
-    offsets = _per_partition(text, f"{side}Offsets")
+    offsets = per_partition(text, f"{side}Offsets")
     for tp, offset in offsets.items():
         if offset < EARLIEST:
             raise ValueError(f"Offset {offset} of {tp} in '{side}Offsets' is below -2.")
     return OffsetBound(offsets=offsets)
 
 
+def _check_stamp(stamp: int, option: str) -> None:
+    if stamp < _TIMESTAMP_MIN:
+        raise ValueError(f"Option '{option}' holds a negative timestamp, {stamp}, that is none of "
+                         "Kafka's special ones: -1 the log end, -2 its start, -3 the largest "
+                         "timestamp, -4 the local log start.")
+
+
 def _refuse_specials(starting: OffsetBound, ending: OffsetBound) -> None:
     """The combinations that a batch query of Spark's Kafka source refuses."""
     if starting.special == LATEST:
         raise ValueError("starting offset can't be latest for batch queries on Kafka")
-    if ending.special == EARLIEST:
-        raise ValueError("ending offset can't be earliest for batch queries on Kafka")
     for tp, offset in (starting.offsets or {}).items():
         if offset == LATEST:
             raise ValueError(f"startingOffsets for {tp} can't be latest for batch queries on Kafka")
+    if ending.special == EARLIEST:
+        raise ValueError("ending offset can't be earliest for batch queries on Kafka")
     for tp, offset in (ending.offsets or {}).items():
         if offset == EARLIEST:
             raise ValueError(f"ending offset for {tp} can't be earliest for batch queries on Kafka")
 
 
-def _bool(given: Mapping[str, str], name: str, default: bool) -> bool:
-    text = given.get(name.lower())
-    if text is None:
-        return default
-    if text.strip().lower() not in ("true", "false"):
-        raise ValueError(f"Option '{name}' is true or false, got '{text}'.")
-    return text.strip().lower() == "true"
+def _refuse_backwards(starting: OffsetBound, ending: OffsetBound) -> None:
+    """KafkaSourceProvider.checkOffsetLimitValidity."""
+    kinds: tuple[tuple[str, Mapping[Any, int] | None, Mapping[Any, int] | None], ...] = (
+        ("offset", starting.offsets, ending.offsets),
+        ("timestamp", starting.timestamps, ending.timestamps))
+    for kind, first, last in kinds:
+        if first is None or last is None or None in first or None in last:
+            continue
+        if set(first) != set(last):
+            raise ValueError(
+                "The specified start offset and end offset should have the same topic-partitions. "
+                f"Topic-partitions for start offset: {_named(first)}. "
+                f"Topic-partitions for end offset: {_named(last)}.")
+        for tp, start in first.items():
+            if start > last[tp] >= 0:
+                raise ValueError(
+                    f"The specified start {kind} {start} is greater than the end {kind} {last[tp]} "
+                    f"for topic {tp.topic} partition {tp.partition}.")
 
 
-def _positive(given: Mapping[str, str], name: str) -> int | None:
-    text = given.get(name.lower())
-    if text is None:
-        return None
-    if not re.fullmatch(r"\d+", text.strip(), re.ASCII) or int(text) <= 0:
-        raise ValueError(f"Option '{name}' must be a positive number, got '{text}'.")
-    return int(text)
+def _named(partitions: Mapping[Any, int]) -> str:
+    return ", ".join(map(str, sorted(partitions)))
 
 
 def _isolation(text: str) -> Isolation:
@@ -244,5 +300,5 @@ def _isolation(text: str) -> Isolation:
         return "read_committed"
     if level == "read_uncommitted":
         return "read_uncommitted"
-    raise ValueError("kafka.isolation.level must be read_uncommitted or read_committed, "
+    raise ValueError("Option 'kafka.isolation.level' is read_uncommitted or read_committed, "
                      f"got '{text}'.")

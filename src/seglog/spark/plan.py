@@ -1,26 +1,49 @@
 """From options to tasks, on the driver: which partitions, which offsets, which bytes.
 
-A task (`SeglogPartition`) is some byte ranges of one topic partition, cut at batches, so that one
-big partition is read by many tasks and many small segments by one.
+A task (`SeglogPartition`) is some byte ranges of one topic partition, so that one big partition is
+read by many tasks and many small segments by one. The three steps can be taken alone:
+`choose_partitions`, `resolve_offsets`, `cut_tasks`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+import errno
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from pyspark.sql.datasource import InputPartition
 
-from seglog.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from seglog.errors import (
+    IllegalStateError, KafkaStorageError, OffsetOutOfRangeError, UnknownTopicOrPartitionError,
+)
 from seglog.model import TopicPartition
+from seglog.spark.filters import INT64_MIN, Pushed
+from seglog.spark.locations import directories
+from seglog.spark.offset_ranges import OffsetRange, divide
+from seglog.spark.option_values import java_pattern
 from seglog.spark.options import EARLIEST, LATEST, OffsetBound, ReadOptions
-from seglog.storage.discover import find_partitions
-from seglog.storage.log import PartitionLog
-from seglog.storage.ranges import LogRange
+from seglog.storage.discover import FoundDirectory, find_replicas
+from seglog.storage.log import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, PartitionLog
+from seglog.storage.place import NOT_A_DATA_DIRECTORY
+from seglog.storage.ranges import LogGap, LogRange
+from seglog.storage.replicas import choose_replica
+from seglog.storage.selection import is_internal, unknown_partition, unknown_topic
+from seglog.storage.timestamps import ranges_since
 
-__all__ = ["SeglogPartition", "plan_partitions"]
+__all__ = ["SeglogPartition", "choose_directories", "choose_partitions", "cut_tasks",
+           "has_changed", "has_vanished", "plan_partitions", "require_all_named", "resolve_offset",
+           "resolve_offsets", "warn_of_gap"]
 
-_BATCH_BYTES_MIN = 61  # no batch is smaller, so below this a target cuts at every batch
+_log = logging.getLogger("seglog.spark")
+
+# Topics that a broker does not list to a consumer's pattern (Kafka: Topic.INTERNAL_TOPICS), and the
+# one that no broker serves at all.
+_INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state",
+             "__cluster_metadata")
+#: How often a directory is looked at again that changes while a query is planned.
+_LOOKS = 5
+_WARNED_REPLICAS = 5
+_LOG_STARTS = (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP)
 
 
 class SeglogPartition(InputPartition):
@@ -36,98 +59,200 @@ class SeglogPartition(InputPartition):
         return f"SeglogPartition({self.topic_partition}, {len(self.ranges)} ranges, {size} bytes)"
 
 
-def plan_partitions(options: ReadOptions) -> list[SeglogPartition]:
-    """Every task of a query, by partition and offset.
+def plan_partitions(options: ReadOptions, pushed: Pushed | None = None,
+                    on_partition: Callable[[TopicPartition], object] = lambda tp: None
+                    ) -> list[SeglogPartition]:
+    """Every task of a query, by partition and offset; of `pushed` filters, those that may have
+    rows. `on_partition` hears of each partition that is read, also of one without records.
 
+    Where retention or the deletion of a topic takes a file away meanwhile, it is planned again.
     Raises UnknownTopicOrPartitionError for a topic or partition that is not there,
-    OffsetOutOfRangeError for offsets outside the log while failOnDataLoss is true, ValueError
-    where Spark's Kafka source refuses the options.
+    OffsetOutOfRangeError for offsets outside the log while failOnDataLoss is true, ValueError and
+    IllegalStateError where Spark's Kafka source refuses the options.
     """
-    chosen = _choose(options)
-    _check_named(options.starting, chosen, "startingOffsets")
-    _check_named(options.ending, chosen, "endingOffsets")
-    planned: list[tuple[TopicPartition, PartitionLog, int, int]] = []
+    for look in range(_LOOKS):
+        try:
+            return _plan(options, pushed or Pushed(), on_partition)
+        except KafkaStorageError as error:
+            if not has_changed(error):
+                raise
+            _log.info("planning again (%d): %s", look + 1, error)
+            vanished = error
+    raise KafkaStorageError(
+        vanished.errno, "files vanish as fast as the query is planned; run it again, or on a copy",
+        vanished.filename) from None
+
+
+def has_changed(error: KafkaStorageError) -> bool:
+    """Whether a file was deleted, or a preallocated one trimmed, while it was looked at."""
+    return has_vanished(error) or error.code == "file_shrank"
+
+
+def has_vanished(error: KafkaStorageError) -> bool:
+    """Whether a file or directory is gone that was there when it was found."""
+    return error.errno == errno.ENOENT and error.code != NOT_A_DATA_DIRECTORY
+
+
+def _plan(options: ReadOptions, pushed: Pushed, on_partition: Callable[[TopicPartition], object]
+          ) -> list[SeglogPartition]:
+    chosen = choose_partitions(options)
+    require_all_named(options.starting, chosen, "start")
+    require_all_named(options.ending, chosen, "end")
+    logs: dict[TopicPartition, PartitionLog] = {}
     try:
+        ranges = []
         for tp, path in sorted(chosen.items()):
-            log = PartitionLog.open(path)
-            planned.append((tp, log, *_offsets(options, tp, log)))
-        return _cut(options, [part for part in planned if part[2] < part[3]])
+            if pushed.is_empty or not pushed.wants(tp):
+                continue
+            on_partition(tp)
+            logs[tp] = PartitionLog.open(path, storage_options=options.storage)
+            ranges.append(OffsetRange(tp, *resolve_offsets(options, tp, logs[tp])))
+        return list(cut_tasks(options, ranges, logs, pushed))
     finally:
-        for _, log, _, _ in planned:
+        for log in logs.values():
             log.close()
 
 
-def _choose(options: ReadOptions) -> dict[TopicPartition, str]:
-    found = find_partitions(options.paths)
+# ---- which partitions
+
+def choose_partitions(options: ReadOptions, *, without_missing: bool = False
+                      ) -> dict[TopicPartition, str]:
+    """The directory of each partition that a query asks for: of several replicas the most complete
+    one, which is logged.
+
+    Raises UnknownTopicOrPartitionError for a topic or partition that is not there, unless what is
+    there is wanted `without_missing` ones.
+    """
+    chosen: dict[TopicPartition, str] = {}
+    differing = []
+    for tp, found in choose_directories(
+            options, without_missing=without_missing).items():
+        if len(found) == 1:
+            chosen[tp] = found[0].path
+            continue
+        choice = choose_replica(tp, found, options.storage)
+        chosen[tp] = choice.chosen.path
+        if choice.is_plain:
+            _log.info("%s", choice)
+        else:
+            differing.append(choice)
+    for choice in differing[:_WARNED_REPLICAS]:
+        _log.warning("%s", choice)
+    if len(differing) > _WARNED_REPLICAS:
+        _log.warning("%d more partitions have replicas that differ; seglog.spark.replicas(spark, "
+                     "...) lists them", len(differing) - _WARNED_REPLICAS)
+    return chosen
+
+
+def choose_directories(options: ReadOptions, *, without_missing: bool = False
+                       ) -> dict[TopicPartition, list[FoundDirectory]]:
+    """The directories of each partition that a query asks for."""
+    found = find_replicas(directories(options.paths), options.storage)
     where = ", ".join(options.paths)
     if options.assign is not None:
         missing = sorted(options.assign - found.keys())
-        if missing:
-            raise UnknownTopicOrPartitionError(f"{where}: partition {missing[0]} is not here")
-        return {tp: found[tp] for tp in options.assign}
+        if missing and not without_missing:
+            raise _unknown(where, missing[0], found)
+        return {tp: found[tp] for tp in sorted(options.assign) if tp in found}
     if options.subscribe is not None:
         topics = {tp.topic for tp in found}
         missing_topics = sorted(options.subscribe - topics)
-        if missing_topics:
-            raise UnknownTopicOrPartitionError(f"{where}: topic {missing_topics[0]} is not here")
-        return {tp: path for tp, path in found.items() if tp.topic in options.subscribe}
+        if missing_topics and not without_missing:
+            raise unknown_topic(where, missing_topics[0], topics)
+        return {tp: here for tp, here in found.items() if tp.topic in options.subscribe}
     if options.subscribe_pattern is not None:
-        pattern = re.compile(options.subscribe_pattern)
-        return {tp: path for tp, path in found.items()
-                if pattern.fullmatch(tp.topic) and not _is_internal(tp)}
+        pattern = java_pattern(options.subscribe_pattern, "subscribePattern")
+        return {tp: here for tp, here in found.items()
+                if pattern.search(tp.topic) and tp.topic not in _INTERNAL}
     # A path that is one partition's own directory means that partition, internal or not.
     if len(found) == 1:
         return found
-    return {tp: path for tp, path in found.items() if not _is_internal(tp)}
+    return {tp: here for tp, here in found.items() if not is_internal(tp.topic)}
 
 
-def _is_internal(tp: TopicPartition) -> bool:
-    """Topics that a pattern of a consumer passes over (exclude.internal.topics)."""
-    return tp.topic.startswith("__")
+def _unknown(where: str, tp: TopicPartition, found: Collection[TopicPartition]
+             ) -> UnknownTopicOrPartitionError:
+    numbers = {one.partition for one in found if one.topic == tp.topic}
+    if numbers:
+        return unknown_partition(where, [tp.topic], tp.partition, numbers)
+    return unknown_topic(where, tp.topic, {one.topic for one in found})
 
 
-def _check_named(bound: OffsetBound, chosen: Mapping[TopicPartition, str], option: str) -> None:
+def require_all_named(bound: OffsetBound, chosen: Collection[TopicPartition], position: str
+                      ) -> None:
+    """IllegalStateError if `bound` names partitions, and other ones than are `chosen`; `position`
+    is "start" or "end" (Spark: KafkaOffsetReaderAdmin.fetchPartitionOffsets)."""
     named = bound.partitions()
-    if named is not None and named != set(chosen):
-        raise ValueError(
-            f"If {option} contains specific offsets, you must specify all TopicPartitions.\n"
-            f"Use -1 for latest, -2 for earliest.\n"
-            f"Specified: {', '.join(map(str, sorted(named)))} "
-            f"Assigned: {', '.join(map(str, sorted(chosen)))}")
+    if named is None or named == set(chosen):
+        return
+    kind = "timestamp based " if bound.timestamps is not None else ""
+    special = "" if kind else " Use -1 for latest, -2 for earliest."
+    raise IllegalStateError(
+        f"Partitions specified for Kafka {kind}{position} offsets don't match what are "
+        f"assigned: you must specify all TopicPartitions.{special} "
+        f"Specified: {_names(named)} Assigned: {_names(chosen)}")
 
 
-def _offsets(options: ReadOptions, tp: TopicPartition, log: PartitionLog) -> tuple[int, int]:
+def _names(partitions: Collection[TopicPartition]) -> str:
+    shown = ", ".join(map(str, sorted(partitions)[:20]))
+    return f"{shown} and {len(partitions) - 20} more" if len(partitions) > 20 else shown or "none"
+
+
+# ---- which offsets
+
+def resolve_offsets(options: ReadOptions, tp: TopicPartition, log: PartitionLog
+                    ) -> tuple[int, int]:
     """First offset and end of one partition, as Spark resolves them for a batch query."""
     first = log.log_start_offset
-    last = (log.last_stable_offset if options.isolation == "read_committed"
-            else log.log_end_offset)
-    start = _resolve(options.starting, tp, log, first, last)
+    last = log.end_offset(options.isolation, options.on_damage)
+    start = resolve_offset(options.starting, options, tp, log)
     if start is None:  # no record at or after the starting timestamp
         if not options.latest_when_no_timestamp:
             raise ValueError(f"No offset matched from request of topic-partition {tp} and "
                              f"timestamp {_stamp(options.starting, tp)}.")
-        start = last
-    end = _resolve(options.ending, tp, log, first, last)
-    end = last if end is None else end
-    if options.fail_on_data_loss:
-        for offset, name in ((start, "starting"), (end, "ending")):
-            if not first <= offset <= max(log.log_end_offset, first):
-                raise OffsetOutOfRangeError(
-                    f"{tp}: {name} offset {offset} is outside the log, which holds {first} to "
-                    f"{log.log_end_offset}. Some data may have been lost. Set failOnDataLoss to "
-                    "false to read what is there.")
+        start = LATEST
+    end = resolve_offset(options.ending, options, tp, log)
+    start = first if start == EARLIEST else last if start == LATEST else start
+    end = last if end is None or end == LATEST else end
+    if start > end:  # as KafkaSourceRDD.compute, whatever failOnDataLoss says
+        raise IllegalStateError(
+            f"The resolved start offset {start} is greater than the resolved end offset {end} for "
+            f"topic {tp.topic} partition {tp.partition}, which holds {first} to {last}.")
+    if start == end:
+        return start, start
+    if start < first or end > last:
+        text = _out_of_range(tp, (start, end), (first, last, log.log_end_offset))
+        if options.fail_on_data_loss:
+            raise OffsetOutOfRangeError(text)
+        _log.warning("failOnDataLoss is false: %s", text)
     return max(start, first), min(end, last)
 
 
-def _resolve(bound: OffsetBound, tp: TopicPartition, log: PartitionLog, first: int, last: int
-             ) -> int | None:
-    if bound.timestamps is not None:
-        hit = log.offset_for_timestamp(_stamp(bound, tp))
-        return None if hit is None else hit.offset
-    offset = bound.offsets[tp] if bound.offsets is not None else bound.special
-    if offset == EARLIEST:
-        return first
-    return last if offset == LATEST else offset
+def _out_of_range(tp: TopicPartition, asked: tuple[int, int], there: tuple[int, int, int]) -> str:
+    (start, end), (first, last, log_end) = asked, there
+    what = (f"starting offset {start}" if start < first or start > last else
+            f"ending offset {end}") + f" is outside the log, which holds {first} to {last}"
+    if first <= start and last < end <= log_end:
+        what += (" (the last stable offset: a transaction is open, and kafka.isolation.level is "
+                 "read_committed)")
+    return (f"{tp}: {what}. Some data may have been lost. Set failOnDataLoss to false to read what "
+            "is there.")
+
+
+def resolve_offset(bound: OffsetBound, options: ReadOptions, tp: TopicPartition,
+                   log: PartitionLog) -> int | None:
+    """An offset, EARLIEST or LATEST; None where no record is late enough."""
+    if bound.timestamps is None:
+        return bound.offsets[tp] if bound.offsets is not None else bound.special
+    stamp = _stamp(bound, tp)
+    # A broker takes Kafka's special timestamps in a request by time, too.
+    last = log.end_offset(options.isolation, options.on_damage)
+    if stamp == LATEST:
+        return last
+    if stamp in _LOG_STARTS:
+        return log.log_start_offset
+    hit = log.offset_for_timestamp(stamp, on_damage=options.on_damage)
+    return None if hit is None or hit.offset >= last else hit.offset
 
 
 def _stamp(bound: OffsetBound, tp: TopicPartition) -> int:
@@ -135,20 +260,36 @@ def _stamp(bound: OffsetBound, tp: TopicPartition) -> int:
     return bound.timestamps[tp] if tp in bound.timestamps else bound.timestamps[None]
 
 
-def _cut(options: ReadOptions, planned: Sequence[tuple[TopicPartition, PartitionLog, int, int]]
-         ) -> list[SeglogPartition]:
-    """Tasks of about `split_bytes`, or smaller until there are minPartitions of them. There may be
-    fewer in the end: a batch is never cut."""
-    wanted, target = options.min_partitions or 1, options.split_bytes
-    if wanted > 1:
-        size = sum(log.segments.size for _, log, _, _ in planned)
-        target = max(1, min(target, size // wanted))
-    while True:
-        tasks = [SeglogPartition(tp, part) for tp, log, start, end in planned
-                 for part in _pack(log.ranges(target, start, end, options.isolation), target)]
-        if len(tasks) >= wanted or target == 1:
-            return tasks
-        target = max(1, target // 2) if target > _BATCH_BYTES_MIN else 1
+# ---- which bytes
+
+def cut_tasks(options: ReadOptions, ranges: Sequence[OffsetRange],
+              logs: Mapping[TopicPartition, PartitionLog], pushed: Pushed
+              ) -> Iterator[SeglogPartition]:
+    """Tasks for ranges of offsets: divided as minPartitions and maxRecordsPerPartition say, and
+    each cut at batches into about `split_bytes`; of `pushed` filters, what may have rows."""
+    for part in divide(ranges, options.min_partitions, options.max_records_per_partition):
+        tp = part.topic_partition
+        planned = list(_ranges(options, logs[tp], part, pushed))
+        for some in _pack(planned, options.split_bytes):
+            yield SeglogPartition(tp, some)
+
+
+def _ranges(options: ReadOptions, log: PartitionLog, part: OffsetRange, pushed: Pushed
+            ) -> Iterator[LogRange]:
+    """The byte ranges of a range of offsets that may hold rows of the filters."""
+    for first, last in pushed.offsets.spans(part.start, part.end):
+        ranges = log.ranges(options.split_bytes, first, last, options.isolation,
+                            on_damage=options.on_damage, on_gap=warn_of_gap)
+        # Damage is skipped by a look at whole segments, wherever the rows are.
+        if pushed.timestamps.first > INT64_MIN and options.on_damage == "raise":
+            yield from ranges_since(log.segments, ranges, pushed.timestamps.first)
+        else:
+            yield from ranges
+
+
+def warn_of_gap(gap: LogGap) -> None:
+    """Logs what failOnDataLoss=false passed over."""
+    _log.warning("failOnDataLoss is false: %s", gap)
 
 
 def _pack(ranges: Sequence[LogRange], target: int) -> Iterator[list[LogRange]]:

@@ -2,52 +2,81 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from seglog.errors import CorruptDataError, KafkaStorageError
+from seglog.errors import KafkaStorageError
+from seglog.spark.executors import CheckedOnArrival
+from seglog.spark.failures import in_one_sentence, without_traceback
+from seglog.spark.filters import Pushed, is_pushing, push
 from seglog.spark.options import ReadOptions
-from seglog.spark.plan import SeglogPartition, plan_partitions
-from seglog.spark.schema import RowConverter
+from seglog.spark.plan import SeglogPartition, has_vanished, plan_partitions, warn_of_gap
+from seglog.storage.files import files_of
 from seglog.storage.stream import DecodeOptions, decode_range
 
-__all__ = ["SeglogReader"]
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
-_log = logging.getLogger(__name__)
+__all__ = ["SeglogReader", "make_reader"]
 
 
-class SeglogReader(DataSourceReader):
-    """Reads the columns `names` (of the declared schema, in its order).
+def make_reader(options: ReadOptions, names: Sequence[str]) -> SeglogReader:
+    """The reader that Spark takes here: see `is_pushing`."""
+    return (FilteringReader if is_pushing() else SeglogReader)(options, names)
 
-    It has no `pushFilters`: Spark refuses a reader that overrides it while
-    spark.sql.python.filterPushdown.enabled is off, which it is by default.
-    """
+
+class SeglogReader(CheckedOnArrival, DataSourceReader):
+    """Reads the columns `names` (of the declared schema, in its order)."""
 
     def __init__(self, options: ReadOptions, names: Sequence[str]) -> None:
         self._options = options
         self._names = tuple(names)
+        self._pushed = Pushed()
 
+    @in_one_sentence
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of the query, planned on the driver. Raises what `plan_partitions` raises."""
-        return plan_partitions(self._options)
+        return plan_partitions(self._options, self._pushed)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one task. CorruptDataError or KafkaStorageError on damage, or, with
-        failOnDataLoss off, a warning and the next range."""
+        failOnDataLoss off, all that is sound and a warning for each gap."""
         if not isinstance(partition, SeglogPartition):
             return  # Spark's stand-in when there is nothing to read
-        converter = RowConverter(self._names, partition.topic_partition, self._options.batch_rows)
-        decoding = DecodeOptions(columns=converter.native_columns,
+        decoding = DecodeOptions(columns=self._names, layout="spark",
+                                 origin=partition.topic_partition,
                                  batch_rows=self._options.batch_rows,
-                                 check_crcs=self._options.check_crcs)
-        for planned in partition.ranges:
+                                 check_crcs=self._options.check_crcs,
+                                 on_damage=self._options.on_damage,
+                                 row_filter=self._pushed.row_filter)
+        with without_traceback():
             try:
-                for columns in decode_range(planned, decoding):
-                    yield converter.convert(columns)
-            except (CorruptDataError, KafkaStorageError) as error:
-                if self._options.fail_on_data_loss:
-                    raise
-                _log.warning("failOnDataLoss is false, skipping to the next range after: %s", error)
+                for planned in partition.ranges:
+                    for columns in decode_range(
+                            planned, decoding, on_gap=warn_of_gap,
+                            where=files_of(planned.file, self._options.storage)):
+                        yield pa.record_batch(columns)
+            except KafkaStorageError as error:
+                raise _explained(error) from None
+
+
+class FilteringReader(SeglogReader):
+    """Reads less where the filters of a query allow it; Spark evaluates all of them again."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        """Keeps what can be used of the filters, and gives all of them back."""
+        self._pushed = push(filters)
+        return filters
+
+
+def _explained(error: KafkaStorageError) -> KafkaStorageError:
+    """An error that says more of a file that is gone."""
+    if not has_vanished(error):
+        return error
+    return KafkaStorageError(
+        error.errno, "this segment was there when the query was planned and is gone: retention, "
+        "compaction or the deletion of the topic took it. Some data may have been lost; run the "
+        "query again, or set failOnDataLoss to false to read what is left", error.filename)

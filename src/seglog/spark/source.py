@@ -1,13 +1,19 @@
-"""The data source class that Spark instantiates; options in, a reader out."""
+"""The data source class that Spark instantiates; options in, a reader or a writer out."""
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import (
+    DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
+from seglog.spark.directory_tables import TableReader, table_of, table_schema
+from seglog.spark.failures import in_one_sentence
 from seglog.spark.options import parse_options
-from seglog.spark.reader import SeglogReader
+from seglog.spark.reader import make_reader
 from seglog.spark.schema import check_schema, spark_schema
+from seglog.spark.streaming.micro_batch import SeglogStreamReader
+from seglog.spark.streaming.stream_options import parse_stream_options
 
 __all__ = ["SeglogDataSource"]
 
@@ -21,10 +27,40 @@ class SeglogDataSource(DataSource):
         """The name of the format."""
         return "seglog"
 
+    @in_one_sentence
     def schema(self) -> StructType:
         """The columns for these options. Raises ValueError for options it refuses."""
-        return spark_schema(parse_options(self.options))
+        table = table_of(self.options)
+        if table is not None:
+            return table_schema(table, self.options)
+        # Whether it is for a batch or for a stream is not known here.
+        return spark_schema(parse_options(self.options, is_stream=True))
 
+    @in_one_sentence
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the declared or user-given schema. Raises ValueError if it does not fit."""
-        return SeglogReader(parse_options(self.options), check_schema(schema))
+        table = table_of(self.options)
+        if table is not None:
+            return TableReader(table, self.options, schema)
+        return make_reader(parse_options(self.options), check_schema(schema))
+
+    @in_one_sentence
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A reader of micro-batches. Raises ValueError as `reader` does."""
+        return SeglogStreamReader(parse_stream_options(self.options), check_schema(schema))
+
+    @in_one_sentence
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A writer of a DataFrame with the columns of Spark's Kafka sink. Raises what
+        `SeglogWriter` raises."""
+        from seglog.spark.sink import SeglogWriter  # readers do without the encoder
+
+        return SeglogWriter(dict(self.options), schema, overwrite)
+
+    @in_one_sentence
+    def streamWriter(self, schema: StructType, overwrite: bool
+                     ) -> DataSourceStreamWriter:
+        """The same for a streaming query."""
+        from seglog.spark.sink import SeglogStreamWriter
+
+        return SeglogStreamWriter(dict(self.options), schema, overwrite)

@@ -1,0 +1,399 @@
+"""`option("table", ...)`: what data directories hold besides records, as Spark tables.
+
+A table has every partition directory below the paths: all replicas, internal topics and copies
+too, each with its `path` (the data directory) and `directory`. The plan is made on the driver; an
+executor opens files for reading alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from seglog.arrow import contents
+from seglog.dump.consumer_offsets import committed_offsets
+from seglog.errors import SeglogError
+from seglog.model import TopicPartition
+from seglog.scrub import DirectoryScrub, LoadLevel, LoadOptions, SegmentsPiece, finding_row, pack
+from seglog.spark.executors import CheckedOnArrival
+from seglog.spark.finding_rows import FINDING_COLUMNS, finding_batches
+from seglog.spark.locations import directories, require_local
+from seglog.spark.options import ReadOptions, parse_options
+from seglog.spark.table_columns import Columns, alternate, arrow_schema, row_batches, struct_type
+from seglog.storage.discover import FoundDirectory, find_directories
+from seglog.storage.isolation import Isolation
+from seglog.storage.log import PartitionLog
+from seglog.storage.ranges import LogRange
+from seglog.storage.selection import unknown_partition, unknown_topic
+
+__all__ = ["TABLES", "TableReader", "table_of", "table_schema"]
+
+_log = logging.getLogger("seglog.spark")
+
+OFFSETS_TOPIC = "__consumer_offsets"
+_WHERE: Final = (("path", "string"), ("directory", "string"), ("topic", "string"),
+                 ("partition", "int"))
+#: Directories whose small files one task reads.
+_DIRECTORIES_PER_TASK = 64
+#: Options of a table; any other option of a read is about records.
+_OPTIONS = {"table", "path", "paths", "assign", "subscribe", "subscribepattern", "columns",
+            "failondataloss", "maxpartitionbytes"}
+_OF_RECORDS = {name.lower(): name for name in (
+    "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
+    "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
+    "includeHeaders", "minPartitions", "maxRecordsPerPartition", "batchRows", "checkCrcs",
+    "kafka.isolation.level")}
+
+Rows = Callable[[FoundDirectory, ReadOptions], Iterable[contents.Table]]
+
+
+# ---- what the tables hold ----------------------------------------------------------------------
+
+def _segments(found: FoundDirectory, options: ReadOptions) -> Iterator[contents.Table]:
+    for chunk in contents.segments(found.path):
+        kinds = [found.kind.name.lower()] * len(chunk["base_offset"])
+        yield {**chunk, "kind": kinds, "modified": chunk["modified_ms"]}
+
+
+def _batches_in(planned: LogRange) -> Iterator[contents.Table]:
+    for chunk in contents.batches(planned):
+        yield {**chunk, "base_timestamp": chunk["base_timestamp_ms"],
+               "max_timestamp": chunk["max_timestamp_ms"]}
+
+
+def _indexes(found: FoundDirectory, options: ReadOptions) -> Iterator[contents.Table]:
+    for chunk in contents.index_entries(found.path):
+        yield {**chunk, "timestamp": chunk["timestamp_ms"]}
+
+
+def _producers(found: FoundDirectory, options: ReadOptions) -> Iterator[contents.Table]:
+    rows = contents.producers(found.path)
+    if rows:
+        yield {**rows, "last_timestamp": rows["last_timestamp_ms"]}
+
+
+def _transactions(found: FoundDirectory, options: ReadOptions) -> Iterator[contents.Table]:
+    yield contents.transactions(found.path)
+
+
+def _epochs(found: FoundDirectory, options: ReadOptions) -> Iterator[contents.Table]:
+    yield contents.leader_epochs(found.path)
+
+
+def _consumer_offsets(found: FoundDirectory, options: ReadOptions) -> Iterator[contents.Table]:
+    committed: Isolation = "read_committed"
+    with PartitionLog.open(found.path) as log:
+        stream = log.to_arrow(columns=["offset", "key", "value"], isolation=committed,
+                              on_damage=options.on_damage)
+        commits = committed_offsets(
+            row for batch in stream for held in [batch.to_pylists()]
+            for row in zip(held["offset"], held["key"], held["value"], strict=True))
+    yield {"group_id": [one.group for one in commits], "topic": [one.topic for one in commits],
+           "partition": [one.partition for one in commits],
+           "offset": [one.offset for one in commits],
+           "leader_epoch": [_known(one.leader_epoch) for one in commits],
+           "metadata": [one.metadata for one in commits],
+           "commit_timestamp": [one.commit_timestamp for one in commits],
+           "expire_timestamp": [_known(one.expire_timestamp) for one in commits],
+           "record_offset": [one.record_offset for one in commits]}
+
+
+def _known(number: int) -> int | None:
+    return None if number == -1 else number
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table: its columns, and the rows of one partition directory. `missing` are columns in
+    which -1 stands for what is not there. Without `rows` the table has a plan of its own."""
+
+    columns: Columns
+    rows: Rows | None
+    missing: frozenset[str] = frozenset()
+    topic: str | None = None
+
+
+TABLES: Final[Mapping[str, _Table]] = {
+    "segments": _Table(
+        (*_WHERE, ("kind", "string"), ("base_offset", "long"), ("size", "long"),
+         ("index_size", "long"), ("time_index_size", "long"), ("txn_index_size", "long"),
+         ("modified", "timestamp"), ("is_active", "boolean")), _segments,
+        frozenset({"size", "index_size", "time_index_size", "txn_index_size", "modified"})),
+    "batches": _Table(
+        (*_WHERE, ("segment_base_offset", "long"), ("position", "long"), ("size", "int"),
+         ("base_offset", "long"), ("last_offset", "long"), ("record_count", "int"),
+         ("magic", "int"), ("codec", "string"), ("timestamp_type", "int"),
+         ("base_timestamp", "timestamp"), ("max_timestamp", "timestamp"),
+         ("leader_epoch", "int"), ("is_transactional", "boolean"), ("is_control", "boolean"),
+         ("producer_id", "long"), ("producer_epoch", "int"), ("base_sequence", "int"),
+         ("crc", "long")), None,
+        frozenset({"base_timestamp", "max_timestamp", "record_count", "leader_epoch",
+                   "producer_id", "producer_epoch", "base_sequence"})),
+    "indexes": _Table(
+        (*_WHERE, ("base_offset", "long"), ("index", "string"), ("entry", "long"),
+         ("offset", "long"), ("position", "long"), ("timestamp", "timestamp")), _indexes,
+        frozenset({"position", "timestamp"})),
+    "producers": _Table(
+        (*_WHERE, ("snapshot_offset", "long"), ("producer_id", "long"), ("producer_epoch", "int"),
+         ("last_sequence", "int"), ("last_offset", "long"), ("offset_delta", "int"),
+         ("last_timestamp", "timestamp"), ("coordinator_epoch", "int"),
+         ("current_txn_first_offset", "long")), _producers,
+        frozenset({"last_sequence", "last_offset", "last_timestamp", "coordinator_epoch"})),
+    "transactions": _Table(
+        (*_WHERE, ("state", "string"), ("producer_id", "long"), ("first_offset", "long"),
+         ("last_offset", "long")), _transactions),
+    "epochs": _Table(
+        (*_WHERE, ("leader_epoch", "int"), ("start_offset", "long"), ("end_offset", "long")),
+        _epochs),
+    "findings": _Table(FINDING_COLUMNS, None),
+    "consumer_offsets": _Table(
+        (("path", "string"), ("directory", "string"), ("group_id", "string"), ("topic", "string"),
+         ("partition", "int"), ("offset", "long"), ("leader_epoch", "int"),
+         ("metadata", "string"), ("commit_timestamp", "timestamp"),
+         ("expire_timestamp", "timestamp"), ("record_offset", "long")), _consumer_offsets,
+        topic=OFFSETS_TOPIC),
+}
+
+
+# ---- options -----------------------------------------------------------------------------------
+
+def table_of(options: Mapping[str, str]) -> str | None:
+    """The table that a read asks for; None for records. Raises ValueError for a table that does
+    not exist, and for options that a table does not have."""
+    given = {name.lower(): value for name, value in options.items()}
+    name = given.get("table", "records").strip().lower()
+    if name == "records":
+        return None
+    if name not in TABLES:
+        raise ValueError(f"Option 'table': no table '{given['table']}'; there are records, "
+                         f"{', '.join(TABLES)}.")
+    for option in given.keys() & _OF_RECORDS.keys() - _OPTIONS:
+        raise ValueError(f"Option '{_OF_RECORDS[option]}' is about records; table '{name}' takes "
+                         "subscribe, subscribePattern, assign, columns, maxPartitionBytes and "
+                         "failOnDataLoss.")
+    return name
+
+
+def table_schema(name: str, options: Mapping[str, str]) -> StructType:
+    """The columns of a table, or those that the `columns` option names. Raises ValueError."""
+    table = TABLES[name]
+    chosen = parse_options(options).columns
+    if chosen is None:
+        return struct_type(table.columns)
+    types = dict(table.columns)
+    for column in chosen:
+        if column not in types:
+            raise ValueError(f"Option 'columns': table '{name}' has no column '{column}'; there "
+                             f"are {', '.join(types)}.")
+    if len(set(chosen)) != len(chosen):
+        raise ValueError("Option 'columns' names a column twice.")
+    return struct_type([(column, types[column]) for column in chosen])
+
+
+# ---- the reader --------------------------------------------------------------------------------
+
+class _Directories(InputPartition):
+    """Partition directories: the work of one task. Picklable."""
+
+    def __init__(self, found: Sequence[FoundDirectory]) -> None:
+        super().__init__(None)
+        self.found = tuple(found)
+
+
+class _Ranges(InputPartition):
+    """Ranges of log files, each with the directory that it is of. Picklable."""
+
+    def __init__(self, pieces: Sequence[tuple[FoundDirectory, LogRange]]) -> None:
+        super().__init__(None)
+        self.pieces = tuple(pieces)
+
+
+class _Scrub(InputPartition):
+    """Pieces of a verification, and rows that the driver knows already. Picklable."""
+
+    def __init__(self, pieces: Sequence[tuple[str, Any]], rows: Sequence[dict[str, Any]] = ()
+                 ) -> None:
+        super().__init__(None)
+        self.pieces, self.rows = tuple(pieces), tuple(rows)
+
+
+class TableReader(CheckedOnArrival, DataSourceReader):
+    """Reads the columns of `schema` of one table."""
+
+    def __init__(self, name: str, options: Mapping[str, str], schema: StructType) -> None:
+        """Raises ValueError for a schema that does not fit."""
+        self._name, self._options = name, parse_options(options)
+        full = {field.name: field for field in struct_type(TABLES[name].columns)}
+        for field in schema.fields:
+            if full.get(field.name) != field:
+                raise ValueError(
+                    f"Table '{name}' has no nullable column '{field.name}' of type "
+                    f"{field.dataType.simpleString()}; its columns are "
+                    + ", ".join(f"{n} {f.dataType.simpleString()}" for n, f in full.items()))
+        types = dict(TABLES[name].columns)
+        self._columns: Columns = [(field, types[field]) for field in schema.fieldNames()]
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks of the query. Raises KafkaStorageError for a path without logs,
+        UnknownTopicOrPartitionError for a topic or partition that is not there."""
+        require_local(self._options.paths, f"table {self._name}")
+        if self._name == "findings":
+            return self._scrub_tasks()
+        found = [one for path in directories(self._options.paths)
+                 for one in find_directories(path)]
+        self._check_named({one.topic_partition for one in found})
+        topic = TABLES[self._name].topic
+        chosen = sorted(one for one in found if self._wants(one.topic_partition)
+                        and (topic is None or one.topic_partition.topic == topic))
+        if self._name == "batches":
+            return self._range_tasks(chosen)
+        each = 1 if topic is not None else _DIRECTORIES_PER_TASK
+        return [_Directories(chosen[start:start + each]) for start in range(0, len(chosen), each)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of one task. A file that cannot be read or does not parse raises its
+        typed error or, with failOnDataLoss off, is passed over with a warning."""
+        if isinstance(partition, _Scrub):
+            yield from self._narrowed(finding_batches(_scrub_rows(partition)))
+        elif isinstance(partition, _Ranges):
+            yield from self._rows_of_ranges(partition)
+        elif isinstance(partition, _Directories):
+            for found in partition.found:
+                rows = TABLES[self._name].rows
+                assert rows is not None
+                with self._passing(found):
+                    yield from self._to_batches(found, rows(found, self._options))
+
+    # ---- which directories
+
+    def _wants(self, tp: TopicPartition) -> bool:
+        options = self._options
+        if options.assign is not None:
+            return tp in options.assign
+        if options.subscribe is not None:
+            return tp.topic in options.subscribe
+        if options.subscribe_pattern is not None:
+            return re.fullmatch(options.subscribe_pattern, tp.topic) is not None
+        return True
+
+    def _check_named(self, there: set[TopicPartition]) -> None:
+        options, topics = self._options, {tp.topic for tp in there}
+        where = ", ".join(options.paths)
+        named = set(options.subscribe or ()) | {tp.topic for tp in options.assign or ()}
+        for topic in sorted(named - topics):
+            raise unknown_topic(where, topic, topics)
+        for tp in sorted(set(options.assign or ()) - there):
+            raise unknown_partition(where, [tp.topic], tp.partition, {
+                one.partition for one in there if one.topic == tp.topic})
+
+    # ---- rows of batches
+
+    def _range_tasks(self, chosen: Sequence[FoundDirectory]) -> list[InputPartition]:
+        target, pieces = self._options.split_bytes, []
+        for found in chosen:
+            with self._passing(found), PartitionLog.open(found.path) as log:
+                pieces += [_Sized((found, planned), planned.size)
+                           for planned in log.ranges(target)]
+        return [_Ranges([one.piece for one in some]) for some in pack(pieces, target)]
+
+    def _rows_of_ranges(self, task: _Ranges) -> Iterator[pa.RecordBatch]:
+        for found, planned in task.pieces:
+            with self._passing(found):
+                yield from self._to_batches(found, _batches_in(planned))
+
+    @contextmanager
+    def _passing(self, found: FoundDirectory) -> Iterator[None]:
+        """With failOnDataLoss off, an error of one directory is a warning."""
+        try:
+            yield
+        except (SeglogError, ValueError) as error:
+            if self._options.fail_on_data_loss:
+                raise
+            _log.warning("failOnDataLoss is false: %s of %s are left out: %s", self._name,
+                         found.path, error)
+
+    # ---- rows of directories
+
+    def _to_batches(self, found: FoundDirectory, chunks: Iterable[contents.Table]
+                    ) -> Iterator[pa.RecordBatch]:
+        table = TABLES[self._name]
+        where: dict[str, Any] = {
+            "path": found.data_dir, "directory": found.name,
+            "topic": found.topic_partition.topic, "partition": found.topic_partition.partition}
+        for chunk in chunks:
+            rows = len(next(iter(chunk.values()), ()))
+            if rows:
+                yield pa.RecordBatch.from_arrays(
+                    [_array(chunk[name], kind, name in table.missing) if name in chunk
+                     else pa.repeat(pa.scalar(where[name], arrow_type), rows)
+                     for (name, kind), arrow_type in zip(
+                         self._columns, arrow_schema(self._columns).types, strict=True)],
+                    schema=arrow_schema(self._columns))
+
+    # ---- findings
+
+    def _scrub_tasks(self) -> list[InputPartition]:
+        options = LoadOptions(LoadLevel.VERIFY)
+        is_limited = any((self._options.assign, self._options.subscribe,
+                          self._options.subscribe_pattern))
+        scrubs = [DirectoryScrub(path, options, self._wants if is_limited else None)
+                  for path in directories(self._options.paths)]
+        self._check_named({tp for one in scrubs for tp in one.topic_partitions})
+        known = [finding_row(one.path, found) for one in scrubs for found in one.findings]
+        target = self._options.split_bytes
+        pieces = alternate([
+            [*(_Sized((one.path, piece), piece.size) for piece in one.segment_pieces(target)),
+             *(_Sized((one.path, piece), piece.size) for piece in one.partition_pieces({}))]
+            for one in scrubs])
+        tasks: list[InputPartition] = [_Scrub([sized.piece for sized in some])
+                                       for some in pack(pieces, target)]
+        return [_Scrub([], known), *tasks]
+
+    def _narrowed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        names = [name for name, _ in self._columns]
+        for batch in batches:
+            yield batch.select(names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sized:
+    piece: tuple[Any, Any]
+    size: int
+
+
+def _scrub_rows(task: _Scrub) -> Iterator[dict[str, Any]]:
+    yield from task.rows
+    for path, piece in task.pieces:
+        if isinstance(piece, SegmentsPiece):
+            found = piece.findings()
+        else:
+            report = piece.judge()
+            found = [] if report is None else report.findings
+        yield from (finding_row(path, one) for one in found)
+
+
+def _array(values: contents.Column, kind: str, has_missing: bool) -> pa.Array:
+    """A column; -1 is null where it stands for what is not there."""
+    [arrow_type] = arrow_schema([("", kind)]).types
+    if kind == "string":
+        return next(iter(row_batches(({"": value} for value in values),
+                                     arrow_schema([("", kind)])))).column(0)
+    if has_missing and isinstance(values, np.ndarray):
+        numbers = pa.array(values, mask=values == -1)
+    elif has_missing:
+        numbers = pa.array([None if value == -1 else value for value in values])
+    else:
+        numbers = pa.array(values)
+    if kind == "timestamp":
+        return pc.multiply(numbers.cast(pa.int64()), 1000).cast(arrow_type)
+    return numbers.cast(arrow_type)

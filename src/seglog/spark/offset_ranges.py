@@ -1,0 +1,64 @@
+"""Offsets of partitions, divided among tasks as Spark's Kafka source divides them.
+
+`minPartitions` and `maxRecordsPerPartition` count offsets, not bytes and not records: transaction
+markers and what compaction removed count too (KafkaOffsetRangeCalculator).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from seglog.model import TopicPartition
+
+__all__ = ["OffsetRange", "divide"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """Offsets `[start, end)` of one partition."""
+
+    topic_partition: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """How many offsets."""
+        return self.end - self.start
+
+
+def divide(ranges: Sequence[OffsetRange], min_partitions: int | None,
+           max_records: int | None) -> list[OffsetRange]:
+    """Ranges of at most `max_records` offsets, and about `min_partitions` of them at least: the
+    large ones are divided in proportion to their size, the small ones stay whole. Empty ones go.
+    """
+    whole = [one for one in ranges if one.size > 0]
+    parts = whole if max_records is None else [
+        part for one in whole for part in _equal_parts(one, -(-one.size // max_records))]
+    if min_partitions is None or min_partitions <= len(parts):
+        return parts
+    total = sum(part.size for part in parts)
+    # A partition of which one part is small enough stays as it is, as in the original.
+    small = [part for part in parts if _share(part.size, total, min_partitions) == 1]
+    unsplit = {part.topic_partition for part in small}
+    rest = total - sum(part.size for part in small)
+    wanted = max(min_partitions - len(small), 1)
+    return [piece for part in parts for piece in _equal_parts(
+        part, 1 if part.topic_partition in unsplit else _share(part.size, rest, wanted))]
+
+
+def _share(size: int, total: int, count: int) -> int:
+    """How many of `count` tasks belong to `size` of `total` offsets; half a task is one."""
+    return max(math.floor(size / total * count + 0.5), 1)
+
+
+def _equal_parts(whole: OffsetRange, count: int) -> Iterator[OffsetRange]:
+    """Parts that differ by one offset at most, the smaller ones first."""
+    start, left = whole.start, whole.size
+    for part in range(count):
+        size = left // (count - part)
+        if size > 0:
+            yield OffsetRange(whole.topic_partition, start, start + size)
+        start, left = start + size, left - size

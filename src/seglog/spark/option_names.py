@@ -1,0 +1,50 @@
+"""The names of options: ours, those of Spark's Kafka source and Spark's own; nothing else passes.
+
+Spark's Kafka source ignores a name that it does not know, so `startingOffset` reads everything.
+Here it ends the query, with the nearest name that exists.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from seglog.spark.option_values import STORE_PREFIXES
+
+__all__ = ["check_names"]
+
+_OURS = ("path", "paths", "columns", "maxPartitionBytes", "batchRows", "checkCrcs", "endAt",
+         "table")
+#: KafkaSourceProvider's, and those of its write side.
+_KAFKA_SOURCE = (
+    "assign", "subscribe", "subscribePattern", "startingOffsets", "endingOffsets",
+    "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingTimestamp",
+    "endingTimestamp", "startingOffsetsByTimestampStrategy", "failOnDataLoss", "includeHeaders",
+    "minPartitions", "maxRecordsPerPartition", "maxOffsetsPerTrigger", "minOffsetsPerTrigger",
+    "maxTriggerDelay", "groupIdPrefix", "topic", "kafka.isolation.level")
+#: What Spark itself understands or sets, whatever the source.
+_SPARK = (
+    "basePath", "checkpointLocation", "ignoreCorruptFiles", "ignoreMissingFiles", "inferSchema",
+    "mergeSchema", "mode", "modifiedAfter", "modifiedBefore", "outputMode", "pathGlobFilter",
+    "queryName", "recursiveFileLookup", "timeZone", "timestampAsOf", "versionAsOf")
+#: Names that begin so belong to a Kafka client, its pools, Spark, or an object store's client.
+_PREFIXES = ("kafka.", "kafkaconsumer.", "fetchoffset.", "spark.", "_", *STORE_PREFIXES)
+
+_KNOWN = {name.lower(): name for name in (*_OURS, *_KAFKA_SOURCE, *_SPARK)}
+_NEAR, _NEAR_CLIENT = 0.75, 0.93
+
+
+def check_names(given: Iterable[str]) -> None:
+    """ValueError for the first option that nobody knows, with the nearest name. `given` has
+    lower-case names."""
+    for name in given:
+        if name in _KNOWN:
+            continue
+        is_clients = name.startswith(_PREFIXES)
+        # A client's option is not ours to refuse, unless a letter makes it the one that counts.
+        near = difflib.get_close_matches(name, _KNOWN, 1, _NEAR_CLIENT if is_clients else _NEAR)
+        if near:
+            raise ValueError(f"Option '{name}' is unknown; did you mean '{_KNOWN[near[0]]}'?")
+        if not is_clients:
+            raise ValueError(f"Option '{name}' is unknown to format('seglog'): docs/spark.md lists "
+                             "its options.")

@@ -1,0 +1,123 @@
+"""Values of options: text as Spark hands it over, to Python's types.
+
+Every function raises ValueError, naming the option, what it expects and what it got. What is
+refused is what Spark's Kafka source refuses (Scala's toInt, toLong and toBoolean).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from seglog.model import TopicPartition
+from seglog.objects import StorageOptions
+
+__all__ = ["INT_MAX", "LONG_MAX", "STORE_PREFIXES", "boolean", "is_int", "java_pattern",
+           "json_object", "listed", "long_number", "per_partition", "positive", "storage_options"]
+
+INT_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
+#: How options of an object store's client begin; any other is given behind `storage.`.
+STORE_PREFIXES = ("aws_", "azure_", "google_", "storage.")
+
+
+def listed(text: str, name: str) -> tuple[str, ...]:
+    """What stands between commas; at least one."""
+    parts = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not parts:
+        raise ValueError(f"Option '{name}' is empty.")
+    return parts
+
+
+def json_object(text: str, option: str, example: str) -> dict[str, Any]:
+    """A JSON object."""
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise _not_like(option, example, text)
+    return parsed
+
+
+def per_partition(text: str, option: str) -> dict[TopicPartition, int]:
+    """Spark's JSON of one number a partition: offsets, or timestamps in ms."""
+    example = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+    found = {}
+    for topic, partitions in json_object(text, option, example).items():
+        if not isinstance(partitions, dict):
+            raise _not_like(option, example, text)
+        for partition, value in partitions.items():
+            if not re.fullmatch(r"\d{1,10}", partition, re.ASCII) or int(partition) > INT_MAX \
+                    or not is_int(value) or not -LONG_MAX <= value <= LONG_MAX:
+                raise _not_like(option, example, text)
+            found[TopicPartition(topic, int(partition))] = value
+    return found
+
+
+def _not_like(option: str, example: str, text: str) -> ValueError:
+    shown = text if len(text) <= 200 else f"{text[:200]}..."
+    return ValueError(f"Option '{option}' expects e.g. {example}, got {shown}")
+
+
+def is_int(value: object) -> bool:
+    """Whether JSON had a whole number there; true and false are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
+    """`given` has lower-case names."""
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"Option '{name}' is true or false, got '{text}'.")
+    return text.lower() == "true"
+
+
+def positive(given: Mapping[str, str], name: str, most: int = INT_MAX) -> int | None:
+    """A whole number from 1 to `most`, None where the option is not given (names in lower case)."""
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    value = long_number(text)
+    if value is None or not 0 < value <= most:
+        raise ValueError(f"Option '{name}' must be a positive number"
+                         f"{'' if value is None or value <= most else f' of at most {most}'}, "
+                         f"got '{text}'.")
+    return value
+
+
+def long_number(text: str) -> int | None:
+    """The number as Java's Long.parseLong reads it; None where it refuses."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,40}", text):
+        return None
+    value = int(text)
+    return value if -LONG_MAX - 1 <= value <= LONG_MAX else None
+
+
+def java_pattern(text: str, option: str) -> re.Pattern[str]:
+    """A regular expression as Java writes them, over names of topics (which are ASCII).
+
+    What Java and Python write differently is translated (`(?<name>...)`, `\\Q...\\E`, `\\z`), what
+    would mean something else is refused.
+    """
+    translated = re.sub(r"\\Q(.*?)(?:\\E|$)", lambda quoted: re.escape(quoted[1]), text,
+                        flags=re.DOTALL)
+    translated = re.sub(r"(?<!\\)((?:\\\\)*)\(\?<(?![=!])", r"\1(?P<", translated)
+    translated = re.sub(r"(?<!\\)((?:\\\\)*)\\[zZ]", r"\1\\Z", translated)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # [a&&b], [[a]b]: sets within sets
+            return re.compile(translated, re.ASCII)
+    except (re.error, FutureWarning, RecursionError, OverflowError) as error:
+        raise ValueError(f"Option '{option}': {text!r} is no regular expression: {error}") from None
+
+
+def storage_options(given: Mapping[str, str]) -> StorageOptions:
+    """Those of the object store (names in lower case): `aws_*`, `azure_*`, `google_*`, and whatever
+    stands behind `storage.`."""
+    return StorageOptions({name.removeprefix("storage."): text for name, text in given.items()
+                           if name.startswith(STORE_PREFIXES)})

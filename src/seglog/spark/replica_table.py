@@ -1,0 +1,49 @@
+"""Every directory of every partition of a query's paths as a table: which one is read, and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from seglog.spark.options import parse_options
+from seglog.spark.plan import choose_directories
+from seglog.storage.replicas import choose_replica
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["REPLICA_COLUMNS", "replica_rows", "replicas"]
+
+#: Of `replicas`, as Spark's DDL.
+REPLICA_COLUMNS = (
+    "topic string, partition int, path string, is_read boolean, reason string, leader_epoch int, "
+    "log_start_offset long, log_end_offset long, size long, topic_id string, error string")
+
+
+def replicas(spark: SparkSession, path: str | list[str], **options: object) -> DataFrame:
+    """The directories that hold the partitions below `path`, one row each.
+
+    `path` and `options` are those of `spark.read.format("seglog")`; of several directories of one
+    partition a query reads the one with `is_read`, for the `reason` that stands beside it. It is
+    answered on the driver. Raises what such a query raises.
+    """
+    return spark.createDataFrame(list(replica_rows(path, options)), REPLICA_COLUMNS)
+
+
+def replica_rows(path: str | list[str], options: dict[str, object]
+                 ) -> Iterator[tuple[Any, ...]]:
+    """The rows of `replicas`."""
+    given = {name: str(value) for name, value in options.items()}
+    where = {"path": path} if isinstance(path, str) else {"paths": json.dumps(path)}
+    for tp, found in sorted(choose_directories(parse_options({**given, **where})).items()):
+        choice = choose_replica(tp, found)
+        for replica in choice.replicas:
+            is_read = replica is choice.chosen
+            error = None if replica.error is None else str(replica.error)
+            yield (tp.topic, tp.partition, replica.path, is_read,
+                   choice.reason if is_read else None,
+                   None if replica.leader_epoch < 0 or error else replica.leader_epoch,
+                   None if error else replica.log_start_offset,
+                   None if error else replica.log_end_offset,
+                   None if error else replica.size, replica.topic_id, error)

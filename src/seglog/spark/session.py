@@ -1,0 +1,252 @@
+"""Where a Spark query of seglog begins: `session` starts Spark, `register` joins one that runs.
+
+Both end with a session that reads, or with one sentence (SparkSetupError) about what is missing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import socket
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from seglog import __version__
+from seglog.errors import SparkSetupError
+from seglog.spark.executors import (
+    Shortfall, probe_executors, shortfall, why_it_failed,
+)
+from seglog.spark.filters import enable_pushdown
+from seglog.spark.functions import register_functions
+from seglog.spark.java import why_no_jvm
+from seglog.spark.shipping import ship_packages
+from seglog.spark.source import SeglogDataSource
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["register", "session"]
+
+_log = logging.getLogger("seglog.spark")
+_RELEASE = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+_PATIENCE_SECONDS = 20.0
+_TASKS_OF_CONNECT = 8  # a client is not told how many cores the server has
+# What says elsewhere which master Spark runs on.
+_ELSEWHERE = ("PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "SPARK_HOME", "SPARK_CONF_DIR",
+              "SPARK_REMOTE", "MASTER")
+
+
+def session(master: str | None = None, app_name: str | None = None,
+            conf: Mapping[str, object] | None = None, *, ship: bool = False) -> SparkSession:
+    """Starts Spark with what `format("seglog")` needs, or takes the session that is active.
+
+    `master` is Spark's (`local[4]`, `spark://host:7077`, `sc://host` for Spark Connect); left out,
+    it is what the environment says (spark-submit, SPARK_CONF_DIR, ...), else `local[*]`. `conf`
+    is any of Spark's settings, and goes before those chosen here. Unless PYSPARK_PYTHON or
+    `spark.pyspark.python` names another, workers run this interpreter. An active session keeps its
+    master and static settings. `ship` is that of `register`.
+
+    Raises SparkSetupError, in one sentence, if Spark cannot start or cannot read.
+    """
+    given = {name: _text(value) for name, value in (conf or {}).items()}
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return _joined(active, master, given, ship)
+    master = master or given.pop("spark.master", None)
+    if master is None and not any(os.environ.get(name) for name in _ELSEWHERE):
+        master = "local[*]"
+    builder = SparkSession.builder.appName(app_name or given.get("spark.app.name", "seglog"))
+    if (master or os.environ.get("SPARK_REMOTE", "")).startswith("sc://"):
+        builder = builder.remote(master or os.environ["SPARK_REMOTE"])
+        chosen: dict[str, str] = {}
+    else:
+        _begin_jvm(given)
+        chosen = _defaults(master)
+        builder = builder.master(master) if master else builder
+    for name, value in {**chosen, **given}.items():
+        builder = builder.config(name, value)
+    started = builder.getOrCreate()
+    # Otherwise the JVM goes away under its workers, which say so in stack traces.
+    atexit.register(started.stop)
+    register(started, ship=ship)
+    return started
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _joined(active: SparkSession, master: str | None, conf: Mapping[str, str], ship: bool
+            ) -> SparkSession:
+    """An active session, with the settings that a running session takes."""
+    context = _context(active)
+    if master is not None and context is not None and context.master != master:
+        raise SparkSetupError(f"A Spark session on {context.master} is active, so none was started "
+                              f"on {master}: stop it first (spark.stop()), or leave master out.")
+    for name, value in conf.items():
+        if active.conf.get(name, None) == value:
+            continue
+        if not active.conf.isModifiable(name):
+            raise SparkSetupError(f"A Spark session is active, and {name} can only be set when one "
+                                  "starts: stop it first (spark.stop()), or leave the setting out.")
+        active.conf.set(name, value)
+    register(active, ship=ship)
+    return active
+
+
+def _begin_jvm(given: Mapping[str, str]) -> None:
+    """Checks Java where a JVM must be started, and says which Python Spark's workers run."""
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        problem = why_no_jvm()
+        if problem is not None:
+            raise SparkSetupError(f"{problem}.")
+    # Spark reads it from here for workers, and the JVM for what it looks up by itself.
+    os.environ.setdefault("PYSPARK_PYTHON", given.get("spark.pyspark.python", sys.executable))
+
+
+def _defaults(master: str | None) -> dict[str, str]:
+    """What seglog sets where the caller does not."""
+    chosen = {
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
+    if master is not None and master.startswith("local"):
+        # A host's own name may not resolve, or resolve to a network that is down.
+        chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if _RELEASE >= (4, 1) and hasattr(socket, "AF_UNIX"):
+        chosen["spark.python.unix.domain.socket.enabled"] = "true"
+    return chosen
+
+
+def register(spark: SparkSession, *, ship: bool = False) -> None:
+    """Makes `format("seglog")` and the SQL functions of `seglog.spark.functions` known to `spark`,
+    and makes sure that they run there.
+
+    Tries a plan on the driver and, unless the master is local, asks the executors for their Python
+    and its packages. Where PYSPARK_PYTHON is not set and Spark's `python3` will not do, workers
+    run this interpreter instead. With `ship`, packages that executors lack are sent to them.
+
+    Raises SparkSetupError, in one sentence that says what is missing where.
+    """
+    context = _context(spark)
+    lacking = _settle(spark, context)
+    if lacking is not None and lacking.packages and ship and context is not None:
+        ship_packages(context, lacking.packages)
+        lacking = _attempt(spark, context)
+    if lacking is not None:
+        advice = (f"install seglog[spark] {__version__} there, or name a Python that has it in "
+                  "PYSPARK_PYTHON before Spark starts")
+        if lacking.packages and not ship:
+            advice += ", or send it there with seglog.spark.register(spark, ship=True)"
+        raise SparkSetupError(f"{lacking.sentence[:1].upper()}{lacking.sentence[1:]}; {advice}.")
+    enable_pushdown(spark)
+    with warnings.catch_warnings():
+        # What PySpark says of pandas 3 concerns no function of seglog: they take Arrow columns.
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
+        register_functions(spark)
+
+
+def _context(spark: SparkSession) -> SparkContext | None:
+    """None for Spark Connect, and where the platform keeps the context to itself."""
+    try:
+        return spark.sparkContext
+    except Exception:  # each platform has its own way to refuse
+        return None
+
+
+def _is_local(context: SparkContext) -> bool:
+    return (context.master or "").startswith("local")
+
+
+def _settle(spark: SparkSession, context: SparkContext | None) -> Shortfall | None:
+    """Tries the Pythons that workers may run, and stays with the first that reads."""
+    if context is None:
+        return _attempt(spark, None)
+    given, environment = context.pythonExec, dict(context.environment)
+    local = _is_local(context)
+    pythons = [given]
+    if "PYSPARK_PYTHON" not in os.environ and given != sys.executable:
+        # On this machine no Python is better than this one; elsewhere it may not be there.
+        pythons.insert(0 if local else 1, sys.executable)
+    first = None
+    for python in pythons:
+        context.pythonExec = python
+        lacking = _attempt(spark, context)
+        if lacking is None:
+            return None
+        first = first or lacking
+    if local and sys.executable in pythons:
+        # This Python without seglog: the process has it from a path of its own.
+        context.pythonExec = sys.executable
+        context.environment["PYTHONPATH"] = os.pathsep.join(filter(os.path.isabs, sys.path))
+        if _attempt(spark, context) is None:
+            return None
+    context.pythonExec, context.environment = given, environment
+    return first
+
+
+def _attempt(spark: SparkSession, context: SparkContext | None) -> Shortfall | None:
+    """Registers the format, plans a read of it, and asks executors elsewhere for their Python."""
+    python = context.pythonExec if context is not None else "the server's Python"
+    local = context is not None and _is_local(context)
+    try:
+        with _silent(context):
+            _make_known(spark)
+            # The options are read by a Python worker on the driver; no path is touched.
+            _ = spark.read.format("seglog").load(os.sep).schema
+        if local:
+            return None
+        with _told_when_idle():
+            tasks = context.defaultParallelism if context is not None else _TASKS_OF_CONNECT
+            found = probe_executors(spark, tasks)
+    except Exception as error:  # Spark's, Py4J's or gRPC's
+        return why_it_failed(error, python)
+    return next(filter(None, map(shortfall, found)), None)
+
+
+def _make_known(spark: SparkSession) -> None:
+    try:
+        spark.dataSource.register(SeglogDataSource)
+    except Exception as error:
+        # Spark 4.0 refuses the name of a format that it has found by itself: this one.
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
+
+
+@contextlib.contextmanager
+def _silent(context: SparkContext | None) -> Iterator[None]:
+    """The JVM logs nothing: it prints a stack trace for what is told in one sentence here."""
+    if context is None:
+        yield
+        return
+    jvm: Any = context._jvm
+    level = jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().name()
+    context.setLogLevel("OFF")
+    try:
+        yield
+    finally:
+        context.setLogLevel(level)
+
+
+@contextlib.contextmanager
+def _told_when_idle() -> Iterator[None]:
+    """Warns while no executor answers: without any, Spark waits for ever."""
+    timer = threading.Timer(_PATIENCE_SECONDS, _log.warning, (
+        "no executor has answered for %.0f s; Spark waits for one", _PATIENCE_SECONDS))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,179 @@
+"""The writers, batch and streaming: tasks write fragments, the driver commits or forgets them.
+
+Spark runs the whole of `write()` before it decides which attempt of a task counts, and a task's
+abort is a no-op. So nothing that `write()` does may be seen: what Spark reports in `commit` is
+published in one step, and every other fragment of the job is deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from seglog.fragments import Fragment, FragmentWriter, Job, StreamBatch, check_target, publish
+from seglog.spark.executors import CheckedOnArrival
+from seglog.spark.sink_options import SinkOptions, check_columns, parse_sink_options
+from seglog.spark.sink_task import RowPartitioner
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamWriter as _StreamWriter
+else:
+    # Arrow reaches stream writers since PySpark 4.1; before that they get rows.
+    _StreamWriter = getattr(datasource, "DataSourceStreamArrowWriter",
+                            datasource.DataSourceStreamWriter)
+
+__all__ = ["SeglogStreamWriter", "SeglogWriter"]
+
+_log = logging.getLogger("seglog.spark")
+_ROWS: Final = 10000
+_QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+
+
+@dataclass
+class _TaskMessage(WriterCommitMessage):
+    """What one attempt of a task wrote."""
+
+    job: Job
+    fragments: list[Fragment]
+    counts: dict[str, int]
+    query_id: str | None
+
+
+class _Sink:
+    """One write: made on the driver, copied to every task, and back for the commit."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self.options, self.schema = options, schema
+        self.job = Job.begin(check_target(options.path), _driver_pid())
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> _TaskMessage:
+        """On an executor. Whatever goes wrong, no file of this attempt stays."""
+        context = TaskContext.get()
+        assert context is not None
+        options = self.options
+        with FragmentWriter(self.job, str(context.taskAttemptId()), codec=options.codec,
+                            max_batch_bytes=options.batch_bytes,
+                            segment_bytes=options.segment_bytes,
+                            max_message_bytes=options.max_message_bytes) as writer:
+            rows = RowPartitioner(writer, options, self.job.data_dir, context.partitionId())
+            rows.write(batches)
+            return _TaskMessage(self.job, writer.finish(), rows.counts,
+                                context.getLocalProperty(_QUERY_ID))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None],
+               batch_id: int | None = None) -> None:
+        """On the driver: publishes what the messages name, in the order of the tasks."""
+        told = [one for one in messages if isinstance(one, _TaskMessage)]
+        try:
+            if not told:
+                return
+            counts: dict[str, int] = {}
+            for one in told:
+                for topic, count in one.counts.items():
+                    if counts.setdefault(topic, count) != count:
+                        raise ValueError(
+                            f"topic {topic} was made by another job while this one ran: run it "
+                            "again")
+            stream = None
+            if batch_id is not None:
+                query = next((one.query_id for one in told if one.query_id), None)
+                if query is None:
+                    raise ValueError("Spark does not tell tasks the id of their streaming query")
+                stream = StreamBatch(query, batch_id)
+            offsets = publish(
+                told[0].job, [each for one in told for each in one.fragments], counts,
+                new_partitions=self.options.num_partitions,
+                segment_bytes=self.options.segment_bytes,
+                index_interval_bytes=self.options.index_interval_bytes, stream=stream)
+            for key, (first, end) in offsets.items():
+                _log.info("%s: offsets %d to %d", key, first, end)
+        finally:
+            self.job.end()
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """On the driver: deletes all that was written."""
+        for job in {self.job, *(one.job for one in messages if isinstance(one, _TaskMessage))}:
+            job.end()
+
+
+class SeglogWriter(CheckedOnArrival, DataSourceArrowWriter):
+    """`df.write.format("seglog")`: KafkaWriter's columns and checks. Raises ValueError for options
+    and columns, KafkaStorageError and LogDirLockedError for the target."""
+
+    def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:
+        self._sink = _sink(options, schema, overwrite)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """One task, on an executor."""
+        return self._sink.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All of it becomes visible, or an exception says why nothing did."""
+        self._sink.commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing stays."""
+        self._sink.abort(messages)
+
+
+class SeglogStreamWriter(CheckedOnArrival, _StreamWriter):
+    """`df.writeStream.format("seglog")`: each micro-batch is committed once, however often Spark
+    repeats it."""
+
+    def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:
+        self._sink = _sink(options, schema, overwrite)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """One task of a micro-batch, on an executor: Arrow batches, or rows before PySpark 4.1."""
+        if not hasattr(datasource, "DataSourceStreamArrowWriter"):
+            iterator = _to_arrow(iterator, self._sink.schema)
+        return self._sink.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Publishes a micro-batch, unless that happened before."""
+        self._sink.commit(messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing of the micro-batch stays."""
+        self._sink.abort(messages)
+
+
+def _driver_pid() -> int:
+    """The JVM that started this process, perhaps by way of PySpark's daemon of workers."""
+    parent = os.getppid()
+    with contextlib.suppress(OSError):
+        with open(f"/proc/{parent}/cmdline", "rb") as stream:
+            is_daemon = b"pyspark.daemon" in stream.read()
+        if is_daemon:
+            with open(f"/proc/{parent}/stat", "rb") as stream:
+                return int(stream.read().rpartition(b")")[2].split()[1])
+    return parent
+
+
+def _sink(options: dict[str, str], schema: StructType, overwrite: bool) -> _Sink:
+    if overwrite:
+        raise ValueError("format('seglog') only appends to logs: use .mode('append'), or for a "
+                         "streaming query .outputMode('append') or 'update'")
+    parsed = parse_sink_options(options)
+    check_columns(schema, parsed.topic)
+    return _Sink(parsed, schema)
+
+
+def _to_arrow(rows: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
+    arrow = to_arrow_schema(schema)
+    while some := list(islice(rows, _ROWS)):
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([row[number] for row in some], field.type)
+             for number, field in enumerate(arrow)], schema=arrow)

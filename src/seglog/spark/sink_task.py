@@ -1,0 +1,133 @@
+"""What a task of a write does: rows to fragments, by topic and partition. Runs on executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seglog._native.murmur2 import partitions
+from seglog.errors import IllegalArgumentError
+from seglog.fragments import FragmentWriter, partition_count
+from seglog.model import TopicPartition
+from seglog.spark.sink_options import SinkOptions
+
+__all__ = ["RowPartitioner"]
+
+_RECORD: Final = ("key", "value", "timestamp", "headers")
+# So much of a partition is gathered before it is encoded: batches are full but for the last.
+_GATHER_BYTES: Final = 1 << 20
+_GATHER_ALL_BYTES: Final = 64 << 20
+
+
+class RowPartitioner:
+    """Sends rows to the fragments of their partitions. One task's.
+
+    A row goes to its `partition`, else to that of its key as with Kafka's producers (murmur2), and
+    without either to the partitions in turn, beginning with that of the task's number.
+    """
+
+    def __init__(self, writer: FragmentWriter, options: SinkOptions, data_dir: str,
+                 task: int) -> None:
+        self._writer, self._options, self._data_dir = writer, options, data_dir
+        self._turn = task
+        self._gathered: dict[TopicPartition, list[pa.RecordBatch]] = {}
+        self._bytes: dict[TopicPartition, int] = {}
+        #: How many partitions each topic has.
+        self.counts: dict[str, int] = {}
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """All rows. Raises ValueError or IllegalArgumentError for one that is no record."""
+        size = 0
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            for topic, rows in self._by_topic(batch):
+                self._add(topic, rows)
+            size += batch.nbytes
+            if size > _GATHER_ALL_BYTES:  # A few rows may keep the memory of a whole batch.
+                self._flush_all()
+                size = 0
+        self._flush_all()
+
+    def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if self._options.topic is not None:
+            yield self._options.topic, batch
+            return
+        topics = batch.column("topic")
+        if topics.null_count:
+            raise ValueError("null topic present in the data. Use the topic option for setting a "
+                             "default topic.")
+        names = pc.unique(topics)
+        for name in names:
+            yield name.as_py(), (batch if len(names) == 1
+                                 else batch.filter(pc.equal(topics, name)))
+
+    def _add(self, topic: str, rows: pa.RecordBatch) -> None:
+        count = self.counts.get(topic)
+        if count is None:
+            count = self.counts[topic] = partition_count(self._data_dir, topic,
+                                                         self._options.num_partitions)
+        chosen = self._choose(topic, rows, count)
+        records = _records(rows)
+        first = int(chosen[0])
+        if (chosen == first).all():
+            self._gather(TopicPartition(topic, first), records)
+            return
+        order = np.argsort(chosen, kind="stable")
+        records = records.take(pa.array(order))
+        start = 0
+        for number, size in enumerate(np.bincount(chosen, minlength=count).tolist()):
+            if size:
+                self._gather(TopicPartition(topic, number), records.slice(start, size))
+                start += size
+
+    def _choose(self, topic: str, rows: pa.RecordBatch, count: int) -> npt.NDArray[np.int32]:
+        names = rows.schema.names
+        chosen: npt.NDArray[np.int32] = np.full(rows.num_rows, -1, np.int32)
+        if "key" in names:
+            chosen = partitions(rows.column("key"), count)
+        if "partition" in names:
+            column = rows.column("partition")
+            wanted = column.fill_null(-1).to_numpy(zero_copy_only=False)
+            is_given = column.is_valid().to_numpy(zero_copy_only=False)
+            wrong = wanted[is_given & ((wanted < 0) | (wanted >= count))]
+            if len(wrong):
+                raise IllegalArgumentError(
+                    f"Invalid partition given with record: {wrong[0]} is not in the range "
+                    f"[0...{count}) of topic {topic}.")
+            chosen = np.where(is_given, wanted, chosen)
+        free = np.flatnonzero(chosen < 0)
+        chosen[free] = (self._turn + np.arange(len(free))) % count
+        self._turn += len(free)
+        return chosen
+
+    def _gather(self, key: TopicPartition, rows: pa.RecordBatch) -> None:
+        self._gathered.setdefault(key, []).append(rows)
+        self._bytes[key] = self._bytes.get(key, 0) + rows.nbytes
+        if self._bytes[key] > _GATHER_BYTES:
+            self._flush(key)
+
+    def _flush_all(self) -> None:
+        for key in list(self._gathered):
+            self._flush(key)
+
+    def _flush(self, key: TopicPartition) -> None:
+        pieces = self._gathered.pop(key)
+        del self._bytes[key]
+        self._writer.append(key, pa.Table.from_batches(pieces))
+
+
+def _records(rows: pa.RecordBatch) -> pa.RecordBatch:
+    names = [name for name in _RECORD if name in rows.schema.names]
+    columns: list[Any] = [rows.column(name) for name in names]
+    if "timestamp" in names:
+        at = names.index("timestamp")
+        if pa.types.is_floating(columns[at].type):  # seconds, as Spark's cast to a timestamp
+            columns[at] = pc.floor(pc.multiply(columns[at], 1e6)).cast(pa.int64()).cast(
+                pa.timestamp("us"))
+    return pa.RecordBatch.from_arrays(columns, names)

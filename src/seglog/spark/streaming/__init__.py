@@ -1,0 +1,7 @@
+"""`spark.readStream.format("seglog")`: growing logs, by the offsets of Spark's Kafka source."""
+
+from __future__ import annotations
+
+from seglog.spark.streaming.micro_batch import SeglogStreamReader
+
+__all__ = ["SeglogStreamReader"]

@@ -1,0 +1,186 @@
+"""Where the logs of a stream begin and end now, at the price of two `stat` calls for each log that
+did not change.
+
+A log that changed is opened anew: one listing, and its active segment from the last index entry.
+Nothing stays open between two triggers.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from seglog.errors import CorruptDataError, KafkaStorageError
+from seglog.model import TopicPartition
+from seglog.spark.plan import choose_partitions, has_changed
+from seglog.spark.streaming.stream_options import StreamOptions
+from seglog.storage.checkpoints import read_offset_checkpoint
+from seglog.storage.log import PartitionLog
+from seglog.storage.paths import HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
+
+__all__ = ["LogBounds", "WatchedLogs"]
+
+#: A file may change again within the same tick of its clock, so a younger one is read again. A
+#: batch that is bad for longer is not one that a broker is still writing.
+_SETTLED_SECONDS = 2.0
+
+#: How often a log is looked at that changes meanwhile.
+_LOOKS = 5
+
+_Signature = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogBounds:
+    """Offsets of a log: its start, its end, and the end for this stream (isolation, endAt)."""
+
+    start: int
+    log_end: int
+    end: int
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was found at a look. `active` is the path of the active segment, if there is one.
+    `bad_since` is when its end was first found to be corrupt, in monotonic seconds."""
+
+    signature: _Signature
+    active: str | None
+    checkpointed_start: int | None
+    start: int
+    log_end: int
+    stable_end: int
+    is_settled: bool
+    bad_since: float | None = None
+
+
+class WatchedLogs:
+    """The logs that a streaming query reads. Not for several threads."""
+
+    def __init__(self, options: StreamOptions, clock: Callable[[], float] = time.monotonic
+                 ) -> None:
+        self._options = options
+        self._clock = clock
+        self._seen: dict[str, _Seen] = {}
+        self._checkpoints: dict[str, tuple[_Signature, dict[TopicPartition, int]]] = {}
+        self._was_complete = False
+
+    def paths(self) -> dict[TopicPartition, str]:
+        """The directories of the partitions that are there now.
+
+        Raises UnknownTopicOrPartitionError for one that is not, the first time: one that vanishes
+        later is lost data, of which the caller decides.
+        """
+        found = choose_partitions(self._options.read, without_missing=self._was_complete)
+        self._was_complete = True
+        return found
+
+    def look(self) -> dict[TopicPartition, LogBounds]:
+        """Where each log begins and ends now. What vanishes meanwhile is left out.
+
+        Raises KafkaStorageError, and CorruptDataError where failOnDataLoss is true and the stream
+        would wait for ever at damaged bytes.
+        """
+        paths = self.paths()
+        found = {}
+        for tp, path in paths.items():
+            seen = self._looked_at(tp, path)
+            if seen is None:
+                continue
+            end = seen.stable_end
+            if self._options.end_at == "highWatermark":
+                # As Kafka, which takes 0 for a partition that the checkpoint does not name.
+                mark = self._checkpoint(path, HIGH_WATERMARK_CHECKPOINT).get(tp, 0)
+                end = max(min(end, mark), seen.start)
+            found[tp] = LogBounds(seen.start, seen.log_end, end)
+        for path in self._seen.keys() - set(paths.values()):
+            del self._seen[path]
+        return found
+
+    def open(self, tp: TopicPartition, path: str) -> PartitionLog:
+        """The log at `path`, with its checkpointed log start offset."""
+        return PartitionLog.open(path, topic_partition=tp, log_start_offset=max(
+            0, self._checkpoint(path, LOG_START_OFFSET_CHECKPOINT).get(tp, 0)))
+
+    def _looked_at(self, tp: TopicPartition, path: str) -> _Seen | None:
+        """What there is of a log that changes meanwhile: segments come and go. None if all of it
+        is gone."""
+        for left in reversed(range(_LOOKS)):
+            try:
+                return self._look_at(tp, path)
+            except KafkaStorageError as error:
+                if not has_changed(error) or (not left and os.path.isdir(path)):
+                    raise
+                self._seen.pop(path, None)
+        return None
+
+    def _look_at(self, tp: TopicPartition, path: str) -> _Seen:
+        known = self._seen.get(path)
+        start = self._checkpoint(path, LOG_START_OFFSET_CHECKPOINT).get(tp)
+        if known is not None and known.is_settled and known.checkpointed_start == start \
+                and known.signature == _signature(path, known.active):
+            return known
+        log = self.open(tp, path)
+        try:
+            # A change since the log was opened is a young one: it is seen at the next look.
+            last = log.segments.last
+            active = None if last is None else last.files.log
+            signature = _signature(path, active)
+            read = self._options.read
+            seen = _Seen(signature, active, start, log.log_start_offset, log.log_end_offset,
+                         log.end_offset(read.isolation, read.on_damage), _is_settled(signature))
+            self._refuse_damage(log, seen, known)
+        finally:
+            log.close()
+        self._seen[path] = seen
+        return seen
+
+    def _refuse_damage(self, log: PartitionLog, seen: _Seen, known: _Seen | None) -> None:
+        """Raises what a reader would meet at the end of the stream's records, unless it may be a
+        batch that is just being written."""
+        read = self._options.read
+        if not read.fail_on_data_loss:
+            return
+        try:
+            for _ in log.to_arrow(seen.stable_end, None, ("offset",), read.isolation,
+                                  check_crcs=True):
+                pass
+        except CorruptDataError:
+            seen.bad_since = now = self._clock()
+            if known is not None and known.bad_since is not None \
+                    and known.stable_end == seen.stable_end:
+                seen.bad_since = known.bad_since
+            if seen.is_settled or now - seen.bad_since > _SETTLED_SECONDS:
+                raise
+            seen.is_settled = False
+
+    def _checkpoint(self, path: str, name: str) -> dict[TopicPartition, int]:
+        """A checkpoint of the data directory that holds `path`, read when it was replaced."""
+        file = os.path.join(os.path.dirname(path), name)
+        try:
+            found = os.stat(file)
+        except FileNotFoundError:
+            return {}
+        signature = (found.st_ino, found.st_size, found.st_mtime_ns)
+        known = self._checkpoints.get(file)
+        if known is None or known[0] != signature:
+            known = signature, read_offset_checkpoint(file)
+            self._checkpoints[file] = known
+        return known[1]
+
+
+def _signature(path: str, active: str | None) -> _Signature:
+    """Changes with the files of a directory and with the size or content of the active segment."""
+    try:
+        return tuple(number for file in (path, active) if file is not None
+                     for found in (os.stat(file),)
+                     for number in (found.st_mtime_ns, found.st_ino, found.st_size))
+    except OSError as error:
+        raise KafkaStorageError(error.errno, error.strerror, error.filename) from None
+
+
+def _is_settled(signature: _Signature) -> bool:
+    newest = max(signature[0::3])
+    return time.time_ns() - newest > _SETTLED_SECONDS * 1e9

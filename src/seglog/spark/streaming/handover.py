@@ -1,0 +1,38 @@
+"""From the disk to the broker: the offsets at which Spark's Kafka source continues."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+
+from seglog.spark.streaming.bounds import WatchedLogs
+from seglog.spark.streaming.positions import as_json
+from seglog.spark.streaming.stream_options import parse_stream_options
+
+__all__ = ["end_offsets"]
+
+
+def end_offsets(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+                **options: object) -> str:
+    """Where the logs end now, as JSON for `endingOffsets` and `startingOffsets`.
+
+    A batch query of `format("seglog")` with `endingOffsets` set to it reads up to there, and
+    `format("kafka")` with `startingOffsets` set to it continues from there: each record once.
+    `path` and `options` (`subscribe`, `assign`, `subscribePattern`, `endAt`,
+    `kafka.isolation.level`, ...) are those of `spark.readStream.format("seglog")`.
+
+        end = end_offsets("/var/lib/kafka/data", subscribe="orders")
+
+    Raises ValueError for options that the source refuses, UnknownTopicOrPartitionError,
+    KafkaStorageError, and CorruptDataError for logs with a damaged end.
+    """
+    places = [path] if isinstance(path, str | os.PathLike) else list(path)
+    given = {name: str(value).lower() if isinstance(value, bool) else str(value)
+             for name, value in options.items()}
+    if len(places) == 1:
+        given["path"] = os.fspath(places[0])
+    else:
+        given["paths"] = json.dumps([os.fspath(place) for place in places])
+    logs = WatchedLogs(parse_stream_options(given)).look()
+    return as_json({tp: bounds.end for tp, bounds in logs.items()})

@@ -1,0 +1,89 @@
+"""The options of `spark.readStream.format("seglog")`: those of a batch query, and the stream's own.
+
+Names, defaults and errors are those of Spark's Kafka source (KafkaSourceProvider:
+validateStreamOptions, KafkaMicroBatchStream, KafkaOffsetReaderAdmin).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from seglog.spark.locations import require_local
+from seglog.spark.option_values import positive
+from seglog.spark.options import ReadOptions, parse_options
+
+__all__ = ["EndAt", "StreamOptions", "parse_end_at", "parse_stream_options"]
+
+EndAt = Literal["logEnd", "highWatermark"]
+
+_MAX_TRIGGER_DELAY = "15m"
+_MILLISECONDS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000,
+                 "d": 86_400_000, None: 1}
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """What a streaming query asked for. Times in milliseconds.
+
+    `read` holds what a batch query has too. Offsets that seem to be gone are looked for `retries`
+    more times, `retry_interval_ms` apart, before they count as lost.
+    """
+
+    read: ReadOptions
+    max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_trigger_delay_ms: int = 900_000
+    end_at: EndAt = "logEnd"
+    retries: int = 2
+    retry_interval_ms: int = 1000
+
+
+def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
+    """Options of a streaming query (case-insensitive names).
+
+    Raises ValueError, in the words of Spark's source, for a value or combination it refuses.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    if "endingoffsets" in given:
+        raise ValueError("ending offset not valid in streaming queries")
+    if "endingoffsetsbytimestamp" in given or "endingtimestamp" in given:
+        raise ValueError("ending timestamp not valid in streaming queries")
+    most, least = positive(given, "maxOffsetsPerTrigger"), positive(given, "minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        raise ValueError(f"The value of minOffsetPerTrigger({least}) is higher than the "
+                         f"maxOffsetsPerTrigger({most}).")
+    read = parse_options(options, is_stream=True)
+    require_local(read.paths, "readStream")
+    return StreamOptions(
+        read=read,
+        max_offsets=most,
+        min_offsets=least,
+        max_trigger_delay_ms=_duration_ms(given.get("maxtriggerdelay", _MAX_TRIGGER_DELAY)),
+        end_at=parse_end_at(given),
+        retries=(positive(given, "fetchOffset.numRetries") or 3) - 1,
+        retry_interval_ms=_duration_ms(given.get("fetchoffset.retryintervalms", "1000")),
+    )
+
+
+def parse_end_at(given: Mapping[str, str]) -> EndAt:
+    """The `endAt` option (names in lower case)."""
+    text = given.get("endat", "logEnd")
+    if text.strip().lower() == "logend":
+        return "logEnd"
+    if text.strip().lower() == "highwatermark":
+        return "highWatermark"
+    raise ValueError(f"Option 'endAt' must be logEnd or highWatermark, got '{text}'.")
+
+
+def _duration_ms(text: str) -> int:
+    """Spark's time strings (JavaUtils.timeStringAs): a number of ms, or with a unit."""
+    found = re.fullmatch(r"(\d+)\s*([a-z]+)?", text.strip().lower(), re.ASCII)
+    if found is None or found[2] not in _MILLISECONDS:
+        raise ValueError(
+            f"Failed to parse time string: {text}. Time must be specified as seconds (s), "
+            "milliseconds (ms), microseconds (us), minutes (m or min), hour (h), or day (d). "
+            "E.g. 50s, 100ms, or 250us.")
+    return int(int(found[1]) * _MILLISECONDS[found[2]])

@@ -1,0 +1,243 @@
+"""`seglog.spark.verify`: `seglog verify` with its work spread over a cluster's executors.
+
+Two Spark jobs. The first reads every segment to its end, the second checks the indexes of each
+partition and runs Kafka's loader on paper. Tasks alternate between data directories, so that all
+disks are read at the same time. Nothing is written, created or locked.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pyspark import InheritableThread
+
+from seglog.arguments import given_path
+from seglog.config import BrokerConfig
+from seglog.errors import UnsupportedOperationError
+from seglog.scrub import (
+    DirectoryScrub, LoadListener, LoadLevel, LoadOptions, LoadReport, NullListener, PartitionPiece,
+    PartitionReport, SegmentCheck, SegmentsPiece, exit_code, finding_row, pack,
+)
+from seglog.spark.table_columns import alternate
+from seglog.spark.finding_rows import finding_batches, findings_schema
+from seglog.spark.session import register, session
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["TASK_BYTES_DEFAULT", "Verification", "verify", "verify_on"]
+
+#: Bytes of log files a task reads: a fraction of a second, far above what a task costs Spark.
+TASK_BYTES_DEFAULT: Final = 256 << 20
+#: Tasks for each slot of the cluster, so that the last ones end together, while they are larger
+#: than what Spark needs to start one.
+_TASKS_PER_SLOT, _TASK_BYTES_MIN = 4, 4 << 20
+_POLL_SECONDS = 0.1
+
+_T = TypeVar("_T")
+_P = TypeVar("_P", SegmentsPiece, PartitionPiece)
+_R = TypeVar("_R")
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What `verify` found: one report a path, in their order."""
+
+    reports: tuple[LoadReport, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """That of `seglog verify`. 0: nothing is lost; 1: a finding of severity error or fatal, or
+        a log that Kafka would not load."""
+        rows = [one.to_dict() for one in self.reports]
+        return exit_code([], [row for one in rows for row in one["partitions"]],
+                         [row for one in rows for row in one["findings"]])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One mapping a finding, under the names of docs/json.md."""
+        return [finding_row(one.path, found) for one in self.reports for found in one.findings]
+
+    def to_df(self, spark: SparkSession) -> DataFrame:
+        """One row a finding, in the columns of `option("table", "findings")`."""
+        rows = [dict(zip(batch.schema.names, values, strict=True))
+                for batch in finding_batches(self.rows())
+                for values in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
+        return spark.createDataFrame([tuple(row.values()) for row in rows], findings_schema())
+
+
+def verify(spark: SparkSession, paths: str | PathLike[str] | Sequence[str | PathLike[str]], *,
+           config: Mapping[str, object] | None = None, listener: LoadListener | None = None,
+           task_bytes: int = TASK_BYTES_DEFAULT) -> Verification:
+    """Checks every batch and every index of data directories on the executors of `spark`.
+
+    `paths` are data directories or single partition directories, which driver and executors see
+    under the same names. `config` holds settings of the broker or the topics under Kafka's names.
+    `listener` is notified of the progress in the calling thread. A task reads about `task_bytes`.
+
+    The findings and their order are those of `seglog verify` on one machine. Raises
+    KafkaStorageError for a path that cannot be listed or is no data directory, ConfigError,
+    UnsupportedOperationError on a Spark Connect session.
+    """
+    broker = BrokerConfig.from_properties(dict(config or {}))
+    options = LoadOptions(LoadLevel.VERIFY, broker, broker.log_config(dict(config or {})))
+    given = [paths] if isinstance(paths, str | PathLike) else list(paths)
+    context = _context(spark)
+    register(spark)  # or one sentence about what executors lack
+    return Verification(_verify(context, [given_path(path) for path in given], options,
+                                listener or NullListener(), task_bytes))
+
+
+def verify_on(master: str, paths: Sequence[str], options: LoadOptions, listener: LoadListener
+              ) -> tuple[LoadReport, ...]:
+    """`verify` in a session of its own on a Spark master: what `seglog verify --spark` runs.
+
+    Raises SparkSetupError where Spark cannot start or an executor cannot run seglog."""
+    spark = session(master, "seglog verify")
+    try:
+        return _verify(spark.sparkContext, paths, options, listener, TASK_BYTES_DEFAULT)
+    finally:
+        spark.stop()
+
+
+def _verify(context: SparkContext, paths: Sequence[str], options: LoadOptions,
+            hears: LoadListener, task_bytes: int) -> tuple[LoadReport, ...]:
+    scrubs = [DirectoryScrub(path, options) for path in paths]
+    _announce(scrubs, hears, context.defaultParallelism)
+    segments = sum(count for one in scrubs for count, _ in one.segment_counts().values())
+    recovered = sum(count for one in scrubs for _, count in one.segment_counts().values())
+    size = sum(piece.size for one in scrubs for piece in one.segment_pieces(task_bytes))
+
+    checked = _run(context, "reads segments", _check_all,
+                   [list(one.segment_pieces(task_bytes)) for one in scrubs], task_bytes,
+                   _Share(segments, lambda n: hears.segments_verified(
+                       "", n, size * n // max(segments, 1), 0)))
+    judged = _run(context, "judges partitions", _judge_all,
+                  [list(one.partition_pieces(one.verified(results)))
+                   for one, results in zip(scrubs, checked, strict=True)], task_bytes,
+                  _Share(segments + recovered, lambda n: hears.segments_loaded("", n, 0)))
+    reports = []
+    for one, results in zip(scrubs, judged, strict=True):
+        reports.append(one.report([report for _, report in results], context.defaultParallelism))
+        for found in reports[-1].findings:
+            hears.finding(found)
+        hears.done(reports[-1])
+    return tuple(reports)
+
+
+def _context(spark: SparkSession) -> SparkContext:
+    try:
+        return spark.sparkContext
+    except Exception:
+        raise UnsupportedOperationError(
+            "seglog.spark.verify needs a classic Spark session; over Spark Connect query "
+            "spark.read.format('seglog').option('table', 'findings') instead") from None
+
+
+def _announce(scrubs: Iterable[DirectoryScrub], listener: LoadListener, threads: int) -> None:
+    for one in scrubs:
+        listener.load_started(one.partition_count, threads)
+        for name, (segments, recovered) in one.segment_counts().items():
+            listener.partition_started(name)
+            listener.segments_listed(name, segments)
+            listener.recovery_planned(name, recovered)
+
+
+# ---- on the executors --------------------------------------------------------------------------
+
+def _check_all(pieces: list[SegmentsPiece]) -> list[list[SegmentCheck]]:
+    return [piece.check() for piece in pieces]
+
+
+def _judge_all(pieces: list[PartitionPiece]) -> list[PartitionReport | None]:
+    return [piece.judge() for piece in pieces]
+
+
+# ---- the jobs ----------------------------------------------------------------------------------
+
+class _Share:
+    """Turns the share of tasks that are done into calls with whole numbers that add up to
+    `total`."""
+
+    def __init__(self, total: int, tell: Callable[[int], None]) -> None:
+        self._total, self._tell, self._told = total, tell, 0
+
+    def update(self, done: int, tasks: int) -> None:
+        """`done` of `tasks` are done."""
+        reached = self._total * done // max(tasks, 1)
+        if reached > self._told:
+            self._tell(reached - self._told)
+            self._told = reached
+
+
+def _run(context: SparkContext, what: str, work: Callable[[list[Any]], list[_R]],
+         pieces: list[list[_P]], task_bytes: int, share: _Share) -> list[list[tuple[_P, _R]]]:
+    """Runs `work` on the pieces of every data directory. Per directory: (piece, result) of each
+    piece, in order."""
+    order = list(alternate(pieces))
+    size = sum(piece.size for piece in order)
+    target = min(task_bytes, max(size // (context.defaultParallelism * _TASKS_PER_SLOT),
+                                 _TASK_BYTES_MIN))
+    tasks = list(pack(order, target))
+    results: Iterator[_R] = iter(())
+    if tasks:
+        job = _Job(context, what, tasks, work)
+        for done in job.progress():
+            share.update(done, len(tasks))
+        results = itertools.chain.from_iterable(job.results())
+    share.update(1, 1)
+    paired: list[list[tuple[_P, _R]]] = [[] for _ in pieces]
+    homes = alternate([[home] * len(some) for home, some in zip(paired, pieces, strict=True)])
+    for home, piece, result in zip(homes, order, results, strict=True):
+        home.append((piece, result))
+    return paired
+
+
+class _Job:
+    """One Spark job in a thread of its own, while the caller watches Spark's status tracker."""
+
+    def __init__(self, context: SparkContext, what: str, tasks: list[Any],
+                 work: Callable[[Any], Any]) -> None:
+        self._context, self._what = context, what
+        self._group = f"seglog-verify-{uuid.uuid4()}"
+        self._rdd = context.parallelize(tasks, len(tasks)).map(work)
+        self._results: list[Any] = []
+        self._error: BaseException | None = None
+        self._thread = InheritableThread(target=self._collect, daemon=True)
+
+    def _collect(self) -> None:
+        try:
+            self._context.setJobGroup(self._group, f"seglog verify: {self._what}")
+            self._results = self._rdd.collect()
+        except BaseException as error:
+            self._error = error
+
+    def progress(self) -> Iterator[int]:
+        """The tasks that are done, several times, until the job ends. Cancels the job when the
+        caller stops before."""
+        self._thread.start()
+        tracker = self._context.statusTracker()
+        try:
+            while self._thread.is_alive():
+                self._thread.join(_POLL_SECONDS)
+                yield sum(stage.numCompletedTasks
+                          for job in tracker.getJobIdsForGroup(self._group)
+                          if (found := tracker.getJobInfo(job)) is not None
+                          for one in found.stageIds
+                          if (stage := tracker.getStageInfo(one)) is not None)
+        finally:
+            if self._thread.is_alive():
+                self._context.cancelJobGroup(self._group)
+                self._thread.join()
+
+    def results(self) -> list[Any]:
+        """One result a task, in their order. Raises what ended the job."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._results

@@ -1,0 +1,92 @@
+"""The driver of tests/spark/test_cluster.py: jobs out of its stdin, JSON lines onto its stdout.
+
+    python cluster_driver.py MASTER
+
+A job is {"job": name, ...}; in its middle, some tasks done and some at work, it says
+{"middle": name}; at its end it gives its result.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+import seglog.spark
+
+
+def say(**event: Any) -> None:
+    print(json.dumps(event), flush=True)
+
+
+def slowed(frame: DataFrame) -> DataFrame:
+    """The same rows, each task longer by the half second in which a kill can hit it."""
+
+    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            time.sleep(0.5)
+            yield batch
+
+    return frame.mapInArrow(wait, frame.schema)
+
+
+def rows(spark: SparkSession, path: str) -> DataFrame:
+    return spark.read.format("seglog").option("maxPartitionBytes", 16384).load(path)
+
+
+def read(spark: SparkSession, path: str) -> Any:
+    frame = slowed(rows(spark, path)).select("topic", "partition", "offset", "value")
+    return sorted((*row[:3], bytes(row[3]).decode()) for row in frame.collect())
+
+
+def write(spark: SparkSession, path: str, target: str) -> Any:
+    frame = slowed(rows(spark, path)).select("key", "value")
+    (frame.write.format("seglog").mode("append").option("topic", "copied")
+     .option("num.partitions", 2).save(target))
+    return True
+
+
+def scrub(spark: SparkSession, path: str) -> Any:
+    return seglog.spark.verify(spark, path, task_bytes=4096).rows()
+
+
+JOBS = {"read": read, "write": write, "scrub": scrub}
+
+
+def watch(spark: SparkSession, name: str, over: threading.Event) -> None:
+    """Says it once when a stage has tasks that are done and tasks that run."""
+    tracker = spark.sparkContext.statusTracker()
+    while not over.wait(0.05):
+        for stage in map(tracker.getStageInfo, tracker.getActiveStageIds()):
+            if stage is not None and stage.numCompletedTasks >= 3 and stage.numActiveTasks > 0:
+                say(middle=name, tasks=stage.numTasks)
+                return
+
+
+def main(master: str) -> None:
+    spark = seglog.spark.session(master, "seglog-cluster-tests", {
+        "spark.executor.memory": "512m", "spark.ui.enabled": False,
+        "spark.sql.shuffle.partitions": 2, "spark.deploy.maxExecutorRetries": -1,
+    }, ship=True)
+    say(ready=True)
+    for line in sys.stdin:
+        job = json.loads(line)
+        over = threading.Event()
+        watcher = threading.Thread(target=watch, args=(spark, job["job"], over))
+        watcher.start()
+        try:
+            result = JOBS[job.pop("job")](spark, **job)
+        finally:
+            over.set()
+            watcher.join()
+        say(result=result)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

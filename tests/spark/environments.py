@@ -1,0 +1,48 @@
+"""Pythons that have some packages and lack others, and programs that run in them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import venv
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+#: All that a driver needs: what `pip install 'seglog[spark]'` brings.
+DRIVER = ("seglog", "pyspark_seglog", "cramjam", "numpy", "pyarrow", "pyspark", "py4j", "pandas",
+          "dateutil", "six")
+
+
+def environment(home: Path, packages: Iterable[str]) -> Path:
+    """A virtual environment with links to `packages` of this one; returns its python."""
+    venv.create(home, with_pip=False, symlinks=True)
+    site = next(home.glob("lib/python*/site-packages"))
+    for name in packages:
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.origin is None:
+            continue
+        source = Path(spec.origin)
+        source = source.parent if source.name == "__init__.py" else source
+        (site / source.name).symlink_to(source)
+        libraries = source.with_name(f"{name}.libs")
+        if libraries.is_dir():
+            (site / libraries.name).symlink_to(libraries)
+    return home / "bin" / "python"
+
+
+def clean(path: str | None = None, **more: str) -> dict[str, str]:
+    """The environment of a shell in which nothing was activated or exported."""
+    left_out = ("PYTHON", "PYSPARK", "SPARK", "VIRTUAL_ENV", "JAVA_HOME")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+    kept["PATH"] = path if path is not None else os.environ["PATH"]
+    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", **more}
+
+
+def run(python: Path | str, program: str, *args: str, env: Mapping[str, str],
+        timeout: float = 400.0) -> subprocess.CompletedProcess[str]:
+    """Runs a program's text."""
+    return subprocess.run([str(python), "-c", program, *args], capture_output=True, text=True,
+                          env=dict(env), timeout=timeout, check=False)
+
+

@@ -1,0 +1,57 @@
+"""`seglog.spark.count`: what the rows say, from headers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from seglog.model import TopicPartition
+from seglog.spark import count
+from seglog.storage.counts import RecordCount
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def by_rows(spark: SparkSession, path: Path, **options: Any
+            ) -> dict[TopicPartition, tuple[Any, ...]]:
+    from pyspark.sql.functions import expr
+
+    wanted = [expr(text) for text in (
+        "count(*)", "min(offset)", "max(offset)", "min(unix_millis(timestamp))",
+        "max(unix_millis(timestamp))")]
+    frame = spark.read.format("seglog").options(**options).load(str(path))
+    found = frame.groupBy("topic", "partition").agg(*wanted).collect()
+    return {TopicPartition(row[0], row[1]): tuple(row)[2:] for row in found}
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"kafka.isolation.level": "read_committed"}, {"failOnDataLoss": "false"},
+    {"subscribe": "outoforder", "startingOffsets": '{"outoforder":{"0":11}}'}])
+def test_counts_are_those_of_a_query(spark: SparkSession, golden: Path, options: Any) -> None:
+    path = golden / "real" / "clean"
+    expected = by_rows(spark, path, **options)
+    exact = count(spark, str(path), exact=True, **options)
+    assert len(expected) > 0
+    assert {tp: found for tp, found in exact.partitions.items() if found.records} == {
+        tp: RecordCount(*row) for tp, row in expected.items()}
+    assert exact.records == sum(row[0] for row in expected.values())
+    quick = count(spark, str(path), **options)
+    assert quick.partitions.keys() == exact.partitions.keys()
+    for tp, row in expected.items():
+        found = quick.partitions[tp]
+        assert (found.records, found.min_offset, found.max_offset, found.max_timestamp) == (
+            *row[:3], row[4])
+        assert not found.min_timestamp_is_exact or found.min_timestamp == row[3]
+
+
+def test_nothing_to_count_and_what_is_refused(spark: SparkSession, golden: Path) -> None:
+    path = str(golden / "real" / "clean")
+    nothing = count(spark, path, subscribe="empty")
+    assert nothing.records == 0 and set(nothing.partitions.values()) == {RecordCount()}
+    with pytest.raises(Exception, match="did you mean 'txn'"):
+        count(spark, path, subscribe="tnx")
+    with pytest.raises(ValueError, match="true or false"):
+        count(spark, path, failOnDataLoss="perhaps")
