@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, NoReturn, Self
 
+from seglog.arguments import directory_path, names, optional, partition_of, shown, text
+from seglog.arguments import threads as at_once
+from seglog.arrow.topics import OffsetBound, TimeBound, TopicStream
 from seglog.config import LoadConfig, LogConfig
 from seglog.errors import UnknownTopicOrPartitionError
+from seglog.forks import SurvivesFork
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener
 from seglog.recovery.loader import LoadOptions, LoadResult, load_directory
 from seglog.recovery.plan import LoadLevel, SegmentTable
 from seglog.recovery.report import LoadReport
 from seglog.recovery.root import PartitionDirectory
+from seglog.storage.isolation import Isolation
 from seglog.storage.log import PartitionLog
 from seglog.storage.meta import MetaProperties
 from seglog.storage.paths import DirectoryKind
+from seglog.storage.selection import (
+    is_internal, select_partitions, unknown_partition, unknown_topic,
+)
 
 __all__ = ["DataDir", "open_data_dir"]
 
@@ -40,15 +48,18 @@ def open_data_dir(path: str | os.PathLike[str], *, num_segment_loading_threads: 
     recovery notices offsets that go backwards, and `segment_index_bytes` which index is too large
     to be written on. Problems are findings of `DataDir.report`, not exceptions.
 
-    Raises KafkaStorageError (`path` is missing, cannot be listed, or is a partition directory) and
+    Raises KafkaStorageError (`path` is missing, cannot be listed, or is no data directory) and
     ValueError (a level that is none; ConfigError for a number of threads that Kafka refuses).
     """
-    options = LoadOptions(LoadLevel(level), LoadConfig(num_segment_loading_threads),
-                          log_config or LogConfig())
-    return DataDir(load_directory(os.path.abspath(os.fspath(path)), options, listener))
+    optional(LogConfig, log_config=log_config)
+    if listener is not None and not hasattr(listener, "finding"):
+        raise TypeError(f"listener must be a LoadListener, not {shown(listener)}")
+    threads = at_once("num_segment_loading_threads", num_segment_loading_threads, 1)
+    options = LoadOptions(LoadLevel(level), LoadConfig(threads), log_config or LogConfig())
+    return DataDir(load_directory(directory_path("path", path), options, listener))
 
 
-class _Logs(Mapping[TopicPartition, PartitionLog]):
+class _Logs(SurvivesFork, Mapping[TopicPartition, PartitionLog]):
     """Opens a log when it is first asked for, and keeps it."""
 
     def __init__(self, result: LoadResult) -> None:
@@ -59,7 +70,6 @@ class _Logs(Mapping[TopicPartition, PartitionLog]):
             if one.kind is DirectoryKind.LIVE and one.name in result.plans:
                 self._directories.setdefault(one.topic_partition, one)
         self._opened: dict[TopicPartition, PartitionLog] = {}
-        self._lock = threading.Lock()
 
     def __getitem__(self, key: TopicPartition) -> PartitionLog:
         directory = self._directories[key]
@@ -97,6 +107,11 @@ class DataDir:
         self._result = result
         self._logs = _Logs(result)
 
+    def __reduce__(self) -> NoReturn:
+        """TypeError: a load is not repeated unseen."""
+        raise TypeError("cannot pickle a DataDir; pickle the PartitionLogs of its `logs`, or call "
+                        "seglog.open_data_dir in the other process")
+
     @property
     def path(self) -> str:
         """The absolute path."""
@@ -112,11 +127,46 @@ class DataDir:
         return self._logs
 
     def log(self, topic: str, partition: int) -> PartitionLog:
-        """One partition. Raises UnknownTopicOrPartitionError."""
-        key = TopicPartition(topic, partition)
+        """One partition. Raises UnknownTopicOrPartitionError, which names what is there."""
+        key = partition_of(TopicPartition(topic, partition))
         if key not in self._logs:
-            raise UnknownTopicOrPartitionError(f"{self.path} holds no partition {key}")
+            numbers = self.topics.get(topic)
+            raise unknown_topic(self.path, topic, self.topics) if numbers is None else \
+                unknown_partition(self.path, [topic], partition, numbers)
         return self._logs[key]
+
+    def to_arrow(self, topics: str | Sequence[str] | None = None,
+                 columns: Sequence[str] | None = None, *,
+                 partitions: Collection[int] | None = None, start_offset: OffsetBound = None,
+                 end_offset: OffsetBound = None, start_timestamp: TimeBound = None,
+                 end_timestamp: TimeBound = None, isolation: Isolation = "read_uncommitted",
+                 threads: int = 0, **options: Any) -> TopicStream:
+        """The records of whole topics as a lazy stream of Arrow record batches, partition after
+        partition, in the memory of one.
+
+        `topics` are names or patterns: `orders`, `orders-*`, or a regular expression `^orders`;
+        None means all but Kafka's internal ones. `partitions` limits their numbers. `columns` are
+        names of `seglog.arrow.COLUMNS` and ORIGIN_COLUMNS (default: topic, partition, offset,
+        timestamp, timestamp_type, key, value, headers).
+
+        Records of `[start_offset, end_offset)` count, given for all partitions or by
+        TopicPartition, and of `[start_timestamp, end_timestamp)`: ms since 1970 or a datetime with
+        a time zone, exact for each record, also where timestamps are out of order. Only the start
+        of the log is passed over by its time index; to bound what is read at the end, give
+        `end_offset`. `threads`, `batch_rows`, `batch_bytes` and the other options are those of
+        `PartitionLog.to_arrow`.
+
+        Raises UnknownTopicOrPartitionError, which names what is there; OffsetOutOfRangeError if no
+        partition reaches the offsets; ValueError for unknown columns.
+        """
+        words = ([topics] if isinstance(topics, str) else
+                 [topic for topic in self.topics if not is_internal(topic)] if topics is None
+                 else names("topics", topics))
+        chosen = select_partitions(self._logs, words, partitions, self.path)
+        return TopicStream(
+            [(key, partial(self._logs.__getitem__, key)) for key in chosen], columns,
+            start_offset=start_offset, end_offset=end_offset, start_timestamp=start_timestamp,
+            end_timestamp=end_timestamp, isolation=isolation, threads=threads, **options)
 
     @property
     def topics(self) -> dict[str, list[int]]:
@@ -139,7 +189,7 @@ class DataDir:
     def segments(self, directory: str) -> SegmentTable:
         """The segments of a partition directory as columns. Raises
         UnknownTopicOrPartitionError for one that is not here or could not be listed."""
-        plan = self._result.plans.get(directory)
+        plan = self._result.plans.get(text("directory", directory))
         if plan is None:
             raise UnknownTopicOrPartitionError(f"{self.path} holds no directory {directory}")
         return plan.segments

@@ -7,23 +7,27 @@ expected and what was found.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 __all__ = [
     "AllLogDirsFailedError", "ConfigError", "CorruptDataError", "CorruptIndexError",
     "CorruptRecordError", "CorruptSnapshotError", "CorruptTxnStateError", "DecompressionError",
-    "DuplicateLogDirError", "DuplicatePartitionError", "IllegalArgumentError", "IllegalStateError",
+    "DuplicateLogDirError", "DuplicatePartitionError", "ForkedProcessError",
+    "IllegalArgumentError", "IllegalStateError",
     "InconsistentLogDirError", "InconsistentTopicIdError", "InvalidOffsetError",
     "InvalidProducerEpochError", "InvalidRecordError", "InvalidReplicaAssignmentError",
     "InvalidTimestampError", "InvalidTopicError", "InvalidTopicPartitionError",
     "InvalidTxnStateError", "KafkaStorageError", "LogDirLockedError", "LogDirNotFoundError",
     "LogLoadError", "LogManagerStateError", "LogSegmentOffsetOverflowError",
-    "MalformedCheckpointError", "OffsetOutOfRangeError", "OffsetsOutOfOrderError",
-    "OutOfBoundsError", "OutOfOrderSequenceError", "ReadOnlyError", "RecordBatchTooLargeError",
-    "RecordTooLargeError", "RecordValidationError", "SeglogError",
-    "TransactionCoordinatorFencedError", "UncheckedError", "UnexpectedAppendOffsetError",
-    "UnknownTopicOrPartitionError", "UnsupportedCompressionTypeError", "UnsupportedOperationError",
+    "MalformedCheckpointError", "MetadataParseError", "OffsetOutOfRangeError",
+    "OffsetsOutOfOrderError", "OutOfBoundsError", "OutOfOrderSequenceError", "ReadOnlyError",
+    "RecordBatchTooLargeError", "RecordTooLargeError", "RecordValidationError",
+    "RemoteResourceNotFoundError", "RemoteStorageError", "ReplicaNotAvailableError",
+    "SeglogError", "SparkSetupError", "TransactionCoordinatorFencedError", "UncheckedError",
+    "UnexpectedAppendOffsetError", "UnknownTopicOrPartitionError",
+    "UnsupportedCompressionTypeError", "UnsupportedOperationError",
 ]
 
 
@@ -196,6 +200,39 @@ class LogLoadError(CorruptDataError):
         self.kafka_name = kafka_name  # type: ignore[misc]
 
 
+class MetadataParseError(CorruptDataError):
+    """The value of a record in one of Kafka's metadata topics that does not parse.
+
+    `kafka_name` is the exception that Kafka throws, and the message is Kafka's. `position` is the
+    byte in the value.
+    """
+
+    kafka_name = "MetadataParseException"
+
+    def __init__(self, message: str, *, kafka_name: str = "MetadataParseException",
+                 **where: Any) -> None:
+        super().__init__(message, **where)
+        self.kafka_name = kafka_name  # type: ignore[misc]
+
+
+class RemoteStorageError(SeglogError):
+    """Remote storage, or the metadata of it, does not answer as it should."""
+
+    kafka_name = "RemoteStorageException"
+
+
+class RemoteResourceNotFoundError(RemoteStorageError, LookupError):
+    """A remote segment, index or partition that is not there."""
+
+    kafka_name = "RemoteResourceNotFoundException"
+
+
+class ReplicaNotAvailableError(SeglogError):
+    """The metadata of a remote partition is not complete yet: ask again."""
+
+    kafka_name = "ReplicaNotAvailableException"
+
+
 class ReadOnlyError(SeglogError):
     """A write to a log that was opened read-only."""
 
@@ -207,18 +244,27 @@ class AllLogDirsFailedError(KafkaStorageError):
 class LogDirLockedError(SeglogError):
     """Another process, or another part of this one, has the lock of a data directory.
 
-    `holder_pid` is the process, None where the system does not say.
+    `holder_pid` is the process, None where the system does not say, and `command` its program.
     """
 
-    def __init__(self, log_dir: str, holder_pid: int | None = None) -> None:
-        holder = "" if holder_pid is None else f" (process {holder_pid})"
-        super().__init__(
-            f"Failed to acquire lock on file .lock in {log_dir}. A Kafka instance in another "
-            f"process or thread is using this directory{holder}.")
-        self.log_dir, self.holder_pid = log_dir, holder_pid
+    def __init__(self, log_dir: str, holder_pid: int | None = None,
+                 command: str | None = None) -> None:
+        # The first sentence is that of Kafka's LogManager.lockLogDirs.
+        text = f"Failed to acquire lock on file .lock in {log_dir}. "
+        if holder_pid == os.getpid():
+            text += (f"It is already open in this process (process {holder_pid}): close the "
+                     "LogManager or the log that has it first.")
+        else:
+            holder = "" if holder_pid is None else f" (process {holder_pid})"
+            text += ("A Kafka instance in another process or thread is using this directory"
+                     f"{holder}.")
+            if command is not None:
+                text += f" It is in use by process {holder_pid} ({command})."
+        super().__init__(text)
+        self.log_dir, self.holder_pid, self.command = log_dir, holder_pid, command
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.log_dir, self.holder_pid))
+        return (type(self), (self.log_dir, self.holder_pid, self.command))
 
 
 class DuplicateLogDirError(SeglogError, ValueError):
@@ -245,7 +291,7 @@ class LogDirNotFoundError(SeglogError, LookupError):
 
 
 class InvalidTopicError(SeglogError, ValueError):
-    """A topic whose name is too long for what is to be done with it."""
+    """A topic whose name Kafka would not create, or that is too long for what is to be done."""
 
     kafka_name = "InvalidTopicException"
 
@@ -272,6 +318,28 @@ class IllegalStateError(SeglogError, RuntimeError):
     """What cannot be done in this state."""
 
     kafka_name = "IllegalStateException"
+
+
+class ForkedProcessError(IllegalStateError):
+    """A log, manager or scheduler that is used in a forked child of the process that opened it.
+
+    `owner_pid` is that process.
+    """
+
+    def __init__(self, name: str, owner_pid: int) -> None:
+        super().__init__(
+            f"This {name} was opened by process {owner_pid} and belongs to it; this is process "
+            f"{os.getpid()}, forked from it. Open it again in this process, after the fork.")
+        self.name, self.owner_pid = name, owner_pid
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild_forked, (self.name, self.owner_pid, self.args))
+
+
+def _rebuild_forked(name: str, owner_pid: int, args: tuple[Any, ...]) -> ForkedProcessError:
+    error = ForkedProcessError(name, owner_pid)
+    error.args = args  # the message names the process that raised it
+    return error
 
 
 class InconsistentTopicIdError(SeglogError, ValueError):
@@ -321,6 +389,10 @@ class RecordValidationError(SeglogError, ValueError):
         return (type(self), (self.invalid_exception, self.record_errors))
 
 
+class SparkSetupError(SeglogError, RuntimeError):
+    """Spark cannot run seglog: the text says what is missing, and on which side."""
+
+
 class UnsupportedOperationError(SeglogError, RuntimeError):
     """What Kafka's code cannot do with this input and dies of."""
 
@@ -337,6 +409,12 @@ class LogSegmentOffsetOverflowError(SeglogError, ValueError):
     """An offset that is too far from the base offset of its segment."""
 
     kafka_name = "LogSegmentOffsetOverflowException"
+
+
+class LogCleaningAbortedError(SeglogError, RuntimeError):
+    """A round of cleaning that ended early and left the log as it was; it may be tried again."""
+
+    kafka_name = "LogCleaningAbortedException"
 
 
 class UnexpectedAppendOffsetError(SeglogError, ValueError):

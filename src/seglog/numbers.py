@@ -11,11 +11,17 @@ import math
 import re
 from decimal import Decimal
 
-__all__ = ["double_text", "parse_double", "parse_int32", "parse_int64", "trim"]
+__all__ = ["double_text", "parse_double", "parse_int32", "parse_int64", "trim",
+           "wrap_int64"]
 
 # Java looks at UTF-16 units, so that digits beyond the basic plane are none to it.
 _INTEGER = re.compile(r"[+-]?(?:(?![\U00010000-\U0010ffff])\d)+")
 _DIGITS_MAX = 4000  # beyond this int() refuses; Java reads on, and only zeros could still fit
+
+
+def wrap_int64(value: int) -> int:
+    """A number as Java's long has it: beyond 64 bits it wraps."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _parse(text: str, bits: int) -> int:

@@ -1,7 +1,10 @@
 """Records as Arrow data, by the Arrow C data interface; no Arrow library is needed for it."""
 
-from seglog.arrow.reader import DecodeOptions, RecordBatchStream, decode_range, read
-from seglog.arrow.schema import COLUMNS, DEFAULT_COLUMNS, RecordSchema
+from seglog.arrow.reader import (
+    DecodeOptions, RecordBatchStream, batch_headers, decode_range, read,
+)
+from seglog.arrow.schema import COLUMNS, DEFAULT_COLUMNS, ORIGIN_COLUMNS, RecordSchema
+from seglog.arrow.topics import TOPIC_COLUMNS, TopicStream
 
-__all__ = ["COLUMNS", "DEFAULT_COLUMNS", "DecodeOptions", "RecordBatchStream", "RecordSchema",
-           "decode_range", "read"]
+__all__ = ["COLUMNS", "DEFAULT_COLUMNS", "DecodeOptions", "ORIGIN_COLUMNS", "RecordBatchStream",
+           "RecordSchema", "TOPIC_COLUMNS", "TopicStream", "batch_headers", "decode_range", "read"]

@@ -7,13 +7,17 @@ A Spark driver asks `PartitionLog.ranges` for byte ranges, ships them, and each 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from seglog._native.batch import BatchColumns
 from seglog.storage.log import PartitionLog
-from seglog.storage.stream import DecodeOptions, RecordBatchStream, decode_range
+from seglog.storage.ranges import LogRange
+from seglog.storage.stream import (
+    DecodeOptions, RecordBatchStream, decode_range, read_batch_headers,
+)
 
-__all__ = ["DecodeOptions", "RecordBatchStream", "decode_range", "read"]
+__all__ = ["DecodeOptions", "RecordBatchStream", "batch_headers", "decode_range", "read"]
 
 
 def read(path: str | os.PathLike[str], start_offset: int | None = None,
@@ -21,3 +25,16 @@ def read(path: str | os.PathLike[str], start_offset: int | None = None,
          **options: Any) -> RecordBatchStream:
     """The records of the partition directory `path`; options as for `PartitionLog.to_arrow`."""
     return PartitionLog.open(path).to_arrow(start_offset, end_offset, columns, **options)
+
+
+def batch_headers(planned: LogRange, *, check_crcs: bool = False) -> Iterator[BatchColumns]:
+    """The headers of the batches of one range (of `PartitionLog.ranges`), thousands at a time.
+
+    What it gives speaks the Arrow C data interface (`pyarrow.record_batch(columns)`) and has the
+    same rows as a numpy array (`columns.batches`): base_offset, last_offset, base_timestamp and
+    max_timestamp (ms), producer_id, position, size, partition_leader_epoch, base_sequence,
+    record_count (-1: a wrapper of magic 0 or 1, which does not say), crc, attributes,
+    producer_epoch, magic. The batches that hold offsets of the range, control batches and aborted
+    ones among them. Records are not read unless `check_crcs`. Raises as `decode_range`.
+    """
+    return read_batch_headers(planned, check_crcs=check_crcs)

@@ -13,15 +13,22 @@
 | partition_leader_epoch | int32 | |
 | is_transactional, is_control | bool | |
 | position | int64 | byte of the log file where the record's batch begins |
+
+Streams of whole topics (`DataDir.to_arrow`) also have ORIGIN_COLUMNS:
+
+| column | Arrow type | meaning |
+|---|---|---|
+| topic | utf8 | |
+| partition | int32 | |
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from seglog._native.columns import COLUMNS, DEFAULT_COLUMNS, schema_capsule
+from seglog._native.columns import COLUMNS, DEFAULT_COLUMNS, ORIGIN_COLUMNS, schema_capsule
 
-__all__ = ["COLUMNS", "DEFAULT_COLUMNS", "RecordSchema"]
+__all__ = ["COLUMNS", "DEFAULT_COLUMNS", "ORIGIN_COLUMNS", "RecordSchema"]
 
 
 class RecordSchema:

@@ -5,13 +5,22 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
 
+from seglog.arguments import given_path
 from seglog.cli import render
-from seglog.cli.format import Formatter, compile_format, json_formatter
-from seglog.errors import UnknownTopicOrPartitionError
+from seglog.cli.format import Columns, Formatter, compile_format, json_formatter
+from seglog.cli.gaps import GapReport, add_skip_damaged, explain_damage
+from seglog.cli.kcat import (
+    Bounds, add_explained_options, add_topic_options, bounds_of, partitions_of, topics_of,
+)
+from seglog.cli.unpack import UnpackError, parse_deserializers
+from seglog.errors import CorruptDataError, KafkaStorageError, UnknownTopicOrPartitionError
 from seglog.model import TopicPartition
 from seglog.storage.discover import find_partitions
 from seglog.storage.log import PartitionLog
+from seglog.storage.selection import is_internal, select_partitions
 
 __all__ = ["add_parser", "run"]
 
@@ -19,14 +28,16 @@ _POLL_SECONDS = 0.5  # how often a log is asked for new records when following i
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The options of kcat that mean something without a broker."""
+    """kcat's options for consuming; those that need a broker explain themselves."""
     parser = subparsers.add_parser(
         "cat", help="print records (kcat's formats)",
         description="Prints the records of one or more partitions. Without -e it follows them, as "
-                    "kcat does, until Ctrl-C.")
-    parser.add_argument("path", help="a data directory or one partition's directory")
-    parser.add_argument("-t", "--topic", help="topic; default: all but Kafka's internal ones")
-    parser.add_argument("-p", "--partition", type=int, help="partition; default: all")
+                    "kcat does, until Ctrl-C.",
+        epilog="Exit code 1 when an offset is out of range, or when -e finds no record at or after "
+               "the time of s@MS, or when records are damaged.")
+    parser.add_argument("path", type=given_path,
+                        help="a data directory or one partition's directory")
+    add_topic_options(parser, "all but Kafka's internal ones")
     parser.add_argument("-o", "--offset", default="beginning",
                         help="where to start: beginning (default), end, OFFSET, -COUNT from the "
                              "end, s@TIMESTAMP; where to stop: e@TIMESTAMP (ms); commas between")
@@ -37,71 +48,98 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     form.add_argument("-f", "--format", help="%%s value %%S length %%R length in 4 bytes %%k key "
                       "%%K length %%T timestamp %%h headers %%t topic %%p partition %%o offset")
     form.add_argument("-J", "--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("-s", "--deserializer", action="append", default=[], metavar="[key=]PACK",
+                        help="print keys and values (or one of them) as numbers and text: <, > "
+                        "byte order, b B h H i I q Q integers of 1, 2, 4, 8 bytes, c a byte, s the "
+                        "rest, $ the end")
     parser.add_argument("-D", "--delimiter", default="\\n", help="between records, default \\n")
-    parser.add_argument("-K", "--key-delimiter", help="print keys, with this behind them")
+    parser.add_argument("-K", "--key-delimiter", help="print keys, with this after them")
     parser.add_argument("-O", "--print-offset", action="store_true",
                         help="print the offset before each record")
     parser.add_argument("-Z", "--null", action="store_true", help='print null as "NULL"')
+    parser.add_argument("-u", "--unbuffered", action="store_true",
+                        help="write each batch of records at once")
     parser.add_argument("--base64", action="store_true",
                         help="with -J: keys, payloads and header values in base64")
     parser.add_argument("--isolation", choices=("read_uncommitted", "read_committed"),
-                        default="read_committed", help="default as in kcat: read_committed")
+                        default="read_uncommitted",
+                        help="read_committed leaves aborted and open transactions out, as kcat "
+                        "does; default: read_uncommitted, as everywhere in seglog and as Kafka's "
+                        "consumer")
+    add_skip_damaged(parser)
     parser.add_argument("--threads", type=int, default=0, help="decode ahead with so many threads")
+    add_explained_options(parser)
+
+
+class _Source(NamedTuple):
+    """One partition to print."""
+
+    tp: TopicPartition
+    log: PartitionLog
+    bounds: Bounds
+    formatter: Formatter
+    gaps: GapReport
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints, and follows unless told to exit. 2 for options that make no sense."""
+    """Prints, and follows unless told to exit. 2 for options that make no sense, 1 for offsets
+    out of range and for values that `-s` does not fit."""
     try:
-        logs = _select(args)
-        bounds = [_bounds(args.offset, log, args.isolation) for _, log in logs]
-        formatters = [_formatter(args, tp) for tp, _ in logs]
+        sources = _sources(args)
     except ValueError as error:
         render.error(error)
         return 2
-    _print(args, logs, bounds, formatters)
-    return 0
-
-
-def _select(args: argparse.Namespace) -> list[tuple[TopicPartition, PartitionLog]]:
-    found = find_partitions(args.path)
-    wanted = [(tp, path) for tp, path in sorted(found.items())
-              if (args.topic in (None, tp.topic) and args.partition in (None, tp.partition))
-              and (args.topic is not None or len(found) == 1 or not tp.topic.startswith("__"))]
-    if not wanted:
-        name = args.topic if args.topic is not None else "no topic"
-        part = "" if args.partition is None else f", partition {args.partition}"
-        raise UnknownTopicOrPartitionError(f"{args.path}: {name}{part} is not here")
-    return [(tp, PartitionLog.open(path, topic_partition=tp)) for tp, path in wanted]
-
-
-def _bounds(text: str, log: PartitionLog, isolation: str) -> tuple[int, int | None]:
-    """kcat's -o to (first offset, end offset or None)."""
-    last = log.log_end_offset if isolation == "read_uncommitted" else log.last_stable_offset
-    start, end = log.log_start_offset, None
-    for word in text.split(","):
-        if word in ("beginning", "earliest"):
-            start = log.log_start_offset
-        elif word in ("end", "latest"):
-            start = last
-        elif word[:2] in ("s@", "e@"):
-            hit = log.offset_for_timestamp(_integer(word[2:]))
-            if word[0] == "s":
-                start = last if hit is None else hit.offset
-            else:
-                end = None if hit is None else hit.offset
-        elif _integer(word) < 0:
-            start = max(log.log_start_offset, last + _integer(word))
-        else:
-            start = max(log.log_start_offset, _integer(word))
-    return start, end
-
-
-def _integer(text: str) -> int:
+    by_time = "s@" in args.offset
+    for source in sources:
+        if source.bounds.note and source.bounds.is_outside and not by_time:
+            render.error(source.bounds.note)
+        elif source.bounds.note and not args.quiet:
+            _remark(source.bounds.note)
+    outside = sum(source.bounds.is_outside for source in sources)
+    # A time that lies ahead is a reason to wait; an offset that lies ahead is a mistake.
+    left = [source for source in sources if by_time or not source.bounds.is_outside]
+    if not args.quiet and left:
+        _remark(f"isolation level {args.isolation}")
     try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"-o: expected beginning, end, an offset, -COUNT, s@MS or e@MS, "
-                         f"got {text!r}") from None
+        if left:
+            _print(args, left)
+    except UnpackError as error:
+        render.error(error)
+        return 1
+    except (CorruptDataError, KafkaStorageError) as error:
+        explain_damage(args, error)
+        return 1
+    if any(source.gaps for source in sources):
+        return 1
+    if by_time:
+        return 1 if args.exit and outside == len(sources) else 0
+    return 1 if outside else 0
+
+
+def _remark(text: str) -> None:
+    render.message(f"% {text}")
+
+
+def _sources(args: argparse.Namespace) -> list[_Source]:
+    found = find_partitions(args.path)
+    topics = topics_of(args)
+    chosen = select_partitions(found, topics, partitions_of(args), args.path)
+    if topics is None and len(found) > 1:
+        chosen = [tp for tp in chosen if not is_internal(tp.topic)]
+    if not chosen:
+        raise UnknownTopicOrPartitionError(
+            f"{args.path}: there is no partition here" + (
+                " but those of Kafka's internal topics; name one with -t" if found else ""))
+    unpack = parse_deserializers(args.deserializer)
+    if unpack and args.json:
+        raise ValueError("-s does not go with -J, which shows text; use -f, or -J --base64")
+    sources = []
+    for tp in chosen:
+        log = PartitionLog.open(found[tp], topic_partition=tp)
+        formatter = _formatter(args, tp)
+        bounds = bounds_of(args.offset, log, str(tp), args.isolation, args.on_damage)
+        sources.append(_Source(tp, log, bounds, formatter.with_unpacked(unpack), GapReport()))
+    return sources
 
 
 def _formatter(args: argparse.Namespace, tp: TopicPartition) -> Formatter:
@@ -115,17 +153,17 @@ def _formatter(args: argparse.Namespace, tp: TopicPartition) -> Formatter:
     return compile_format(text, tp, b"NULL" if args.null else b"")
 
 
-def _print(args: argparse.Namespace, logs: Sequence[tuple[TopicPartition, PartitionLog]],
-           bounds: Sequence[tuple[int, int | None]], formatters: Sequence[Formatter]) -> None:
+def _print(args: argparse.Namespace, sources: Sequence[_Source]) -> None:
     out = render.stdout()
     left = args.count
-    nexts = [start for start, _ in bounds]
-    reported = [False] * len(logs)
+    nexts = [source.bounds.start for source in sources]
+    reported = [False] * len(sources)
     while True:
-        for number, (tp, log) in enumerate(logs):
-            for raw, rows, after in _batches(args, log, nexts[number], bounds[number][1],
-                                             formatters[number], left):
+        for number, source in enumerate(sources):
+            for raw, rows, after in _batches(args, source, nexts[number], left):
                 out.write(raw)
+                if args.unbuffered:
+                    out.flush()
                 nexts[number] = after
                 if rows:
                     reported[number] = False
@@ -135,33 +173,61 @@ def _print(args: argparse.Namespace, logs: Sequence[tuple[TopicPartition, Partit
             if left == 0:
                 return
             if not args.quiet and not reported[number]:
-                render.message(f"% Reached end of topic {tp.topic} [{tp.partition}] "
-                               f"at offset {nexts[number]}")
+                _report_end(args, source, nexts[number])
                 reported[number] = True
         if args.exit:
             return
         time.sleep(_POLL_SECONDS)
-        for _, log in logs:
-            log.refresh()
+        for source in sources:
+            source.log.refresh()
 
 
-def _batches(args: argparse.Namespace, log: PartitionLog, start: int, end: int | None,
-             formatter: Formatter, left: int | None) -> Iterator[tuple[bytes, int, int]]:
+def _report_end(args: argparse.Namespace, source: _Source, offset: int) -> None:
+    """kcat's line, and what the isolation level did."""
+    tp, log = source.tp, source.log
+    _remark(f"Reached end of topic {tp.topic} [{tp.partition}] at offset {offset}")
+    aborted = sum(one.last_offset > source.bounds.start  # which is the marker's
+                  for one in log.aborted_transactions(source.bounds.start, offset))
+    told = [f"{count} {word}" for count, word in (
+        (aborted, "aborted"), (len(log.open_transactions), "open")) if count]
+    if told:
+        done = ("among the records; --isolation read_committed leaves them out"
+                if args.isolation == "read_uncommitted" else "left out")
+        _remark(f"transactions of {tp.topic} [{tp.partition}]: {' and '.join(told)}, {done}")
+
+
+def _batches(args: argparse.Namespace, source: _Source, start: int, left: int | None
+             ) -> Iterator[tuple[bytes, int, int]]:
     """(output, rows in it, next offset) for the records from `start` on, at most `left` rows."""
-    last = log.log_end_offset if args.isolation == "read_uncommitted" else log.last_stable_offset
+    log, formatter, end = source.log, source.formatter, source.bounds.end
+    last = log.end_offset(args.isolation, args.on_damage)
     stop = last if end is None else min(end, last)
     if left == 0 or start >= stop:
         return
     columns = tuple(dict.fromkeys((*formatter.columns, "offset")))
     rows_at_once = 65536 if left is None else max(1, min(65536, left))
     with log.to_arrow(start, stop, columns, args.isolation, threads=args.threads,
-                      batch_rows=rows_at_once) as stream:
+                      batch_rows=rows_at_once, on_damage=args.on_damage,
+                      on_gap=partial(source.gaps.add, source.tp)) as stream:
         for batch in stream:
             lists = batch.to_pylists()
             count = batch.num_rows if left is None else min(batch.num_rows, left)
-            yield formatter.render(lists, count), count, lists["offset"][count - 1] + 1
+            yield from _rendered(formatter, lists, count)
             if left is not None:
                 left -= count
                 if left == 0:
                     return
     yield b"", 0, stop
+
+
+def _rendered(formatter: Formatter, lists: Columns, count: int) -> Iterator[tuple[bytes, int, int]]:
+    """The first `count` rows; UnpackError after those before the one that does not fit."""
+    failure: UnpackError | None = None
+    while count:
+        try:
+            yield formatter.render(lists, count), count, lists["offset"][count - 1] + 1
+            break
+        except UnpackError as error:
+            failure, count = error, error.row
+    if failure is not None:
+        raise failure

@@ -1,8 +1,10 @@
-"""`seglog demo`: the main job, end to end, on directories that a real Kafka broker wrote."""
+"""`seglog demo`: the main job, end to end, on directories that a real Kafka broker wrote, or, where
+only the package is installed, on directories that it makes."""
 
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import shutil
 import sys
@@ -13,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from seglog.cli import render
+from seglog.cli.demo_data import DAMAGED, make_directories
 from seglog.cli.report import load_with_progress, print_report
 from seglog.config import LoadConfig
 from seglog.datadir import open_data_dir
@@ -25,7 +28,7 @@ __all__ = ["add_parser", "run"]
 _GOLDEN = Path("tests") / "golden" / "golden.tar.xz"
 _TWO_THREADS = LoadConfig(num_segment_loading_threads_per_data_dir=2)
 _VERIFY = LoadOptions(LoadLevel.VERIFY, _TWO_THREADS)
-_DAMAGED = "002-log_byte_flipped"
+_GOLDEN_DAMAGED = "002-log_byte_flipped"
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -35,27 +38,47 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Loads what a killed broker left, in parallel; verifies what it left after a "
                     "clean shutdown; explains a damaged log beside Kafka's own answer; and reads "
                     "all records with Spark.")
-    parser.add_argument("--golden", type=Path, default=_GOLDEN, metavar="FILE",
-                        help=f"the archive of real directories, default {_GOLDEN}")
+    parser.add_argument("--golden", type=Path, metavar="FILE",
+                        help="an archive of directories that a real broker wrote; default: that of "
+                        "a clone of seglog, and without one directories are made for the demo")
     parser.add_argument("--no-spark", action="store_true", help="leave Spark out")
 
 
 def run(args: argparse.Namespace) -> int:
     """Everything in a temporary directory, which is removed in the end."""
-    if not args.golden.is_file():
-        raise KafkaStorageError(f"{args.golden} is not here: run the demo in a clone of seglog, or "
-                                "name the archive with --golden")
+    golden = args.golden or next(filter(Path.is_file, (
+        folder / _GOLDEN for folder in (Path.cwd(), Path(__file__).resolve().parents[3]))), None)
+    if golden is not None and not golden.is_file():
+        raise KafkaStorageError(errno.ENOENT, "no such archive; run the demo in a clone of seglog, "
+                                "or leave --golden out: then it makes directories", str(golden))
     with tempfile.TemporaryDirectory(prefix="seglog-demo-") as name:
         home = Path(name)
-        render.message(f"unpacking {args.golden}")
-        with tarfile.open(args.golden) as archive:
+        if golden is None:
+            return _made(home, args.no_spark)
+        render.message(f"unpacking {golden}")
+        with tarfile.open(golden) as archive:
             archive.extractall(home, filter="data")
-        _load(home)
-        _verify(home)
+        _load(home / "real" / "unclean")
+        _verify(home / "real" / "clean")
         _explain(home)
-        _arrow(home)
+        _arrow(home / "real" / "clean")
         if not args.no_spark:
-            _spark(home)
+            _spark(home / "real" / "clean")
+    return 0
+
+
+def _made(home: Path, no_spark: bool) -> int:
+    """The same on directories that seglog itself writes."""
+    render.message(f"making directories in {home}")
+    done = make_directories(home)
+    _load(home / "unclean")
+    _verify(home / "clean")
+    _title("3. Explain a damaged copy: what is wrong, and what a broker's start would cut")
+    print(f"  done to it: {done}")
+    print_report(load_with_progress(str(home / DAMAGED), _VERIFY), False)
+    _arrow(home / "clean")
+    if not no_spark:
+        _spark(home / "clean")
     return 0
 
 
@@ -63,41 +86,39 @@ def _title(text: str) -> None:
     print(f"\n{render.paint(text, 'bold', sys.stdout)}", flush=True)
 
 
-def _load(home: Path) -> None:
-    _title("1. Load what a broker left behind after kill -9, two threads, nothing written")
+def _load(path: Path) -> None:
+    _title("1. Load what a crash left behind, two threads, nothing written")
     options = LoadOptions(load=_TWO_THREADS)
-    print_report(load_with_progress(str(home / "real" / "unclean"), options), False)
+    print_report(load_with_progress(str(path), options), False)
 
 
-def _verify(home: Path) -> None:
+def _verify(path: Path) -> None:
     _title("2. Verify every batch and every index after a clean shutdown")
-    print_report(load_with_progress(str(home / "real" / "clean"), _VERIFY), False)
+    print_report(load_with_progress(str(path), _VERIFY), False)
 
 
 def _explain(home: Path) -> None:
     _title("3. Explain a damaged copy, and compare with what Kafka's own loader makes of it")
-    done = json.loads((home / "damaged" / "cases.json").read_text())[_DAMAGED]["done"]
+    done = json.loads((home / "damaged" / "cases.json").read_text())[_GOLDEN_DAMAGED]["done"]
     print(f"  done to it: {'; '.join(done)}")
-    report = load_with_progress(str(home / "damaged" / _DAMAGED), _VERIFY)
+    report = load_with_progress(str(home / "damaged" / _GOLDEN_DAMAGED), _VERIFY)
     print_report(report, False)
-    kafka = json.loads((home / "damaged" / "loaded.json").read_text())[_DAMAGED]
+    kafka = json.loads((home / "damaged" / "loaded.json").read_text())[_GOLDEN_DAMAGED]
     for one in report.partitions:
         answer = kafka[one.directory]
         print(f"  {one.directory}: log end offset {one.log_end_offset} predicted, "
               f"{answer.get('log_end_offset', answer.get('error'))} by Kafka")
 
 
-def _arrow(home: Path) -> None:
+def _arrow(path: Path) -> None:
     _title("4. Read all records into Arrow columns")
-    started, rows = time.perf_counter(), 0
-    with open_data_dir(home / "real" / "clean") as data:
-        for tp, log in data.logs.items():
-            if not tp.topic.startswith("__"):
-                rows += sum(batch.num_rows for batch in log.to_arrow())
+    started = time.perf_counter()
+    with open_data_dir(path) as data:
+        rows = sum(batch.num_rows for batch in data.to_arrow())
     print(f"  {rows} records in {time.perf_counter() - started:.3f} s")
 
 
-def _spark(home: Path) -> None:
+def _spark(path: Path) -> None:
     _title("5. The records as rows in Spark")
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         print("  left out: pyspark is not installed, see pip install 'seglog[spark]'")
@@ -106,4 +127,4 @@ def _spark(home: Path) -> None:
     else:
         from seglog.spark.demo import show_topics
 
-        show_topics(str(home / "real" / "clean"))
+        show_topics(str(path))

@@ -7,18 +7,24 @@ Beyond it: files as plain arguments, a partition directory for all its files, an
 from __future__ import annotations
 
 import argparse
+import difflib
+import errno
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator
 
+from seglog.arguments import given_path
 from seglog.cli import render
 from seglog.dump import decoders
 from seglog.dump.indexes import dump_index, dump_time_index, dump_transaction_index
 from seglog.dump.logs import dump_log
 from seglog.dump.output import INT32_MAX, DumpOptions, Findings, Output
 from seglog.dump.snapshots import dump_producer_snapshot
-from seglog.errors import CorruptSnapshotError, SeglogError
+from seglog.errors import CorruptSnapshotError, KafkaStorageError, SeglogError
+from seglog.storage.discover import find_directories
+from seglog.storage.paths import offset_from_file_name
+from seglog.storage.place import PlaceKind, identify
 
 __all__ = ["add_parser", "run"]
 
@@ -53,9 +59,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "dump", help="print log, index and snapshot files as kafka-dump-log does",
         description="Prints segment, index and snapshot files as kafka-dump-log does.",
         epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", nargs="*", metavar="FILE",
-                        help="files, or partition directories for all their files")
-    parser.add_argument("--files", metavar="FILE1,FILE2,...", help="files, separated by commas")
+    parser.add_argument("paths", nargs="*", metavar="FILE", type=given_path,
+                        help="files, or partition directories for all their files, by name")
+    parser.add_argument("--files", metavar="FILE1,FILE2,...", type=given_path,
+                        help="the same with commas between, as for kafka-dump-log")
     parser.add_argument("--print-data-log", action="store_true",
                         help="print keys and values too (implied by every decoder option)")
     parser.add_argument("--deep-iteration", action="store_true",
@@ -98,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
     """Dumps every file in turn; 1 at the first that Kafka's tool would die of."""
     paths = list(_paths(args))
     if not paths:
-        render.error("no files: name some, or give --files")
+        render.error("no files: seglog dump FILE ..., seglog dump PARTITION_DIRECTORY, or --files")
         return 2
     options = _options(args)
     output, findings = Output(render.stdout().write, as_json=args.json), Findings()
@@ -121,15 +128,62 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _paths(args: argparse.Namespace) -> Iterator[str]:
+    """The files to dump. Raises KafkaStorageError for what is not there, or is no place for logs,
+    before anything is printed."""
     # Java's String.split drops empty strings at the end, and only there.
     names = [] if args.files is None else re.sub(",+$", "", args.files).split(",")
-    yield from (_java_path(name) for name in names)
-    for path in args.paths:
+    for name in [*names, *args.paths]:
+        path = _java_path(name)
         if os.path.isdir(path):
-            yield from (os.path.join(_java_path(path), name) for name in sorted(os.listdir(path))
-                        if name.endswith(_SUFFIXES))
+            yield from _files_of(path)
         else:
-            yield _java_path(path)
+            _check_file(path)
+            yield path
+
+
+def _files_of(path: str) -> list[str]:
+    """The files of a partition directory, by name."""
+    place = identify(path)
+    if place.kind is PlaceKind.DATA_DIRECTORY:
+        names = sorted(one.name for one in find_directories(path))
+        such = f", such as {os.path.join(path, names[-1])}" if names else ""
+        raise KafkaStorageError(errno.EINVAL, "this is a data directory; name the directory of a "
+                                f"partition{such}, or files in it", path)
+    try:
+        found = [os.path.join(path, name) for name in sorted(os.listdir(path))
+                 if name.endswith(_SUFFIXES)]
+    except OSError as error:
+        raise KafkaStorageError(error.errno, error.strerror, path) from None
+    if not found:
+        raise KafkaStorageError(
+            errno.ENOENT, "there is no file to dump here (.log, .index, .timeindex, .txnindex, "
+            f".snapshot, .checkpoint); {place.describe()}", path)
+    return found
+
+
+def _check_file(path: str) -> None:
+    """KafkaStorageError for a name that is not there and is no segment's: of a segment's file
+    Kafka's tool says so itself, behind the lines of those before it."""
+    folder = os.path.dirname(path) or "."
+    if not path or os.path.lexists(path):
+        return
+    if path.endswith(_SUFFIXES) and _has_offset(os.path.basename(path)):
+        return
+    try:
+        near = difflib.get_close_matches(os.path.basename(path), os.listdir(folder), n=1)
+    except OSError:
+        near = []
+    hint = f"; did you mean {os.path.join(os.path.dirname(path), near[0])}?" if near else \
+        f" in {os.path.abspath(folder)}"
+    raise KafkaStorageError(errno.ENOENT, f"no such file{hint}", path)
+
+
+def _has_offset(name: str) -> bool:
+    try:
+        offset_from_file_name(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _java_path(path: str) -> str:

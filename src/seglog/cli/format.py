@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from typing import Any
 
+from seglog.cli.unpack import Unpack, UnpackError
 from seglog.model import TopicPartition
 
-__all__ = ["Formatter", "compile_format", "json_formatter"]
+__all__ = ["Columns", "Formatter", "compile_format", "json_formatter"]
 
 Columns = dict[str, list[Any]]
 Part = bytes | Callable[[Columns], list[bytes]]
@@ -31,6 +32,10 @@ class Formatter:
         self.columns = tuple(dict.fromkeys(columns)) or ("offset",)
         self._parts = tuple(parts)
 
+    def with_unpacked(self, unpack: Mapping[str, Unpack]) -> Formatter:
+        """The same with what `unpack` gives for keys and values, by column; null stays null."""
+        return self if not unpack else _Unpacking(self, unpack)
+
     def render(self, columns: Columns, count: int) -> bytes:
         """The first `count` rows of the decoded columns as output bytes."""
         cells: list[Iterator[bytes]] = []
@@ -40,6 +45,28 @@ class Formatter:
             else:
                 cells.append(iter(part(columns)[:count]))
         return b"".join(chain.from_iterable(zip(*cells, strict=False)))
+
+
+class _Unpacking(Formatter):
+    """Prints what deserializers give in the place of bytes."""
+
+    def __init__(self, inner: Formatter, unpack: Mapping[str, Unpack]) -> None:
+        super().__init__((*inner.columns, "offset"), inner._parts)
+        self._unpack = {name: made for name, made in unpack.items() if name in inner.columns}
+
+    def render(self, columns: Columns, count: int) -> bytes:
+        """The rows; UnpackError names the offset of the first that does not fit."""
+        shown = dict(columns)
+        for name, unpack in self._unpack.items():
+            shown[name] = cells = list[bytes | None]()
+            for row, cell in enumerate(columns[name][:count]):
+                try:
+                    cells.append(None if cell is None else unpack(cell))
+                except UnpackError as error:
+                    failure = UnpackError(f"offset {columns['offset'][row]}: {error}")
+                    failure.row = row
+                    raise failure from None
+        return super().render(shown, count)
 
 
 def compile_format(text: str, tp: TopicPartition, null: bytes = b"") -> Formatter:

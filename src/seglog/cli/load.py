@@ -6,15 +6,23 @@ import argparse
 import logging
 import os
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+from seglog.arguments import given_path
 from seglog.cli import render
+from seglog.cli.bar import LoadBar
+from seglog.cli.document import print_document
 from seglog.cli.report import (
-    add_load_options, load_options, load_properties, load_with_progress, print_json, print_report,
+    add_load_options, exit_code_of, load_options, load_part, load_properties, load_with_progress,
+    print_parts,
 )
 from seglog.config import BrokerConfig
 from seglog.errors import ConfigError
-from seglog.recovery.findings import Severity
 from seglog.recovery.plan import LoadLevel
+
+if TYPE_CHECKING:
+    from seglog.cli.recover import DirectoryOutcome
 
 __all__ = ["add_parser", "run"]
 
@@ -35,8 +43,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_load_options(parser)
     parser.add_argument("--level", choices=[level.value for level in LoadLevel],
                         help="kafka: what Kafka checks at start (default); full: every index "
-                        "entry too; verify: every batch too, and where a recovery would cut (not "
-                        "with --recover)")
+                        "entry too; verify: every batch too, and where a recovery would cut; with "
+                        "--recover: segments that need no recovery are read too")
     parser.add_argument("--recover", action="store_true",
                         help="recover the directories of a stopped broker, so that it starts with "
                         "nothing to recover")
@@ -44,62 +52,81 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
                         help="what --recover would cut, delete and rebuild; touches nothing")
     parser.add_argument("-v", "--verbose", action="store_true",
                         help="with --recover: Kafka's log messages on stderr")
-    parser.add_argument("--quarantine", metavar="DIR",
+    parser.add_argument("--quarantine", metavar="DIR", type=given_path,
                         help="with --recover: keep the bytes that are cut from logs here")
+    parser.add_argument("--states", action="store_true",
+                        help="with --recover or --dry-run: the state of each log as JSON by "
+                        "directory name, under the keys of Kafka's own loader")
 
 
 def run(args: argparse.Namespace) -> int:
     """Loads every path; 1 if a finding is an error or worse."""
     if args.recover or args.dry_run:
         return _recover(args)
-    if args.quarantine is not None:
-        raise ConfigError("--quarantine is for --recover")
+    for name in ("quarantine", "states"):
+        if getattr(args, name):
+            raise ConfigError(f"--{name} is for --recover and --dry-run")
     args.level = args.level or LoadLevel.KAFKA.value
     options = load_options(args)
-    reports = [load_with_progress(path, options) for path in args.path]
-    if args.json:
-        print_json(reports)
-    else:
-        for report in reports:
-            print_report(report, args.all)
-    worst = max((report.severity for report in reports if report.severity is not None),
-                default=Severity.INFO)
-    return 1 if worst >= Severity.ERROR else 0
+    parts = [load_part(path, load_with_progress(path, options)) for path in args.path]
+    code = exit_code_of(parts)
+    print_parts(args.verb, parts, code, as_json=args.json, show_all=args.all)
+    return code
 
 
 def _recover(args: argparse.Namespace) -> int:
     # Only here: a load that reads has no use for a log manager.
     from seglog.cli.recover import (
-        RecoverySettings, recover_directories, rehearse, report_duplicates,
+        RecoverySettings, announce, recover_directories, rehearse, report_duplicates,
     )
-    from seglog.cli.recovery_report import RecoveryBar, print_outcomes, print_states
+    from seglog.manager.directories import refuse_duplicates
 
     if args.verbose:
         logging.basicConfig(stream=sys.stderr, level=logging.INFO,
                             format="[%(asctime)s] %(levelname)s %(message)s (%(name)s)")
     properties = load_properties(args, *_THREADS)
+    reads_all = args.level == LoadLevel.VERIFY
     if args.level is not None:
-        properties[_SANITY_LEVEL] = args.level
+        properties[_SANITY_LEVEL] = LoadLevel.FULL.value if reads_all else args.level
     properties[_CHECK_ALL] = True  # nothing is left for later: the manager ends at once
     broker = BrokerConfig.from_properties(properties)
     settings = RecoverySettings(
         broker, broker.log_config(dict(args.config)),
         broker.producer_id_expiration_ms if _EXPIRATION in properties else None,
-        None if args.quarantine is None else os.path.abspath(args.quarantine), args.json)
+        None if args.quarantine is None else os.path.abspath(args.quarantine),
+        args.json or args.states, reads_all)
     paths = [os.path.abspath(path) for path in args.path]
-    with RecoveryBar("rehearsing" if args.dry_run else "recovering") as bar:
+    refuse_duplicates(paths)
+    with LoadBar("rehearsing" if args.dry_run else "recovering") as bar:
+        if bar.is_visible:
+            announce(paths, settings, bar)
         if args.dry_run:
             outcomes = [rehearse(path, settings, bar) for path in paths]
         else:
             outcomes = recover_directories(paths, settings, bar)
     report_duplicates(outcomes)
-    if args.json:
-        print_states(outcomes)
+    parts = [outcome.part(settings) for outcome in outcomes]
+    code = exit_code_of(parts)
+    if args.states:
+        print_document(states_of(outcomes))
     else:
-        print_outcomes(outcomes, is_rehearsal=args.dry_run, show_all=args.all)
-    stopped = [one.error for one in outcomes if one.error is not None]
-    for error in stopped:
-        render.error(error)
-    if stopped:
-        return 2
-    return 1 if any(one.severity >= Severity.ERROR for one in outcomes) else 0
+        print_parts("dry-run" if args.dry_run else "recover", parts, code, as_json=args.json,
+                    show_all=args.all)
+    for outcome in outcomes:
+        if outcome.error is not None:
+            render.error(outcome.error)
+    return code
+
+
+def states_of(outcomes: Sequence[DirectoryOutcome]) -> dict[str, Any]:
+    """For comparisons with Kafka's own loader: the state of each partition directory by its name;
+    of several data directories one such object by their names, or paths where a name is twice."""
+    shown = [{name: {**outcome.states[name], "findings": [
+        found.to_dict() for found in outcome.findings if found.directory == name]}
+        for name in sorted(outcome.states)} for outcome in outcomes]
+    if len(shown) == 1:
+        return shown[0]
+    names = [os.path.basename(outcome.path) for outcome in outcomes]
+    if len(set(names)) < len(names):
+        names = [outcome.path for outcome in outcomes]
+    return dict(zip(names, shown, strict=True))

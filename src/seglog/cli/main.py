@@ -16,9 +16,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 
+from seglog import __version__
 from seglog.cli import render
 from seglog.errors import SeglogError
 
@@ -34,6 +34,7 @@ VERBS: dict[str, str] = {
     "verify": "check every batch and every index",
     "dump": "print log, index and snapshot files as kafka-dump-log does",
     "cat": "print records (kcat's formats)",
+    "export": "write records as Parquet, Arrow, CSV or JSON lines",
     "demo": "the main job on real directories",
 }
 
@@ -42,7 +43,7 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
     """The parser of `verb` alone in full; the other verbs are only listed."""
     parser = argparse.ArgumentParser(
         prog="seglog", description="Apache Kafka's partition log without the broker.")
-    parser.add_argument("--version", action="version", version=f"seglog {_version()}")
+    parser.add_argument("--version", action="version", version=f"seglog {__version__}")
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, summary in VERBS.items():
         if name == verb:
@@ -56,8 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb and returns the exit code. Raises only SystemExit (wrong usage, `--help`)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     verb = next((argument for argument in arguments if not argument.startswith("-")), None)
-    args = build_parser(verb).parse_args(arguments)
     try:
+        args = build_parser(verb).parse_args(arguments)
         code = int(_module(args.verb).run(args))
         sys.stdout.flush()
     except BrokenPipeError:
@@ -75,9 +76,3 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _module(verb: str) -> ModuleType:
     return import_module(f"seglog.cli.{verb}")
 
-
-def _version() -> str:
-    try:
-        return version("seglog")
-    except PackageNotFoundError:  # a source tree that was never installed
-        return "unknown"

@@ -14,29 +14,36 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
+import numpy as np
+
 from seglog._native.scan import PartitionListing
+from seglog.cli.bar import LoadBar
+from seglog.cli.summary import Part
 from seglog.config import BrokerConfig, LogConfig
 from seglog.errors import ConfigError, InvalidTopicPartitionError, KafkaStorageError, SeglogError
 from seglog.manager.identity import read_identities
 from seglog.manager.manager import LogManager
 from seglog.manager.phase_one import SegmentLoading
+from seglog.manager.progress import LogProgress
 from seglog.manager.sanity import without_wrong_indexes
 from seglog.recovery.callbacks import CompositeListener, LoadListener
 from seglog.recovery.disk import Disk, RealDisk
-from seglog.recovery.findings import Finding, Severity, finding
+from seglog.recovery.findings import Finding, finding
 from seglog.recovery.loaded import LoadedLog, error_state
 from seglog.recovery.log_loader import LoadInputs
 from seglog.recovery.open_log import load_log
 from seglog.recovery.paper import PaperDisk
-from seglog.recovery.plan import LoadLevel, PartitionPlan
+from seglog.recovery.plan import LoadLevel, PartitionPlan, list_directory
 from seglog.recovery.report import FindingList
 from seglog.recovery.root import PartitionDirectory, RootDirectory, read_root
+from seglog.storage.ownership import chown_command
+from seglog.recovery.rows import directory_row, finding_row, partition_row
+from seglog.recovery.verify import staying, verify_extent
 from seglog.storage.paths import CLEAN_SHUTDOWN_FILE, DirectoryKind
 
-__all__ = ["DirectoryOutcome", "RecoverySettings", "Total", "recover_directories", "rehearse",
+__all__ = ["DirectoryOutcome", "RecoverySettings", "announce", "recover_directories", "rehearse",
            "report_duplicates"]
 
 _REBUILT = "segment-rebuilt"
@@ -47,7 +54,8 @@ class RecoverySettings:
     """How to recover. Bytes that are cut are kept in `quarantine`, one folder a data directory.
 
     With `full_states` a state has everything of Kafka's answers, which costs a look at the end of
-    every segment. `producer_id_expiration_ms` is None while nobody says otherwise: whom a broker
+    every segment. With `reads_all` segments that need no recovery are read too, for damage that
+    stays. `producer_id_expiration_ms` is None while nobody says otherwise: whom a broker
     forgets at its next start is its own business.
     """
 
@@ -56,6 +64,7 @@ class RecoverySettings:
     producer_id_expiration_ms: int | None = None
     quarantine: str | None = None
     full_states: bool = False
+    reads_all: bool = False
 
     def quarantine_of(self, root: str) -> str | None:
         """Where the bytes of the logs of one data directory go."""
@@ -83,18 +92,17 @@ class RecoverySettings:
         return {
             "log_start_offset": log.log_start_offset, "recovery_point": log.recovery_point,
             "log_end_offset": log.log_end_offset, "last_stable_offset": log.last_stable_offset,
-            "segment_count": len(log.segments), "size": log.size,
         }
 
 
 @dataclass(slots=True)
-class Total:
-    """What findings of one code come to, those that no list has room for too."""
+class _Read:
+    """What was scanned of one log: segments by base offset, their batches, records and bytes."""
 
-    count: int = 0
-    bytes: int = 0
+    bases: set[int] = field(default_factory=set)
+    batches: int = 0
     records: int = 0
-    directories: set[str | None] = field(default_factory=set)
+    bytes: int = 0
 
 
 class DirectoryOutcome(LoadListener):
@@ -116,29 +124,73 @@ class DirectoryOutcome(LoadListener):
         #: Whether a clean shutdown marker is there now (of a rehearsal: would be).
         self.is_clean = False
         self.seconds = 0.0
-        #: By code.
-        self.totals: dict[str, Total] = {}
         self._findings: dict[str | None, FindingList] = {}
-        self._rebuilt: set[tuple[str | None, str | None]] = set()
+        self._read: dict[str | None, _Read] = {}
+        self._sizes: dict[str, dict[str, Any]] = {}  # of logs that did load, for their rows
         self._lock = threading.Lock()
 
     def finding(self, found: Finding) -> None:
         """Keeps it. (A segment without an index is rebuilt twice when its log is unclean: once.)"""
         with self._lock:
-            if found.code == _REBUILT:
-                if (found.directory, found.file) in self._rebuilt:
+            if found.code == _REBUILT and found.offset is not None:
+                read = self._read.setdefault(found.directory, _Read())
+                if found.offset in read.bases:
                     return
-                self._rebuilt.add((found.directory, found.file))
+                read.bases.add(found.offset)
+                read.batches += found.batches or 0
+                read.records += found.records or 0
+                read.bytes += found.bytes or 0
             self._findings.setdefault(found.directory, FindingList()).add(found)
-            total = self.totals.setdefault(found.code, Total())
-            total.count += 1
-            total.bytes += found.bytes or 0
-            total.records += found.records or 0
-            total.directories.add(found.directory)
             if found.code == "directory-name" and found.directory is not None:
                 self.not_loaded.add(found.directory)
                 self.states[found.directory] = {
                     "error": found.kafka_error, "message": found.message.replace(self.path, "")}
+
+    def loaded(self, name: str, log: LoadedLog, settings: RecoverySettings) -> None:
+        """Notes the state of a log, and what of it was not read; reads that too if asked to."""
+        self.states[name] = settings.state(log)
+        segments = log.segments
+        with self._lock:
+            read = self._read.setdefault(name, _Read())
+        left = ((segments.log_size > 0)
+                & ~np.isin(segments.base_offsets, np.array(sorted(read.bases), np.int64)))
+        unread_count, unread_size = int(left.sum()), int(segments.log_size[left].sum())
+        scanned = {"recovery_segment_count": len(read.bases), "recovery_size": read.bytes,
+                   "recovery_batches": read.batches, "recovery_records": read.records}
+        if settings.reads_all:
+            for base in segments.base_offsets[left].tolist():
+                segment = segments.get(base)
+                check = verify_extent(segment.extent, base, name)
+                segments.release(segment)
+                for found in staying(check.findings):
+                    self.finding(found)
+                read.batches += check.batch_count
+                read.records += check.record_count
+            unread_count = unread_size = 0
+        self._sizes[name] = {
+            "segment_count": len(segments), "size": log.size, **scanned,
+            "unread_segment_count": unread_count, "unread_size": unread_size,
+            "batches": None if unread_count else read.batches,
+            "records": None if unread_count else read.records}
+
+    def part(self, settings: RecoverySettings) -> Part:
+        """The rows of this directory (docs/json.md)."""
+        error = self.error
+        directory = directory_row(
+            self.path, clean_shutdown=self.had_clean_shutdown, clean_after=self.is_clean,
+            in_use_by=None if self.root is None or self.root.holder is None
+            else str(self.root.holder),
+            level=(LoadLevel.VERIFY if settings.reads_all else settings.level).value,
+            threads=settings.broker.num_recovery_threads_per_data_dir, seconds=self.seconds,
+            error=None if error is None else error_state(error)["error"],
+            message=None if error is None else _message(error))
+        partitions = [partition_row(self.path, name, **self.states[name],
+                                    **self._sizes.get(name, {})) for name in sorted(self.states)]
+        for row in partitions:
+            if row["leader_epochs"]:
+                row["leader_epoch"] = row["leader_epochs"][-1][0]
+        return Part(directory, partitions,
+                    [finding_row(self.path, found) for found in self.findings])
 
     def failed(self, path: str, error: Exception) -> None:
         """A partition directory that does not load. Raises what is no error of the data."""
@@ -154,7 +206,7 @@ class DirectoryOutcome(LoadListener):
             self.not_loaded.add(name)
         self.finding(finding(
             "file-unreadable" if isinstance(error, OSError) else "log-unloadable", directory=name,
-            message=str(error), kafka_error=state["error"]))
+            message=_message(error), kafka_error=state["error"]))
 
     @property
     def had_clean_shutdown(self) -> bool:
@@ -167,15 +219,13 @@ class DirectoryOutcome(LoadListener):
         return [found for directory in sorted(self._findings, key=lambda name: name or "")
                 for found in self._findings[directory].close(directory)]
 
-    @property
-    def failures(self) -> dict[str, dict[str, Any]]:
-        """The states of the partition directories that do not load."""
-        return {name: state for name, state in self.states.items() if "error" in state}
 
-    @property
-    def severity(self) -> Severity:
-        """Of the worst finding."""
-        return max((one.severity for one in self.findings), default=Severity.INFO)
+def _message(error: Exception) -> str:
+    """What is wrong, and of a failed system call its path, if that does not name it."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    path = os.fsdecode(error.filename or "")
+    return error.strerror if path in error.strerror else f"{error.strerror}: {path}"
 
 
 def report_duplicates(outcomes: Sequence[DirectoryOutcome]) -> None:
@@ -213,19 +263,23 @@ def rehearse(path: str, settings: RecoverySettings, listener: LoadListener) -> D
     outcome, started = DirectoryOutcome(path), time.perf_counter()
     for error in read_identities([path]).unreadable.values():
         raise error
-    both = CompositeListener(outcome, listener)
     root = read_root(path, outcome.finding)
     outcome.root = root
-    both.load_started(len(root.partitions), 1)
+    listener.load_started(len(root.partitions), 1)
+
+    def load_on_paper(directory: str, inputs: LoadInputs, *, listener: LoadListener,
+                      **how: Any) -> LoadedLog:
+        log: LoadedLog = load_log(directory, inputs,
+                                  listener=CompositeListener(outcome, listener), **how)
+        outcome.loaded(os.path.basename(directory), log, settings)
+        return log
 
     with _phase_one(path, settings) as segments:
         def load(partition: PartitionDirectory) -> None:
             directory = os.path.join(path, partition.name)
-            both.partition_started(partition.name)
             try:
-                log = _load_one(segments, settings.inputs(root, partition), both,
-                                disk=PaperDisk(directory), level=settings.level)
-                outcome.states[partition.name] = settings.state(log)
+                _load_one(segments, settings.inputs(root, partition), listener,
+                          disk=PaperDisk(directory), load=load_on_paper, level=settings.level)
             except SeglogError as error:
                 outcome.failed(directory, error)
 
@@ -251,20 +305,54 @@ def _phase_one(path: str, settings: RecoverySettings) -> Iterator[SegmentLoading
 
 
 def _load_one(segments: SegmentLoading, inputs: LoadInputs, listener: LoadListener, *, disk: Disk,
-              load: Callable[..., LoadedLog] = load_log, level: LoadLevel) -> LoadedLog:
+              load: Callable[..., LoadedLog], level: LoadLevel) -> LoadedLog:
     """Loads a log as a manager would (its LogLoading), from `disk`."""
-    name = os.path.basename(disk.path)
+    progress = LogProgress(os.path.basename(disk.path), listener, _ignore, _ignore)
 
     def check(listing: PartitionListing) -> PartitionPlan:
-        listener.segments_listed(name, len(listing.base_offsets))
-        plan = segments.check(listing, partial(listener.segments_loaded, name))
+        progress.listed(listing)
+        plan = segments.check(listing, progress.checked)
+        progress.planned(plan)
         if level is LoadLevel.KAFKA:
             return plan
         return without_wrong_indexes(
             plan, None if inputs.clean_shutdown else inputs.recovery_point, disk)
 
-    with segments.scans() as scans:
-        return load(disk.path, inputs, disk=disk, check=check, listener=listener, scans=scans)
+    log, failure = None, None
+    progress.started()
+    try:
+        with segments.scans() as scans:
+            log = load(disk.path, inputs, disk=disk, check=check, listener=progress,
+                       remaining=progress.remaining, scans=scans)
+        return log
+    except SeglogError as error:
+        failure = error
+        raise
+    finally:
+        progress.report(inputs.topic_partition, inputs.recovery_point, log, failure)
+
+
+def _ignore(count: int) -> None:
+    """In the place of a gauge."""
+
+
+def announce(paths: Sequence[str], settings: RecoverySettings, bar: LoadBar) -> None:
+    """Tells the bar all that is to come, before the first directory is locked."""
+    for path in paths:
+        try:
+            root = read_root(path, lambda found: None)
+        except SeglogError:
+            continue  # the work on it says so
+        bar.load_started(len(root.partitions), 1)
+        for partition in root.partitions:
+            try:
+                bases = list_directory(os.path.join(path, partition.name)).base_offsets
+            except SeglogError:
+                continue
+            bar.segments_listed(partition.name, len(bases))
+            bar.recovery_planned(partition.name, len(bases) - settings.inputs(
+                root, partition).first_scanned(bases))
+    bar.announced()
 
 
 # --- for real ------------------------------------------------------------------------------------
@@ -274,21 +362,52 @@ def recover_directories(paths: Sequence[str], settings: RecoverySettings,
     """Recovers data directories and leaves them as a broker's clean shutdown would.
 
     All are locked before anything is changed. LogDirLockedError where somebody else works in one,
-    KafkaStorageError for what is no data directory or cannot be used as one, ConfigError for a
-    quarantine inside of one; then nothing was changed. What goes wrong later is in the outcomes.
+    KafkaStorageError for what is no data
+    directory or may not be changed, ConfigError for a quarantine inside of one; then nothing was
+    changed. What goes wrong later is in the outcomes.
     """
     for path in paths:
-        read_root(path, lambda found: None)  # raises for what is no data directory
-        if settings.quarantine is not None and os.path.commonpath(
-                [settings.quarantine, path]) == path:
+        root = read_root(path, lambda found: None)  # raises for what is no data directory
+        if settings.quarantine is not None and _is_inside(settings.quarantine, path):
             raise ConfigError(f"{settings.quarantine} is inside of {path}: a broker would take it "
                               "for a partition directory and stop")
+        _require_access(root)
     with ExitStack() as stack:
         recoveries = []
         for path in paths:
             recoveries.append(_Recovery(path, settings, listener))
             stack.callback(recoveries[-1].manager.shutdown)
         return [one.run() for one in recoveries]
+
+
+def _is_inside(path: str, directory: str) -> bool:
+    real = os.path.realpath(directory)
+    return os.path.commonpath([os.path.realpath(path), real]) == real
+
+
+def _require_access(root: RootDirectory) -> None:
+    """KafkaStorageError for the first directory or file that a recovery may not change, so that
+    none is given up halfway. Root may change all."""
+    if os.geteuid() == 0:
+        return
+    if not os.access(root.path, os.R_OK | os.W_OK | os.X_OK):
+        raise _no_access(root.path)
+    for partition in root.partitions:
+        path = os.path.join(root.path, partition.name)
+        if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+            raise _no_access(path)
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False) and not os.access(
+                        entry.path, os.R_OK | os.W_OK):
+                    raise _no_access(entry.path)
+
+
+def _no_access(path: str) -> KafkaStorageError:
+    owner = os.stat(path).st_uid
+    return KafkaStorageError(
+        errno.EACCES, "this user may not read and write it; run the recovery as its owner (user "
+        f"{owner}) or as root", path)
 
 
 class _Recovery:
@@ -315,7 +434,7 @@ class _Recovery:
         disk = RealDisk(path, quarantine=settings.quarantine_of(self.path))
         log: LoadedLog = load_log(path, inputs, **{
             **how, "disk": disk, "listener": CompositeListener(self.outcome, listener)})
-        self.outcome.states[os.path.basename(path)] = settings.state(log)
+        self.outcome.loaded(os.path.basename(path), log, settings)
         return log
 
     def run(self) -> DirectoryOutcome:
@@ -324,7 +443,7 @@ class _Recovery:
         # Of a clean shutdown the controller wants to hear the epoch that the broker had.
         epoch = self.manager.read_broker_epoch_from_clean_shutdown_files()
         try:
-            root = outcome.root = read_root(self.path, outcome.finding)
+            root = outcome.root = read_root(self.path, outcome.finding, is_locked=True)
             self.manager.startup()
             self._load_metadata_logs(root)
             for log in (*self.manager.stray_logs.values(), *self.manager.logs_to_be_deleted):
@@ -332,6 +451,11 @@ class _Recovery:
         except SeglogError as error:
             outcome.error = error
         self.manager.shutdown(-1 if epoch is None else epoch)
+        command = chown_command(self.path)
+        if command is not None:
+            outcome.finding(finding(
+                "owner-not-kept", message=f"new files belong to user {os.geteuid()}, not to the "
+                f"owner of the directory; before a broker starts, run as root: {command}"))
         outcome.is_clean = os.path.exists(os.path.join(self.path, CLEAN_SHUTDOWN_FILE))
         if not outcome.is_clean and not outcome.not_loaded and outcome.error is None:
             outcome.error = KafkaStorageError(

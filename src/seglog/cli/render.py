@@ -7,10 +7,13 @@ is never used when the stream is not a terminal.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
+import shutil
 import sys
-import time
+import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, BinaryIO, TextIO
@@ -20,6 +23,8 @@ from seglog.errors import CorruptDataError
 __all__ = ["Progress", "abandon_stdout", "error", "human_bytes", "json_line", "message", "paint",
            "stdout", "uses_color", "warning"]
 
+_REDRAW_SECONDS = 0.1
+_BAR_COLUMNS, _BAR_COLUMNS_MIN = 24, 8
 _COLORS = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
 
 
@@ -51,14 +56,24 @@ def warning(text: str) -> None:
 
 def error(cause: BaseException | str) -> None:
     """One line on stderr; for corrupt data with code, file, position, expected and found."""
-    label = paint("error", "red", sys.stderr)
+    label = f"seglog: {paint('error', 'red', sys.stderr)}"
+    text = " ".join(_text(cause).splitlines())
     if not isinstance(cause, CorruptDataError):
-        print(f"{label}: {cause}", file=sys.stderr)
+        print(f"{label}: {text}", file=sys.stderr)
         return
     facts = [f"{name} {getattr(cause, name)}" for name in ("file", "position", "expected", "found")
-             if getattr(cause, name) is not None and str(getattr(cause, name)) not in str(cause)]
+             if getattr(cause, name) is not None and str(getattr(cause, name)) not in text]
     where = f" ({', '.join(facts)})" if facts else ""
-    print(f"{label}: {type(cause).__name__} [{cause.code}]: {cause}{where}", file=sys.stderr)
+    print(f"{label}: {type(cause).__name__} [{cause.code}]: {text}{where}", file=sys.stderr)
+
+
+def _text(cause: BaseException | str) -> str:
+    """Of a failed system call the path, then what is wrong with it."""
+    if isinstance(cause, OSError) and cause.strerror:
+        path = os.fsdecode(cause.filename) if cause.filename else ""
+        is_named = re.search(rf"{re.escape(path)}(?![\w./-])", cause.strerror)
+        return cause.strerror if is_named else f"{path}: {cause.strerror}"
+    return str(cause)
 
 
 def uses_color(stream: TextIO) -> bool:
@@ -88,39 +103,75 @@ def human_bytes(size: int) -> str:
 
 
 class Progress:
-    """A bar on stderr, redrawn at most ten times a second; nothing when stderr is no terminal.
+    """A bar on stderr, drawn at once and then ten times a second whatever the work does; nothing
+    when stderr is no terminal. It fits the terminal's width as it is at each redraw.
 
-    `total` is in any unit (None: unknown); `detail` gives the text behind the bar at each redraw.
+    `total` is in any unit (None or 0: unknown); `done` never passes it. `detail` gives the text
+    behind the bar, in at most as many columns as it is told. Safe from any thread.
     """
 
     def __init__(self, label: str, total: int | None = None, *,
-                 detail: Callable[[], str] | None = None, stream: TextIO | None = None) -> None:
+                 detail: Callable[[int], str] | None = None, stream: TextIO | None = None) -> None:
         self.label, self.total, self.detail, self.done = label, total, detail, 0
         self._stream = sys.stderr if stream is None else stream
-        self._visible = self._stream.isatty()
-        self._drawn_at = 0.0
+        self.is_visible = self._stream.isatty()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._redraw, name="progress", daemon=True)
 
     def __enter__(self) -> Progress:
+        if self.is_visible:
+            self._draw()
+            self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
                  traceback: TracebackType | None) -> None:
-        if self._visible and self._drawn_at:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
+        if self.is_visible:
+            self._ended.set()
+            self._thread.join()
+            with contextlib.suppress(OSError, ValueError):
+                self._write("")
 
     def advance(self, count: int = 1) -> None:
-        """Counts `count` more as done, and draws at most ten times a second."""
-        self.done += count
-        now = time.monotonic()
-        if self._visible and now - self._drawn_at >= 0.1:
-            self._drawn_at = now
-            self._stream.write("\r\x1b[K" + self._line())
-            self._stream.flush()
+        """Counts `count` more as done."""
+        with self._lock:
+            self.done += count
+            if self.total:
+                self.done = min(self.done, self.total)
 
-    def _line(self) -> str:
-        text = f"{self.label} {self.done}"
-        if self.total:
-            filled = min(24, 24 * self.done // self.total)
-            text = f"{self.label} [{'#' * filled}{'.' * (24 - filled)}] {self.done}/{self.total}"
-        return f"{text} {self.detail()}" if self.detail else text
+    def _redraw(self) -> None:
+        while not self._ended.wait(_REDRAW_SECONDS):
+            self._draw()
+
+    def _draw(self) -> None:
+        # A terminal that goes away while the work goes on ends the drawing alone.
+        with contextlib.suppress(OSError, ValueError):
+            self._write(self._line(self._columns() - 1))  # the last column would wrap
+
+    def _write(self, line: str) -> None:
+        self._stream.write("\r\x1b[K" + line)
+        self._stream.flush()
+
+    def _columns(self) -> int:
+        try:
+            columns = os.get_terminal_size(self._stream.fileno()).columns
+        except (OSError, ValueError):
+            columns = 0
+        return columns or shutil.get_terminal_size().columns
+
+    def _line(self, columns: int) -> str:
+        total, done = self.total, self.done
+        text = f"{self.label} {done:,}"
+        if total:
+            text += f"/{total:,}"
+            if len(text) > columns:
+                text = f"{100 * done // total}%"  # half a number would be another one
+        width = min(_BAR_COLUMNS, columns - len(text) - 3)
+        if total and width >= _BAR_COLUMNS_MIN:
+            filled = width * done // total
+            text = f"{self.label} [{'#' * filled}{'.' * (width - filled)}] {done:,}/{total:,}"
+        if self.detail is not None:
+            room = columns - len(text) - 1
+            text += f" {self.detail(room)[:room]}" if room > 0 else ""
+        return text[:max(columns, 0)].rstrip()

@@ -5,7 +5,11 @@ from __future__ import annotations
 import argparse
 
 from seglog.cli import load
-from seglog.cli.report import add_load_options
+from seglog.cli.bar import LoadBar
+from seglog.cli.report import (
+    add_load_options, exit_code_of, load_options, load_part, print_parts,
+)
+from seglog.errors import ConfigError
 
 __all__ = ["add_parser", "run"]
 
@@ -19,9 +23,30 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
                     "are what Kafka repairs at its start without losing a record); 1: something "
                     "is damaged; 2: not checked.")
     add_load_options(parser)
-    parser.set_defaults(level="verify", recover=False, dry_run=False, quarantine=None)
+    parser.add_argument("--spark", metavar="MASTER", help="spread the work over the executors of "
+                        "this Spark master, such as spark://host:7077 or local[4]; every executor "
+                        "sees the directories under the same names")
+    parser.set_defaults(level="verify", recover=False, dry_run=False, quarantine=None,
+                        states=False)
 
 
 def run(args: argparse.Namespace) -> int:
     """A load at the level that reads everything."""
-    return load.run(args)
+    return load.run(args) if args.spark is None else _run_on_spark(args)
+
+
+def _run_on_spark(args: argparse.Namespace) -> int:
+    if args.threads is not None:
+        raise ConfigError("--threads is for a run on this machine; with --spark the master says "
+                          "how many cores there are, such as local[4]")
+    options = load_options(args)
+    try:
+        from seglog.spark.verification import verify_on
+    except ImportError as error:
+        raise ConfigError(f"--spark: {error}") from None
+    with LoadBar("verifying", reads=True) as bar:
+        reports = verify_on(args.spark, args.path, options, bar)
+    parts = [load_part(path, report) for path, report in zip(args.path, reports, strict=True)]
+    code = exit_code_of(parts)
+    print_parts(args.verb, parts, code, as_json=args.json, show_all=args.all)
+    return code

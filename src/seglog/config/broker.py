@@ -229,9 +229,12 @@ class BrokerConfig(LoadConfig):
     def log_config(self, overrides: Mapping[str, object] | None = None) -> LogConfig:
         """What a topic gets that sets `overrides` itself (Kafka: extractLogConfigMap, fromProps).
 
-        Raises ConfigError, also for a broker's value that a topic could not have.
+        Raises ConfigError, also for a broker's value that a topic could not have. Names that are no
+        setting of a log are passed over here, as a broker does when it loads a topic that has them;
+        LogConfig.override, which is asked when one is set, refuses them.
         """
-        return _topic_defaults(self).override(overrides or {})
+        return _topic_defaults(self).override(
+            {name: value for name, value in (overrides or {}).items() if LogConfig.knows(name)})
 
 
 def _topic_defaults(broker: BrokerConfig) -> LogConfig:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Self
 
+from seglog.arguments import shown
 from seglog.config.definition import (
     Config, Kind, at_least, between, invalid, list_of, one_of, setting,
 )
@@ -115,13 +118,36 @@ class LogConfig(Config):
     def override(self, properties: Mapping[str, object]) -> LogConfig:
         """These as defaults, and a topic's own settings on top (Kafka: LogConfig.fromProps).
 
-        Names that are no setting of a log are passed over. Raises ConfigError.
+        ConfigError, also for a name that is no setting of a log: Kafka refuses it when a topic is
+        created or altered.
         """
+        self._check_names(properties)
         own = self.pick(properties)
         if not own:
             return self
         names = frozenset(self.settings()[attribute].name for attribute in own)
         return replace(self, **own, overridden_configs=self.overridden_configs | names)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, object]) -> Self:
+        """From a mapping of Kafka names, with texts or values of the right type.
+
+        ConfigError with Kafka's text, also for a name that is no setting of a log.
+        """
+        cls._check_names(properties)
+        return cls(**cls.pick(properties))
+
+    @classmethod
+    def _check_names(cls, properties: Mapping[str, object]) -> None:
+        if not isinstance(properties, Mapping):
+            raise ConfigError(
+                f"settings are a mapping of Kafka's names to values, not {shown(properties)}")
+        known = [one.name for one in cls.settings().values()]
+        for name in properties:
+            if name not in known:
+                near = difflib.get_close_matches(str(name).replace("_", "."), known, 1)
+                raise ConfigError(f"Unknown topic config name: {name}"
+                                  + (f" (did you mean {near[0]}?)" if near else ""))
 
     @classmethod
     def validate(cls, properties: Mapping[str, object]) -> LogConfig:
@@ -130,9 +156,6 @@ class LogConfig(Config):
         ConfigError, beyond a single value: a name that is no setting of a topic, and a minimum
         above its maximum. A log that is there is loaded whatever its topic says.
         """
-        for name in properties:
-            if not cls.knows(name):
-                raise ConfigError(f"Unknown topic config name: {name}")
         found = cls.from_properties(properties)
         if found.min_compaction_lag_ms > found.max_compaction_lag_ms:
             raise ConfigError(

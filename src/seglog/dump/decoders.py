@@ -12,17 +12,16 @@ from typing import Any
 
 from seglog.dump.javatext import java_text, json_text
 from seglog.dump.messages import Message, MessageError, Reader, message, messages
-from seglog.dump.remote import remote_log_metadata
+from seglog.errors import MetadataParseError
+from seglog.tiered.api_frames import read_frame
+from seglog.tiered.metadata_serde import deserialize
 
 __all__ = ["CLASS_DECODERS", "STRING_DECODER", "DecodeError", "Decoded", "Decoder",
            "class_decoder", "cluster_metadata_decoder", "control_facts", "control_record",
-           "coordinator_decoder", "offsets_decoder", "read_framed", "remote_log_metadata_decoder"]
+           "coordinator_decoder", "offsets_decoder", "remote_log_metadata_decoder"]
 
 Decoded = tuple[str | None, str | None]
 Decoder = Callable[[int, bytes | None, bytes | None], Decoded]
-
-_FRAME_VERSION = 1
-_INT16_MAX = 0x7FFF
 
 
 class DecodeError(ValueError):
@@ -103,22 +102,14 @@ def _read(schema: Message, reader: Reader, version: int, name: str) -> dict[str,
                            f"due to: {error}.") from None
 
 
-def read_framed(family: str, data: bytes) -> tuple[Message, int, dict[str, Any]]:
-    """One framed message (AbstractApiMessageSerde): frame version, api key, version, fields."""
-    reader = Reader(data)
-    frame = _frame_number(reader, "frame version")
-    if frame == 0:
-        raise MessageError(
-            "Could not deserialize metadata record with frame version 0. Note that upgrades from "
-            "the preview release of KRaft in 2.8 to newer versions are not supported.")
-    if frame != _FRAME_VERSION:
-        raise MessageError("Could not deserialize metadata record due to unknown frame version "
-                           f"{frame}(only frame version {_FRAME_VERSION} is supported)")
-    key, version = _frame_number(reader, "type"), _frame_number(reader, "version")
-    schema = messages(family).get(key)
+def _read_framed(data: bytes) -> tuple[Message, int, dict[str, Any]]:
+    """One record of cluster metadata (MetadataRecordSerde): its type, version and fields."""
+    key, version, position = read_frame(data)
+    schema = messages("metadata").get(key)
     if schema is None:
         raise MessageError("org.apache.kafka.common.errors.UnsupportedVersionException: "
                            f"Unknown metadata id {key}")
+    reader = Reader(data, position)
     try:
         values = schema.read(reader, version)
     except MessageError:
@@ -128,17 +119,6 @@ def read_framed(family: str, data: bytes) -> tuple[Message, int, dict[str, Any]]
     return schema, version, values
 
 
-def _frame_number(reader: Reader, name: str) -> int:
-    try:
-        value = reader.unsigned_varint()
-    except MessageError:
-        raise MessageError(f"Error while reading {name}") from None
-    if value > _INT16_MAX:
-        raise MessageError(f"Value for {name} was too large.")
-    value &= 0xFFFF  # the cast to short
-    return value - 0x10000 if value & 0x8000 else value
-
-
 def cluster_metadata_decoder() -> Decoder:
     """`--cluster-metadata-decoder`: records of __cluster_metadata and of its snapshots."""
 
@@ -146,11 +126,11 @@ def cluster_metadata_decoder() -> Decoder:
         try:
             if value is None:
                 raise MessageError("Error while reading frame version")
-            schema, version, values = read_framed("metadata", value)
+            schema, version, values = _read_framed(value)
             tree = {"type": _constant_name(schema.name), "version": version,
                     "data": schema.to_json(values, version)}
             return None, json_text(tree)
-        except MessageError as error:
+        except (MessageError, MetadataParseError) as error:
             return None, f"Error at {offset}, skipping. {error}"
 
     return decode
@@ -167,12 +147,11 @@ def remote_log_metadata_decoder() -> Decoder:
     def decode(offset: int, key: bytes | None, value: bytes | None) -> Decoded:
         try:
             if value is None:
-                raise MessageError(
+                raise MetadataParseError(
                     'Cannot invoke "java.nio.ByteBuffer.remaining()" because the return value of '
                     '"org.apache.kafka.common.record.internal.Record.value()" is null')
-            schema, _, values = read_framed("remote", value)
-            return None, remote_log_metadata(schema.name, values)
-        except MessageError as error:
+            return None, str(deserialize(value))
+        except MetadataParseError as error:
             return None, f"Error at offset {offset}, skipping. {error}"
 
     return decode

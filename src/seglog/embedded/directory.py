@@ -13,6 +13,7 @@ import threading
 from typing import Final, Self
 
 from seglog.errors import KafkaStorageError, LogDirLockedError
+from seglog.forks import ProcessBound, ending
 from seglog.log.failures import LogDirFailureChannel
 from seglog.log.scheduler import Scheduler
 from seglog.log.unified_log import UnifiedLog
@@ -32,7 +33,17 @@ _shared: dict[str, SharedDirectory] = {}
 _guard = threading.RLock()
 
 
-class SharedDirectory:
+def _forget_shared() -> None:
+    """The directories are the parent's: a forked child has none open."""
+    global _guard
+    _guard = threading.RLock()
+    _shared.clear()
+
+
+os.register_at_fork(after_in_child=_forget_shared)
+
+
+class SharedDirectory(ProcessBound):
     """One data directory, locked as long as a log in it is open. Safe from any thread."""
 
     def __init__(self, path: str) -> None:
@@ -118,6 +129,7 @@ class SharedDirectory:
         self._directory.write_checkpoint(
             LOG_START_OFFSET_CHECKPOINT, {**self._ended[LOG_START_OFFSET_CHECKPOINT], **starts})
 
+    @ending
     def release(self, key: TopicPartition, *, is_clean: bool) -> None:
         """The log is closed, or could not be opened. With the last one the directory is given up.
 

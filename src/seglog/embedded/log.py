@@ -8,22 +8,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import uuid
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, Final, Literal, NamedTuple, Self
+from typing import Any, Final, Self
 
-from seglog._native.columns import DEFAULT_COLUMNS, RecordColumns
+from seglog._native.columns import DEFAULT_COLUMNS
+from seglog.arguments import int32, int64, names, offset, optional, seconds
 from seglog.config import LogConfig
 from seglog.embedded.directory import SharedDirectory
+from seglog.embedded.followers import AsyncFollower, Follower, Record, one_by_one, plan_of
+from seglog.embedded.settings import Durability, durability_of, place_of, settings_of
 from seglog.embedded.transaction import Transaction, build_batches
 from seglog.errors import (
-    IllegalStateError, InvalidTopicPartitionError, KafkaStorageError,
+    ForkedProcessError, IllegalArgumentError, IllegalStateError, KafkaStorageError,
 )
+from seglog.forks import ProcessBound, ending
 from seglog.log.batch_builder import Headers, RecordBatchBuilder
 from seglog.log.column_batches import encode_spans
 from seglog.log.failures import public_errors
@@ -36,30 +39,16 @@ from seglog.model import TopicPartition
 from seglog.storage.codecs import Buffer
 from seglog.storage.isolation import Isolation, check_isolation
 from seglog.storage.markers import ControlType
-from seglog.storage.paths import DirectoryKind, parse_directory_name
-from seglog.storage.stream import DecodeOptions, RecordBatchStream
+from seglog.storage.ownership import make_directories
+from seglog.storage.place import require_room_for_logs
+from seglog.storage.stream import DecodeOptions, Plan, RecordBatchStream
 
 __all__ = ["AsyncFollower", "Durability", "EmbeddedLog", "Follower", "Record", "open"]
 
-#: When what was appended is on the medium: "none" says when the log is flushed, rolled or closed,
-#: "append" before an append returns, a number that many seconds later at most.
-Durability = Literal["none", "append"] | float
-
-_FOREVER: Final = {"retention.ms": "-1"}
 _RETENTION_MS: Final = 300_000  # log.retention.check.interval.ms
 _CHECKPOINT_MS: Final = 60_000  # log.flush.offset.checkpoint.interval.ms
 _BATCH_BYTES: Final = 64 * 1024
 _SPAN_BYTES: Final = 1024 * 1024
-
-
-class Record(NamedTuple):
-    """A record that was read. `timestamp` is ms since 1970, -1 for none; headers are pairs."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
 
 
 def open(path: str | os.PathLike[str], *,
@@ -75,23 +64,26 @@ def open(path: str | os.PathLike[str], *,
     data directory may be open in one process.
 
     `config` are a topic's settings, as a LogConfig or by Kafka's names; nothing is deleted unless
-    they say so (`retention.ms`). After a crash what lies behind the last flush is recovered: a
-    batch that is not whole is cut off, as by a broker. `batch_bytes` bounds the batches that
-    `append_many` makes, before compression.
+    they say so (`retention.ms`), and then every five minutes. A batch above `max.message.bytes`
+    (1 MiB) is refused: `config={"max.message.bytes": ...}` allows more. After a crash
+    what lies behind the last flush is recovered: a batch that is not whole is cut off, as by a
+    broker. `batch_bytes` bounds the batches that `append_many` makes, before compression.
 
     Raises LogDirLockedError, which names the process that has the directory; KafkaStorageError,
-    LogLoadError, ConfigError, InvalidTopicPartitionError.
+    also for a data directory that is to be made where other things are; LogLoadError,
+    ConfigError, InvalidTopicPartitionError, and InvalidTopicError for a name that Kafka would
+    not create.
     """
-    settings = config if isinstance(config, LogConfig) else LogConfig().override(
-        {**_FOREVER, **(config or {})})
-    is_period = not isinstance(durability, str)
-    if durability not in ("none", "append") and not (is_period and float(durability) > 0):
-        raise ValueError(f"durability is 'none', 'append' or seconds, not {durability!r}")
+    settings = settings_of(config)
+    durability = durability_of(durability)
     if durability == "append":
         settings = settings.override({"flush.messages": "1"})
-    data_dir, key = _place(os.path.abspath(os.fspath(path)), topic_partition)
+    optional(uuid.UUID, topic_id=topic_id)
+    batch_bytes = int32("batch_bytes", batch_bytes, 1)
+    data_dir, key = place_of(path, topic_partition)
+    require_room_for_logs(data_dir)
     with public_errors(data_dir):
-        os.makedirs(data_dir, exist_ok=True)
+        make_directories(data_dir, is_ours=True)
         directory = SharedDirectory.acquire(data_dir, key)
         try:
             log = _load(directory, key, settings, topic_id)
@@ -122,22 +114,7 @@ def _load(directory: SharedDirectory, key: TopicPartition, settings: LogConfig,
         clean_shutdown=is_clean, topic_id=topic_id)
 
 
-def _place(path: str, wanted: TopicPartition | None) -> tuple[str, TopicPartition]:
-    """The data directory and the partition that are meant."""
-    try:
-        name = parse_directory_name(path)
-    except InvalidTopicPartitionError:
-        key = wanted or TopicPartition("log", 0)
-        parse_directory_name(str(key))
-        return path, key
-    if name.kind is not DirectoryKind.LIVE:
-        raise InvalidTopicPartitionError(f"{path} is the directory of a log that is on its way out")
-    if wanted is not None and wanted != name.topic_partition:
-        raise InvalidTopicPartitionError(f"{path} is not the directory of {wanted}")
-    return os.path.dirname(path), name.topic_partition
-
-
-class EmbeddedLog:
+class EmbeddedLog(ProcessBound):
     """One log, open for writing. Any thread may use it: appends wait for each other, readers for
     nobody. A `with` block closes it.
 
@@ -195,10 +172,12 @@ class EmbeddedLog:
                timestamp: int | None = None) -> int:
         """Appends one record; its offset. `timestamp` is ms since 1970, by default now.
 
-        Raises RecordTooLargeError, InvalidTimestampError and what else Kafka refuses.
+        Raises RecordTooLargeError for more than `max.message.bytes` (1 MiB unless configured),
+        InvalidTimestampError and what else Kafka refuses.
         """
         builder = RecordBatchBuilder(codec=self._codec)
-        builder.append(self._now() if timestamp is None else timestamp, key, value, headers)
+        when = self._now() if timestamp is None else int64("timestamp", timestamp)
+        builder.append(when, key, value, headers)
         return self.append_batches(builder.build()).start
 
     def append_many(self, records: Iterable[Record | tuple[Buffer | None, Buffer | None]
@@ -214,11 +193,15 @@ class EmbeddedLog:
     def append_batches(self, records: bytes | bytearray | memoryview) -> range:
         """Appends whole record batches, as producers send them (each begins at offset 0); the
         offsets that they got. Those before one that is refused stay."""
-        if not len(records):
+        if not memoryview(records).nbytes:
             return range(self.end_offset, self.end_offset)
         log = self.log
         info = log.append_each_as_leader(records, self._epoch)
-        log.update_high_watermark(log.log_end_offset)
+        if info.valid_bytes <= 0:
+            raise IllegalArgumentError(
+                f"records hold no whole batch in {memoryview(records).nbytes} bytes")
+        with log.lock:  # another thread's end may be a later one, and is not taken back
+            log.update_high_watermark(log.log_end_offset)
         return range(info.first_offset, info.last_offset + 1)
 
     def _append_spans(self, spans: Iterable[bytes | bytearray]) -> range:
@@ -272,21 +255,24 @@ class EmbeddedLog:
         one of a producer. The marker is as durable as an append.
         """
         self.log.check_open()
+        offset("producer_id", producer_id)
+        open_transactions = self._transactions
         with self._guard:
-            if producer_id in self._transactions:
+            if producer_id in open_transactions:
                 raise IllegalStateError(f"Producer {producer_id} has a transaction open already")
-            self._transactions.add(producer_id)
+            open_transactions.add(producer_id)
         try:
             begun = Transaction(self.log, producer_id, self._epoch, self._codec,
                                 self._batch_bytes)
             try:
                 yield begun
             except BaseException:
-                begun.end(ControlType.ABORT)
+                with suppress(ForkedProcessError):  # the transaction is the parent's to end
+                    begun.end(ControlType.ABORT)
                 raise
             begun.end(ControlType.COMMIT)
         finally:
-            self._transactions.discard(producer_id)
+            open_transactions.discard(producer_id)
 
     def flush(self) -> None:
         """Everything that was appended before the call is on the medium when it returns."""
@@ -300,7 +286,7 @@ class EmbeddedLog:
         OffsetOutOfRangeError above the end.
         """
         moved = self.log.maybe_increment_log_start_offset(
-            offset, StartOffsetReason.CLIENT_RECORD_DELETION)
+            int64("offset", offset), StartOffsetReason.CLIENT_RECORD_DELETION)
         if moved:
             self._directory.checkpoint()
             self.log.delete_old_segments()
@@ -323,15 +309,22 @@ class EmbeddedLog:
         fetch_isolation = _fetch_isolation(isolation)
         stop = (log.log_end_offset if fetch_isolation is FetchIsolation.LOG_END
                 else log.last_stable_offset)
-        start = log.log_start_offset if start_offset is None else start_offset
-        tail = RangeTail(log, start, isolation=fetch_isolation, timeout=0.0,
-                         stop_offset=stop if end_offset is None else min(stop, end_offset))
-        return RecordBatchStream(tail, _options(columns, include_control))
+        start = (log.log_start_offset if start_offset is None
+                 else int64("start_offset", start_offset))
+        end = stop if end_offset is None else min(stop, int64("end_offset", end_offset))
+
+        def plan() -> Plan:
+            return plan_of(RangeTail(log, start, isolation=fetch_isolation, timeout=0.0,
+                                   stop_offset=end))
+
+        plan()  # OffsetOutOfRangeError now, not at the first pull
+        return RecordBatchStream(plan, _options(columns, include_control),
+                                 about=f"{log.topic_partition} [{start}, {end}), {isolation}")
 
     def records(self, start_offset: int | None = None, end_offset: int | None = None, *,
                 isolation: Isolation = "read_uncommitted") -> Iterator[Record]:
         """The same record by record."""
-        return _one_by_one(self.read(start_offset, end_offset, isolation=isolation))
+        return one_by_one(self.read(start_offset, end_offset, isolation=isolation))
 
     def follow(self, start_offset: int | None = None, *, end_offset: int | None = None,
                isolation: Isolation = "read_uncommitted", timeout: float | None = None,
@@ -341,8 +334,9 @@ class EmbeddedLog:
         It ends at `end_offset`, after `timeout` seconds without news, or when it or the log is
         closed, which any thread may do. Any number of them may run at once.
         """
-        return Follower(RangeTail(*self._following(start_offset), stop_offset=end_offset,
-                                  isolation=_fetch_isolation(isolation), timeout=timeout),
+        return Follower(RangeTail(*self._following(start_offset), stop_offset=_stop(end_offset),
+                                  isolation=_fetch_isolation(isolation),
+                                  timeout=seconds("timeout", timeout)),
                         _options(columns, include_control))
 
     def follow_async(self, start_offset: int | None = None, *, end_offset: int | None = None,
@@ -351,22 +345,25 @@ class EmbeddedLog:
                      ) -> AsyncFollower:
         """`follow` for `async for`."""
         return AsyncFollower(
-            AsyncRangeTail(*self._following(start_offset), stop_offset=end_offset,
-                           isolation=_fetch_isolation(isolation), timeout=timeout),
+            AsyncRangeTail(*self._following(start_offset), stop_offset=_stop(end_offset),
+                           isolation=_fetch_isolation(isolation),
+                           timeout=seconds("timeout", timeout)),
             _options(columns, include_control))
 
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
         """The offset of the first record at or after a time, None if all are earlier; and Kafka's
         special values (`seglog.log.timestamps`)."""
-        found = self.log.fetch_offset_by_timestamp(timestamp_ms)
+        found = self.log.fetch_offset_by_timestamp(int64("timestamp_ms", timestamp_ms))
         return None if found is None else found.offset
 
     def _following(self, start_offset: int | None) -> tuple[UnifiedLog, int]:
         self.log.check_open()
-        return self.log, self.end_offset if start_offset is None else start_offset
+        return self.log, (self.end_offset if start_offset is None
+                          else int64("start_offset", start_offset))
 
     # ---- its end ------------------------------------------------------------------------------
 
+    @ending
     def close(self) -> None:
         """Flushes and closes the log; a second call does nothing.
 
@@ -397,61 +394,8 @@ class EmbeddedLog:
         self.close()
 
 
-class Follower(Iterator[RecordColumns]):
-    """Record columns as they are appended. For one thread; any may `close` it."""
-
-    def __init__(self, tail: RangeTail, options: DecodeOptions) -> None:
-        """By `EmbeddedLog.follow`."""
-        self._tail, self._stream = tail, RecordBatchStream(tail, options)
-
-    def __next__(self) -> RecordColumns:
-        return next(self._stream)
-
-    def records(self) -> Iterator[Record]:
-        """The same record by record."""
-        return _one_by_one(self)
-
-    def close(self) -> None:
-        """Ends the iteration, also one that is waiting."""
-        self._tail.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None:
-        self.close()
-
-
-class AsyncFollower(AsyncIterator[RecordColumns]):
-    """The same for `async for`. Records are decoded in a thread of the loop's executor."""
-
-    def __init__(self, tail: AsyncRangeTail, options: DecodeOptions) -> None:
-        """By `EmbeddedLog.follow_async`."""
-        self._tail, self._options = tail, options
-        self._stream: RecordBatchStream | None = None
-
-    async def __anext__(self) -> RecordColumns:
-        while True:
-            if self._stream is None:
-                planned = await anext(self._tail)
-                self._stream = RecordBatchStream(iter((planned,)), self._options)
-            found = await asyncio.get_running_loop().run_in_executor(
-                None, next, self._stream, None)
-            if found is not None:
-                return found
-            self._stream = None
-
-    def close(self) -> None:
-        """Ends the iteration, also one that is waiting."""
-        self._tail.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                        traceback: TracebackType | None) -> None:
-        self.close()
+def _stop(end_offset: int | None) -> int | None:
+    return None if end_offset is None else int64("end_offset", end_offset)
 
 
 def _fetch_isolation(isolation: Isolation) -> FetchIsolation:
@@ -460,7 +404,7 @@ def _fetch_isolation(isolation: Isolation) -> FetchIsolation:
 
 
 def _options(columns: Sequence[str] | None, include_control: bool) -> DecodeOptions:
-    return DecodeOptions(tuple(DEFAULT_COLUMNS if columns is None else columns),
+    return DecodeOptions(DEFAULT_COLUMNS if columns is None else names("columns", columns),
                          include_control=include_control)
 
 
@@ -468,10 +412,3 @@ def _codec(config: LogConfig) -> int | str:
     """What batches are made with, so that the log need not encode them again."""
     name = config.compression_type
     return 0 if name in ("producer", "uncompressed") else name
-
-
-def _one_by_one(batches: Iterable[RecordColumns]) -> Iterator[Record]:
-    for batch in batches:
-        lists = batch.to_pylists()
-        yield from map(Record, lists["offset"], lists["timestamp"], lists["key"], lists["value"],
-                       map(tuple, lists["headers"]))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from seglog.arguments import shown
+from seglog.forks import ProcessBound
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
 from seglog.log.unified_log import UnifiedLog
@@ -22,11 +24,15 @@ def build_batches(records: Iterable[Any], builder: Callable[[], RecordBatchBuild
     `EmbeddedLog.append_many` takes."""
     current = builder()
     for record in records:
-        if isinstance(record, tuple) and len(record) > _PAIR:
-            _, timestamp, key, value, headers = record
-        else:
-            key, value = record if isinstance(record, tuple) else (None, record)
-            timestamp, headers = now_ms, ()
+        try:
+            if isinstance(record, tuple) and len(record) > _PAIR:
+                _, timestamp, key, value, headers = record
+            else:
+                key, value = record if isinstance(record, tuple) else (None, record)
+                timestamp, headers = now_ms, ()
+        except ValueError:
+            raise TypeError("a record must be a value, a pair of key and value, or a Record, not "
+                            f"{shown(record)}") from None
         if not current.has_room_for(timestamp, key, value, headers):
             yield current
             current = builder()
@@ -35,7 +41,7 @@ def build_batches(records: Iterable[Any], builder: Callable[[], RecordBatchBuild
         yield current
 
 
-class Transaction:
+class Transaction(ProcessBound):
     """A transaction that is open: what `EmbeddedLog.transaction` gives. For one thread."""
 
     def __init__(self, log: UnifiedLog, producer_id: int, leader_epoch: int, codec: int | str,

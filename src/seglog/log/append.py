@@ -1,4 +1,4 @@
-"""One append, step by step (Kafka: UnifiedLog.append, reference 2.2).
+"""One append, step by step (Kafka: UnifiedLog.append).
 
 This is the authority; a native append (`ordinary`) does the ordinary ones alike.
 """
@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from seglog.errors import RecordBatchTooLargeError, RecordTooLargeError, UnexpectedAppendOffsetError
+from seglog.errors import (
+    IllegalArgumentError, RecordBatchTooLargeError, RecordTooLargeError,
+    UnexpectedAppendOffsetError,
+)
 from seglog.log import rolling, watermarks
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
 from seglog.log.deep_records import record_offsets
@@ -29,6 +32,10 @@ __all__ = ["append"]
 
 _MAGIC_V2 = 2
 _SHOWN_OFFSETS = 10
+#: Where a log ends that holds the last offset of all. Kafka writes a record there, and its log's
+#: end then wraps: it throws "High watermark offset should be non-negative"
+#: (UnifiedLog.setHighWatermark), and its next load deletes all segments. Here nothing is written.
+_OFFSET_MAX = 2**63 - 1
 
 
 def append(log: UnifiedLog, records: Records, origin: AppendOrigin, leader_epoch: int, *,
@@ -55,6 +62,8 @@ def append(log: UnifiedLog, records: Records, origin: AppendOrigin, leader_epoch
             valid, batches = memoryview(result.records), result.batches
         elif info.first_or_last_offset_of_first_batch < log.log_end_offset:
             raise _unexpected_offset(log, info, memoryview(records).cast("B"))
+        else:
+            _check_last(log, info.last_offset)
         info.log_start_offset = log.log_start_offset
         _assign_epochs(log, batches)
         if len(valid) > log.config.segment_size:
@@ -84,6 +93,7 @@ def _assign(log: UnifiedLog, valid: memoryview, batches: npt.NDArray[np.void],
         valid, batches, topic_partition=log.topic_partition, origin=origin,
         next_offset=log.log_end_offset, now_ms=log.now_ms(), leader_epoch=leader_epoch,
         config=config, stats=log.stats)
+    _check_last(log, result.next_offset - 1)
     info.max_timestamp = result.max_timestamp
     info.last_offset = result.next_offset - 1
     if config.message_timestamp_type == "LogAppendTime":
@@ -98,6 +108,13 @@ def _assign(log: UnifiedLog, valid: memoryview, batches: npt.NDArray[np.void],
                     f"{log.topic_partition} which exceeds the maximum configured size of "
                     f"{config.max_message_bytes}.")
     return result
+
+
+def _check_last(log: UnifiedLog, last_offset: int) -> None:
+    if last_offset >= _OFFSET_MAX:
+        raise IllegalArgumentError(
+            f"The last offset {last_offset} of an append to {log.topic_partition} is beyond "
+            f"{_OFFSET_MAX - 1}, the largest that a record may have")
 
 
 def _unexpected_offset(log: UnifiedLog, info: LogAppendInfo,
@@ -126,7 +143,7 @@ def _assign_epochs(log: UnifiedLog, batches: npt.NDArray[np.void]) -> None:
 def _write(log: UnifiedLog, valid: memoryview, batches: npt.NDArray[np.void], info: LogAppendInfo,
            origin: AppendOrigin, verification_guard: VerificationGuard | None,
            transaction_version: int) -> None:
-    """From the producers' state to the flush that is due (reference 2.2, steps 9 to 15)."""
+    """From the producers' state to the flush that is due (UnifiedLog.append)."""
     producers, active = log.producer_manager, log.active
     analysis = producers.analyze(
         batches, valid, origin=origin, segment_base_offset=active.base_offset,

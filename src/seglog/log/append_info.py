@@ -11,7 +11,7 @@ __all__ = ["AppendOrigin", "LogAppendInfo", "RecordError"]
 
 
 class AppendOrigin(enum.Enum):
-    """Who appends, which decides what is checked (reference 2.2).
+    """Who appends, which decides what is checked (Kafka: AppendOrigin).
 
     A follower's records are taken as they are, a Raft leader's have their offsets already, a
     coordinator may write control records, and a client's are trusted least.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from seglog._native.batch import (
 )
 from seglog._native.encode import BATCH_OVERHEAD, BatchEncoder
 from seglog._native.validate import RecordWalk, transfer
+from seglog.arguments import INT32_MIN, int32, int64, integer, shown
 from seglog.errors import IllegalArgumentError, IllegalStateError
 from seglog.storage import codecs
 from seglog.storage.codecs import Buffer
@@ -25,9 +26,13 @@ __all__ = ["Headers", "RecordBatchBuilder", "RecordsInfo", "end_transaction_mark
 #: Pairs of a key (text, or its bytes in UTF-8) and a value, which may be None.
 Headers = Iterable[tuple[str | Buffer, Buffer | None]]
 
+#: What the encoder raises for values that are not of the kind of a record's.
+_REFUSED: Final = (BufferError, OverflowError, TypeError, ValueError)
+_PAIR: Final = 2
 NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
 _INT_MAX: Final = 2**31 - 1
+_OFFSET_MAX: Final = 2**63 - 1
 _ESTIMATION_FACTOR = np.float32(1.05)
 _CONTROL_KEY = struct.Struct(">hh")
 _MARKER_VALUE = struct.Struct(">hi")
@@ -43,12 +48,45 @@ class RecordsInfo:
     shallow_offset_of_max_timestamp: int
 
 
+def _check_record(offset: Any, timestamp: Any, key: Any, value: Any, headers: Any) -> None:
+    """Says in one sentence what of a record the encoder could not take, if it is the kind of it."""
+    int64("offset", offset)
+    int64("timestamp", timestamp)
+    _check_bytes("key", key)
+    _check_bytes("value", value)
+    if isinstance(headers, str | bytes | Mapping) or not isinstance(headers, Iterable):
+        raise TypeError(f"headers must be pairs of a key and a value, not {shown(headers)}")
+    for pair in headers:
+        if not isinstance(pair, Sequence) or isinstance(pair, str | bytes) or len(pair) != _PAIR:
+            raise TypeError(f"a header must be a pair of a key and a value, not {shown(pair)}")
+        if not isinstance(pair[0], str):
+            _check_bytes("the key of a header", pair[0])
+        _check_bytes("the value of a header", pair[1])
+
+
+def _check_control_type(control_type: Any) -> None:
+    if not isinstance(control_type, ControlType):
+        raise TypeError(f"control_type must be a ControlType, not {shown(control_type)}")
+
+
+def _check_bytes(name: str, value: Any) -> None:
+    if isinstance(value, str):
+        raise TypeError(f"{name} must be bytes or None, not str; encode {shown(value)}")
+    if value is not None:
+        try:
+            is_whole = memoryview(value).c_contiguous
+        except TypeError:
+            is_whole = False
+        if not is_whole:
+            raise TypeError(f"{name} must be bytes or None, not {shown(value)}")
+
+
 def codec_of(codec: int | str) -> int:
     """The id of a codec from its id or its name in Kafka (`compression.type`).
 
     Raises IllegalArgumentError with Kafka's text.
     """
-    if isinstance(codec, int):
+    if isinstance(codec, int) and not isinstance(codec, bool):
         if not 0 <= codec < len(codecs.CODEC_NAMES):
             raise IllegalArgumentError(f"Unknown compression type id: {codec}")
         return codec
@@ -90,8 +128,12 @@ class RecordBatchBuilder:
         self.estimated_compression_ratio = 1.0
         #: What the records became of their size, once the batch is built.
         self.compression_ratio = 1.0
-        self._encoder = BatchEncoder(
-            base_offset, delete_horizon=delete_horizon_ms if delete_horizon_ms >= 0 else None)
+        try:
+            self._encoder = BatchEncoder(
+                base_offset, delete_horizon=delete_horizon_ms if delete_horizon_ms >= 0 else None)
+        except (OverflowError, TypeError):
+            self._check_numbers()
+            raise
         self._next_offset = base_offset
         self._last_offset: int | None = None
         self._is_open = True
@@ -117,9 +159,14 @@ class RecordBatchBuilder:
                 return False
             self.append(timestamp, key, value, headers)
             return True
-        if not self._encoder.append(self._next_offset, timestamp, key, value, headers,
-                                    self.write_limit):
-            return False
+        try:
+            if not self._encoder.append(self._next_offset, timestamp, key, value, headers,
+                                        self.write_limit):
+                return False
+        except _REFUSED:
+            self._check_offset(self._next_offset)
+            _check_record(self._next_offset, timestamp, key, value, headers)
+            raise
         self._next_offset += 1
         return True
 
@@ -139,9 +186,18 @@ class RecordBatchBuilder:
         self._next_offset = self.base_offset if last is None else last + 1
         return refusal
 
+    def append_kept(self, walk: RecordWalk, kept: Buffer) -> int:
+        """Adds those records of a walk whose byte in `kept` is not 0, at the offsets that they
+        have, control records too; what ended the walk."""
+        refusal = transfer(walk, self._encoder, self._next_offset, kept=kept)
+        last = self._encoder.last_offset
+        self._next_offset = self.base_offset if last is None else last + 1
+        return refusal
+
     def append_control_record(self, timestamp: int, control_type: ControlType,
                               value: Buffer | None) -> None:
         """Adds a control record at the next offset; the batch is a control batch."""
+        _check_control_type(control_type)
         if control_type is ControlType.UNKNOWN:
             raise IllegalArgumentError("Cannot serialize UNKNOWN control record type")
         if not self.is_control_batch:
@@ -152,6 +208,8 @@ class RecordBatchBuilder:
     def append_end_txn_marker(self, timestamp: int, control_type: ControlType,
                               coordinator_epoch: int) -> None:
         """Adds the marker that commits or aborts the producer's transaction."""
+        _check_control_type(control_type)
+        int32("coordinator_epoch", coordinator_epoch, INT32_MIN)
         if control_type not in (ControlType.COMMIT, ControlType.ABORT):
             raise IllegalArgumentError("Invalid control record type for end transaction marker "
                                        f"{control_type.name}")
@@ -167,8 +225,20 @@ class RecordBatchBuilder:
                 headers: Headers) -> None:
         if self._last_offset is not None or not self._is_open:
             self._check_append(offset, timestamp)
-        self._encoder.append(offset, timestamp, key, value, headers)
+        try:
+            self._encoder.append(offset, timestamp, key, value, headers)
+        except _REFUSED:
+            self._check_offset(offset)
+            _check_record(offset, timestamp, key, value, headers)
+            raise
         self._next_offset, self._last_offset = offset + 1, None
+
+    def _check_offset(self, offset: int) -> None:
+        """Where an offset does not fit: Kafka's wraps, and is then below the one before it."""
+        if offset > _OFFSET_MAX:
+            raise IllegalArgumentError(
+                f"Illegal offset {offset - 2**64} following previous offset {self.last_offset} "
+                "(Offsets must increase monotonically).") from None
 
     def _check_append(self, offset: int, timestamp: int) -> None:
         """What the encoder does not know: an offset that was overridden, and an end of appends."""
@@ -224,7 +294,11 @@ class RecordBatchBuilder:
         if self.num_records == 0:
             return self._is_open
         # No record has no size: a batch at its limit has no room for any.
-        size = self._encoder.size_of(self._next_offset, timestamp, key, value, headers)
+        try:
+            size = self._encoder.size_of(self._next_offset, timestamp, key, value, headers)
+        except _REFUSED:
+            _check_record(self._next_offset, timestamp, key, value, headers)
+            raise
         return self._is_open and self.write_limit >= self._estimated_bytes_written() + size
 
     def has_room_for_bytes(self, estimated_records_size: int) -> bool:
@@ -300,8 +374,22 @@ class RecordBatchBuilder:
                            is_transactional=self.is_transactional,
                            is_control=self.is_control_batch)
             self.close_for_record_appends()
-            self._built = self._seal() if self.num_records else b""
+            try:
+                self._built = self._seal() if self.num_records else b""
+            except (OverflowError, TypeError):
+                self._check_numbers()
+                raise
         return self._built
+
+    def _check_numbers(self) -> None:
+        """Says which field of the batch is no number of its width, after a refusal."""
+        for name in ("base_offset", "producer_id", "delete_horizon_ms"):
+            int64(name, getattr(self, name))
+        if self.log_append_time is not None:
+            int64("log_append_time", self.log_append_time)
+        integer("producer_epoch", self.producer_epoch, -1 << 15, (1 << 15) - 1)
+        for name in ("base_sequence", "partition_leader_epoch"):
+            int32(name, getattr(self, name), INT32_MIN)
 
     def _seal(self) -> bytes:
         built = self._encoder.seal(

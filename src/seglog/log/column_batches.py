@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from seglog._native.encode_columns import (
     ColumnEncoder, Source, arrow_source, buffer_source, headers_source,
 )
+from seglog.arguments import INT32_MIN, int32, int64, integer, shown
 from seglog.errors import IllegalArgumentError
 from seglog.log.batch_builder import Headers, attributes_of, check_producer, codec_of
 from seglog.storage import codecs
@@ -66,6 +67,7 @@ def encode_spans(data: Any, *, codec: int | str = codecs.NONE, level: int | None
     """
     codec = codec_of(codec)
     codecs.level_of(codec, level)
+    _check_numbers(locals())
     check_producer(producer_id, producer_epoch, base_sequence, is_transactional=is_transactional)
     compress = functools.partial(codecs.compress, codec, level=level)
     return ColumnEncoder(
@@ -80,6 +82,18 @@ def encode_spans(data: Any, *, codec: int | str = codecs.NONE, level: int | None
         compress=compress if codec else None)
 
 
+def _check_numbers(given: Mapping[str, Any]) -> None:
+    """The arguments of `encode_spans` that are numbers."""
+    for name in ("base_offset", "timestamp", "log_append_time", "span_bytes"):
+        if given[name] is not None:
+            int64(name, given[name])
+    for name in ("max_batch_bytes", "max_records", "producer_id"):
+        int64(name, given[name])
+    integer("producer_epoch", given["producer_epoch"], -1 << 15, (1 << 15) - 1)
+    for name in ("base_sequence", "partition_leader_epoch"):
+        int32(name, given[name], INT32_MIN)
+
+
 def _sources(data: Any) -> list[Source]:
     if not isinstance(data, Mapping):
         return [arrow_source(data)]
@@ -89,6 +103,8 @@ def _sources(data: Any) -> list[Source]:
             sources.append(arrow_source(column, name))
         elif column is not None:
             sources.append(_plain_source(name, column))
+    if not sources:
+        raise IllegalArgumentError(f"data has no column to encode: {shown(data)}")
     return sources
 
 

@@ -1,7 +1,8 @@
-"""Segments that go: renamed at once, deleted later (Kafka: LocalLog, reference 2.12)."""
+"""Segments that go: renamed at once, deleted later (Kafka: LocalLog.removeAndDeleteSegments)."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -132,4 +133,11 @@ def delete_log(log: UnifiedLog) -> None:
         log.mark_deleted()
         delete_producer_snapshots(log, bases, at_once=True)
         with log.guarded(f"Error while deleting dir for {log.topic_partition}"):
-            shutil.rmtree(log.path)
+            _delete_tree(log.path)
+
+
+def _delete_tree(path: str) -> None:
+    """Deletes a directory and all in it, also while a `delete-file` task takes files away."""
+    while os.path.lexists(path):
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import logging
 import queue
 import threading
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from seglog.errors import KafkaStorageError
+from seglog.forks import ProcessBound, ending
 from seglog.model import TopicPartition
 from seglog.recovery.failures import public_errors
 
@@ -21,6 +23,9 @@ __all__ = ["CLOSED", "OFFLINE", "LogDirFailure", "LogDirFailureChannel", "closed
 #: Codes of a KafkaStorageError that is no news about a directory.
 OFFLINE: Final = "log_dir_offline"
 CLOSED: Final = "log_closed"
+#: Refusals that say nothing about a directory. After a read, that is: a change that one of them
+#: ends half-way is an error of the directory, as everywhere in Kafka.
+_OF_THE_PROCESS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +41,7 @@ class LogDirFailure:
     future_partitions: tuple[TopicPartition, ...] = field(default=())
 
 
-class LogDirFailureChannel:
+class LogDirFailureChannel(ProcessBound):
     """A set of failed directories, and a queue of those that nobody has handled yet.
 
     A directory enters once and stays failed until the process ends. Safe from any thread.
@@ -45,6 +50,8 @@ class LogDirFailureChannel:
     def __init__(self) -> None:
         #: The directories that ever failed. To be looked at; it waits for nobody.
         self.failed: set[str] = set()
+        #: The first of them, for those who hear that none is left.
+        self.first: LogDirFailure | None = None
         self._queue: queue.SimpleQueue[LogDirFailure | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
 
@@ -56,8 +63,10 @@ class LogDirFailureChannel:
             if log_dir in self.failed:
                 return
             self.failed.add(log_dir)
-        # Not with its traceback: that holds what the frames had open, for as long as nobody asks.
-        self._queue.put(LogDirFailure(log_dir, message, copy.copy(error)))
+            # Not with its traceback: that holds what the frames had open, as long as nobody asks.
+            failure = LogDirFailure(log_dir, message, copy.copy(error))
+            self.first = self.first or failure
+        self._queue.put(failure)
 
     def has_offline_log_dir(self, log_dir: str) -> bool:
         """Whether the directory ever failed. Asked before everything, so it waits for nobody."""
@@ -76,17 +85,19 @@ class LogDirFailureChannel:
         except queue.Empty:
             return None
 
+    @ending
     def close(self) -> None:
         """Wakes whoever waits for a failure."""
         self._queue.put(None)
 
     @contextlib.contextmanager
-    def guard(self, log_dir: str, message: str) -> Iterator[None]:
+    def guard(self, log_dir: str, message: str, *, reads: bool = False) -> Iterator[None]:
         """Runs an operation on a directory (Kafka: maybeHandleIOException).
 
         KafkaStorageError without doing anything where the directory is offline; an OSError in the
         body takes it offline and becomes KafkaStorageError with `message`, unless it is one that
-        says so already, or that the log is closed.
+        says so already, or that the log is closed. A body that only reads (`reads`) leaves the
+        directory online where the process has too many files open, or no memory.
         """
         if self.has_offline_log_dir(log_dir):
             raise _refusal(f"The log dir {log_dir} is already offline due to a previous IO "
@@ -96,10 +107,11 @@ class LogDirFailureChannel:
         except OSError as error:
             if isinstance(error, KafkaStorageError) and error.code in (OFFLINE, CLOSED):
                 raise
-            self.maybe_add_offline_log_dir(log_dir, message, error)
             failure = KafkaStorageError(error.errno, f"{message}: {error.strerror}",
                                         error.filename or log_dir)
-            failure.code = OFFLINE
+            if not reads or error.errno not in _OF_THE_PROCESS:
+                self.maybe_add_offline_log_dir(log_dir, message, error)
+                failure.code = OFFLINE
             try:
                 raise failure from error
             finally:

@@ -83,11 +83,19 @@ class LogFoundation(MeteredLog):
         with self.context.failures.guard(self.parent_dir, text), public_errors(self.path):
             yield
 
+    @contextlib.contextmanager
+    def reading(self, message: str) -> Iterator[None]:
+        """The same of a part that only reads: an error of the process (too many open files, no
+        memory) leaves the directory online."""
+        text = f"{message} in dir {self.parent_dir}"
+        with (self.context.failures.guard(self.parent_dir, text, reads=True),
+              public_errors(self.path)):
+            yield
+
     def check_open(self) -> None:
         """KafkaStorageError if the log was closed or deleted."""
         if self._handlers_closed or self.is_closed:
-            raise closed_error(f"The memory mapped buffer for log of {self.topic_partition} is "
-                               "already closed")
+            raise closed_error(f"The log of {self.topic_partition} in {self.path} is closed")
 
     def settle(self) -> None:
         """Brings `segments` up to date with what was appended to the active one."""

@@ -8,14 +8,16 @@ from __future__ import annotations
 import enum
 import os
 import struct
+from functools import partial
 from typing import Final
 
 from seglog._native.fetch import FetchDataInfo
+from seglog.arguments import int64
 from seglog.errors import (
     CorruptDataError, CorruptRecordError, IllegalArgumentError, OffsetOutOfRangeError, SeglogError,
 )
 from seglog.log.offset_metadata import LogOffsetMetadata
-from seglog.log.readers import OpenSegment, ReadableLog, SegmentView
+from seglog.log.readers import OpenSegment, ReadableLog, SegmentView, read_steadily
 from seglog.model import AbortedTxn
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.tail import find_offset
@@ -29,7 +31,6 @@ _LENGTH_AT, _PREFIX_SIZE = 8, 12
 # Ends of a native walk over headers that Kafka's own iteration judges otherwise: old messages,
 # whose first offset may be inside of a compressed payload, and entries shorter than a header.
 _KAFKA_DECIDES: Final = ("batch_magic", "batch_size")
-_ATTEMPTS: Final = 3
 
 
 class FetchIsolation(enum.Enum):
@@ -75,7 +76,7 @@ def read(log: ReadableLog, start_offset: int, max_length: int,
                         start_offset, size, entries, max_length,
                         size if base < last else bound.relative_position_in_segment,
                         min_one_message)
-                except (SeglogError, OSError):
+                except (SeglogError, OSError, OverflowError):
                     found = None
                 if (found is not None and generation == readers.generation and not generation & 1
                         and view.base_offsets is log.segments.base_offsets):
@@ -87,26 +88,19 @@ def read(log: ReadableLog, start_offset: int, max_length: int,
 def _read_any(log: ReadableLog, start_offset: int, max_length: int, isolation: FetchIsolation,
               min_one_message: bool) -> FetchDataInfo:
     """`read`, whatever it takes."""
-    readers, text = log.readers, f"Exception while reading from {log.topic_partition}"
+    text = f"Exception while reading from {log.topic_partition}"
     if log.is_closed or log.context.failures.is_any_offline:
-        with log.guarded(text):
+        with log.reading(text):
             log.check_open()
     try:
-        for _ in range(_ATTEMPTS):
-            generation, view = readers.generation, readers.view(log)
-            try:
-                found = _read(log, view, start_offset, max_length, isolation, min_one_message)
-            except SeglogError:
-                if readers.is_current(log, generation, view):
-                    raise
-            else:
-                if readers.is_current(log, generation, view):
-                    return found
-        with log.lock:
-            return _read(log, readers.view(log), start_offset, max_length, isolation,
-                         min_one_message)
+        return read_steadily(
+            log, lambda view: _read(log, view, start_offset, max_length, isolation,
+                                    min_one_message), partial(log.readers.is_current, log))
+    except OffsetOutOfRangeError:
+        log.check_open()  # a log that was deleted meanwhile has no segment
+        raise
     except OSError:
-        with log.guarded(text):
+        with log.reading(text):
             raise
 
 
@@ -142,10 +136,12 @@ def collect_aborted_transactions(log: ReadableLog, start_offset: int, upper_boun
                                  ) -> list[AbortedTxn]:
     """The aborted transactions of the segment that holds `start_offset` and those behind it, as
     far as they concern offsets from the log's start to below `upper_bound_offset`."""
-    view = log.readers.view(log)
-    base = view.floor(start_offset)
-    return [] if base < 0 else _aborted(log, view, base, log.log_start_offset,
+    def collect(view: SegmentView) -> list[AbortedTxn]:
+        base = view.floor(start_offset)
+        return [] if base < 0 else _aborted(log, view, base, log.log_start_offset,
                                             upper_bound_offset)
+
+    return read_steadily(log, collect, lambda generation, _: log.readers.is_unchanged(generation))
 
 
 def _read(log: ReadableLog, view: SegmentView, start_offset: int, max_length: int,
@@ -204,6 +200,10 @@ def _read_segment(log: ReadableLog, segment: OpenSegment, start_offset: int, max
     try:
         return segment.reader.fetch(start_offset, size, entries, max_length, max_position,
                                     min_one_message)
+    except OverflowError:
+        int64("start_offset", start_offset)
+        int64("max_length", max_length)
+        raise
     except CorruptDataError as error:
         if error.code not in _KAFKA_DECIDES:
             raise

@@ -13,16 +13,19 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from seglog._native.fetch import SegmentReader
-from seglog.errors import KafkaStorageError
+from seglog._native.file import read_at
+from seglog.errors import KafkaStorageError, SeglogError
+from seglog.forks import SurvivesFork
 from seglog.log.context import LogContext
+from seglog.log.failures import closed_error
 from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.model import AbortedTxn, TopicPartition
 from seglog.recovery.deferred import DeferredChecks
@@ -30,19 +33,32 @@ from seglog.recovery.failures import public_errors
 from seglog.recovery.index_files import TxnIndexFile
 from seglog.recovery.segment_map import SegmentMap
 from seglog.storage.epochs import LeaderEpochs
+from seglog.storage.files import Source
 from seglog.storage.handles import shared_cache
-from seglog.storage.paths import FileKind, file_name
 
 if TYPE_CHECKING:
     from seglog.log.tail import Followers
 
-__all__ = ["LogReaders", "OpenSegment", "ReadableLog", "SegmentView"]
+__all__ = ["LogReaders", "OpenSegment", "ReadableLog", "SegmentRetired", "SegmentView",
+           "read_steadily"]
 
 _FILES_PER_SEGMENT: Final = 2
 #: Truncations that are remembered for those who follow the log.
 _CUTS_KEPT: Final = 64
 #: Aborted transactions of one segment that stay in memory.
 _ABORTED_KEPT_MAX: Final = 4096
+#: How often a read begins again without the lock.
+_ATTEMPTS: Final = 3
+
+_T = TypeVar("_T")
+
+
+class SegmentRetired(SeglogError):
+    """Retention, a truncation or a replacement took a segment out of the log after a reader found
+    it in its view. Never leaves `seglog.log`: the reader looks at the log again."""
+
+    def __init__(self, base_offset: int) -> None:
+        super().__init__(f"the segment {base_offset} is no longer in the log")
 
 
 class ReadableLog(Protocol):
@@ -92,8 +108,8 @@ class ReadableLog(Protocol):
     def check_open(self) -> None:
         """KafkaStorageError if the log was closed or deleted."""
 
-    def guarded(self, message: str) -> AbstractContextManager[None]:
-        """Inside, what the file system refuses takes the data directory offline."""
+    def reading(self, message: str) -> AbstractContextManager[None]:
+        """Inside, a read that the file system refuses takes the data directory offline."""
 
     def settle(self) -> None:
         """Brings `segments` up to date, for the thread that holds the lock."""
@@ -106,25 +122,40 @@ class OpenSegment:
     and None of the last one, whose are the log's to tell.
     """
 
-    __slots__ = ("__weakref__", "_aborted", "_txn_index", "base_offset", "entries", "reader",
-                 "size", "was_used")
+    __slots__ = ("__weakref__", "aborted", "base_offset", "entries", "reader", "size",
+                 "txn_index", "was_used")
 
     def __init__(self, reader: SegmentReader, txn_index: TxnIndexFile, size: int | None,
                  entries: int | None) -> None:
         self.reader, self.size, self.entries = reader, size, entries
         self.base_offset = reader.base_offset
         self.was_used = True
-        self._txn_index = txn_index
-        self._aborted: list[AbortedTxn] | None = None
+        self.txn_index = txn_index
+        #: The entries of its transaction index, once they were read and cannot become more.
+        self.aborted: list[AbortedTxn] | None = None
 
-    def aborted(self) -> list[AbortedTxn]:
-        """The entries of its transaction index."""
-        if self._aborted is not None:
-            return self._aborted
-        found = [AbortedTxn(*fields) for _, (_, *fields) in self._txn_index.read()]
+    @property
+    def fd(self) -> int:
+        """The descriptor of its log, which is open as long as the object lives."""
+        return self.reader.fileno()
+
+    @property
+    def source(self) -> Source:
+        """Its descriptor (see storage.files.Readable)."""
+        return self.fd
+
+    def span(self, start: int, end: int) -> AbstractContextManager[Source]:
+        """Its descriptor."""
+        return nullcontext(self.fd)
+
+    def read(self, size: int, position: int) -> bytes:
+        """Exactly `size` bytes. KafkaStorageError where the file ends before."""
+        return read_at(self.fd, size, position)
+
+    def keep_aborted(self, found: list[AbortedTxn]) -> None:
+        """Notes the entries of its transaction index, if they are few and all."""
         if self.size is not None and len(found) <= _ABORTED_KEPT_MAX:
-            self._aborted = found
-        return found
+            self.aborted = found
 
 
 class _Opened(dict[int, OpenSegment]):
@@ -156,7 +187,7 @@ class SegmentView:
         return int(self.base_offsets[row]) if row < len(self.base_offsets) else None
 
 
-class _OpenSegments:
+class _OpenSegments(SurvivesFork):
     """Which segments all logs of the process have open, at most `segments_max`.
 
     One that was not used since it was looked at last is let go of first. A reader that is at work
@@ -166,7 +197,6 @@ class _OpenSegments:
     def __init__(self, segments_max: int) -> None:
         self.segments_max = segments_max
         self._ring: deque[tuple[weakref.ref[_Opened], weakref.ref[OpenSegment]]] = deque()
-        self._lock = threading.Lock()
 
     def add(self, opened: _Opened, segment: OpenSegment) -> None:
         """Notes an open segment, and lets go of others if there are too many."""
@@ -191,14 +221,8 @@ class _OpenSegments:
             elif opened.get(segment.base_offset) is segment:
                 opened.pop(segment.base_offset, None)
 
-    def after_fork(self) -> None:
-        """Another thread of the parent may have held the lock."""
-        self._lock = threading.Lock()
-
 
 _shared = _OpenSegments(max(1, shared_cache().files_max // _FILES_PER_SEGMENT))
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_shared.after_fork)
 
 
 class LogReaders:
@@ -246,10 +270,13 @@ class LogReaders:
             return 0
         return min((offset for at, offset in cuts if at > generation), default=None)
 
+    def is_unchanged(self, generation: int) -> bool:
+        """Whether no file that readers may hold was changed since `generation`."""
+        return generation == self.generation and not generation & 1
+
     def is_current(self, log: ReadableLog, generation: int, view: SegmentView) -> bool:
         """Whether what was read since `generation` and through `view` is still so."""
-        return (generation == self.generation and not generation & 1
-                and view.base_offsets is log.segments.base_offsets)
+        return self.is_unchanged(generation) and view.base_offsets is log.segments.base_offsets
 
     def view(self, log: ReadableLog) -> SegmentView:
         """The segments as they are now."""
@@ -265,7 +292,7 @@ class LogReaders:
         return view
 
     def segment(self, log: ReadableLog, view: SegmentView, base_offset: int) -> OpenSegment:
-        """The segment at `base_offset`, opened if it is not. KafkaStorageError."""
+        """The segment at `base_offset`, opened if it is not. KafkaStorageError, SegmentRetired."""
         found = view.opened.get(base_offset)
         if found is None:
             found = self._open(log, view, base_offset)
@@ -273,41 +300,89 @@ class LogReaders:
         return found
 
     def aborted(self, log: ReadableLog, view: SegmentView, base_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions of a segment. Its other files are not opened for that: Kafka's
-        indexes are created when they are."""
+        """The aborted transactions of a segment. KafkaStorageError, SegmentRetired.
+
+        Its other files are not opened for that: Kafka's indexes are created when they are.
+        """
         found = view.opened.get(base_offset)
-        if found is not None:
-            with public_errors(log.path):
-                return found.aborted()
-        if log.deferred_checks is not None:
-            log.deferred_checks.ensure_offset(base_offset)
-        with log.lock:
+        if found is not None and found.aborted is not None:
+            return found.aborted
+        txn_index = _txn_index(log, base_offset) if found is None else found.txn_index
+        try:
+            # By name and without the lock, so that no reader waits for the sync of an append.
+            aborted = [AbortedTxn(*fields) for _, (_, *fields) in txn_index.read()]
+        except KafkaStorageError:
             if base_offset not in log.segments:
-                return []
-            files = log.segments.get(base_offset)
-            log.segments.release(files)
-        with public_errors(log.path):
-            return [AbortedTxn(*fields) for _, (_, *fields) in files.txn_index.read()]
+                raise SegmentRetired(base_offset) from None
+            raise
+        # A segment leaves the map before its files leave the directory.
+        if (view.base_offsets is not log.segments.base_offsets
+                and base_offset not in log.segments):
+            raise SegmentRetired(base_offset)
+        if found is not None:
+            found.keep_aborted(aborted)
+        return aborted
 
     def _open(self, log: ReadableLog, view: SegmentView, base_offset: int) -> OpenSegment:
         if log.deferred_checks is not None:
             log.deferred_checks.ensure_offset(base_offset)
         with log.lock, public_errors(log.path):
             if base_offset not in log.segments:
-                name = file_name(base_offset, FileKind.LOG)
-                raise KafkaStorageError(errno.ENOENT, "the segment was deleted",
-                                        os.path.join(log.path, name))
+                raise SegmentRetired(base_offset)
             files = log.segments.get(base_offset)
-            files.offset_index.open()  # as at Kafka's first lookup, which creates a missing one
+            if not log.is_closed:
+                files.offset_index.open()  # as at Kafka's first lookup, which creates a missing one
             is_last = base_offset == int(log.segments.base_offsets[-1])
-            reader = _open_reader(files.log_path, os.path.join(log.path, files.offset_index.name),
-                                  base_offset)
+            try:
+                reader = _open_reader(files.log_path,
+                                      os.path.join(log.path, files.offset_index.name), base_offset)
+            except KafkaStorageError as error:
+                if log.is_closed:  # the files are another's by now
+                    raise closed_error(f"the log {log.topic_partition} is closed") from error
+                raise
             segment = OpenSegment(reader, files.txn_index, None if is_last else files.size,
                                   None if is_last else files.offset_index.entries)
+            if log.is_closed and not is_last:
+                segment.entries = reader.index.entries
             log.segments.release(files)
             view.opened[base_offset] = segment
         _shared.add(view.opened, segment)
         return segment
+
+
+def read_steadily(log: ReadableLog, read: Callable[[SegmentView], _T],
+                  is_sound: Callable[[int, SegmentView], bool]) -> _T:
+    """What `read` gives of the log's segments, when no change of the files came in between.
+
+    `is_sound(generation, view)` says so, also of what `read` raised. It takes no lock, unless files
+    are changed again and again.
+    """
+    readers = log.readers
+    for _ in range(_ATTEMPTS):
+        generation, view = readers.generation, readers.view(log)
+        try:
+            found = read(view)
+        except SegmentRetired:
+            continue
+        except SeglogError:
+            if is_sound(generation, view):
+                raise
+        else:
+            if is_sound(generation, view):
+                return found
+    with log.lock:
+        return read(readers.view(log))
+
+
+def _txn_index(log: ReadableLog, base_offset: int) -> TxnIndexFile:
+    if log.deferred_checks is not None:
+        log.deferred_checks.ensure_offset(base_offset)
+    with log.lock:
+        if base_offset not in log.segments:
+            raise SegmentRetired(base_offset)
+        files = log.segments.get(base_offset)
+        log.segments.release(files)
+        return files.txn_index
 
 
 def _open_reader(log_path: str, index_path: str, base_offset: int) -> SegmentReader:

@@ -1,9 +1,9 @@
-"""Segments in the place of others, so that a crash leaves the ones or the others (reference 2.13).
-"""
+"""Replaces segments (LocalLog.replaceSegments): a crash leaves the old ones or the new ones."""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -43,7 +43,11 @@ def replace_segments(log: UnifiedLog, new: Sequence[SegmentFiles], old: Sequence
             segment.rename(FileState.SWAP, FileState.LIVE)
         log.disk.sync_directory()
         for segment in ascending:
-            log.segments.add(SegmentFiles(log.disk, segment.base_offset, segment.config))
+            live = SegmentFiles(log.disk, segment.base_offset, segment.config)
+            live.max_seen = segment.max_seen  # a truncation may leave the time index without it
+            # Kafka takes the machine's clock here, whatever clock the log has.
+            live.created_ms = time.time_ns() // 1_000_000
+            log.segments.add(live)
     deletion.delete_producer_snapshots(
         log, [one.base_offset for one in going if one.base_offset not in bases])
 

@@ -1,4 +1,4 @@
-"""Which old segments go: by start offset, size and time (reference 2.11)."""
+"""Which old segments go: by start offset, size and time (UnifiedLog.deleteOldSegments)."""
 
 from __future__ import annotations
 
@@ -135,6 +135,7 @@ def _debug(log: UnifiedLog, segment: SegmentFiles, what: str, found: bool, detai
 
 def _delete(log: UnifiedLog, predicate: _Predicate, why: deletion.Reason) -> int:
     with log.guarded(f"Error while deleting segments for {log.topic_partition}"), log.lock:
+        log.check_open()  # its files may be another's by now
         log.settle()
         bases = _deletable(log, predicate)
         return _delete_segments(log, bases, why) if bases else 0

@@ -37,7 +37,7 @@ def open_segment(log: UnifiedLog, base_offset: int) -> SegmentFiles:
 
 
 def maybe_roll(log: UnifiedLog, size: int, info: LogAppendInfo) -> None:
-    """Rolls before an append of `size` bytes, if one of the rules says so (reference 2.6)."""
+    """Rolls before an append of `size` bytes, if a rule says so (UnifiedLog.maybeRoll)."""
     active, config, now = log.active, log.config, log.now_ms()
     if not active.should_roll(config, append_size=size, max_timestamp=info.max_timestamp,
                               last_offset=info.last_offset, now_ms=now):

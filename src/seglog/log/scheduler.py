@@ -11,6 +11,10 @@ import threading
 import time
 from collections.abc import Callable
 
+from seglog.arguments import int64, shown
+from seglog.arguments import threads as thread_count
+from seglog.forks import ProcessBound, ending
+
 __all__ = ["MockScheduler", "MockTime", "ScheduledTask", "Scheduler", "Time"]
 
 _log = logging.getLogger(__name__)
@@ -36,7 +40,7 @@ class Time:
         time.sleep(ms / 1000)
 
 
-class ScheduledTask:
+class ScheduledTask(ProcessBound):
     """A task that a scheduler has taken, or refused (then it counts as cancelled)."""
 
     def __init__(self, name: str, run: Callable[[], object], due_ns: int, period_ns: int) -> None:
@@ -59,10 +63,12 @@ class ScheduledTask:
         """Whether it will not run (again)."""
         return self._run is None
 
+    @ending
     def cancel(self) -> None:
         """It does not run (again); one that is running is not interrupted."""
         self._run = None
 
+    @ending
     def join(self) -> None:
         """Returns when it is not running, or is what calls."""
         with self._running:
@@ -119,7 +125,7 @@ class _TaskQueue:
         self._heap.clear()
 
 
-class Scheduler:
+class Scheduler(ProcessBound):
     """Runs named tasks later or again and again, by a few threads (Kafka: KafkaScheduler).
 
     Threads `kafka-scheduler-<n>` are daemons and start with the first tasks. A periodic task keeps
@@ -129,7 +135,7 @@ class Scheduler:
 
     def __init__(self, threads: int = 1, *,
                  thread_name_prefix: str = "kafka-scheduler-") -> None:
-        self._size, self._prefix = threads, thread_name_prefix
+        self._size, self._prefix = thread_count("threads", threads), thread_name_prefix
         self._queue = _TaskQueue()
         self._threads: set[threading.Thread] = set()
         self._thread_number = 0
@@ -151,6 +157,7 @@ class Scheduler:
                 raise RuntimeError("This scheduler has already been started.")
             self._started = True
 
+    @ending
     def shutdown(self) -> None:
         """Drops what has not begun and waits for what has; a second call does nothing."""
         _log.debug("Shutting down task scheduler.")
@@ -164,6 +171,7 @@ class Scheduler:
 
     def resize_thread_pool(self, threads: int) -> None:
         """Changes the number of threads (`background.threads`)."""
+        thread_count("threads", threads)
         with self._changed:
             self._size = threads
             self._changed.notify_all()
@@ -177,6 +185,10 @@ class Scheduler:
 
         A scheduler that is not running ignores the task, and says so in the log.
         """
+        if not callable(task):
+            raise TypeError(f"task must be callable, not {shown(task)}")
+        int64("delay_ms", delay_ms)
+        int64("period_ms", period_ms)
         _log.debug("Scheduling task %s with initial delay %d ms and period %d ms.", name, delay_ms,
                    period_ms)
         scheduled = ScheduledTask(name, task, self._now_ns() + max(delay_ms, 0) * _NS_PER_MS,

@@ -14,6 +14,7 @@ from seglog._native.batch import scan_file
 from seglog.config import LogConfig
 from seglog.errors import IllegalArgumentError, LogSegmentOffsetOverflowError
 from seglog.model import AbortedTxn, TimestampOffset
+from seglog.numbers import wrap_int64
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.tail import open_log
 
@@ -62,7 +63,7 @@ class ActiveSegment:
             if self._writer is not None:
                 self._writer.first_timestamp = self._first_timestamp
         if self._first_timestamp is not None and self._first_timestamp >= 0:
-            return _int64(message_timestamp - self._first_timestamp)
+            return wrap_int64(message_timestamp - self._first_timestamp)
         return now_ms - self.files.created_ms
 
     def _read_first_timestamp(self) -> int | None:
@@ -79,7 +80,7 @@ class ActiveSegment:
 
     def should_roll(self, config: LogConfig, *, append_size: int, max_timestamp: int,
                     last_offset: int, now_ms: int) -> bool:
-        """Whether what is to be appended goes to a new segment (reference 2.6)."""
+        """Whether what is to be appended goes to a new segment (LogSegment.shouldRoll)."""
         self.settle()
         waited = self.time_waited_for_roll(now_ms, max_timestamp)
         files = self.files
@@ -224,7 +225,3 @@ def _random_jitter(config: LogConfig) -> int:
     if config.segment_jitter_ms == 0:
         return 0
     return random.randrange(2**31) % min(config.segment_jitter_ms, config.segment_ms)
-
-
-def _int64(value: int) -> int:
-    return (value + (1 << 63)) % (1 << 64) - (1 << 63)

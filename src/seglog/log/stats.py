@@ -6,11 +6,11 @@ they are read.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from seglog.forks import SurvivesFork
 from seglog.metrics import Meter, MetricsRegistry, Timer
 from seglog.model import TopicPartition
 
@@ -57,11 +57,10 @@ _APPENDED = {"messages_in": "MessagesInPerSec", "bytes_in": "BytesInPerSec",
              "replication_bytes_in": "ReplicationBytesInPerSec"}
 
 
-class _Appended:
+class _Appended(SurvivesFork):
     """What several logs appended while they were followed, those that are gone as well."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._logs: dict[int, AppendCounts] = {}  # by id()
         self._others = dict.fromkeys(_APPENDED, 0)
 

@@ -19,8 +19,9 @@ from types import TracebackType
 from typing import Final, Generic, Self, TypeAlias, TypeVar
 
 from seglog.errors import KafkaStorageError, OffsetOutOfRangeError, SeglogError
+from seglog.forks import ProcessBound, ending
 from seglog.log.read import FetchIsolation, collect_aborted_transactions, read, upper_bound
-from seglog.log.readers import OpenSegment, ReadableLog
+from seglog.log.readers import OpenSegment, ReadableLog, SegmentRetired
 from seglog.model import AbortedTxn
 from seglog.storage.ranges import LogRange
 
@@ -119,7 +120,7 @@ class _Place:
 _Item = TypeVar("_Item")
 
 
-class _Tail(Generic[_Item]):
+class _Tail(ProcessBound, Generic[_Item]):
     """What all of them share: where the reader is, and whether there is more."""
 
     def __init__(self, log: ReadableLog, start_offset: int, *,
@@ -173,8 +174,12 @@ class _Tail(Generic[_Item]):
             try:
                 place = self._next_place()
                 taken = None if place is None else self._take(place)
+            except SegmentRetired:
+                self._position = -1  # retention took it: what is read next says what that means
+                continue
             except SeglogError as error:
                 if log.is_closed and isinstance(error, KafkaStorageError):
+                    self._closed = True  # what was not read before can be read no more
                     return None
                 if generation == log.readers.generation:
                     raise
@@ -226,9 +231,12 @@ class _Tail(Generic[_Item]):
     def _aborted(self, next_offset: int) -> list[AbortedTxn] | None:
         if self._isolation is not FetchIsolation.TXN_COMMITTED:
             return None
-        return [txn for txn in collect_aborted_transactions(self._log, self.next_offset,
-                                                            next_offset)
-                if txn.last_offset >= self.next_offset]
+        found = [txn for txn in collect_aborted_transactions(self._log, self.next_offset,
+                                                             next_offset)
+                 if txn.last_offset >= self.next_offset]
+        if self.next_offset < self._log.log_start_offset:
+            raise SegmentRetired(self._base)  # and with it what was known of its transactions
+        return found
 
     # ---- its end
 
@@ -243,6 +251,7 @@ class _Tail(Generic[_Item]):
         """Seconds that the reader leaves the log alone."""
         return self._delivered + self._linger - now
 
+    @ending
     def close(self) -> None:
         """Ends the iteration, also of a thread or task that is waiting. From any thread."""
         self._closed = True
@@ -359,7 +368,21 @@ class _Spans(_Tail[TailSpan]):
 
 
 class _Ranges(_Tail[LogRange]):
+    _segment: OpenSegment  # of the range that was handed over last
+
+    @contextlib.contextmanager
+    def opened(self, path: str) -> Iterator[OpenSegment]:
+        """The log file of the range that was handed over last. It stays open until the next one is
+        asked for, whatever becomes of its name."""
+        yield self._segment
+
+    def check_unchanged(self) -> None:
+        """OffsetOutOfRangeError if a truncation took some of the range handed over last: what was
+        read of it may be other records by now."""
+        self._check_cut()
+
     def _take(self, place: _Place) -> tuple[LogRange, int, int]:
+        self._segment = place.segment
         stop = None if self._stop_offset == _INT64_MAX else self._stop_offset
         aborted = self._aborted(place.next_offset) or ()
         planned = LogRange(

@@ -6,15 +6,16 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from seglog._native.fetch import IndexReader
+from seglog._native.fetch import IndexReader, SegmentReader
 from seglog.errors import IllegalArgumentError, SeglogError
 from seglog.log.deep_records import stamped_records
 from seglog.log.read import public_error
-from seglog.log.readers import OpenSegment, ReadableLog
+from seglog.log.readers import ReadableLog, SegmentRetired, SegmentView, read_steadily
 from seglog.model import TimestampOffset
 from seglog.recovery.failures import LoaderFailure, public_errors
 from seglog.recovery.segment_files import SegmentFiles
@@ -55,6 +56,7 @@ def fetch_offset_by_timestamp(log: ReadableLog, timestamp_ms: int) -> FoundOffse
     EARLIEST_PENDING_UPLOAD (-6) what is known of remote storage (offset -1 without it). A segment
     without a time index counts as late as its file's modification.
 
+    Segments that retention takes away meanwhile are passed over: the log begins behind them then.
     Raises CorruptRecordError, InvalidRecordError, IllegalArgumentError where the way to the record
     is damaged, KafkaStorageError, SeglogError where only remote storage could answer.
     """
@@ -65,12 +67,24 @@ def fetch_offset_by_timestamp(log: ReadableLog, timestamp_ms: int) -> FoundOffse
     if log.remote_log_enabled and log.log_start_offset != log.log_end_offset:
         raise SeglogError("RemoteLogManager is empty even though the remote log storage is "
                           "enabled.")
+    return _steadily(log, partial(_first_at, log, timestamp_ms))
+
+
+def _steadily(log: ReadableLog, look: Callable[[SegmentView], FoundOffset | None]
+              ) -> FoundOffset | None:
+    # What `_Lookup` holds stays as it is when segments are rolled or retired.
+    return read_steadily(log, look, lambda generation, _: log.readers.is_unchanged(generation))
+
+
+def _first_at(log: ReadableLog, timestamp_ms: int, view: SegmentView) -> FoundOffset | None:
     start = log.log_start_offset
-    view = log.readers.view(log)
     for base in view.base_offsets.tolist():
-        if _largest_timestamp(log, base) >= timestamp_ms:
-            segment = log.readers.segment(log, view, base)
-            return _find_in_segment(log, segment, timestamp_ms, start)
+        try:
+            if _largest_timestamp(log, base) >= timestamp_ms:
+                return _find_in_segment(_Lookup(log, view, base, by_time=True), timestamp_ms,
+                                        start)
+        except SegmentRetired:
+            continue  # the log begins behind it by now, or is looked at again
     return None
 
 
@@ -115,25 +129,29 @@ def _earliest_pending_upload(log: ReadableLog) -> FoundOffset:
 
 
 def _of_max_timestamp(log: ReadableLog) -> FoundOffset | None:
-    view = log.readers.view(log)
+    return _steadily(log, partial(_first_of_max_timestamp, log))
+
+
+def _first_of_max_timestamp(log: ReadableLog, view: SegmentView) -> FoundOffset | None:
     best: tuple[int, TimestampOffset] | None = None
     for base in view.base_offsets.tolist():
-        with _files(log, base) as files:
-            found = files.max_timestamp()
+        try:
+            with _files(log, base) as files:
+                found = files.max_timestamp()
+        except SegmentRetired:
+            continue
         if best is None or found.timestamp > best[1].timestamp:
             best = base, found
     if best is None:
         return None
     base, largest = best
-    segment = log.readers.segment(log, view, base)
-    position = _position_of(log, segment, largest.offset)
-    for batch in _batches(log, segment, position):
+    lookup = _Lookup(log, view, base)
+    for batch in lookup.batches(lookup.position_of(largest.offset)):
         if int(batch["max_timestamp"]) == largest.timestamp:
             if batch["magic"] == 0:
                 return None
-            return _first_record(segment, batch,
-                                 lambda timestamp, _: timestamp == largest.timestamp,
-                                 streaming=True)
+            return lookup.first_record(batch, lambda timestamp, _: timestamp == largest.timestamp,
+                                       streaming=True)
     return None
 
 
@@ -152,11 +170,14 @@ _SPECIAL: Final[dict[int, Callable[[ReadableLog], FoundOffset | None]]] = {
 
 @contextmanager
 def _files(log: ReadableLog, base_offset: int) -> Iterator[SegmentFiles]:
-    """The files of a segment, for as long as the lock is held."""
+    """The files of a segment, for as long as the lock is held. SegmentRetired."""
     if log.deferred_checks is not None:
         log.deferred_checks.ensure_offset(base_offset)
     with log.lock, public_errors(log.path):
+        log.check_open()
         log.settle()
+        if base_offset not in log.segments:
+            raise SegmentRetired(base_offset)
         files = log.segments.get(base_offset)
         try:
             yield files
@@ -171,61 +192,66 @@ def _largest_timestamp(log: ReadableLog, base_offset: int) -> int:
         return largest if largest >= 0 else files.disk.modified_ms(files.log_name)
 
 
-def _extent(log: ReadableLog, segment: OpenSegment) -> tuple[int, int]:
-    """Bytes of the log and entries of the offset index that count now."""
-    if segment.size is not None and segment.entries is not None:
-        return segment.size, segment.entries
-    return log.active_size(), log.active_index_entries()
+class _Lookup:
+    """One segment as it was at one moment, its log and indexes open: a lookup ends as it began,
+    whatever becomes of the segment meanwhile."""
+
+    def __init__(self, log: ReadableLog, view: SegmentView, base_offset: int, *,
+                 by_time: bool = False) -> None:
+        """Raises SegmentRetired, KafkaStorageError."""
+        with _files(log, base_offset) as files:
+            self._reader: SegmentReader = log.readers.segment(log, view, base_offset).reader
+            # Fetches end at the log's end, lookups behind what an index refused.
+            self._size, self._entries = files.size, files.offset_index.entries
+            if by_time:
+                files.time_index.open()
+                self._time_entries = files.time_index.entries
+                self._times = IndexReader(os.path.join(log.path, files.time_index.name),
+                                          base_offset, times=True)
+
+    def offset_at(self, timestamp_ms: int) -> int:
+        """Where the time index says that a search for this time begins."""
+        return self._times.lookup(timestamp_ms, self._time_entries)[1]
+
+    def position_of(self, offset: int) -> int:
+        """Byte of the log from which a search for this offset begins."""
+        return max(self._reader.index.lookup(offset, self._entries)[1], 0)
+
+    def batches(self, position: int) -> Iterator[np.void]:
+        """Headers from a position on, of which Kafka asks the largest timestamp.
+
+        CorruptRecordError, and IllegalArgumentError for a magic that has no header.
+        """
+        reader = self._reader
+        try:
+            for batches in whole_headers(reader.fileno(), reader.path, position, self._size):
+                for batch in batches:
+                    if batch["magic"] < 0:
+                        raise IllegalArgumentError(f"Invalid magic value {batch['magic']}")
+                    yield batch
+        except LoaderFailure as failure:
+            raise public_error(failure, reader.path) from failure
+
+    def first_record(self, batch: np.void, wanted: Callable[[int, int], bool], *,
+                     streaming: bool = False) -> FoundOffset | None:
+        """Of one batch, by timestamp and offset."""
+        data = os.pread(self._reader.fileno(), int(batch["size"]), int(batch["position"]))
+        batches = np.array([batch], dtype=batch.dtype)
+        batches["position"], batches["size"] = 0, len(data)
+        epoch = int(batch["partition_leader_epoch"]) if batch["magic"] >= 2 else _NONE
+        for offset, timestamp in stamped_records(memoryview(data), batches, 0,
+                                                 streaming=streaming):
+            if wanted(timestamp, offset):
+                return FoundOffset(timestamp, offset, epoch if epoch >= 0 else None)
+        return None
 
 
-def _position_of(log: ReadableLog, segment: OpenSegment, offset: int) -> int:
-    return max(segment.reader.index.lookup(offset, _extent(log, segment)[1])[1], 0)
-
-
-def _batches(log: ReadableLog, segment: OpenSegment, position: int) -> Iterator[np.void]:
-    """Headers from a position on, of which Kafka asks the largest timestamp.
-
-    CorruptRecordError, and IllegalArgumentError for a magic that has no header.
-    """
-    reader = segment.reader
-    try:
-        for batches in whole_headers(reader.fileno(), reader.path, position,
-                                     _extent(log, segment)[0]):
-            for batch in batches:
-                if batch["magic"] < 0:
-                    raise IllegalArgumentError(f"Invalid magic value {batch['magic']}")
-                yield batch
-    except LoaderFailure as failure:
-        raise public_error(failure, reader.path) from failure
-
-
-def _find_in_segment(log: ReadableLog, segment: OpenSegment, timestamp_ms: int, start_offset: int
-                     ) -> FoundOffset | None:
-    with _files(log, segment.base_offset) as files:
-        files.time_index.open()
-        entries = files.time_index.entries
-        times = IndexReader(os.path.join(log.path, files.time_index.name), segment.base_offset,
-                            times=True)
-    offset = times.lookup(timestamp_ms, entries)[1]
-    position = _position_of(log, segment, max(offset, start_offset))
-    for batch in _batches(log, segment, position):
+def _find_in_segment(lookup: _Lookup, timestamp_ms: int, start_offset: int) -> FoundOffset | None:
+    offset = lookup.offset_at(timestamp_ms)
+    for batch in lookup.batches(lookup.position_of(max(offset, start_offset))):
         if int(batch["max_timestamp"]) >= timestamp_ms:
-            found = _first_record(segment, batch,
-                                  lambda timestamp, offset: (timestamp >= timestamp_ms
-                                                             and offset >= start_offset))
+            found = lookup.first_record(batch, lambda timestamp, offset: (
+                timestamp >= timestamp_ms and offset >= start_offset))
             if found is not None:
                 return found
-    return None
-
-
-def _first_record(segment: OpenSegment, batch: np.void, wanted: Callable[[int, int], bool], *,
-                  streaming: bool = False) -> FoundOffset | None:
-    """Of one batch, by timestamp and offset."""
-    data = os.pread(segment.reader.fileno(), int(batch["size"]), int(batch["position"]))
-    batches = np.array([batch], dtype=batch.dtype)
-    batches["position"], batches["size"] = 0, len(data)
-    epoch = int(batch["partition_leader_epoch"]) if batch["magic"] >= 2 else _NONE
-    for offset, timestamp in stamped_records(memoryview(data), batches, 0, streaming=streaming):
-        if wanted(timestamp, offset):
-            return FoundOffset(timestamp, offset, epoch if epoch >= 0 else None)
     return None

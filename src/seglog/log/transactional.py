@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from seglog.arguments import INT32_MIN, int32, int64, integer
 from seglog.log.foundation import LogFoundation
 from seglog.log.verification import VerificationGuard
 from seglog.model import ProducerStateEntry
@@ -31,7 +32,7 @@ class TransactionalLog(LogFoundation):
     def has_late_transaction(self, now_ms: int) -> bool:
         """Whether a transaction probably hangs: the earliest one that is open was last written to
         more than `transaction.max.timeout.ms` and five minutes ago. Waits for no write."""
-        return self.producer_manager.has_late_transaction(now_ms)
+        return self.producer_manager.has_late_transaction(int64("now_ms", now_ms))
 
     def active_producers(self) -> list[ProducerStateEntry]:
         """All producers that are known, by id: what `kafka-transactions.sh describe-producers`
@@ -51,6 +52,7 @@ class TransactionalLog(LogFoundation):
 
     def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether a transaction is open that was begun with exactly this epoch."""
+        int64("producer_id", producer_id)
         with self.lock:
             return self.producer_manager.has_ongoing_transaction(producer_id, producer_epoch)
 
@@ -62,17 +64,22 @@ class TransactionalLog(LogFoundation):
         the sentinel says that there is nothing to ask. `supports_epoch_bump`: transactions of
         version 2. Raises InvalidProducerEpochError for an epoch that is over.
         """
+        int64("producer_id", producer_id)
+        int32("sequence", sequence, INT32_MIN)
+        integer("epoch", epoch, -1 << 15, (1 << 15) - 1)
         with self.lock:
             return self.producer_manager.maybe_start_transaction_verification(
                 producer_id, sequence, epoch, supports_epoch_bump)
 
     def verification_guard(self, producer_id: int) -> VerificationGuard:
         """The guard of a transaction under verification, else the sentinel."""
+        int64("producer_id", producer_id)
         with self.lock:
             return self.producer_manager.verification_guard(producer_id)
 
     def remove_expired_producers(self, now_ms: int) -> None:
         """Forgets producers that were idle for `producer.id.expiration.ms`, and verifications."""
+        int64("now_ms", now_ms)
         with self.lock:
             self.producer_manager.remove_expired(now_ms)
 

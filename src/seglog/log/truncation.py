@@ -1,4 +1,4 @@
-"""Cutting a log at its end, or emptying it (reference 2.14)."""
+"""Cutting a log at its end, or emptying it (UnifiedLog.truncateTo)."""
 
 from __future__ import annotations
 

@@ -9,7 +9,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from seglog import arguments
+from seglog.arguments import INT32_MIN, int32, int64, shown
 from seglog.config import LogConfig
+from seglog.forks import ending
 from seglog.log import append, deletion, replace, retention, rolling, truncation, watermarks
 from seglog.log import topic_id as topics
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
@@ -32,6 +35,7 @@ from seglog.recovery.inputs import LoadInputs, LoadOutcome
 from seglog.recovery.log_loader import LogLoader
 from seglog.recovery.open_log import load_log
 from seglog.recovery.segment_files import SegmentFiles
+from seglog.storage.ownership import make_directories
 from seglog.storage.paths import DirectoryKind, parse_directory_name
 
 __all__ = ["LogContext", "UnifiedLog", "load_unified_log"]
@@ -109,7 +113,7 @@ class UnifiedLog(TransactionalLog):
         path = os.path.abspath(os.fspath(path))
         name = parse_directory_name(path)
         with public_errors(path):
-            os.makedirs(path, exist_ok=True)
+            make_directories(path)
         context = LogContext(scheduler, time or Time(), failures or LogDirFailureChannel(),
                              transaction_verification)
         inputs = LoadInputs(name.topic_partition, clean_shutdown, log_start_offset, recovery_point,
@@ -128,6 +132,7 @@ class UnifiedLog(TransactionalLog):
                 f"lastStableOffset={self.last_stable_offset}, "
                 f"logStartOffset={self.log_start_offset}, logEndOffset={self.log_end_offset})")
 
+    @ending
     def stop_tasks(self) -> None:
         """The log is at its end: nothing is done any more at regular times."""
         self._expiry.cancel()
@@ -149,26 +154,33 @@ class UnifiedLog(TransactionalLog):
                          origin: AppendOrigin = AppendOrigin.CLIENT,
                          verification_guard: VerificationGuard | None = None,
                          transaction_version: int = -1) -> LogAppendInfo:
-        """Appends batches, one or many, that get the next offsets (reference 2.2 to 2.6).
+        """Appends batches, one or many, that get the next offsets (UnifiedLog.appendAsLeader).
 
         `records` are whole batches, as a producer sends them; they are copied, not changed. What
         does not end a whole batch is cut off. Nothing is synced unless `flush.messages` says so. A
         batch that an idempotent producer sent before is not written again: the answer is that of
         the first time.
         """
-        if origin is AppendOrigin.CLIENT and (
-                info := append_ordinary(self, records, leader_epoch)) is not None:
-            return info
-        return append.append(
-            self, records, origin, leader_epoch, verification_guard=verification_guard,
-            transaction_version=transaction_version,
-            assign_offsets=origin is not AppendOrigin.RAFT_LEADER)
+        try:
+            if origin is AppendOrigin.CLIENT and (
+                    info := append_ordinary(self, records, leader_epoch)) is not None:
+                return info
+            if not isinstance(origin, AppendOrigin):
+                raise TypeError(f"origin must be an AppendOrigin, not {shown(origin)}")
+            return append.append(
+                self, records, origin, leader_epoch, verification_guard=verification_guard,
+                transaction_version=transaction_version,
+                assign_offsets=origin is not AppendOrigin.RAFT_LEADER)
+        except (OverflowError, TypeError):
+            int32("leader_epoch", leader_epoch, INT32_MIN)
+            raise
 
     def append_each_as_leader(self, records: Records, leader_epoch: int) -> LogAppendInfo:
         """Appends a client's batches, each as if it had come alone; one answer for them together.
 
         Those before one that is refused stay appended: the error's `appended` is their answer.
         """
+        int32("leader_epoch", leader_epoch, INT32_MIN)
         return append_each(self, records, leader_epoch)
 
     def append_as_follower(self, records: Records, leader_epoch: int) -> LogAppendInfo:
@@ -177,6 +189,7 @@ class UnifiedLog(TransactionalLog):
         Batches of a higher epoch than `leader_epoch`, and all behind them, are left out. Raises
         OffsetsOutOfOrderError, UnexpectedAppendOffsetError.
         """
+        int32("leader_epoch", leader_epoch, INT32_MIN)
         return append.append(self, records, AppendOrigin.REPLICATION, leader_epoch,
                              assign_offsets=False, ignore_record_size=True)
 
@@ -187,7 +200,8 @@ class UnifiedLog(TransactionalLog):
         The old one is flushed by a task of its own.
         """
         with self.lock:
-            return rolling.roll(self, expected_next_offset or 0)
+            return rolling.roll(self, 0 if expected_next_offset is None else int64(
+                "expected_next_offset", expected_next_offset))
 
     def flush(self, force_flush_active_segment: bool = False) -> None:
         """See LoadedLog. What was appended before the call is durable when it returns."""
@@ -198,6 +212,7 @@ class UnifiedLog(TransactionalLog):
 
         KafkaStorageError also of a log that was given up or deleted.
         """
+        int64("offset", offset)
         how = "inclusive" if including_offset else "exclusive"
         parent = self.parent_dir
         text = (f"Error while flushing log for {self.topic_partition} in dir {parent} with offset "
@@ -237,13 +252,16 @@ class UnifiedLog(TransactionalLog):
 
     def update_high_watermark(self, offset: int) -> int:
         """Sets the high watermark within the log; the one that was set. It may go down."""
-        return watermarks.update_high_watermark(self, LogOffsetMetadata(offset))
+        return watermarks.update_high_watermark(
+            self, LogOffsetMetadata(int64("offset", offset)))
 
     def maybe_increment_high_watermark(self, new: LogOffsetMetadata) -> LogOffsetMetadata | None:
         """Moves the high watermark up, or to a newer segment; the old one if it did.
 
         IllegalArgumentError above the log's end.
         """
+        if not isinstance(new, LogOffsetMetadata):
+            raise TypeError(f"new must be a LogOffsetMetadata, not {shown(new)}")
         return watermarks.maybe_increment_high_watermark(self, new)
 
     def maybe_update_high_watermark(self, offset: int) -> int | None:
@@ -260,7 +278,9 @@ class UnifiedLog(TransactionalLog):
         OffsetOutOfRangeError above the high watermark. Segments below it are retention's to
         delete.
         """
-        return watermarks.maybe_increment_log_start_offset(self, offset, reason)
+        if not isinstance(reason, watermarks.StartOffsetReason):
+            raise TypeError(f"reason must be a StartOffsetReason, not {shown(reason)}")
+        return watermarks.maybe_increment_log_start_offset(self, int64("offset", offset), reason)
 
     def fetch_high_watermark_metadata(self) -> LogOffsetMetadata:
         """The high watermark with its position. One inside of a batch moves to where the batch
@@ -282,7 +302,7 @@ class UnifiedLog(TransactionalLog):
         """Where the batch with `offset`, or the next one, is; OffsetOutOfRangeError."""
         with self.lock, self.guarded(f"Exception while reading from {self.topic_partition}"):
             self.check_open()
-            return convert_to_offset_metadata(self, offset)
+            return convert_to_offset_metadata(self, int64("offset", offset))
 
     # ---- reading ------------------------------------------------------------------------------
 
@@ -291,9 +311,9 @@ class UnifiedLog(TransactionalLog):
     def fetch_offset_by_timestamp(self, timestamp_ms: int) -> FoundOffset | None:
         """The first record at or after a time, or what a special value asks for: see
         `seglog.log.timestamps`."""
-        with self.guarded(f"Error while fetching offset by timestamp for {self.topic_partition}"):
+        with self.reading(f"Error while fetching offset by timestamp for {self.topic_partition}"):
             self.check_open()
-            return fetch_offset_by_timestamp(self, timestamp_ms)
+            return fetch_offset_by_timestamp(self, int64("timestamp_ms", timestamp_ms))
 
     def active_index_entries(self) -> int:
         """Entries of the last segment's offset index."""
@@ -309,12 +329,13 @@ class UnifiedLog(TransactionalLog):
         """Notes that a leader epoch begins at `offset`, durably. IllegalArgumentError."""
         with self.lock:
             self.check_open()
-            watermarks.assign_epoch(self, epoch, offset)
+            watermarks.assign_epoch(self, int32("epoch", epoch, INT32_MIN),
+                                    int64("offset", offset))
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
         """(largest epoch at or below `epoch`, where it ended); None where nothing is known."""
         with self.lock:
-            found = self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
+            found = self.leader_epochs.end_offset_for(int64("epoch", epoch), self.log_end_offset)
         return None if found[1] < 0 else found
 
     # ---- removing -----------------------------------------------------------------------------
@@ -331,12 +352,15 @@ class UnifiedLog(TransactionalLog):
 
         A batch that holds `offset` goes whole. IllegalArgumentError for a negative one.
         """
-        return truncation.truncate_to(self, offset)
+        return truncation.truncate_to(self, int64("offset", offset))
 
     def truncate_fully_and_start_at(self, offset: int,
                                     log_start_offset: int | None = None) -> None:
         """Removes everything; the log begins, and ends, at `offset`."""
-        truncation.truncate_fully_and_start_at(self, offset, log_start_offset)
+        if log_start_offset is not None:
+            arguments.offset("log_start_offset", log_start_offset)
+        truncation.truncate_fully_and_start_at(self, arguments.offset("offset", offset),
+                                               log_start_offset)
 
     def replace_segments(self, new: Sequence[SegmentFiles], old: Sequence[int]) -> None:
         """Puts segments, `.cleaned` and flushed, in the place of those with the base offsets
@@ -350,7 +374,7 @@ class UnifiedLog(TransactionalLog):
         LogLoadError (Kafka: IllegalArgumentException) for a segment without such offsets.
         """
         with self.lock, self.guarded(f"Error while splitting a segment of {self.topic_partition}"):
-            return replace.split_overflowed_segment(self, base_offset)
+            return replace.split_overflowed_segment(self, int64("base_offset", base_offset))
 
     def delete_removed(self) -> None:
         """See LoadedLog."""
@@ -365,6 +389,8 @@ class UnifiedLog(TransactionalLog):
 
     def update_config(self, config: LogConfig) -> LogConfig:
         """New settings; the old ones. Segments that are there keep theirs for their indexes."""
+        if not isinstance(config, LogConfig):
+            raise TypeError(f"config must be a LogConfig, not {shown(config)}")
         with self.lock:
             before, self.config = self.config, config
             return before
@@ -372,6 +398,8 @@ class UnifiedLog(TransactionalLog):
     def assign_topic_id(self, topic_id: uuid.UUID) -> None:
         """Gives a log without one its topic's id. InconsistentTopicIdError."""
         with self.lock:
+            if not isinstance(topic_id, uuid.UUID):
+                raise TypeError(f"topic_id must be a uuid.UUID, not {shown(topic_id)}")
             topics.assign_topic_id(self, topic_id)
 
     def flush_metadata(self) -> None:
@@ -385,7 +413,9 @@ class UnifiedLog(TransactionalLog):
         """
         parent = self.parent_dir
         text = f"Error while renaming dir for {self.topic_partition} in log dir {parent}"
-        with (self.lock, self.context.failures.guard(parent, text), public_errors(self.path)):
+        # A reader that looks for a file by its old path begins again.
+        with (self.lock, self.context.failures.guard(parent, text), public_errors(self.path),
+              self.readers.changing()):
             self.flush_metadata()
             super().rename_dir(name)
             self.parent_dir = os.path.dirname(self.path)
@@ -393,6 +423,7 @@ class UnifiedLog(TransactionalLog):
                 self.leader_epochs.clear()
                 self.unwritten_topic_id = None
 
+    @ending
     def close(self) -> None:
         """See LoadedLog. Kafka's text speaks of renaming."""
         with self.lock:
@@ -411,6 +442,7 @@ class UnifiedLog(TransactionalLog):
                 self.readers.let_go()
                 self.followers.wake()
 
+    @ending
     def close_handlers(self) -> None:
         """Gives the log up as it is, without writing anything: its directory has failed."""
         with self.lock:

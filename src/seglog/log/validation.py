@@ -1,4 +1,4 @@
-"""One append under LogValidator: what its checks share (reference 2.4)."""
+"""One append under LogValidator: what its checks share (Kafka: LogValidator)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from seglog.errors import (
 from seglog.log.append_info import AppendOrigin, RecordError
 from seglog.log.stats import BrokerTopicStats
 from seglog.model import TopicPartition
+from seglog.numbers import wrap_int64
 from seglog.storage import codecs
 
 __all__ = ["Append", "Batches", "Buffer", "RecordErrors", "ValidationResult", "check_batch",
@@ -147,8 +148,8 @@ class RecordErrors:
         self._has_timestamp = True
         self._add(index, f"Timestamp {timestamp} of message with offset {offset} is out of range. "
                         "The timestamp should be within "
-                        f"[{_wrap(now - config.message_timestamp_before_max_ms)}, "
-                        f"{_wrap(now + config.message_timestamp_after_max_ms)}]")
+                        f"[{wrap_int64(now - config.message_timestamp_before_max_ms)}, "
+                        f"{wrap_int64(now + config.message_timestamp_after_max_ms)}]")
 
     def timestamp_type(self, index: int, record: str) -> None:
         """A record of a producer that says LogAppendTime."""
@@ -175,7 +176,3 @@ class RecordErrors:
                 f"One or more records have been rejected due to {len(self._found)} record errors "
                 f"in total, and only showing the first three errors at most: [{shown}]")
         raise RecordValidationError(cause, self._found)
-
-
-def _wrap(value: int) -> int:
-    return (value + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 _ANY_SIZE: Final = (1 << 63) - 1
 
 
-# --- analysis (reference 2.3) -------------------------------------------------------------------
+# --- analysis (UnifiedLog.analyzeAndValidateRecords) ---------------------------------------------
 
 def analyze_and_validate_records(
         records: Buffer, *, topic_partition: TopicPartition, origin: AppendOrigin,
@@ -116,7 +116,7 @@ def mark_rejected(stats: BrokerTopicStats, topic_partition: TopicPartition, size
         one.bytes_rejected_rate.mark(size)
 
 
-# --- validation and assignment (reference 2.4) --------------------------------------------------
+# --- validation and assignment (LogValidator) -----------------------------------------------------
 
 def validate_messages_and_assign_offsets(
         records: Buffer, batches: Batches, *, topic_partition: TopicPartition,

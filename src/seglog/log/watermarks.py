@@ -1,4 +1,4 @@
-"""High watermark, last stable offset, log start offset, leader epochs (reference 2.10, 2.16)."""
+"""High watermark, last stable offset, log start offset, leader epochs (Kafka: UnifiedLog)."""
 
 from __future__ import annotations
 
@@ -211,7 +211,8 @@ def _write_epochs_later(log: UnifiedLog) -> None:
     def write() -> None:
         with log.lock, log.guarded("Error while writing leader epoch checkpoint of "
                                    f"{log.topic_partition}"):
-            if os.path.isdir(log.path):
+            # The files of a closed log may be another's by now; a load forgets the same again.
+            if not log.is_closed and os.path.isdir(log.path):
                 log.disk.write_epochs(log.leader_epochs)
 
     log.context.scheduler.schedule_once(f"leader-epoch-cache-flush-{log.topic_partition}", write)

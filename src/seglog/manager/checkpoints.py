@@ -1,4 +1,4 @@
-"""What goes into the checkpoints of a data directory (reference 1.5)."""
+"""What goes into the checkpoints of a data directory (OffsetCheckpointFile)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,12 @@ def write_recovery_points(directory: LogDirectory, logs: Iterable[UnifiedLog]) -
 
 def write_log_start_offsets(directory: LogDirectory, logs: Iterable[UnifiedLog]) -> None:
     """Only of logs that start behind the base of their first segment. KafkaStorageError."""
-    directory.write_checkpoint(LOG_START_OFFSET_CHECKPOINT, {
-        log.topic_partition: log.log_start_offset for log in logs
-        if len(log.segments) and log.log_start_offset > log.segments.base_offsets[0]})
+    starts = {}
+    for log in logs:
+        bases = log.segments.base_offsets  # none of a log that is being deleted
+        if len(bases) and log.log_start_offset > bases[0]:
+            starts[log.topic_partition] = log.log_start_offset
+    directory.write_checkpoint(LOG_START_OFFSET_CHECKPOINT, starts)
 
 
 def write_high_watermarks(directory: LogDirectory, logs: Iterable[UnifiedLog]) -> None:

@@ -1,4 +1,4 @@
-"""What a manager does at its end: flush, close, checkpoints, markers (reference 8.9)."""
+"""What a manager does at its end: flush, close, checkpoints, markers (LogManager.shutdown)."""
 
 from __future__ import annotations
 

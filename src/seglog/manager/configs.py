@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from seglog.config import LogConfig
 from seglog.errors import ConfigError
+from seglog.log.unified_log import UnifiedLog
 
-__all__ = ["TopicConfigs"]
+__all__ = ["TopicConfigs", "at_least_one", "warn_of_compacted"]
+
+_log = logging.getLogger(__name__)
+_TOPICS_SHOWN = 5
 
 
 class TopicConfigs:
@@ -56,6 +61,26 @@ class TopicConfigs:
             for topic, found in self._topics.items():
                 if found.overridden_configs:
                     self._topics[topic] = _rebased(found, default)
+
+
+def warn_of_compacted(logs: Iterable[UnifiedLog]) -> None:
+    """One line for all logs whose topics are compacted, as long as nothing here compacts them."""
+    found = set()
+    for log in logs:
+        if isinstance(log, UnifiedLog):  # and not what `load` put in its place
+            found |= {log.topic_partition.topic} if log.config.compact else set()
+    if topics := sorted(found):
+        _log.warning("%d topics are compacted (cleanup.policy=compact): their logs are kept whole, "
+                     "seglog does not compact them yet: %s%s", len(topics),
+                     ", ".join(topics[:_TOPICS_SHOWN]),
+                     ", ..." if len(topics) > _TOPICS_SHOWN else "")
+
+
+def at_least_one(name: str, value: int) -> None:
+    """Refuses a setting as Kafka's validator does. ConfigError."""
+    if value < 1:
+        raise ConfigError(
+            f"Invalid value {value} for configuration {name}: Value must be at least 1")
 
 
 def _rebased(config: LogConfig, default: LogConfig) -> LogConfig:

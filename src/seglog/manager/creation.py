@@ -15,7 +15,8 @@ from seglog.manager.table import dir_of
 from seglog.model import TopicPartition
 from seglog.recovery.inputs import LoadInputs
 from seglog.storage.meta import format_uuid
-from seglog.storage.paths import DirectoryKind, future_dir_name
+from seglog.storage.ownership import make_directories
+from seglog.storage.paths import DirectoryKind, check_topic, future_dir_name
 from seglog.storage.textfile import sync_directory
 
 __all__ = ["LogCreation"]
@@ -93,6 +94,7 @@ class LogCreation:
 
     def _create(self, key: TopicPartition, is_future: bool, topic_id: uuid.UUID | None,
                 log_dirs: list[str]) -> UnifiedLog:
+        check_topic(key.topic)
         state = self._state
         name = future_dir_name(key, uuid.uuid4().hex) if is_future else str(key)
         path = next((path for log_dir in log_dirs
@@ -123,7 +125,7 @@ class LogCreation:
             return None
         path = os.path.join(log_dir, name)
         try:
-            os.makedirs(path, exist_ok=True)
+            make_directories(path)
             sync_directory(log_dir)
         except OSError as error:
             message = f"Error while creating log for {name} in dir {log_dir}"

@@ -7,11 +7,12 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import numpy as np
 
 from seglog._native.scan import HAS_TXN_INDEX
+from seglog.forks import ProcessBound, ending
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager.pool import WorkerPool
 from seglog.manager.table import dir_of
@@ -27,7 +28,7 @@ __all__ = ["BackgroundChecks", "open_reader"]
 _T = TypeVar("_T", bound=Closable)
 
 
-class BackgroundChecks:
+class BackgroundChecks(ProcessBound):
     """Threads for each data directory, made when the first log of it is to be checked."""
 
     def __init__(self) -> None:
@@ -54,6 +55,7 @@ class BackgroundChecks:
             for pool in self._pools.values():
                 pool.resize(threads)
 
+    @ending
     def close(self) -> None:
         """Begins no further log, and waits for those that are being checked."""
         with self._lock:
@@ -69,6 +71,11 @@ class _CheckedHandles(HandleCache):
     def __init__(self, checks: DeferredChecks) -> None:
         super().__init__(SEGMENTS_OPEN_MAX * FILES_PER_SEGMENT)
         self._checks = checks
+
+    def __reduce__(self) -> NoReturn:
+        """TypeError: the checks are the manager's."""
+        raise TypeError("cannot pickle a log that LogManager.open_log opened while segments are "
+                        "still to be checked; open its path with seglog.PartitionLog.open")
 
     @contextmanager
     def pin(self, key: tuple[int, str], opener: Callable[[str], _T]) -> Iterator[_T]:

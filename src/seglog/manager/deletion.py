@@ -30,17 +30,26 @@ class LogDeletion:
                      checkpoint: bool = True, is_stray: bool = False) -> UnifiedLog | None:
         """See LogManager.async_delete."""
         state = self._state
+        # Until the directory has its new name: a log that is created meanwhile would open the files
+        # of this one.
         with state.lock:
             log = state.table.remove(key, is_future)
-        if log is None:
-            offline = state.directories.offline
-            if offline:
-                raise KafkaStorageError(
-                    f"Failed to delete log for {'future' if is_future else ''} {key} because it "
-                    f"may be in one of the offline directories {','.join(offline)}")
-            return None
+            if log is None:
+                offline = state.directories.offline
+                if offline:
+                    raise KafkaStorageError(
+                        f"Failed to delete log for {'future' if is_future else ''} {key} because "
+                        f"it may be in one of the offline directories {','.join(offline)}")
+                return None
+            log_dir = dir_of(log)
+            self._put_away(log, is_stray)
+        if checkpoint:
+            state.checkpoints.offsets(log_dir)
+        return log
+
+    def _put_away(self, log: UnifiedLog, is_stray: bool) -> None:
+        state, key = self._state, log.topic_partition
         log.remove_log_metrics()
-        log_dir = dir_of(log)
         name = stray_dir_name if is_stray else delete_dir_name
         try:
             log.rename_dir(name(key, uuid.uuid4().hex), reinitialize=False)
@@ -54,9 +63,6 @@ class LogDeletion:
             state.table.add(log, DirectoryKind.DELETED)
             _log.info("Log for partition %s is renamed to %s and is scheduled for deletion", key,
                       log.path)
-        if checkpoint:
-            state.checkpoints.offsets(log_dir)
-        return log
 
     def async_delete_all(self, keys: Iterable[TopicPartition], is_stray: bool,
                          on_error: Callable[[TopicPartition, Exception], object]) -> None:

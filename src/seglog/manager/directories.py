@@ -10,26 +10,31 @@ import threading
 import uuid
 from collections.abc import Callable, Container, Mapping, Sequence
 
+from seglog.arguments import directory_path
 from seglog.config import BrokerConfig, LoadConfig
 from seglog.errors import (
     ConfigError, DuplicateLogDirError, InvalidTopicPartitionError, KafkaStorageError,
     LogDirLockedError, MalformedCheckpointError,
 )
+from seglog.fragments.journal import finish_commit
 from seglog.log.failures import LogDirFailureChannel
-from seglog.manager.lock import FileLock
 from seglog.model import TopicPartition
 from seglog.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from seglog.storage.lock import FileLock
+from seglog.storage.lock_holder import command_of
 from seglog.storage.meta import read_clean_shutdown_epoch
+from seglog.storage.ownership import make_directories, open_file
 from seglog.storage.paths import (
     CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_CHECKPOINT, CLUSTER_METADATA_TOPIC,
     HIGH_WATERMARK_CHECKPOINT, LOCK_FILE, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,
     REMOTE_LOG_INDEX_CACHE, DirectoryName, parse_directory_name,
 )
+from seglog.storage.place import NOT_A_DATA_DIRECTORY, require_room_for_logs
 from seglog.storage.textfile import sync_directory, write_file
 
 __all__ = [
     "LogDirectory", "agreed_broker_epoch", "configured_log_dirs", "create_and_validate_log_dirs",
-    "lock_log_dirs", "refuse_duplicates",
+    "lock_log_dirs", "refuse_duplicates", "refuse_foreign_directories",
 ]
 
 _Path = str | os.PathLike[str]
@@ -74,9 +79,16 @@ class LogDirectory:
         return self._file_lock.is_locked
 
     def lock(self) -> None:
-        """Takes `.lock`. LogDirLockedError where another has it; OSError."""
+        """Takes `.lock`, and finishes the commit of a job that a crash interrupted.
+        LogDirLockedError where another has it; OSError."""
         if not self._file_lock.try_lock():
-            raise LogDirLockedError(self.path, self._file_lock.holder_pid)
+            pid = self._file_lock.holder_pid
+            raise LogDirLockedError(self.path, pid, command_of(pid) if pid else None)
+        try:
+            finish_commit(self.path)
+        except BaseException:
+            self.unlock()
+            raise
 
     def unlock(self) -> None:
         """Deletes `.lock` and gives the directory up."""
@@ -89,7 +101,7 @@ class LogDirectory:
         for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT):
             path = os.path.join(self.path, name)
             if not os.path.lexists(path):
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+                os.close(open_file(path, os.O_WRONLY))
 
     def read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """A checkpoint of this directory. KafkaStorageError; MalformedCheckpointError for numbers
@@ -218,7 +230,8 @@ class LogDirectory:
 
 def configured_log_dirs(log_dirs: _Path | Sequence[_Path] | None,
                         config: LoadConfig | BrokerConfig) -> list[str]:
-    """Absolute paths of what was given, or else of the configuration. ConfigError for none."""
+    """Absolute paths of what was given, or else of the configuration. ConfigError for none,
+    KafkaStorageError for an empty path."""
     if log_dirs is None:
         if not isinstance(config, BrokerConfig):
             raise ConfigError("At least one log directory must be defined via log.dirs or log.dir.")
@@ -226,7 +239,9 @@ def configured_log_dirs(log_dirs: _Path | Sequence[_Path] | None,
     given = [log_dirs] if isinstance(log_dirs, str | os.PathLike) else list(log_dirs)
     if not given:
         raise ConfigError("At least one log directory must be defined via log.dirs or log.dir.")
-    return [os.path.abspath(os.fspath(path)) for path in given]
+    # A path that no file can have is a directory that is offline, as in Kafka; the others work on.
+    return [os.path.abspath(path) if isinstance(path, str) and "\0" in path
+            else directory_path("log_dirs", path) for path in given]
 
 
 def refuse_duplicates(log_dirs: Sequence[str]) -> None:
@@ -234,6 +249,19 @@ def refuse_duplicates(log_dirs: Sequence[str]) -> None:
     real = [os.path.realpath(path) for path in log_dirs if "\0" not in path]
     if len(set(real)) < len(real):
         raise DuplicateLogDirError(f"Duplicate log directory found: {', '.join(log_dirs)}")
+
+
+def refuse_foreign_directories(log_dirs: Sequence[str]) -> None:
+    """KafkaStorageError for a directory that holds other things than logs: nothing is made there.
+
+    What cannot be used for another reason goes offline instead, like a broker's.
+    """
+    for path in log_dirs:
+        try:
+            require_room_for_logs(path)
+        except KafkaStorageError as error:
+            if error.code == NOT_A_DATA_DIRECTORY and error.errno == errno.EINVAL:
+                raise
 
 
 def create_and_validate_log_dirs(log_dirs: Sequence[str], offline: Mapping[str, BaseException],
@@ -260,7 +288,7 @@ def _create_and_validate(path: str) -> None:
     if not os.path.exists(path):
         _log.info("Log directory %s not found, creating it.", path)
         try:
-            os.makedirs(path)
+            make_directories(path, is_ours=True)
         except OSError as error:
             raise KafkaStorageError(error.errno, f"Failed to create data directory {path}: "
                                     f"{error.strerror}", path) from error

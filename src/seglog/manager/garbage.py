@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,15 @@ class _Pauses:
         self.lock, self.count, self.was_enabled = threading.Lock(), 0, False
 
 
+    def end_in_child(self) -> None:
+        """The threads that asked for it are not in a forked child."""
+        if self.count and self.was_enabled:
+            gc.enable()
+        self.lock, self.count = threading.Lock(), 0
+
+
 _pauses = _Pauses()
+os.register_at_fork(after_in_child=_pauses.end_in_child)
 
 
 @contextmanager

@@ -8,7 +8,9 @@ import os
 import threading
 import uuid
 from collections.abc import Sequence
+from typing import NoReturn
 
+from seglog.arguments import directory_path
 from seglog.errors import AllLogDirsFailedError, LogDirNotFoundError
 from seglog.log.failures import LogDirFailureChannel
 from seglog.manager.directories import (
@@ -37,7 +39,7 @@ class LiveDirectories:
         self._live: dict[str, LogDirectory] = {}
         live = create_and_validate_log_dirs(log_dirs, identities.unreadable, channel)
         if not live:
-            self._all_failed("Shutdown broker because none of the specified log dirs from "
+            self._all_failed("No data directory can be used: none of the specified log dirs from "
                              f"{', '.join(log_dirs)} can be created or validated")
         ids = identities.directory_ids
         for directory in lock_log_dirs(
@@ -51,16 +53,27 @@ class LiveDirectories:
                 continue
             self._live[directory.path] = directory
         if not self._live:
-            self._all_failed(f"Shutdown broker because all log dirs in {', '.join(log_dirs)} "
-                             "have failed")
+            self._all_failed(f"No data directory can be used: all log dirs in "
+                             f"{', '.join(log_dirs)} have failed")
 
-    def _all_failed(self, message: str) -> None:
+    def _all_failed(self, message: str) -> NoReturn:
         _log.critical("%s", message)
-        failure = self._channel.take_next_offline_log_dir(block=False)
-        cause = failure.error if failure else None
-        why = f": {getattr(cause, 'strerror', None) or cause}" if cause else ""
-        raise AllLogDirsFailedError(getattr(cause, "errno", None) or errno.EIO,
-                                    message + why) from cause
+        raise self._error(message)
+
+    def _error(self, message: str) -> AllLogDirsFailedError:
+        """With the first failure: what went wrong, and at which file."""
+        failure = self._channel.first
+        if failure is None:
+            return AllLogDirsFailedError(errno.EIO, message)
+        cause = failure.error
+        why = failure.message if cause is None else getattr(cause, "strerror", None) or str(cause)
+        file = getattr(cause, "filename", None)
+        if file and str(file) not in why:
+            why = f"{file}: {why}"
+        error = AllLogDirsFailedError(getattr(cause, "errno", None) or errno.EIO,
+                                      f"{message}: {why}")
+        error.__cause__ = cause
+        return error
 
     def all(self) -> list[LogDirectory]:
         """Those that work, in the order of the configuration."""
@@ -77,7 +90,7 @@ class LiveDirectories:
         with self._lock:
             directory = self._live.pop(path, None)
         if not self._live:
-            _log.critical("Shutdown broker because all log dirs in %s have failed",
+            _log.critical("No data directory is left: all log dirs in %s have failed",
                           ", ".join(self.log_dirs))
         return directory
 
@@ -103,7 +116,7 @@ class LiveDirectories:
 
     def configured(self, log_dir: _Path) -> str:
         """The absolute path of a configured directory. LogDirNotFoundError for any other."""
-        path = os.path.abspath(os.fspath(log_dir))
+        path = directory_path("log_dir", log_dir)
         if path not in self.log_dirs:
             raise LogDirNotFoundError(f"Log dir {path} is not found in the config.")
         return path
@@ -111,6 +124,5 @@ class LiveDirectories:
     def require_one(self) -> None:
         """AllLogDirsFailedError where none is left."""
         if not self._live:
-            raise AllLogDirsFailedError(
-                errno.EIO, "Shutdown broker because all log dirs in "
-                f"{', '.join(self.log_dirs)} have failed")
+            raise self._error("No data directory is left: all log dirs in "
+                              f"{', '.join(self.log_dirs)} have failed")

@@ -1,6 +1,6 @@
 """What a manager does at start: the logs of all directories, by a pool of threads for each.
 
-Follows reference 8.2 and 8.3 (Kafka: LogManager.loadLogs, loadLog), messages too.
+Follows Kafka's LogManager.loadLogs and loadLog, messages too.
 """
 
 from __future__ import annotations

@@ -12,19 +12,23 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from seglog.arguments import optional
 from seglog.config import BrokerConfig, LoadConfig, LogConfig
 from seglog.errors import (
-    ConfigError, KafkaStorageError, LogManagerStateError, UnknownTopicOrPartitionError,
+    KafkaStorageError, LogManagerStateError, UnknownTopicOrPartitionError,
 )
-from seglog.log.failures import LogDirFailure, LogDirFailureChannel
+from seglog.forks import ending
+from seglog.log.failures import CLOSED, LogDirFailure, LogDirFailureChannel
 from seglog.log.scheduler import Scheduler, Time
 from seglog.log.stats import BrokerTopicStats
 from seglog.log.unified_log import LogContext, UnifiedLog
 from seglog.manager.checkpoints import Checkpoints
 from seglog.manager.closing import close_logs
-from seglog.manager.configs import TopicConfigs
+from seglog.manager.configs import TopicConfigs, at_least_one, warn_of_compacted
 from seglog.manager.deferred import BackgroundChecks, open_reader
-from seglog.manager.directories import agreed_broker_epoch, configured_log_dirs, refuse_duplicates
+from seglog.manager.directories import (
+    agreed_broker_epoch, configured_log_dirs, refuse_duplicates, refuse_foreign_directories,
+)
 from seglog.manager.gauges import Gauges
 from seglog.manager.identity import read_identities
 from seglog.manager.live import LiveDirectories
@@ -99,10 +103,15 @@ class LogManager(LogOperations):
         owner's to shut down, before this.
 
         A directory that cannot be used (not readable, `meta.properties` damaged or of a newer
-        format) is offline from the beginning. Raises LogDirLockedError (nothing is changed in that
-        directory), InconsistentLogDirError, DuplicateLogDirError, AllLogDirsFailedError,
-        ConfigError.
+        format) is offline from the beginning. Raises LogDirLockedError and KafkaStorageError (the
+        directory holds other things than logs); nothing is changed then. InconsistentLogDirError,
+        DuplicateLogDirError, AllLogDirsFailedError, ConfigError.
         """
+        optional(LoadConfig, config=config)
+        optional(LogConfig, log_config=log_config)
+        optional(Scheduler, scheduler=scheduler)
+        optional(Time, time=time)
+        optional(MetricsRegistry, metrics=metrics)
         self.config = config if config is not None else LoadConfig()
         broker = self.config if isinstance(self.config, BrokerConfig) else BrokerConfig()
         #: Absolute paths, as configured.
@@ -122,6 +131,7 @@ class LogManager(LogOperations):
         self._phase = "new"  # then starting, running, closed
         self._lock = threading.RLock()
         refuse_duplicates(self.log_dirs)
+        refuse_foreign_directories(self.log_dirs)
         self._identities = read_identities(self.log_dirs, cluster_id, node_id)
         self._scheduler = scheduler or Scheduler()
         self._owns_scheduler = not self._scheduler.is_started
@@ -199,6 +209,7 @@ class LogManager(LogOperations):
             self._phase = "running"
             if self._tasks is not None:
                 self._tasks.start()
+        warn_of_compacted(self.all_logs)
         self._callbacks.fire()
 
     def _load_settings(self) -> LoadSettings:
@@ -208,6 +219,7 @@ class LogManager(LogOperations):
             not self.config.sanity_check_all_logs_enabled,
             self._is_stray, self._listener, self._load, self._on_load_error)
 
+    @ending
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Flushes and closes all logs, writes the checkpoints, and marks each directory whose logs
         all went well; gives up the locks. A second call does nothing.
@@ -282,7 +294,7 @@ class LogManager(LogOperations):
 
     def resize_recovery_thread_pool(self, new_size: int) -> None:
         """Changes `num.recovery.threads.per.data.dir`, for a load that is running too."""
-        _at_least_one("num.recovery.threads.per.data.dir", new_size)
+        at_least_one("num.recovery.threads.per.data.dir", new_size)
         _log.info("Resizing recovery thread pool size for each data dir from %d to %d",
                   self._recovery_threads, new_size)
         with self._lock:
@@ -294,7 +306,7 @@ class LogManager(LogOperations):
     def resize_segment_loading_thread_pool(self, new_size: int) -> None:
         """Changes `num.segment.loading.threads.per.data.dir`, for a load that is running with
         more than one thread too."""
-        _at_least_one("num.segment.loading.threads.per.data.dir", new_size)
+        at_least_one("num.segment.loading.threads.per.data.dir", new_size)
         _log.info("Resizing segment loading thread pool size for each data dir from %d to %d",
                   self._segment_threads, new_size)
         with self._lock:
@@ -434,7 +446,8 @@ class LogManager(LogOperations):
                     with log.lock:
                         log.flush(True)
             except KafkaStorageError as error:
-                _log.error("Error flushing topic %s: %s", log.topic_partition.topic, error)
+                if error.code != CLOSED:  # it was deleted meanwhile
+                    _log.error("Error flushing topic %s: %s", log.topic_partition.topic, error)
 
     # ---- failures -------------------------------------------------------------------------------
 
@@ -483,9 +496,3 @@ class LogManager(LogOperations):
     def _require(self, phase: str) -> None:
         if self._phase != phase:
             raise LogManagerStateError(f"the log manager is {self._phase}, not {phase}")
-
-
-def _at_least_one(name: str, value: int) -> None:
-    if value < 1:
-        raise ConfigError(
-            f"Invalid value {value} for configuration {name}: Value must be at least 1")

@@ -1,4 +1,4 @@
-"""Moving a partition to another data directory while it is written (reference 5.7).
+"""Moving a partition to another data directory while it is written.
 
 Kafka: LogManager.replaceCurrentWithFutureLog, recoverAbandonedFutureLogs, and what needs no broker
 of ReplicaManager and ReplicaAlterLogDirsThread.
@@ -15,6 +15,7 @@ from seglog.errors import (
     IllegalStateError, InvalidReplicaAssignmentError, InvalidTopicError, KafkaStorageError,
     OffsetOutOfRangeError, UnexpectedAppendOffsetError, UnknownTopicOrPartitionError,
 )
+from seglog.forks import ProcessBound
 from seglog.log.read import FetchIsolation
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
@@ -153,7 +154,7 @@ class LogMoves:
                 _log.info("Successfully recovered abandoned future log for %s", key)
 
 
-class FutureLogMover:
+class FutureLogMover(ProcessBound):
     """Copies what a future log lacks of the current one, and lets it take its place.
 
     For one thread at a time; the logs may be written, read, truncated and deleted by others
@@ -223,7 +224,9 @@ class FutureLogMover:
         try:
             _align(current, future)
             position = future.log_end_offset
-            found = current.read(position, max_bytes, FetchIsolation.LOG_END, min_one_message=True)
+            # No append is larger than a segment, even where those of the current log are.
+            found = current.read(position, min(max_bytes, future.config.segment_size),
+                                 FetchIsolation.LOG_END, min_one_message=True)
         except OffsetOutOfRangeError:
             return False  # the current log's start has moved; the next call begins there
         if found.records:

@@ -7,8 +7,10 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 
+from seglog.arguments import partition_of, shown, text
 from seglog.config import LogConfig
 from seglog.errors import LogDirNotFoundError
+from seglog.forks import ProcessBound
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager.creation import LogCreation
 from seglog.manager.deletion import LogDeletion
@@ -22,7 +24,7 @@ __all__ = ["LogOperations"]
 _Path = str | os.PathLike[str]
 
 
-class LogOperations(ABC):
+class LogOperations(ProcessBound, ABC):
     """The operations of a LogManager. Safe from any thread.
 
     All of them raise AllLogDirsFailedError without a directory left, and KafkaStorageError where
@@ -50,9 +52,11 @@ class LogOperations(ABC):
         `target_log_directory_id` ask for, else to the one with the fewest logs, current and future,
         that is not cordoned. Without `is_new` none is made while a directory is offline: the log
         may be there. Raises InconsistentTopicIdError, IllegalStateError (a future log without a
-        directory, or in the one where the current log is), KafkaStorageError.
+        directory, or in the one where the current log is), InvalidTopicError (a name that
+        Kafka would not create), KafkaStorageError.
         """
         self._require_running()
+        partition_of(topic_partition)
         return self._creation.get_or_create(topic_partition, is_new, is_future, topic_id,
                                             target_log_directory_id)
 
@@ -159,6 +163,8 @@ class LogOperations(ABC):
         """Cuts logs (UnifiedLog.truncate_to), and then writes the recovery points of their
         directories. Partitions without a log are passed over."""
         self._require_running()
+        if not isinstance(offsets, Mapping):
+            raise TypeError(f"offsets must be a mapping of partitions, not {shown(offsets)}")
         changed: set[str] = set()
         for key, offset in offsets.items():
             log = self._state.table.get(key, is_future)
@@ -192,12 +198,14 @@ class LogOperations(ABC):
     def update_topic_config(self, topic: str, properties: Mapping[str, object]) -> None:
         """Replaces a topic's own settings, for its logs that are there too. ConfigError; then
         nothing has changed."""
-        self._state.configs.set_topic(topic, properties)
+        self._state.configs.set_topic(text("topic", topic), properties)
         for log in self._state.table.of_topic(topic):
             self._state.serve(log)
 
     def reconfigure_default_log_config(self, log_config: LogConfig) -> None:
         """Replaces the defaults; what a topic has set itself stays."""
+        if not isinstance(log_config, LogConfig):
+            raise TypeError(f"log_config must be a LogConfig, not {shown(log_config)}")
         self._state.configs.set_default(log_config)
         for log in self._state.table.served():
             self._state.serve(log)

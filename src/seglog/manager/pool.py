@@ -10,13 +10,21 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from seglog.forks import ProcessBound, ending
+
 __all__ = ["WorkerPool"]
 
 _T = TypeVar("_T")
 _local = threading.local()
 
 
-class WorkerPool:
+class _Job(ProcessBound, Future[_T]):
+    """Nothing completes the futures of a pool in a forked child, so no caller may wait there."""
+
+    _called = "job of a pool"
+
+
+class WorkerPool(ProcessBound):
     """Runs jobs in order of submission by threads `<name>-<n>`, n from 0 (or all are `<name>`).
 
     A thread starts when work waits and the pool has room. After `resize` to fewer, the threads
@@ -53,7 +61,7 @@ class WorkerPool:
 
     def submit(self, job: Callable[[], _T]) -> Future[_T]:
         """Runs the job as soon as a thread is free."""
-        future: Future[_T] = Future()
+        future: Future[_T] = _Job()
         with self._changed:
             if self._closed:
                 raise RuntimeError(f"the pool {self.name} is shut down")
@@ -117,6 +125,7 @@ class WorkerPool:
                     future.set_result(result)
             del future, job
 
+    @ending
     def shutdown(self, cancel: bool = False) -> None:
         """Waits until all jobs are done; with `cancel` only for those that a thread has begun."""
         with self._changed:

@@ -115,7 +115,8 @@ def defer_checks(log: UnifiedLog, listing: PartitionListing, level: LoadLevel,
                  channel: LogDirFailureChannel) -> DeferredChecks:
     """What is left to check of a log that was loaded by `plan_of_active_segment`."""
     later = _LaterChecks(log, listing, level, channel)
-    return DeferredChecks(later.bases, later.checked, later.check, later.recover)
+    return DeferredChecks(later.bases, later.checked, later.check, later.recover,
+                          holds_lock=log.lock._is_owned)  # type: ignore[attr-defined]
 
 
 class _LaterChecks:
@@ -138,12 +139,18 @@ class _LaterChecks:
     def check(self, start: int, stop: int) -> Sequence[int]:
         """The rows of [start, stop) that need a recovery."""
         with self._failures():
-            end = int(self.bases[stop]) if stop < len(self.bases) else NO_END_OFFSET
-            checks = check_segments(
-                self._log.path, self.bases[start:stop], self._flags[start:stop],
-                CheckLevel.KAFKA if self._level is LoadLevel.KAFKA else CheckLevel.FULL,
-                end_offset=end)
-            self._raise_unreadable(checks, start)
+            path = self._log.path
+            try:
+                checks = self._check_segments(path, start, stop)
+            except KafkaStorageError:
+                checks = None
+            if checks is None or len(checks.problems):
+                with self._log.lock:  # until a rename of the directory, or its delete, is over
+                    if self._log.is_closed:
+                        return []
+                    if checks is None or self._log.path != path:
+                        checks = self._check_segments(self._log.path, start, stop)
+                    self._raise_unreadable(checks, start)
             self._create_time_indexes(start, stop)
             for row in _wrong_rows(checks.problems).tolist():
                 self._wrong[start + row] = checks.problems[checks.problems["row"] == row]
@@ -151,6 +158,12 @@ class _LaterChecks:
             return sorted(row for row in {*damaged.tolist(), *(self._wrong.keys()
                                                                & set(range(start, stop)))}
                           if int(self.bases[row]) in self._log.segments)
+
+    def _check_segments(self, path: str, start: int, stop: int) -> SegmentChecks:
+        end = int(self.bases[stop]) if stop < len(self.bases) else NO_END_OFFSET
+        return check_segments(
+            path, self.bases[start:stop], self._flags[start:stop],
+            CheckLevel.KAFKA if self._level is LoadLevel.KAFKA else CheckLevel.FULL, end_offset=end)
 
     def _raise_unreadable(self, checks: SegmentChecks, start: int) -> None:
         for problem in checks.problems:

@@ -1,4 +1,4 @@
-"""What a manager does by itself: retention, flushes, checkpoints, deletions (reference 5.3)."""
+"""A manager's background tasks: retention, flushes, checkpoints, deletions (LogManager.startup)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import logging
 from collections.abc import Callable
 
 from seglog.config import BrokerConfig
+from seglog.errors import KafkaStorageError
+from seglog.log.failures import CLOSED, OFFLINE
 from seglog.log.scheduler import ScheduledTask
+from seglog.log.unified_log import UnifiedLog
 from seglog.manager.deletion import LogDeletion
 from seglog.manager.state import ManagerState
 
@@ -67,11 +70,11 @@ class BackgroundTasks:
             if log.config.compact:
                 continue
             _log.debug("Garbage collecting '%s'", log.path)
-            total += log.delete_old_segments()
+            total += _delete_old_segments(log)
             future = state.table.get(key, is_future=True)
             if future is not None:
                 _log.debug("Garbage collecting future log '%s'", future.path)
-                total += future.delete_old_segments()
+                total += _delete_old_segments(future)
         _log.debug("Log cleanup completed. %d files deleted in %d seconds", total,
                    (state.now_ms() - started) // 1000)
         return total
@@ -89,4 +92,16 @@ class BackgroundTasks:
                 if since >= log.config.flush_ms:
                     log.flush()
             except Exception as error:
-                _log.error("Error flushing topic %s", topic, exc_info=error)
+                if getattr(error, "code", None) != CLOSED:  # it was deleted meanwhile
+                    _log.error("Error flushing topic %s", topic, exc_info=error)
+
+
+def _delete_old_segments(log: UnifiedLog) -> int:
+    """Of one log; 0 of one that was deleted meanwhile, or went offline, which the failure channel
+    has told: the other logs are cleaned all the same."""
+    try:
+        return log.delete_old_segments()
+    except KafkaStorageError as error:
+        if error.code not in (CLOSED, OFFLINE):
+            raise
+        return 0

@@ -11,11 +11,12 @@ from __future__ import annotations
 import bisect
 import math
 import random
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Generic, TypeVar
+
+from seglog.forks import SurvivesFork
 
 __all__ = ["Counter", "Gauge", "Histogram", "Meter", "Metric", "QUANTILES", "Timer"]
 
@@ -59,11 +60,10 @@ class Gauge(Metric, Generic[_T_co]):
         return {"Value": self.value}
 
 
-class Counter(Metric):
+class Counter(SurvivesFork, Metric):
     """A number that is counted up and down."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._count = 0
 
     @property
@@ -109,13 +109,12 @@ class _Source:
         return fresh
 
 
-class Meter(Metric):
+class Meter(SurvivesFork, Metric):
     """Counts events, and how many there are a second."""
 
     def __init__(self, event_type: str, clock: _Clock) -> None:
         self.event_type = event_type
         self._clock = clock
-        self._lock = threading.Lock()
         self._started = self._ticked = clock()
         self._count = self._counted = 0  # all events, and those that a tick has seen
         self._pulled = 0  # of `_count`, what sources brought since the last tick
@@ -227,11 +226,10 @@ class _Sample:
         return found
 
 
-class Histogram(Metric):
+class Histogram(SurvivesFork, Metric):
     """Count, extremes, mean and deviation of all values, percentiles of the last minutes."""
 
     def __init__(self, clock: _Clock) -> None:
-        self._lock = threading.Lock()
         self._sample = _Sample(clock)
         self._count = 0
         self._least, self._most = math.inf, -math.inf

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from seglog.forks import SurvivesFork
 from seglog.metrics.kinds import Counter, Gauge, Histogram, Meter, Metric, Timer
 
 __all__ = ["MetricName", "MetricsGroup", "MetricsRegistry", "quote_tag"]
@@ -65,7 +65,7 @@ class MetricName:
         return self.mbean
 
 
-class MetricsRegistry:
+class MetricsRegistry(SurvivesFork):
     """Metrics by name. Any thread may add, remove and read at any time.
 
     `clock` gives seconds that never go back (meters and timers measure by it).
@@ -73,7 +73,6 @@ class MetricsRegistry:
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        self._lock = threading.Lock()
         self._metrics: dict[str, tuple[MetricName, Metric]] = {}  # by MBean name; under the lock
 
     def group(self, group: str, type_: str) -> MetricsGroup:

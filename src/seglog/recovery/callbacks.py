@@ -34,6 +34,10 @@ class LoadListener(Protocol):
         """The partition has `count` segments to open and check."""
         return None
 
+    def recovery_planned(self, directory: str, count: int) -> None:
+        """A recovery of the partition would scan `count` of these segments (level `verify`)."""
+        return None
+
     def segments_loaded(self, directory: str, count: int, thread: int) -> None:
         """`count` more segments were opened and checked, by thread number `thread`."""
         return None
@@ -90,6 +94,11 @@ class CompositeListener(LoadListener):
         """To each."""
         for one in self.listeners:
             one.segments_listed(directory, count)
+
+    def recovery_planned(self, directory: str, count: int) -> None:
+        """To each."""
+        for one in self.listeners:
+            one.recovery_planned(directory, count)
 
     def segments_loaded(self, directory: str, count: int, thread: int) -> None:
         """To each."""

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from seglog.forks import ProcessBound, ending
+
 __all__ = ["CHUNK_SEGMENTS", "DeferredChecks"]
 
 #: Segments that a thread in the background takes at a time.
@@ -22,7 +24,7 @@ CHUNK_SEGMENTS = 1024
 _UNCHECKED, _CHECKING, _DAMAGED, _CHECKED = range(4)
 
 
-class DeferredChecks:
+class DeferredChecks(ProcessBound):
     """What is known of the segments of one log. Safe from any thread.
 
     `check(start, stop)` looks at the rows [start, stop) and gives those that need a recovery;
@@ -32,13 +34,14 @@ class DeferredChecks:
 
     def __init__(self, base_offsets: npt.NDArray[np.int64], checked: npt.NDArray[np.bool_],
                  check: Callable[[int, int], Sequence[int]],
-                 recover: Callable[[Sequence[int]], None]) -> None:
+                 recover: Callable[[Sequence[int]], None], *,
+                 holds_lock: Callable[[], bool] = lambda: False) -> None:
+        """`holds_lock` says whether this thread has the lock that `check` and `recover` take."""
         self._bases = base_offsets
-        self._check, self._recover = check, recover
+        self._check, self._recover, self._holds_lock = check, recover, holds_lock
         # A byte for each segment; all below is read and written under the lock, but for the
         # question whether one segment is done.
         self._states = bytearray(np.where(checked, _CHECKED, _UNCHECKED).astype(np.uint8))
-        self._left = len(checked) - int(np.count_nonzero(checked))
         self._damaged: set[int] = set()
         self._repairing: int | None = None  # the thread that is at it: nobody else gets in
         self._error: BaseException | None = None
@@ -51,7 +54,7 @@ class DeferredChecks:
     def remaining(self) -> int:
         """Segments that nobody has checked to the end yet."""
         with self._changed:
-            return self._left
+            return len(self._states) - self._states.count(_CHECKED)
 
     # ---- checks
 
@@ -71,7 +74,6 @@ class DeferredChecks:
                 if (row < len(self._states) and int(self._bases[row]) == base
                         and self._states[row] == _UNCHECKED):
                     self._states[row] = _CHECKED
-                    self._left -= 1
             self._changed.notify_all()
 
     def _row(self, offset: int) -> tuple[int, int]:
@@ -89,12 +91,44 @@ class DeferredChecks:
         """
         if self._repairing is None and self._states.count(_CHECKED, start, stop) == stop - start:
             return
+        if self._holds_lock():
+            self._ensure_now(start, stop)
+            return
         while True:
             with self._changed:
                 claimed = self._next(start, stop)
                 if claimed is None:
                     return
             self._check_claimed(*claimed)
+
+    def _ensure_now(self, start: int, stop: int) -> None:
+        """The same for a thread that has the log's lock. It waits for no other, which may wait for
+        the lock: what others are at it checks too, and no recovery runs without the lock."""
+        with self._changed:
+            if self._error is not None:
+                raise self._error
+            if self._stopped or self._repairing == threading.get_ident():
+                return
+        try:
+            rows = self._unchecked(start, stop)
+            damaged = {found for row in rows for found in self._check(row, row + 1)}
+            if damaged:
+                earlier = self._unchecked(0, max(damaged))
+                damaged |= {found for row in earlier for found in self._check(row, row + 1)}
+                rows += earlier
+                self._recover(sorted(damaged))
+        except BaseException as error:
+            self._fail(error)
+            raise
+        with self._changed:
+            for row in rows:
+                self._states[row] = _CHECKED
+            self._damaged.difference_update(rows)
+            self._changed.notify_all()
+
+    def _unchecked(self, start: int, stop: int) -> list[int]:
+        with self._changed:
+            return [row for row in range(start, stop) if self._states[row] != _CHECKED]
 
     def _next(self, start: int, stop: int) -> tuple[int, int] | None:
         """Claims rows for this thread, as soon as it may; None when all are sound."""
@@ -155,7 +189,6 @@ class DeferredChecks:
             self._states[start:stop] = bytes([_CHECKED]) * (stop - start)
             for row in damaged:
                 self._states[row] = _DAMAGED
-            self._left -= stop - start - len(damaged)
             self._damaged |= damaged
             self._changed.notify_all()
 
@@ -179,13 +212,13 @@ class DeferredChecks:
                 for row in rows:
                     self._states[row] = _CHECKED
                 self._damaged.difference_update(rows)
-                self._left -= len(rows)
 
     def _fail(self, error: BaseException) -> None:
         with self._changed:
             self._error = self._error or error
             self._changed.notify_all()
 
+    @ending
     def stop(self) -> None:
         """Nobody begins a check any more, and no recovery runs when this returns: the log closes.
 

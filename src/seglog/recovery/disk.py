@@ -22,6 +22,7 @@ from seglog.model import EpochEntry
 from seglog.recovery.paper import PaperDisk
 from seglog.recovery.recover import Extent
 from seglog.storage.epochs import encode_leader_epochs, write_leader_epochs
+from seglog.storage.ownership import create_file, open_file
 from seglog.storage.paths import LEADER_EPOCH_CHECKPOINT, FileState, temporary_name
 
 __all__ = ["Disk", "RealDisk"]
@@ -147,10 +148,12 @@ class RealDisk:
     @contextlib.contextmanager
     def _open(self, name: str, flags: int) -> Iterator[int]:
         path = self._prefix + name
-        if flags != os.O_RDONLY:
-            self._seen.pop(name, None)
         try:
-            fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+            if flags == os.O_RDONLY:
+                fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+            else:
+                self._seen.pop(name, None)
+                fd = open_file(path, flags)
             try:
                 yield fd
             finally:
@@ -159,6 +162,18 @@ class RealDisk:
             raise
         except OSError as error:
             raise _refusal(error, path) from error
+
+    @contextlib.contextmanager
+    def _open_new(self, name: str, model: str) -> Iterator[int]:
+        """A file that replaces what has the name; it gets owner, group and mode of `model`."""
+        self._seen.pop(name, None)
+        path = self._path(name)
+        with _storage_errors(path):
+            fd = create_file(path, self._path(model))
+        try:
+            yield fd
+        finally:
+            os.close(fd)
 
     def size(self, name: str) -> int | None:
         """See Disk."""
@@ -199,12 +214,12 @@ class RealDisk:
 
     def create(self, name: str, size: int = 0) -> None:
         """See Disk."""
-        with self._open(name, os.O_RDWR | os.O_CREAT) as fd:
+        with self._open(name, os.O_RDWR) as fd:
             os.ftruncate(fd, size)
 
     def preallocate(self, name: str, size: int) -> None:
         """See Disk."""
-        with self._open(name, os.O_RDWR | os.O_CREAT) as fd:
+        with self._open(name, os.O_RDWR) as fd:
             preallocate(fd, size, file=self._path(name))
 
     def resize(self, name: str, size: int) -> None:
@@ -214,7 +229,7 @@ class RealDisk:
 
     def write(self, name: str, position: int, data: bytes) -> None:
         """See Disk."""
-        with self._open(name, os.O_RDWR | os.O_CREAT) as fd:
+        with self._open(name, os.O_RDWR) as fd:
             _write(self._path(name), fd, position, data)
 
     def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
@@ -226,7 +241,7 @@ class RealDisk:
             return
         temporary = name + _TEMPORARY
         try:
-            with self._open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as fd:
+            with self._open_new(temporary, name) as fd:
                 _write(self._path(temporary), fd, 0, data)
                 if sync:
                     os.fsync(fd)
@@ -239,7 +254,7 @@ class RealDisk:
     def copy(self, source: str, start: int, end: int, name: str) -> None:
         """See Disk."""
         with self._open(source, os.O_RDONLY) as from_fd, \
-                self._open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as to_fd:
+                self._open_new(name, source) as to_fd:
             _copy(self._path(source), from_fd, start, end, self._path(name), to_fd)
 
     def rename(self, name: str, new_name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Passes one to three of Kafka's loader: temporary files and interrupted swaps (reference 7.1-7.3).
+"""Passes one to three of Kafka's loader: temporary files and interrupted swaps (LogLoader.load).
 
 The outcome are the files that pass four works on.
 """

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from seglog._native.status import Status
 
-__all__ = ["FINDINGS", "Finding", "FindingKind", "Severity", "finding", "status_code"]
+__all__ = ["DAMAGE_CODES", "FINDINGS", "LOSS_CODES", "Finding", "FindingKind", "Severity",
+           "finding", "status_code"]
 
 
 class Severity(enum.IntEnum):
@@ -35,9 +36,11 @@ class Finding:
     """One problem: where it is, what was expected and found, and what Kafka would do.
 
     `directory` is the partition directory's name (None: the data directory itself), `file` a name
-    inside it, `position` a byte of that file. `bytes`, `records` and `offset` say what an action
-    would cost: bytes and records dropped, and the first offset that goes. `kafka_error` is the
-    exception with which Kafka fails, where it does.
+    inside it, `position` a byte of that file. `bytes`, `records`, `batches`, `offset` and
+    `last_offset` say what is damaged or what an action would cost: bytes, the records and batches
+    that headers claim (at most so many), and their first and last offset; `unread_bytes` of the
+    bytes belong to no header that can be read. `kafka_error` is the exception with which Kafka
+    fails, where it does.
     """
 
     code: str
@@ -50,15 +53,18 @@ class Finding:
     expected: Any = None
     found: Any = None
     offset: int | None = None
+    last_offset: int | None = None
     bytes: int | None = None
     records: int | None = None
+    batches: int | None = None
+    unread_bytes: int | None = None
     kafka_error: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields that are set, for JSON."""
+        """All fields, for JSON; None where nothing is known."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         fields["severity"] = self.severity.name.lower()
-        return {name: value for name, value in fields.items() if value is not None}
+        return fields
 
 
 _I, _W, _E, _F = Severity.INFO, Severity.WARNING, Severity.ERROR, Severity.FATAL
@@ -85,6 +91,10 @@ _KINDS = (
     ("duplicate-partition", _F, "two directories hold the same partition", _STOP),
     ("unclean-shutdown", _W, "the clean shutdown marker is missing",
      "recovers every log from its recovery point"),
+    ("directory-in-use", _W, "another process has the directory open for writing",
+     "refuses to start beside it"),
+    ("owner-not-kept", _W, "new files could not be given to the owner of the directory",
+     "stops at, or takes the directory offline for, a file that it may not open"),
     ("checkpoint-malformed", _E, "an offset checkpoint does not parse",
      "resets it to 0 for all partitions, and takes the directory offline after loading unless a "
      "number is to blame"),
@@ -134,7 +144,7 @@ _KINDS = (
      "scans them and cuts them at the first bad batch"),
     ("segment-rebuilt", _I, "a segment that is scanned again, with the bytes and records that stay",
      "rebuilds its indexes, producers and leader epochs"),
-    ("torn-tail", _W, "an incomplete batch at the end of a segment",
+    ("torn-tail", _E, "an incomplete batch at the end of a segment",
      "is cut at a recovery; stays in the file after a clean shutdown"),
     ("zero-tail", _W, "zeros at the end of a segment",
      "are cut at a recovery; after a clean shutdown the broker stops"),
@@ -177,10 +187,19 @@ _KINDS = (
     ("findings-omitted", _I, "more problems of one kind than a report lists", _NONE),
 )
 
+#: Findings that tell which bytes of logs a recovery drops, each byte once.
+LOSS_CODES: Final = frozenset({
+    "log-truncated", "segment-emptied", "segments-removed", "log-end-below-start"})
+#: Findings that tell of batches that cannot be read, as far as level `verify` reads.
+DAMAGE_CODES: Final = frozenset({
+    "torn-tail", "batch-length", "batch-size", "batch-crc", "batch-codec", "batch-record-count",
+    "batch-last-offset", "batch-offset-order"})
+
 FINDINGS: Final[dict[str, FindingKind]] = {kind[0]: FindingKind(*kind) for kind in _KINDS}
 
 _OF_STATUS = {
-    Status.IO: "file-unreadable", Status.TORN_TAIL: "torn-tail", Status.ZERO_TAIL: "zero-tail",
+    Status.IO: "file-unreadable", Status.LEGACY_CODEC: "batch-codec",
+    Status.TORN_TAIL: "torn-tail", Status.ZERO_TAIL: "zero-tail",
 }
 
 

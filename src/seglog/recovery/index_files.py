@@ -2,8 +2,7 @@
 
 Opened at the first question, as Kafka's lazy indexes are, and that shows on the disk: a missing
 file is created at its full size then. All entries that the length of an existing file has room for
-count, zeros of a crash as well (reference 4.1); the searches are Kafka's, on well-formed entries
-and on any others.
+count, zeros of a crash as well; the searches are Kafka's, on well-formed entries and on any others.
 """
 
 from __future__ import annotations

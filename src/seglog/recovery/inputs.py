@@ -6,10 +6,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from seglog.config import LogConfig
 from seglog.model import TopicPartition
 
-__all__ = ["LoadInputs", "LoadOutcome", "Step", "wall_clock_ms"]
+__all__ = ["OFFSET_MAX", "LoadInputs", "LoadOutcome", "Step", "wall_clock_ms"]
+
+OFFSET_MAX = 2**63 - 1
 
 
 def wall_clock_ms() -> int:
@@ -34,6 +39,13 @@ class LoadInputs:
     is_remote: bool = False
     producer_id_expiration_ms: int | None = 86_400_000
     clock: Callable[[], int] = wall_clock_ms
+
+    def first_scanned(self, base_offsets: npt.NDArray[np.int64]) -> int:
+        """The row of the first segment that a start scans batch by batch: that of the recovery
+        point, if the log is not clean. `len(base_offsets)` for none."""
+        if self.clean_shutdown or self.is_deleted or self.recovery_point == OFFSET_MAX:
+            return len(base_offsets)
+        return max(int(np.searchsorted(base_offsets, self.recovery_point, side="right")) - 1, 0)
 
 
 @dataclass(frozen=True, slots=True)

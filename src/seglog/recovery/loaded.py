@@ -14,6 +14,7 @@ import numpy as np
 
 from seglog._native.file import sync
 from seglog.errors import KafkaStorageError, SeglogError
+from seglog.forks import ProcessBound, ending
 from seglog.model import TopicPartition
 from seglog.recovery.deferred import DeferredChecks
 from seglog.recovery.disk import Disk
@@ -38,7 +39,7 @@ def error_state(error: SeglogError) -> dict[str, Any]:
     return {"error": error.kafka_name, "message": message}
 
 
-class LoadedLog:
+class LoadedLog(ProcessBound):
     """One partition after its load (Kafka: UnifiedLog, as far as loading and closing go).
 
     `segments` are columns; offsets are those that Kafka arrives at. The high watermark is the log
@@ -178,6 +179,7 @@ class LoadedLog:
                 _logger.info("Deleted %s.", os.path.join(self.path, name))
             self._loader.removed.pop()
 
+    @ending
     def close(self) -> None:
         """What Kafka does to the files of a log that it closes; a second call does nothing.
 
@@ -212,6 +214,7 @@ class LoadedLog:
         if first is not None:
             raise first
 
+    @ending
     def close_handlers(self) -> None:
         """Gives the log up as it is, without writing anything: its directory has failed."""
         self.is_closed = True

@@ -24,7 +24,7 @@ from seglog.errors import KafkaStorageError
 from seglog.recovery.callbacks import LoadListener, NullListener
 from seglog.recovery.findings import Finding, finding
 from seglog.recovery.log_loader import LoadInputs
-from seglog.recovery.partition import PartitionState, judge_partition
+from seglog.recovery.partition import PartitionState, Verified, judge_partition
 from seglog.recovery.plan import (
     LoadLevel, PartitionPlan, check_chunk, chunks_of, join_chunks, list_directory,
 )
@@ -38,7 +38,8 @@ _T = TypeVar("_T")
 _ChunkTask = Callable[[], tuple[PartitionListing, SegmentChecks | None]]
 _VerifyTask = Callable[[], tuple[str, SegmentCheck]]
 
-__all__ = ["LoadOptions", "LoadResult", "load_directory"]
+__all__ = ["LoadOptions", "LoadResult", "load_directory", "partition_state", "read_directory",
+           "unreadable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,39 @@ def load_directory(path: str, options: LoadOptions,
         return _Load(path, options, listener or NullListener(), workers).run()
 
 
+def read_directory(path: str, options: LoadOptions, report: Callable[[Finding], None]
+                   ) -> RootDirectory:
+    """The top level of a data directory, limited to `options.only`. Raises what read_root does."""
+    root = read_root(path, report)
+    if options.only is None:
+        return root
+    return replace(root, partitions=tuple(
+        one for one in root.partitions if one.name == options.only))
+
+
+def partition_state(root: RootDirectory, partition: PartitionDirectory, options: LoadOptions
+                    ) -> PartitionState:
+    """What the data directory knows of one of its partitions."""
+    key = partition.topic_partition
+    # The Raft layer opens its log as if nothing were known of it.
+    known = not partition.is_metadata
+    return PartitionState(partition.name, key, partition.kind, LoadInputs(
+        key, root.clean_shutdown,
+        root.log_start_offsets.get(key, 0) if known else 0,
+        root.recovery_points.get(key, 0) if known else 0,
+        options.log, is_deleted=partition.kind is DirectoryKind.DELETED,
+        producer_id_expiration_ms=options.load.producer_id_expiration_ms))
+
+
+def unreadable(error: KafkaStorageError) -> Finding:
+    """The finding of a partition directory that cannot be listed."""
+    # A topic that a running broker deleted meanwhile is no problem of the directory.
+    gone = error.errno == errno.ENOENT
+    return finding("file-missing" if gone else "directory-unreadable",
+                   directory=os.path.basename(os.fsdecode(error.filename or "")),
+                   message=str(error))
+
+
 class _Load:
     """One load, by one calling thread: results, findings and events pass through it alone."""
 
@@ -145,46 +179,36 @@ class _Load:
 
     def run(self) -> LoadResult:
         """Both phases."""
-        root = read_root(self.path, self.report)
-        if self.options.only is not None:
-            root = replace(root, partitions=tuple(
-                one for one in root.partitions if one.name == self.options.only))
+        root = read_directory(self.path, self.options, self.report)
         self.listener.load_started(len(root.partitions), self.workers.threads)
-        plans = self._phase_one(root)
-        checks = self._verify(plans) if self.level is LoadLevel.VERIFY else {}
+        states = {one.name: partition_state(root, one, self.options) for one in root.partitions}
+        plans = self._phase_one(root, states)
+        verifies = self.level is LoadLevel.VERIFY
+        checks = self._verify(plans, states) if verifies else {}
         reports = []
         for partition in root.partitions:
             plan = plans.get(partition.name)
             if plan is not None:
+                verified = checks.get(partition.name, Verified()) if verifies else None
                 with SegmentScans(self.workers.executor, self.workers.threads) as scans:
-                    reports.append(judge_partition(
-                        plan, self._state(root, partition), self.level,
-                        checks.get(partition.name, []), self.listener.finding, scans))
+                    reports.append(judge_partition(plan, states[partition.name], self.level,
+                                                   verified, self.listener, scans))
                 self.listener.partition_loaded(reports[-1])
         report = LoadReport(
             self.path, self.level.value, root.clean_shutdown, self.workers.threads,
             time.perf_counter() - self.started, tuple(self.thread_segments),
-            self.findings.close(None), tuple(reports))
+            self.findings.close(None), tuple(reports),
+            None if root.holder is None else str(root.holder))
         self.listener.done(report)
         return LoadResult(report, root, plans)
 
-    def _state(self, root: RootDirectory, partition: PartitionDirectory) -> PartitionState:
-        key = partition.topic_partition
-        # The Raft layer opens its log as if nothing were known of it.
-        known = not partition.is_metadata
-        return PartitionState(partition.name, key, partition.kind, LoadInputs(
-            key, root.clean_shutdown,
-            root.log_start_offsets.get(key, 0) if known else 0,
-            root.recovery_points.get(key, 0) if known else 0,
-            self.options.log, is_deleted=partition.kind is DirectoryKind.DELETED,
-            producer_id_expiration_ms=self.options.load.producer_id_expiration_ms))
-
     # ---- phase one ----------------------------------------------------------------------------
 
-    def _phase_one(self, root: RootDirectory) -> dict[str, PartitionPlan]:
+    def _phase_one(self, root: RootDirectory, states: dict[str, PartitionState]
+                   ) -> dict[str, PartitionPlan]:
         plans: dict[str, PartitionPlan] = {}
         waiting: dict[str, list[SegmentChecks | None]] = {}
-        for (listing, checks), thread in self.workers.run(self._chunk_tasks(root)):
+        for (listing, checks), thread in self.workers.run(self._chunk_tasks(root, states)):
             name = os.path.basename(listing.path)
             chunks = waiting.setdefault(name, [])
             chunks.append(checks)
@@ -198,14 +222,21 @@ class _Load:
                     plans[name] = join_chunks(listing, sound)
         return plans
 
-    def _chunk_tasks(self, root: RootDirectory) -> Iterator[_ChunkTask]:
-        """The checks of all partitions; a partition is listed shortly before it is checked."""
+    def _chunk_tasks(self, root: RootDirectory, states: dict[str, PartitionState]
+                     ) -> Iterator[_ChunkTask]:
+        """The checks of all partitions. All are listed first: who watches knows what is to come."""
+        listings = []
         for listing, _ in self.workers.run(self._list_tasks(root)):
             if isinstance(listing, KafkaStorageError):
-                self._unreadable(listing)
+                self.report(unreadable(listing))
                 continue
-            name = os.path.basename(listing.path)
-            self.listener.segments_listed(name, len(listing.base_offsets))
+            listings.append(listing)
+            name, bases = os.path.basename(listing.path), listing.base_offsets
+            self.listener.segments_listed(name, len(bases))
+            if self.level is LoadLevel.VERIFY:
+                self.listener.recovery_planned(
+                    name, len(bases) - states[name].inputs.first_scanned(bases))
+        for listing in listings:
             for start, stop in chunks_of(listing) or [(0, 0)]:
                 yield partial(_check, listing, start, stop, self.level)
 
@@ -215,28 +246,15 @@ class _Load:
             self.listener.partition_started(partition.name)
             yield partial(_list, os.path.join(self.path, partition.name))
 
-    def _unreadable(self, error: KafkaStorageError) -> None:
-        # A topic that a running broker deleted meanwhile is no problem of the directory.
-        gone = error.errno == errno.ENOENT
-        self.report(finding(
-            "file-missing" if gone else "directory-unreadable",
-            directory=os.path.basename(os.fsdecode(error.filename or "")), message=str(error)))
-
     # ---- level verify -------------------------------------------------------------------------
 
-    def _verify(self, plans: dict[str, PartitionPlan]) -> dict[str, list[Finding]]:
-        found: dict[str, list[Finding]] = {}
-        previous: dict[str, SegmentCheck] = {}
+    def _verify(self, plans: dict[str, PartitionPlan], states: dict[str, PartitionState]
+                ) -> dict[str, Verified]:
+        found: dict[str, Verified] = {}
         for (name, check), thread in self.workers.run(_verify_tasks(plans)):
-            kept = found.setdefault(name, [])
-            kept += check.findings
-            before = previous.get(name)
-            if (before is not None and before.next_offset is not None
-                    and before.next_offset < check.base_offset):
-                kept.append(finding(
-                    "offset-gap", directory=name, offset=before.next_offset,
-                    expected=before.next_offset, found=check.base_offset))
-            previous[name] = check
+            found.setdefault(name, Verified()).add(
+                name, check, is_scanned=check.base_offset >= states[name].first_scanned_base(
+                    plans[name].segments.base_offsets))
             self.listener.segments_verified(name, 1, check.size, thread)
         return found
 

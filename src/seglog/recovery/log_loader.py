@@ -1,8 +1,8 @@
 """Kafka's LogLoader: from the files of a partition to a log that can be written to.
 
-Follows reference 7.4 to 7.8. It changes the directory through a Disk alone, so that the dry run and
-the real one are this same code. Every step that changes something is a finding too; a step that
-Kafka does not survive is a LoaderFailure.
+Follows LogLoader.loadSegmentFiles and recoverLog. It changes the directory through a Disk alone, so
+that the dry run and the real one are this same code. Every step that changes something is a finding
+too; a step that Kafka does not survive is a LoaderFailure.
 
 Where Kafka's order of steps would lose or forget something when the process is killed between
 two of them, the order here is another one with the same end: later segments go before the bad batch
@@ -15,20 +15,20 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from seglog._native.batch import scan_file
+from seglog.recovery.claims import Claims, claims_behind, claims_of, counted
 from seglog.recovery.disk import Disk
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.files import number_failure
 from seglog.recovery.findings import Finding, Severity, finding
 from seglog.recovery.index_files import check_txn_index
-from seglog.recovery.inputs import LoadInputs, LoadOutcome, Step
+from seglog.recovery.inputs import OFFSET_MAX, LoadInputs, LoadOutcome, Step
 from seglog.recovery.producers import LoadingProducers, rebuild_producers
-from seglog.recovery.recover import (
-    RecoveryFailure, SegmentRecovery, count_behind, recover_extent,
-)
+from seglog.recovery.recover import RecoveryFailure, SegmentRecovery, recover_extent
 from seglog.recovery.scans import SegmentScans
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.segment_map import SegmentMap
@@ -40,7 +40,6 @@ from seglog.storage.paths import FileKind, FileState, file_name
 
 __all__ = ["LoadInputs", "LoadOutcome", "LogLoader", "Step"]
 
-_OFFSET_MAX = 2**63 - 1
 _LOG_BYTES_MAX = 2**31 - 1
 
 Report = Callable[[Finding], None]
@@ -114,9 +113,9 @@ class LogLoader:
     def unflushed(self) -> list[int]:
         """The segments that recoverLog recovers."""
         inputs = self.inputs
-        if inputs.clean_shutdown or inputs.is_deleted or inputs.recovery_point == _OFFSET_MAX:
+        if inputs.clean_shutdown or inputs.is_deleted or inputs.recovery_point == OFFSET_MAX:
             return []
-        return self.segments.bases(self.segments.rows(inputs.recovery_point, _OFFSET_MAX))
+        return self.segments.bases(self.segments.rows(inputs.recovery_point, OFFSET_MAX))
 
     # ---- pass four ----------------------------------------------------------------------------
 
@@ -262,7 +261,7 @@ class LogLoader:
         self.report(finding(
             "segment-rebuilt", directory=self.directory, file=segment.log_name,
             offset=segment.base_offset, bytes=recovery.valid_end - recovery.extent.start,
-            records=recovery.record_count))
+            records=recovery.record_count, batches=recovery.batch_count))
         # A flush reaches what is behind the recovery point; the rest must be durable now.
         sync = (self.inputs.clean_shutdown or segment.base_offset < self.inputs.recovery_point)
         segment.take(recovery, sync=sync, index_last=index_last)
@@ -273,19 +272,27 @@ class LogLoader:
         if recovery.cut_bytes <= 0:
             return
         position = recovery.valid_end - recovery.extent.start
-        records, last_offset = count_behind(recovery.extent, recovery.valid_end)
-        known = recovery.next_offset
+        claims = claims_behind(recovery.extent, recovery.valid_end, recovery.next_offset,
+                               segment.base_offset)
         cause = recovery.status.code.replace("_", " ")
         self._log(logging.WARNING, "Found invalid messages in log segment %s at byte offset %s.",
                   segment.log_path, position)
-        self.report(finding(
-            "log-truncated", directory=self.directory, position=position, file=segment.log_name,
-            expected=recovery.expected, found=recovery.found, bytes=recovery.cut_bytes,
-            records=records, offset=known, severity=None if records else Severity.WARNING,
+        self._report_lost(
+            "log-truncated", claims, recovery.cut_bytes, recovery.next_offset,
+            file=segment.log_name, position=position, expected=recovery.expected,
+            found=recovery.found,
             message=f"recovery cuts {recovery.cut_bytes} bytes at byte {position} ({cause}) with "
-                    + (f"{records} records, offsets {known} to {max(last_offset, known)}" if records
-                       else "no record")))
+                    f"{claims}")
         self.disk.keep(segment.log_name, position)
+
+    def _report_lost(self, code: str, claims: Claims, size: int, offset: int,
+                     **where: Any) -> None:
+        """Bytes that go, with what their headers say was in them. Zeros are no loss."""
+        self.report(finding(
+            code, directory=self.directory, bytes=size, records=claims.records,
+            batches=claims.batches, unread_bytes=claims.unread_bytes,
+            offset=offset if claims.first_offset is None else claims.first_offset,
+            last_offset=claims.last_offset, severity=None if claims else Severity.WARNING, **where))
 
     def _empty(self, recovery: SegmentRecovery, later: list[int]) -> int:
         """Offsets that go backwards where an index entry was due: truncates the segment to its
@@ -296,10 +303,12 @@ class LogLoader:
         segment = self.segments.get(base)
         position, size = segment.translate(base), segment.size
         if position is not None and position < size:
-            self.report(finding(
-                "segment-emptied", directory=self.directory, position=position, offset=base,
-                file=segment.log_name, bytes=size - position,
-                records=count_behind(recovery.extent, recovery.extent.start + position)[0]))
+            extent = recovery.extent
+            claims = claims_behind(extent, extent.start + position, base, base)
+            self._report_lost(
+                "segment-emptied", claims, size - position, base, position=position,
+                file=segment.log_name, message=f"recovery empties the whole segment at offsets "
+                f"that go backwards, with {claims}")
             self._remove_segments(later)
             self.removed += self.snapshots.retire(later)
             self.disk.keep(segment.log_name, position)
@@ -312,13 +321,14 @@ class LogLoader:
         """Takes segments out; their files become .deleted."""
         if not bases:
             return
-        removed = [self.segments.get(base).extent for base in bases]
+        removed = {base: self.segments.get(base).extent for base in bases}
+        claims = claims_of(removed)
         self._log(logging.INFO, "Deleting segments as part of log recovery: %s", bases)
-        self.report(finding(
-            "segments-removed", directory=self.directory, offset=bases[0], found=len(bases),
-            file=file_name(bases[0], FileKind.LOG), bytes=sum(one.size for one in removed),
-            records=sum(count_behind(one, one.start)[0] for one in removed),
-            message=f"{len(bases)} segments behind the cut, from offset {bases[0]} on"))
+        self._report_lost(
+            "segments-removed", claims, sum(one.size for one in removed.values()), bases[0],
+            file=file_name(bases[0], FileKind.LOG), found=len(bases),
+            message=f"{counted(len(bases), 'segment')} behind the cut, from offset {bases[0]} on, "
+                    f"with {claims}")
         self._delete_segments(bases)
 
     def _delete_segments(self, bases: list[int]) -> None:
@@ -427,9 +437,11 @@ class LogLoader:
         self._log(logging.WARNING, "Deleting all segments because logEndOffset (%s) is smaller "
                   "than logStartOffset %s. This could happen if segment files were deleted from "
                   "the file system.", end, start)
-        self.report(finding(
-            "log-end-below-start", directory=self.directory, expected=start, found=end,
-            offset=bases[0], bytes=self.segments.size))
+        claims = claims_of({base: self.segments.get(base).extent for base in bases})
+        self._report_lost(
+            "log-end-below-start", claims, self.segments.size, bases[0], expected=start, found=end,
+            message=f"the log ends at offset {end}, below its checkpointed start {start}: all "
+                    f"segments go, with {claims}")
         self.epochs.clear()
         self._epochs_changed = True
         self.write_epochs()

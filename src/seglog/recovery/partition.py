@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from seglog.errors import KafkaStorageError, MalformedCheckpointError
 from seglog.model import TopicPartition
+from seglog.recovery.callbacks import LoadListener
 from seglog.recovery.failures import FileVanished, LoaderFailure, checkpoint_failure
 from seglog.recovery.files import tidy
 from seglog.recovery.findings import Finding, finding
+from seglog.recovery.inputs import OFFSET_MAX
 from seglog.recovery.log_loader import LoadInputs, LoadOutcome, LogLoader
 from seglog.recovery.paper import PaperDisk
 from seglog.recovery.plan import LoadLevel, PartitionPlan
@@ -21,13 +23,15 @@ from seglog.recovery.scans import SegmentScans
 from seglog.recovery.segment_map import SegmentMap
 from seglog.recovery.snapshots import Snapshots
 from seglog.recovery.steps import PassFour
+from seglog.recovery.verify import SegmentCheck, staying
 from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
 from seglog.storage.meta import read_partition_metadata
 from seglog.storage.paths import (
     LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, DirectoryKind, FileKind, file_name,
 )
 
-__all__ = ["PartitionState", "judge_partition"]
+__all__ = ["PartitionState", "Verified", "judge_partition"]
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
@@ -38,35 +42,68 @@ class PartitionState:
     kind: DirectoryKind
     inputs: LoadInputs
 
+    def first_scanned_base(self, base_offsets: npt.NDArray[np.int64]) -> int:
+        """The base offset of the first segment that a start scans; OFFSET_MAX for none."""
+        row = self.inputs.first_scanned(base_offsets)
+        return int(base_offsets[row]) if row < len(base_offsets) else OFFSET_MAX
+
+
+@dataclass(slots=True)
+class Verified:
+    """What reading the segments of a partition said: findings, and the batches that are sound.
+
+    `end` is the next offset of the last segment, None while no batch was found in it.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    batches: int = 0
+    records: int = 0
+    end: int | None = None
+
+    def add(self, directory: str, check: SegmentCheck, *, is_scanned: bool) -> None:
+        """The next segment of the partition `directory`; `is_scanned` if a start would scan it."""
+        self.batches += check.batch_count
+        self.records += check.record_count
+        self.findings += check.findings if is_scanned else staying(check.findings)
+        self.close_gap(directory, check.base_offset)
+        self.end = check.next_offset
+
+    def close_gap(self, directory: str, base_offset: int) -> None:
+        """Another segment begins at `base_offset`: reports the offsets that are missing before."""
+        if self.end is not None and self.end < base_offset:
+            self.findings.append(finding(
+                "offset-gap", directory=directory, offset=self.end, expected=self.end,
+                found=base_offset))
+
 
 def judge_partition(plan: PartitionPlan, state: PartitionState, level: LoadLevel,
-                    verified: list[Finding], listener: Callable[[Finding], None],
+                    verified: Verified | None, listener: LoadListener,
                     scans: SegmentScans) -> PartitionReport:
     """Reports everything that is wrong, and where Kafka would arrive.
 
-    `verified` are the findings of reading the segments, at level `verify`.
+    `verified` is given at level `verify`.
     """
-    return _Judge(plan, state, level, listener, scans).run(verified)
+    return _Judge(plan, state, level, listener, scans, verified).run()
 
 
 class _Judge:
     def __init__(self, plan: PartitionPlan, state: PartitionState, level: LoadLevel,
-                 listener: Callable[[Finding], None], scans: SegmentScans) -> None:
-        self.scans = scans
+                 listener: LoadListener, scans: SegmentScans, verified: Verified | None) -> None:
+        self.scans, self.verified = scans, verified
         self.plan, self.state, self.level, self.listener = plan, state, level, listener
         self.findings = FindingList()
         self.failure: LoaderFailure | None = None
-        self.unflushed_segments = self.unflushed_bytes = 0
+        self.unflushed_segments = self.unflushed_bytes = self.recovered = 0
 
     def report(self, found: Finding) -> None:
         """Collects a finding and tells the listener, unless there are too many of its kind."""
         if self.findings.add(found):
-            self.listener(found)
+            self.listener.finding(found)
 
-    def run(self, verified: list[Finding]) -> PartitionReport:
+    def run(self) -> PartitionReport:
         """All of phase two."""
         outcome: LoadOutcome | None = None
-        for found in verified:
+        for found in self.verified.findings if self.verified else ():
             self.report(found)
         try:
             epochs = self._read_epochs()
@@ -97,7 +134,9 @@ class _Judge:
             recovery_segments=self.unflushed_segments, recovery_bytes=self.unflushed_bytes,
             kafka_error=failure.kafka_error if failure else None,
             kafka_message=failure.message if failure else None,
-            findings=self.findings.close(self.plan.directory))
+            findings=self.findings.close(self.plan.directory),
+            batches=self.verified.batches if self.verified else None,
+            records=self.verified.records if self.verified else None)
 
     # ---- segments -----------------------------------------------------------------------------
 
@@ -109,7 +148,7 @@ class _Judge:
         segments = SegmentMap(disk, inputs.config, pass_four.segments())
         snapshots = Snapshots(disk, files.snapshots, files.listed_snapshots, self.report)
         loader = LogLoader(disk, inputs, segments, snapshots, epochs, self.report,
-                           scans=self.scans)
+                           self._remaining, self.scans)
         steps = pass_four.steps()
         unflushed = loader.unflushed()
         if unflushed:
@@ -120,9 +159,18 @@ class _Judge:
                 found=len(unflushed), bytes=self.unflushed_bytes,
                 file=file_name(unflushed[0], FileKind.LOG)))
         if self.level is LoadLevel.VERIFY:
+            self.listener.recovery_started(self.plan.directory, len(unflushed),
+                                           self.unflushed_bytes)
             snapshots.verify()
             return loader.run(steps)
         return None if unflushed else loader.run_shallow(steps)
+
+    def _remaining(self, count: int) -> None:
+        """The dry recovery has `count` segments left."""
+        done = self.unflushed_segments - count - self.recovered
+        if done > 0:
+            self.recovered += done
+            self.listener.segments_recovered(self.plan.directory, done, 0)
 
     def _bytes_from(self, base: int) -> int:
         table = self.plan.segments

@@ -15,22 +15,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from seglog._native.batch import BatchScan, scan_file
+from seglog._native.batch import BatchScan
 from seglog._native.rebuild import IndexRebuild
 from seglog._native.status import Status
 from seglog.config import LogConfig
 from seglog.model import AbortedTxn, EpochEntry
 from seglog.recovery.failures import LoaderFailure
 from seglog.recovery.scans import Extent, SegmentScans
-from seglog.recovery.tail import open_log, read_failure
+from seglog.recovery.tail import open_log
 from seglog.recovery.transactions import fold_batches
 from seglog.storage.paths import FileKind, FileState, file_name
 from seglog.storage.producers import ProducerState
 
-__all__ = ["Extent", "RecoveryFailure", "SegmentRecovery", "count_behind", "count_records",
-           "index_failure", "recover_extent"]
-
-_BATCHES_PER_CHUNK = 65536
+__all__ = ["Extent", "RecoveryFailure", "SegmentRecovery", "index_failure", "recover_extent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,27 +249,3 @@ def index_failure(rebuild: IndexRebuild, base_offset: int, log_path: str, *,
             else f"index (size = {rebuild.offset_entries})")
     return LoaderFailure("IllegalArgumentException", f"Attempt to append to a full {full}.",
                          **where)
-
-
-def count_records(batches: npt.NDArray[np.void]) -> int:
-    """Records of the batches that say how many they hold; an old wrapper counts as one."""
-    return int(np.maximum(batches["record_count"], 1).sum()) if len(batches) else 0
-
-
-def count_behind(extent: Extent, position: int) -> tuple[int, int]:
-    """(records, last offset) of what still looks like batches from a cut on; -1 for no offset."""
-    records, last_offset = 0, -1
-    fd = open_log(extent.path)
-    try:
-        going: int | None = position
-        while going is not None:
-            scan = scan_file(fd, going, extent.end, check_crcs=False,
-                             max_batches=_BATCHES_PER_CHUNK)
-            if scan.status == Status.IO:
-                raise read_failure(extent.path, scan.position)
-            records += count_records(scan.batches)
-            last_offset = max(last_offset, scan.last_offset)
-            going = scan.position if scan.status == Status.FULL else scan.next_position
-    finally:
-        os.close(fd)
-    return records, last_offset

@@ -10,6 +10,7 @@ from typing import Any
 
 from seglog.model import TopicPartition
 from seglog.recovery.findings import Finding, Severity, finding
+from seglog.recovery.rows import directory_row, finding_row, partition_row, totals_of
 
 __all__ = ["FINDINGS_PER_CODE_MAX", "FindingList", "LoadReport", "PartitionReport"]
 
@@ -48,7 +49,8 @@ class PartitionReport:
     Offsets are those at which Kafka's loader would arrive; None where the load did not look that
     far (an unclean log at a level without recovery) or Kafka would not load it, and then
     `kafka_error` names its exception. `recovery_bytes` and `recovery_segments` are what a
-    recovery would scan.
+    recovery would scan. `batches` and `records` are those that are sound; None at a level that
+    does not read them.
     """
 
     directory: str
@@ -63,18 +65,25 @@ class PartitionReport:
     kafka_error: str | None
     kafka_message: str | None
     findings: tuple[Finding, ...]
+    batches: int | None = None
+    records: int | None = None
 
     @property
     def severity(self) -> Severity | None:
         """Of the worst finding; None without any."""
         return max((found.severity for found in self.findings), default=None)
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        names = [name for name in self.__slots__ if name not in ("findings", "topic_partition")]
-        fields: dict[str, Any] = {name: getattr(self, name) for name in names}
-        fields["findings"] = [found.to_dict() for found in self.findings]
-        return fields
+    def to_row(self, path: str) -> dict[str, Any]:
+        """For JSON (docs/json.md); `path` is the data directory's."""
+        is_read = self.batches is not None
+        return partition_row(
+            path, self.directory, segment_count=self.segments, size=self.size,
+            log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset,
+            recovery_point=self.recovery_point, batches=self.batches, records=self.records,
+            recovery_segment_count=self.recovery_segments, recovery_size=self.recovery_bytes,
+            unread_segment_count=0 if is_read else self.segments,
+            unread_size=0 if is_read else self.size, error=self.kafka_error,
+            message=self.kafka_message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +102,8 @@ class LoadReport:
     thread_segments: tuple[int, ...]
     directory_findings: tuple[Finding, ...]
     partitions: tuple[PartitionReport, ...] = field(repr=False)
+    #: The process that had the directory's lock, in words; None for a free one.
+    in_use_by: str | None = None
 
     @property
     def findings(self) -> Iterator[Finding]:
@@ -127,16 +138,20 @@ class LoadReport:
         counted = Counter(found.severity for found in self.findings)
         return {severity.name.lower(): counted[severity] for severity in Severity}
 
+    def directory_row(self) -> dict[str, Any]:
+        """The row of `directories` in JSON."""
+        return directory_row(
+            self.path, clean_shutdown=self.clean_shutdown, in_use_by=self.in_use_by,
+            level=self.level, threads=self.threads,
+            thread_segments=list(self.thread_segments), seconds=self.seconds)
+
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "path": self.path, "level": self.level, "clean_shutdown": self.clean_shutdown,
-            "threads": self.threads, "seconds": self.seconds,
-            "thread_segments": list(self.thread_segments), "segments": self.segments,
-            "size": self.size, "counts": self.counts, "severities": self.severity_counts,
-            "findings": [found.to_dict() for found in self.directory_findings],
-            "partitions": [partition.to_dict() for partition in self.partitions],
-        }
+        """For JSON: the directory's row with `partitions`, `findings` and `totals`, under the
+        names of docs/json.md."""
+        partitions = [one.to_row(self.path) for one in self.partitions]
+        findings = [finding_row(self.path, found) for found in self.findings]
+        return {**self.directory_row(), "partitions": partitions, "findings": findings,
+                "totals": totals_of(partitions, findings)}
 
     def to_json(self, indent: int | None = 2) -> str:
         """The whole report as JSON, in ASCII, as file names need not be valid text."""

@@ -7,19 +7,20 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from seglog._native.scan import FileClass, classify_name
 from seglog.errors import (
     CorruptDataError, InvalidTopicPartitionError, KafkaStorageError, MalformedCheckpointError,
 )
 from seglog.model import TopicPartition
 from seglog.recovery.findings import Finding, finding
 from seglog.storage.checkpoints import read_offset_checkpoint
+from seglog.storage.lock_holder import LockHolder, find_holder
 from seglog.storage.meta import MetaProperties, read_meta_properties
 from seglog.storage.paths import (
-    CLEAN_SHUTDOWN_FILE, CLUSTER_METADATA_TOPIC, HIGH_WATERMARK_CHECKPOINT,
+    CLEAN_SHUTDOWN_FILE, CLUSTER_METADATA_TOPIC, HIGH_WATERMARK_CHECKPOINT, LOCK_FILE,
     LOG_START_OFFSET_CHECKPOINT, META_PROPERTIES, RECOVERY_POINT_CHECKPOINT,
     REMOTE_LOG_INDEX_CACHE, DirectoryKind, parse_directory_name,
 )
+from seglog.storage.place import require_data_directory
 
 __all__ = ["PartitionDirectory", "RootDirectory", "read_root"]
 
@@ -27,6 +28,12 @@ Report = Callable[[Finding], None]
 
 # An IOException also sends the directory offline; what Kafka does not check only resets.
 _UNCHECKED_CODES = ("checkpoint_number", "checkpoint_capacity")
+# Kafka: KafkaRaftServer.initializeLogDirs; Formatter for what makes the file.
+_MISSING_META = (
+    "meta.properties is missing, and a broker does not start without it (\"No `meta.properties` "
+    "found ... have you run `kafka-storage.sh` to format the directory?\"): copy this directory's "
+    "own back, or run `kafka-storage.sh format --cluster-id ID --config server.properties "
+    "--ignore-formatted` with the id of its cluster, which leaves the logs alone")
 _RESETS = {
     RECOVERY_POINT_CHECKPOINT: "resets the recovery points to 0",
     LOG_START_OFFSET_CHECKPOINT: "resets the log start offsets to the first segments",
@@ -63,26 +70,31 @@ class RootDirectory:
     high_watermarks: dict[TopicPartition, int]
     meta_properties: MetaProperties | None
     partitions: tuple[PartitionDirectory, ...]
+    #: The process that has it open for writing; None for a free one.
+    holder: LockHolder | None = None
 
 
-def read_root(path: str, report: Report) -> RootDirectory:
-    """Reads the top level of the data directory `path`.
+def read_root(path: str, report: Report, *, is_locked: bool = False) -> RootDirectory:
+    """Reads the top level of the data directory `path`. `is_locked` if the caller has its lock.
 
-    KafkaStorageError when it cannot be listed, or is a partition directory itself.
+    KafkaStorageError when it cannot be listed, or is no data directory.
     """
+    require_data_directory(path)
     names, files = _list(path)
     partitions = _partitions(path, names, report)
-    if not partitions and any(classify_name(name)[0] is FileClass.LOG for name in files):
-        raise KafkaStorageError(
-            errno.EINVAL, "this is a partition directory, not a data directory; open it with "
-            "seglog.PartitionLog.open, or open the directory above it", path)
     clean = CLEAN_SHUTDOWN_FILE in files
-    if not clean and partitions:
+    holder = None if is_locked else find_holder(path)
+    if holder is not None:
+        report(finding("directory-in-use", file=LOCK_FILE, message=f"in use by {holder}; "
+                       "what looks torn may be in the midst of being written, and what a start "
+                       "would recover is what a crash would leave now"))
+    elif not clean and partitions:
         report(finding("unclean-shutdown", file=CLEAN_SHUTDOWN_FILE))
     return RootDirectory(
         path, clean, _checkpoint(path, RECOVERY_POINT_CHECKPOINT, report),
         _checkpoint(path, LOG_START_OFFSET_CHECKPOINT, report),
-        _checkpoint(path, HIGH_WATERMARK_CHECKPOINT, report), _meta(path, report), partitions)
+        _checkpoint(path, HIGH_WATERMARK_CHECKPOINT, report), _meta(path, report), partitions,
+        holder)
 
 
 def _list(path: str) -> tuple[list[str], set[str]]:
@@ -155,5 +167,5 @@ def _meta(path: str, report: Report) -> MetaProperties | None:
         report(finding("file-unreadable", file=META_PROPERTIES, message=str(error)))
         return None
     if properties is None:
-        report(finding("meta-properties-missing", file=META_PROPERTIES))
+        report(finding("meta-properties-missing", file=META_PROPERTIES, message=_MISSING_META))
     return properties

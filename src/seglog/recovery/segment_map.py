@@ -72,8 +72,9 @@ class SegmentMap:
         return row
 
     def __contains__(self, base_offset: int) -> bool:
-        row = int(self.base_offsets.searchsorted(base_offset))
-        return row < len(self) and int(self.base_offsets[row]) == base_offset
+        bases = self.base_offsets  # readers ask without the lock
+        row = int(bases.searchsorted(base_offset))
+        return row < len(bases) and int(bases[row]) == base_offset
 
     def floor_row(self, offset: int) -> int:
         """Of the last segment that begins at or below `offset`; -1 without one."""

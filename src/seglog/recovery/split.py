@@ -1,4 +1,4 @@
-"""Splitting a segment whose offsets no longer fit its base (reference 7.8)."""
+"""Splitting a segment whose offsets no longer fit its base (LocalLog.splitOverflowedSegment)."""
 
 from __future__ import annotations
 

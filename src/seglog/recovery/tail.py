@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from seglog._native.batch import BATCH_DTYPE, scan_file
 from seglog._native.status import Status
+from seglog.numbers import wrap_int64
 from seglog.recovery.failures import FileVanished, LoaderFailure
 from seglog.recovery.wrappers import base_offsets, first_offset
 
@@ -180,4 +181,4 @@ def next_offset_from(fd: int, path: str, position: int, end: int, base_offset: i
     for batches in chunks:
         last = batches[-1:]
     _check_headers(fd, path, last, end, start)
-    return (int(last["last_offset"][0]) + 1 + (1 << 63)) % (1 << 64) - (1 << 63)  # Java's long
+    return wrap_int64(int(last["last_offset"][0]) + 1)

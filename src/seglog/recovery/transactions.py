@@ -1,8 +1,7 @@
 """Producer state while a log is loaded: the batches of a scan, and what Kafka throws at some.
 
-Kafka accepts nearly everything while it loads (reference 5.2, origin REPLICATION), but no batch
-without the transactional bit inside an open transaction of its producer, and no marker that is
-none.
+Kafka accepts nearly everything while it loads (AppendOrigin.REPLICATION), but no batch without the
+transactional bit inside an open transaction of its producer, and no marker that is none.
 """
 
 from __future__ import annotations

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from seglog._native.batch import scan_file
+from seglog._native.batch import find_batch, scan_file
 from seglog._native.index import OffsetIndexView, TimeIndexView
 from seglog._native.status import Status
 from seglog.errors import SeglogError
-from seglog.recovery.findings import Finding, finding, status_code
+from seglog.recovery.claims import claims_behind
+from seglog.recovery.failures import FileVanished, LoaderFailure
+from seglog.recovery.findings import DAMAGE_CODES, FINDINGS, Finding, finding, status_code
+from seglog.recovery.scans import Extent
 from seglog.storage.paths import FileKind, file_name
 
-__all__ = ["SegmentCheck", "verify_segment"]
+__all__ = ["SegmentCheck", "staying", "verify_extent", "verify_segment"]
 
 _BATCHES_PER_CHUNK = 65536
 _RELATIVE_OFFSET_MAX = 2**31 - 1
 _BAD_BATCHES_MAX = 1000
-_OUTCOMES = (Status.END, Status.TORN_TAIL, Status.ZERO_TAIL)
+_STAYS = ("leaves it in the log, as a start scans only an unclean log from its recovery point on; "
+          "readers fail there")
+
+
+def staying(findings: list[Finding]) -> list[Finding]:
+    """The findings of a segment that no start would scan: what is cut elsewhere stays here."""
+    return [replace(one, action=_STAYS) if one.code in DAMAGE_CODES else one for one in findings]
 
 
 @dataclass(slots=True)
@@ -40,46 +49,92 @@ def verify_segment(path: str, base_offset: int, *, offset_index: bool, time_inde
                    ) -> SegmentCheck:
     """Reads a segment of the partition directory `path`. Bad bytes are findings; a file that
     vanished is one, too."""
+    index = _IndexAgainstLog(path, base_offset, offset_index, time_index)
     name = file_name(base_offset, FileKind.LOG)
-    where: dict[str, Any] = {"directory": os.path.basename(path), "file": name}
+    return _verify(os.path.join(path, name), 0, None, base_offset, index,
+                   {"directory": os.path.basename(path), "file": name})
+
+
+def verify_extent(extent: Extent, base_offset: int, directory: str) -> SegmentCheck:
+    """Reads the batches of a segment whose bytes are in `extent`, and no index. Positions in its
+    findings are those of the segment."""
+    index = _IndexAgainstLog(directory, base_offset, False, False)
+    check = _verify(extent.path, extent.start, extent.end, base_offset, index,
+                    {"directory": directory, "file": file_name(base_offset, FileKind.LOG)})
+    check.findings = [one if one.position is None else
+                      replace(one, position=one.position - extent.start) for one in check.findings]
+    return check
+
+
+def _verify(log_path: str, start: int, end: int | None, base_offset: int, index: _IndexAgainstLog,
+            where: dict[str, Any]) -> SegmentCheck:
+    """Up to `end`; None: to the end of the file, which may grow meanwhile."""
     try:
-        fd = os.open(os.path.join(path, name),
-                     os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(log_path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return SegmentCheck(base_offset, 0, [finding("file-missing", **where)])
     except OSError as error:
         return SegmentCheck(base_offset, 0, [
             finding("file-unreadable", found=error.strerror, **where)])
     try:
-        check = SegmentCheck(base_offset, os.fstat(fd).st_size)
-        index = _IndexAgainstLog(path, base_offset, offset_index, time_index)
-        _read(fd, check, index, where)
+        check = SegmentCheck(base_offset, os.fstat(fd).st_size if end is None else end)
+        _read(fd, check, index, Extent(log_path, start, check.size), end is None, where)
         check.findings += index.findings()
         return check
     finally:
         os.close(fd)
 
 
-def _read(fd: int, check: SegmentCheck, index: _IndexAgainstLog, where: dict[str, Any]) -> None:
-    position, strict, bad = 0, True, 0
-    while bad < _BAD_BATCHES_MAX:
-        scan = scan_file(fd, position, check.size, check_crcs=True, strict=strict,
+def _read(fd: int, check: SegmentCheck, index: _IndexAgainstLog, extent: Extent, grows: bool,
+          where: dict[str, Any]) -> None:
+    position, bad = extent.start, 0
+    while True:
+        scan = scan_file(fd, position, check.size, check_crcs=True, strict=True,
                          max_batches=_BATCHES_PER_CHUNK)
         _take(check, scan.batches, index, where)
         position, status = scan.position, Status(scan.status)
+        if grows and status == Status.TORN_TAIL and os.fstat(fd).st_size > check.size:
+            check.size = os.fstat(fd).st_size  # a running broker's append was on its way
+            continue
         if status == Status.FULL:
             continue
         if status == Status.END:
             return
-        left = check.size - position
-        check.findings.append(finding(
-            status_code(status), position=position, expected=scan.expected, found=scan.found,
-            bytes=left if status in _OUTCOMES else None, **where))
-        if status in _OUTCOMES or scan.next_position is None or scan.next_position <= position:
+        code = status_code(status)
+        numbers: dict[str, Any] = {"expected": scan.expected, "found": scan.found}
+        if status == Status.ZERO_TAIL or code not in DAMAGE_CODES:
+            check.findings.append(finding(
+                code, position=position, **numbers, **where,
+                bytes=check.size - position if status == Status.ZERO_TAIL else None))
+            behind = scan.next_position
+        else:
+            bad += 1
+            behind = scan.next_position
+            if behind is None:  # a length that cannot be: what follows is found by its CRC
+                behind = find_batch(fd, position + 1, check.size, check.size)
+            if bad == _BAD_BATCHES_MAX:
+                behind = None
+            end = check.size if behind is None else behind
+            check.findings.append(_damage(check, code, replace(extent, end=end), position,
+                                          {**numbers, **where}))
+        if behind is None or behind <= position:
             return
-        # One bad batch whose length can be believed: what is behind it is read as well.
-        bad, position = bad + 1, scan.next_position
-        index.skip(scan.position)
+        index.skip(position)
+        position = behind
+
+
+def _damage(check: SegmentCheck, code: str, extent: Extent, position: int,
+            where: dict[str, Any]) -> Finding:
+    """Bytes from `position` to the end of the extent that readers cannot read."""
+    next_offset = check.base_offset if check.next_offset is None else check.next_offset
+    try:
+        claims = claims_behind(extent, position, next_offset, check.base_offset)
+    except (FileVanished, LoaderFailure):
+        return finding(code, position=position, bytes=extent.end - position, **where)
+    return finding(
+        code, position=position, bytes=extent.end - position, records=claims.records,
+        batches=claims.batches, unread_bytes=claims.unread_bytes, offset=claims.first_offset,
+        last_offset=claims.last_offset, message=f"{FINDINGS[code].meaning}, with {claims}", **where)
 
 
 def _take(check: SegmentCheck, batches: npt.NDArray[np.void], index: _IndexAgainstLog,
@@ -107,7 +162,7 @@ def _take(check: SegmentCheck, batches: npt.NDArray[np.void], index: _IndexAgain
 
 class _IndexAgainstLog:
     """Index entries beside the batches as they come: an entry must name a batch, and a time entry
-    promises that nothing at or before its offset is younger (reference 4.3)."""
+    promises that nothing at or before its offset is younger (TimeIndex)."""
 
     def __init__(self, path: str, base_offset: int, offset_index: bool, time_index: bool) -> None:
         self.directory, self.base_offset = os.path.basename(path), base_offset

@@ -1,0 +1,177 @@
+"""Whole topics as one stream of Arrow record batches: one partition after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, UTC
+from typing import Any
+
+from seglog._native.columns import (
+    DEFAULT_COLUMNS, ORIGIN_COLUMNS, Projection, RecordColumns, RecordOrigin,
+)
+from seglog.arguments import int64
+from seglog.errors import OffsetOutOfRangeError
+from seglog.model import TopicPartition
+from seglog.storage.isolation import Isolation, check_isolation
+from seglog.storage.log import PartitionLog
+from seglog.storage.stream import ColumnStream, Pass, RecordBatchStream
+
+__all__ = ["TOPIC_COLUMNS", "OffsetBound", "TimeBound", "TopicStream", "to_millis"]
+
+#: The columns of a topic's records, unless others are requested.
+TOPIC_COLUMNS = (*ORIGIN_COLUMNS, *DEFAULT_COLUMNS)
+
+#: One offset for every partition, or one for some of them.
+OffsetBound = int | Mapping[TopicPartition, int] | None
+#: Milliseconds since 1970 UTC, or a datetime with a time zone.
+TimeBound = int | datetime | None
+#: Opens the log of a partition when it is read.
+OpenLog = Callable[[], PartitionLog]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ROWS_MAX = 1 << 20  # so that the names of a topic stay below 2 GiB
+
+
+class TopicStream(ColumnStream):
+    """The records of some partitions, lazily, one partition after the other.
+
+    Iterate it for `RecordColumns`, or hand it to anything that speaks the Arrow C stream interface.
+    It may be used again: a new iteration, and every consumer of the C stream interface, begins
+    anew; only a pass that was begun and not finished continues. Memory is that of one partition's
+    stream. Corrupt bytes raise CorruptDataError after everything before them was delivered.
+
+    `partitions` are the partitions that are read, in order; `isolation` is their isolation level.
+    By `DataDir.to_arrow`.
+    """
+
+    def __init__(self, logs: Sequence[tuple[TopicPartition, OpenLog]],
+                 columns: Sequence[str] | None = None, *, start_offset: OffsetBound = None,
+                 end_offset: OffsetBound = None, start_timestamp: TimeBound = None,
+                 end_timestamp: TimeBound = None, isolation: Isolation = "read_uncommitted",
+                 batch_rows: int = 16384, on_partition: Callable[[TopicPartition], None]
+                 = lambda tp: None, **options: Any) -> None:
+        check_isolation(isolation)
+        names = tuple(TOPIC_COLUMNS if columns is None else columns)
+        Projection(names, origin=True)  # a wrong name is an error now
+        self.isolation = isolation
+        self.partitions = tuple(tp for tp, _ in logs)
+        options.update(isolation=isolation, batch_rows=min(batch_rows, _ROWS_MAX))
+        reader = _Reader(tuple(logs), names, start_offset, end_offset, to_millis(start_timestamp),
+                         to_millis(end_timestamp), options, on_partition)
+        reader.check_bounds()
+        super().__init__(names, reader.begin)
+
+    def __repr__(self) -> str:
+        topics = ", ".join(dict.fromkeys(tp.topic for tp in self.partitions))
+        return (f"<TopicStream {topics}: {len(self.partitions)} partitions, {self.isolation}, "
+                f"{', '.join(self.columns)}>")
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """What the passes of a stream have in common. It does not know the stream, so that one that is
+    dropped ends its threads at once, without a search for garbage."""
+
+    logs: tuple[tuple[TopicPartition, OpenLog], ...]
+    columns: tuple[str, ...]
+    start_offset: OffsetBound
+    end_offset: OffsetBound
+    start_timestamp: int | None
+    end_timestamp: int | None
+    options: Mapping[str, Any]
+    on_partition: Callable[[TopicPartition], None]
+
+    def begin(self) -> Pass:
+        """One pass over all partitions."""
+        running: list[RecordBatchStream] = []
+
+        def join() -> None:
+            for stream in running:
+                stream.close()
+
+        return Pass(self._batches(running), join)
+
+    def _batches(self, running: list[RecordBatchStream]) -> Generator[RecordColumns]:
+        for tp, open_log in self.logs:
+            self.on_partition(tp)
+            origin = RecordOrigin(
+                self.columns, topic=tp.topic, partition=tp.partition,
+                start_timestamp=self.start_timestamp, end_timestamp=self.end_timestamp)
+            stream = self._stream(tp, open_log(), origin.decoded)
+            if stream is None:
+                continue
+            running[:] = [stream]
+            for decoded in stream:
+                found = origin.apply(decoded)
+                del decoded  # its memory is for the next one
+                if found is not None:
+                    yield found
+                    del found
+            running.clear()
+
+    def _stream(self, tp: TopicPartition, log: PartitionLog, columns: Sequence[str]
+                ) -> RecordBatchStream | None:
+        """The decoded records that may count, None if none does."""
+        start = max(_of(self.start_offset, tp) or 0, log.log_start_offset)
+        end = _of(self.end_offset, tp)
+        skips = self.options.get("on_damage") == "skip"
+        if self.start_timestamp is not None and self.start_timestamp >= 0:
+            # All records before the first that is late enough are too early. There is no such
+            # bound at the other end: a record may be older than those before it.
+            found = log.offset_for_timestamp(
+                self.start_timestamp, on_damage="skip" if skips else "raise")
+            if found is None:
+                return None
+            start = max(start, found.offset)
+        log_end = log.end_offset(self.options["isolation"], "skip") if skips else log.log_end_offset
+        if start > log_end or (end is not None and end <= start):
+            return None
+        return log.to_arrow(start, end, columns, **self.options)
+
+    def check_bounds(self) -> None:
+        """OffsetOutOfRangeError if the offsets leave nothing to read of any partition."""
+        if self.start_offset is None and self.end_offset is None:
+            return
+        read = {tp for tp, _ in self.logs}
+        for bound in (self.start_offset, self.end_offset):
+            for tp in bound if isinstance(bound, Mapping) else ():
+                if tp not in read:
+                    raise ValueError(f"an offset is given for {tp}, which is not read here")
+        texts = []
+        for tp, open_log in self.logs:
+            log = open_log()
+            first, last = log.log_start_offset, log.log_end_offset
+            start, end = _of(self.start_offset, tp), _of(self.end_offset, tp)
+            if (start is None or start <= last) and (end is None or end >= first):
+                return
+            texts.append(f"{tp} holds offsets {first} to {last - 1}" if last > first
+                         else f"{tp} holds no record, and its log end offset is {last}")
+        if texts:
+            bounds = [f"{name} {value}" for name, value in
+                      (("start_offset", self.start_offset), ("end_offset", self.end_offset))
+                      if value is not None]
+            more = f", and {len(texts) - 5} more partitions" if len(texts) > 5 else ""
+            raise OffsetOutOfRangeError(
+                f"nothing to read with {' and '.join(bounds)}: {'; '.join(texts[:5])}{more}")
+
+
+def _of(bound: OffsetBound, tp: TopicPartition) -> int | None:
+    return bound.get(tp) if isinstance(bound, Mapping) else bound
+
+
+def to_millis(moment: TimeBound) -> int | None:
+    """Milliseconds since 1970, rounded up: the first that is not before `moment`.
+
+    TypeError for what is neither an int nor a datetime, ValueError for one without a time zone.
+    """
+    if moment is None:
+        return None
+    if isinstance(moment, int) and not isinstance(moment, bool):
+        return int64("a time", moment)
+    if not isinstance(moment, datetime):
+        raise TypeError(f"a time is milliseconds (int) or a datetime, not {moment!r}")
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment!r} has no time zone; add one, such as "
+                         "tzinfo=datetime.timezone.utc")
+    return -((_EPOCH - moment) // timedelta(milliseconds=1))

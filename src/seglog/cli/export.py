@@ -1,0 +1,194 @@
+"""`seglog export`: the records of topics as Parquet, Arrow, CSV or JSON lines."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import BinaryIO
+
+from seglog.arguments import given_path
+from seglog.arrow import COLUMNS, ORIGIN_COLUMNS, TOPIC_COLUMNS, TopicStream
+from seglog.arrow.topics import to_millis
+from seglog.cli import render
+from seglog.cli.gaps import GapReport, add_skip_damaged, explain_damage
+from seglog.cli.kcat import add_topic_options, partitions_of, topics_of
+from seglog.errors import ConfigError, CorruptDataError, UnknownTopicOrPartitionError
+from seglog.export import FORMATS, OutputFile, Sink, format_of, make_sink
+from seglog.model import TopicPartition
+from seglog.storage.discover import find_partitions
+from seglog.storage.log import PartitionLog
+from seglog.storage.selection import is_internal, select_partitions
+
+__all__ = ["add_parser", "run"]
+
+_BATCH_ROWS, _BATCH_BYTES = 65536, 32 << 20
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """The options of the verb."""
+    parser = subparsers.add_parser(
+        "export", help="write records as Parquet, Arrow, CSV or JSON lines",
+        description="Writes the records of topics to one file, partition after partition, in "
+                    "bounded memory. The file appears when it is complete. Parquet and Arrow need "
+                    "pyarrow: pip install 'seglog[export]'.")
+    parser.add_argument("path", type=given_path,
+                        help="a data directory or one partition's directory")
+    add_topic_options(parser, "all but Kafka's internal ones")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE",
+                        help="where to write; - is stdout (with --format)")
+    parser.add_argument("--format", choices=sorted(FORMATS),
+                        help="default: by the suffix of FILE; arrow is the IPC file format "
+                        "(Feather), arrows the IPC stream format")
+    parser.add_argument("--columns", metavar="NAME,...", help="of "
+                        f"{', '.join((*ORIGIN_COLUMNS, *COLUMNS))}; default: the first eight")
+    parser.add_argument("--start-offset", type=int, metavar="N", help="first offset of each "
+                        "partition")
+    parser.add_argument("--end-offset", type=int, metavar="N", help="offset to stop before")
+    for side, text in (("start", "at or after"), ("end", "before")):
+        parser.add_argument(f"--{side}-time", type=_moment, metavar="TIME",
+                            help=f"records {text} this: ms since 1970, or ISO 8601 with a time "
+                            "zone (2026-01-31T12:00:00Z)")
+    parser.add_argument("--isolation", choices=("read_uncommitted", "read_committed"),
+                        default="read_uncommitted", help="read_committed leaves aborted and open "
+                        "transactions out; default: read_uncommitted, as everywhere")
+    parser.add_argument("--binary", choices=("utf8", "base64", "replace"), default="utf8",
+                        help="keys, values and headers in csv and jsonl: text (bytes that are not "
+                        "UTF-8 end the export), base64, or text with U+FFFD")
+    parser.add_argument("--compression", metavar="CODEC",
+                        help="of parquet (default zstd) or arrow (default lz4); none for none")
+    add_skip_damaged(parser)
+    parser.add_argument("--threads", type=int, default=min(4, os.cpu_count() or 1), metavar="N",
+                        help="decode ahead with so many threads; default: one per CPU, up to 4")
+    parser.add_argument("--force", action="store_true", help="replace a file that is there")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no messages on stderr")
+
+
+def _moment(text: str) -> int:
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    try:
+        found = to_millis(datetime.fromisoformat(text))
+    except ValueError as error:
+        if "time zone" in str(error):
+            raise argparse.ArgumentTypeError(
+                f"{text} has no time zone; add one, such as "
+                f"{text if 'T' in text else text + 'T00:00:00'}Z") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither milliseconds nor ISO 8601, such as 2026-01-31T12:00:00Z"
+        ) from None
+    assert found is not None
+    return found
+
+
+def run(args: argparse.Namespace) -> int:
+    """Writes the file; 2 if there is none in the end, 1 if it lacks damaged records."""
+    try:
+        return _export(args)
+    except CorruptDataError as error:
+        explain_damage(args, error)
+        return 2
+    except (ConfigError, ValueError) as error:
+        render.error(error)
+        return 2
+
+
+def _export(args: argparse.Namespace) -> int:
+    columns = TOPIC_COLUMNS if args.columns is None else tuple(
+        name.strip() for name in args.columns.split(","))
+    if args.output == "-" and args.format is None:
+        raise ConfigError("-o - needs --format: stdout has no suffix")
+    name = args.format or format_of(args.output)
+    found = find_partitions(args.path)
+    chosen = select_partitions(found, topics_of(args), partitions_of(args), args.path)
+    if args.topic is None and len(found) > 1:
+        chosen = [tp for tp in chosen if not is_internal(tp.topic)]
+    if not chosen:
+        raise UnknownTopicOrPartitionError(f"{args.path}: there is no partition to export" + (
+            "; -t names one of Kafka's internal topics" if found else ""))
+    _refuse_source(args.output, found.values())
+    at, reading, gaps = [str(chosen[0])], [chosen[0]], GapReport()
+    with render.Progress("exporting", detail=lambda room: f"records, {at[0]}"[:room]) as progress:
+
+        def on_partition(tp: TopicPartition) -> None:
+            reading[0] = tp
+            at[0] = f"{tp} ({chosen.index(tp) + 1} of {len(chosen)})"
+
+        stream = TopicStream(
+            [(tp, partial(PartitionLog.open, found[tp], topic_partition=tp)) for tp in chosen],
+            columns, start_offset=args.start_offset, end_offset=args.end_offset,
+            start_timestamp=args.start_time, end_timestamp=args.end_time,
+            isolation=args.isolation, threads=args.threads, batch_rows=_BATCH_ROWS,
+            batch_bytes=_BATCH_BYTES, on_partition=on_partition, on_damage=args.on_damage,
+            on_gap=lambda gap: gaps.add(reading[0], gap))
+        size = _write(args, name, columns, stream, progress)
+    if not args.quiet:
+        render.message(
+            f"{progress.done} records of {len(chosen)} partition{'s' if len(chosen) > 1 else ''} "
+            f"({args.isolation}), {render.human_bytes(size)}: "
+            f"{'stdout' if args.output == '-' else args.output}")
+        if not progress.done:
+            render.warning("no record is within these bounds; seglog ls shows the offsets")
+    return 1 if gaps else 0
+
+
+def _write(args: argparse.Namespace, name: str, columns: Sequence[str], stream: TopicStream,
+           progress: render.Progress) -> int:
+    """Writes all of the stream; the size of the file in bytes."""
+    if args.output == "-":
+        counting = _Counting(render.stdout())
+        _pump(_sink(args, name, counting, columns), stream, progress)  # type: ignore[arg-type]
+        return counting.size
+    with OutputFile(args.output, force=args.force) as output:
+        _pump(_sink(args, name, output.file, columns), stream, progress)
+        return output.size
+
+
+def _sink(args: argparse.Namespace, name: str, file: BinaryIO, columns: Sequence[str]) -> Sink:
+    return make_sink(name, file, columns, binary=args.binary, compression=args.compression)
+
+
+def _pump(sink: Sink, stream: TopicStream, progress: render.Progress) -> None:
+    try:
+        with stream:
+            for batch in stream:
+                sink.write(batch)
+                progress.advance(batch.num_rows)
+        sink.close()
+    except BaseException:
+        sink.discard()
+        raise
+
+
+class _Counting:
+    """Standard output as writers of files take it: it knows where it is, also in a pipe."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.size = file, 0
+
+    def write(self, data: bytes) -> int:
+        """All of it."""
+        view = memoryview(data)
+        self._file.write(view)
+        self.size += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        """Bytes so far."""
+        return self.size
+
+    def flush(self) -> None:
+        """Of the stream below."""
+        self._file.flush()
+
+
+def _refuse_source(output: str, sources: Iterable[str]) -> None:
+    """ConfigError for a file inside of a partition directory that is read."""
+    target = os.path.dirname(os.path.realpath(output))
+    for source in sources:
+        if target == os.path.realpath(source):
+            raise ConfigError(f"{output} is inside of {source}, which is Kafka's; write elsewhere")

@@ -1,0 +1,43 @@
+"""`--skip-damaged` of the verbs that read records: what was lost goes to stderr."""
+
+from __future__ import annotations
+
+import argparse
+
+from seglog.cli import render
+from seglog.errors import CorruptDataError, KafkaStorageError
+from seglog.model import TopicPartition
+from seglog.storage.ranges import LogGap
+
+__all__ = ["GapReport", "add_skip_damaged", "explain_damage"]
+
+
+class GapReport:
+    """Prints the gaps that reads meet, each once, also when a log is read again."""
+
+    def __init__(self) -> None:
+        self._told: set[tuple[str, int]] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._told)
+
+    def add(self, tp: TopicPartition, gap: LogGap) -> None:
+        """A gap of a partition; an overlap costs no record."""
+        where = (gap.file, gap.position)
+        if gap.kind != "overlap" and where not in self._told:
+            self._told.add(where)
+            render.message(f"% {tp.topic} [{tp.partition}]: {gap}")
+
+
+def add_skip_damaged(parser: argparse.ArgumentParser) -> None:
+    """The option, as `on_damage`."""
+    parser.add_argument("--skip-damaged", action="store_const", const="skip", default="raise",
+                        dest="on_damage", help="continue after damaged batches, say on stderr what "
+                        "each gap cost, and exit with 1 if there was one")
+
+
+def explain_damage(args: argparse.Namespace, error: CorruptDataError | KafkaStorageError) -> None:
+    """Prints the error that ended a read, and how to continue after it."""
+    render.error(error)
+    if args.on_damage == "raise":
+        render.message("seglog: --skip-damaged continues after the damage and reports what it cost")

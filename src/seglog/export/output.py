@@ -1,0 +1,110 @@
+"""A file that appears under its name when it is complete, or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from contextlib import suppress
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from seglog.errors import KafkaStorageError
+
+__all__ = ["OutputFile"]
+
+
+class OutputFile:
+    """Writes to a temporary name in the same directory, and renames when the block ends well.
+
+    A block that raises leaves nothing behind, and a file that was there before as it was. What is
+    no regular file (a pipe, `/dev/stdout`) is written to directly. Raises KafkaStorageError:
+    EEXIST for a file that is there unless `force`, and what the system refuses.
+    """
+
+    def __init__(self, path: str, *, force: bool) -> None:
+        self._path, self._force = os.path.abspath(path), force
+        self._temporary: str | None = None
+        self._file: BinaryIO | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._file = self._open()
+        except OSError as error:
+            raise self._refused(error) from None
+        return self
+
+    @property
+    def file(self) -> BinaryIO:
+        """The open file."""
+        assert self._file is not None
+        return self._file
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far, 0 where the file cannot say."""
+        try:
+            return self.file.tell()
+        except OSError:
+            return 0
+
+    def _open(self) -> BinaryIO:
+        try:
+            mode = os.stat(self._path).st_mode
+        except FileNotFoundError:
+            mode = stat.S_IFREG
+        else:
+            if stat.S_ISDIR(mode):
+                raise IsADirectoryError(errno.EISDIR, "Is a directory")
+            if stat.S_ISREG(mode) and not self._force:
+                raise self._exists()
+        if not stat.S_ISREG(mode):
+            return open(self._path, "wb")
+        temporary = os.path.join(os.path.dirname(self._path),
+                                 f".seglog-export-{secrets.token_hex(8)}.part")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        self._temporary = temporary
+        return os.fdopen(descriptor, "wb")
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self._complete()
+            else:
+                with suppress(OSError):
+                    self.file.close()
+        except OSError as failure:
+            raise self._refused(failure) from None
+        finally:
+            if self._temporary is not None:
+                with suppress(OSError):
+                    os.unlink(self._temporary)
+        if isinstance(error, OSError) and not isinstance(
+                error, KafkaStorageError | BrokenPipeError):
+            raise self._refused(error) from None
+
+    def _complete(self) -> None:
+        self.file.flush()
+        if self._temporary is None:
+            self.file.close()
+            return
+        os.fsync(self.file.fileno())
+        self.file.close()
+        if not self._force:
+            try:
+                os.link(self._temporary, self._path)  # fails where a file came meanwhile
+                return
+            except FileExistsError:
+                raise self._exists() from None
+            except OSError:
+                pass  # a file system without links
+        os.replace(self._temporary, self._path)
+        self._temporary = None
+
+    def _exists(self) -> FileExistsError:
+        return FileExistsError(errno.EEXIST, "the file is there already; --force replaces it")
+
+    def _refused(self, error: OSError) -> KafkaStorageError:
+        return KafkaStorageError(error.errno or errno.EIO, error.strerror or str(error), self._path)

@@ -1,0 +1,71 @@
+"""Parquet and Arrow IPC, by pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from seglog._native.columns import RecordColumns
+from seglog.arrow.schema import RecordSchema
+from seglog.errors import ConfigError
+
+__all__ = ["make_table_sink"]
+
+_GROUP_ROWS, _GROUP_BYTES = 1 << 18, 64 << 20  # of a Parquet row group or an Arrow batch
+_PARQUET = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
+_ARROW = ("none", "lz4", "zstd")
+
+
+class _TableSink:
+    """Batches put together to pieces of a good size, which a writer of pyarrow takes."""
+
+    def __init__(self, writer: Any, schema: pa.Schema) -> None:
+        self._writer, self._schema = writer, schema
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+
+    def write(self, columns: RecordColumns) -> None:
+        """Keeps the rows until there are enough for a piece."""
+        self._batches.append(pa.record_batch(columns))
+        self._rows += columns.num_rows
+        self._bytes += columns.nbytes
+        if self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        """Writes what is left, and the end of the file."""
+        self._flush()
+        self._writer.close()
+
+    def discard(self) -> None:
+        """Ends without the rest, so that no writer tries to end its file later."""
+        with suppress(Exception):
+            self._writer.close()
+
+    def _flush(self) -> None:
+        if self._batches:
+            table = pa.Table.from_batches(self._batches, self._schema)
+            self._batches, self._rows, self._bytes = [], 0, 0
+            self._writer.write_table(table.combine_chunks())
+
+
+def make_table_sink(name: str, file: BinaryIO, columns: Sequence[str], compression: str | None
+                    ) -> _TableSink:
+    """A sink of parquet, arrow (the IPC file format, Feather) or arrows (the IPC stream format).
+
+    Raises ConfigError for a codec that the format does not have.
+    """
+    known = _PARQUET if name == "parquet" else _ARROW
+    codec = compression or ("zstd" if name == "parquet" else "lz4")
+    if codec not in known:
+        raise ConfigError(f"--compression of {name} is one of {', '.join(known)}, not {codec!r}")
+    schema = pa.schema(RecordSchema(columns))
+    if name == "parquet":
+        return _TableSink(pq.ParquetWriter(file, schema, compression=codec), schema)
+    options = pa.ipc.IpcWriteOptions(compression=None if codec == "none" else codec)
+    new = pa.ipc.new_file if name == "arrow" else pa.ipc.new_stream
+    return _TableSink(new(file, schema, options=options), schema)

@@ -1,0 +1,129 @@
+"""JSON lines and CSV, without any library."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from typing import Any, BinaryIO, Literal
+
+from seglog._native.columns import RecordColumns
+from seglog.errors import ConfigError
+
+__all__ = ["Binary", "CsvSink", "JsonLinesSink"]
+
+#: How bytes become text: UTF-8 and an error for what is not, base64, or UTF-8 with U+FFFD.
+Binary = Literal["utf8", "base64", "replace"]
+
+Column = list[Any]
+
+
+def _cell_text(binary: Binary) -> Callable[[bytes], str]:
+    if binary == "base64":
+        return lambda cell: b64encode(cell).decode()
+    if binary == "replace":
+        return lambda cell: cell.decode("utf-8", "replace")
+    return bytes.decode
+
+
+class _Texts:
+    """The text of keys, values and headers."""
+
+    def __init__(self, columns: Sequence[str], binary: Binary) -> None:
+        self._names, self._text, self._rows = tuple(columns), _cell_text(binary), 0
+
+    def columns(self, batch: RecordColumns) -> dict[str, Column]:
+        """The columns of a batch with text in the place of bytes. ConfigError for bytes that are
+        not text, which says where and what to do."""
+        lists: dict[str, Column] = batch.to_pylists()
+        for name in self._names:
+            if name in ("key", "value"):
+                lists[name] = self._each(name, lists, self._plain)
+            elif name == "headers":
+                lists[name] = self._each(name, lists, self._headers)
+        self._rows += batch.num_rows
+        return lists
+
+    def _plain(self, cell: bytes | None) -> str | None:
+        return None if cell is None else self._text(cell)
+
+    def _headers(self, cell: list[tuple[str, bytes | None]]) -> list[dict[str, str | None]]:
+        return [{"key": key, "value": self._plain(value)} for key, value in cell]
+
+    def _each(self, name: str, lists: dict[str, Column], show: Callable[[Any], Any]) -> Column:
+        shown: Column = []
+        try:
+            for cell in lists[name]:
+                shown.append(show(cell))
+        except UnicodeDecodeError:
+            row = len(shown)
+            what = "a header" if name == "headers" else f"the {name}"
+            where = "".join(f", {column} {lists[column][row]}" for column in
+                            ("topic", "partition", "offset") if column in lists)
+            raise ConfigError(
+                f"{what} of record {self._rows + row}{where}, is not UTF-8 text; --binary base64 "
+                "keeps every byte, --binary replace shows U+FFFD, and parquet and arrow hold bytes "
+                "as they are") from None
+        return shown
+
+
+class JsonLinesSink:
+    """One JSON object a line: timestamps in ms, headers as objects with key and value."""
+
+    def __init__(self, file: BinaryIO, columns: Sequence[str], binary: Binary) -> None:
+        self._file, self._columns = file, tuple(columns)
+        self._texts = _Texts(columns, binary)
+        self._encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+    def write(self, columns: RecordColumns) -> None:
+        """Writes the rows."""
+        lists = self._texts.columns(columns)
+        names, encode = self._columns, self._encode
+        lines = [encode(dict(zip(names, row, strict=True)))
+                 for row in zip(*(lists[name] for name in names), strict=True)]
+        lines.append("")
+        self._file.write("\n".join(lines).encode("utf-8", "replace"))
+
+    def close(self) -> None:
+        """Nothing is left: each batch was written as it came."""
+
+    def discard(self) -> None:
+        """Nothing is kept."""
+
+
+class CsvSink:
+    """CSV with a head. Text is in quotes and null is an empty field without quotes, so that null
+    and empty text differ; headers are a JSON array in one field."""
+
+    def __init__(self, file: BinaryIO, columns: Sequence[str], binary: Binary) -> None:
+        self._file, self._columns = file, tuple(columns)
+        self._texts = _Texts(columns, binary)
+        file.write((",".join(columns) + "\n").encode())
+
+    def write(self, columns: RecordColumns) -> None:
+        """Writes the rows."""
+        lists = self._texts.columns(columns)
+        cells = [_csv_column(name, lists[name]) for name in self._columns]
+        lines = [",".join(row) for row in zip(*cells, strict=True)]
+        lines.append("")
+        self._file.write("\n".join(lines).encode("utf-8", "replace"))
+
+    def close(self) -> None:
+        """Nothing is left: each batch was written as it came."""
+
+    def discard(self) -> None:
+        """Nothing is kept."""
+
+
+def _csv_column(name: str, cells: Column) -> list[str]:
+    if name == "headers":
+        return [_quoted(json.dumps(cell, ensure_ascii=False)) for cell in cells]
+    if name in ("key", "value", "topic"):
+        return ["" if cell is None else _quoted(cell) for cell in cells]
+    if name in ("is_transactional", "is_control"):
+        return ["true" if cell else "false" for cell in cells]
+    return [str(cell) for cell in cells]
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
