@@ -27,27 +27,38 @@ COLUMNS_MAX = 100
 FUNCTION_LINES_MAX = 80  # the aim is 70; a table or a signature may run over it a little
 
 # What each room of the package may import of the others. "" is the front door itself, by which
-# only the command line and Spark's discovery may come in: for the rest it would be a circle.
-VALUES = {"errors", "model", "config", "numbers", "properties"}
+# only the command line and Spark may come in: for the rest it would be a circle.
+VALUES = {"arguments", "errors", "forks", "model", "config", "numbers", "properties"}
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
+    "arguments": {"errors", "model"},
+    "forks": {"errors"},
     "model": {"errors"},
     "numbers": set(),
     "properties": set(),
-    "config": {"errors", "numbers", "properties"},
-    "metrics": set(),
+    "config": {"arguments", "errors", "numbers", "properties"},
+    "metrics": {"forks"},
     "_native": {"errors"},
-    "storage": {"_native", *VALUES},
+    "objects": {"errors"},
+    "storage": {"objects", "_native", *VALUES},
     "arrow": {"storage", "_native", *VALUES},
     "recovery": {"storage", "_native", *VALUES},
     "log": {"metrics", "recovery", "storage", "_native", *VALUES},
-    "manager": {"log", "metrics", "recovery", "storage", "_native", *VALUES},
+    "encoding": {"log"},
+    "fragments": {"log", "storage", "_native", *VALUES},
+    "manager": {"fragments", "log", "metrics", "recovery", "storage", "_native", *VALUES},
+    "cleaner": {"log", "recovery", "storage", "_native", *VALUES},
     "embedded": {"log", "manager", "storage", "_native", *VALUES},
     "datadir": {"recovery", "storage", "arrow", *VALUES},
-    "dump": {"storage", "_native", *VALUES},
-    "spark": {"arrow", "storage", *VALUES},
-    "cli": {"", "datadir", "dump", "manager", "metrics", "recovery", "arrow", "storage", "_native",
-            "spark", *VALUES},
+    "tiered": {"storage", "_native", *VALUES},
+    "dump": {"storage", "tiered", "_native", *VALUES},
+    # Executors only read: of the loader they have what `scrub` hands out (docs/architecture.md).
+    "scrub": {"recovery", "storage", "_native", *VALUES},
+    "spark": {"", "_native", "arrow", "dump", "encoding", "fragments", "objects", "scrub",
+              "storage", *VALUES},
+    "export": {"arrow", "_native", *VALUES},
+    "cli": {"", "datadir", "dump", "export", "manager", "metrics", "recovery", "arrow", "storage",
+            "_native", "spark", *VALUES},
     "__main__": {"cli"},
     "": {"embedded", "log", "manager", "datadir", "recovery", "arrow", "storage", "_native",
          *VALUES},
@@ -55,11 +66,13 @@ LAYERS: dict[str, set[str]] = {
 }
 # Packages outside the standard library, and the only rooms that may import them.
 OUTSIDERS: dict[str, set[str]] = {
-    "numpy": {"_native", "storage", "arrow", "recovery", "log", "manager", "datadir", "dump",
-              "cli", "spark"},
+    "numpy": {"_native", "storage", "arrow", "recovery", "log", "cleaner", "fragments", "manager",
+              "datadir", "dump", "cli", "spark"},
     "cramjam": {"storage"},
+    "obstore": {"objects"},
+    "fsspec": {"objects"},
     "pyspark": {"spark", "pyspark_seglog"},
-    "pyarrow": {"spark"},
+    "pyarrow": {"spark", "export"},
     "prometheus_client": {"metrics"},
 }
 
@@ -127,6 +140,20 @@ def test_imports_follow_the_arrows() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+# What of the loader only reads, the dry run included.
+READS = {"callbacks", "findings", "loader", "partition", "plan", "report", "rows", "scans",
+         "verify"}
+
+
+def test_executors_get_what_reads() -> None:
+    """`scrub` is all that Spark has of recovery: nothing in it opens a file for writing."""
+    wrong = [f"{name_of(path)}:{line}: imports {module}"
+             for path in (PACKAGE / "scrub").glob("*.py") for line, module in imports_of(path)
+             if module.startswith("seglog.recovery") and module.split(".")[2:] not in (
+                 [name] for name in READS)]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_packages_from_outside_are_imported_only_where_they_belong() -> None:
     wrong = []
     ours = {"seglog", "pyspark_seglog", "libc", "cpython", "cython", "posix"}
@@ -151,7 +178,8 @@ def test_the_front_door_imports_nothing_optional() -> None:
     """`import seglog` in a fresh process brings in neither Spark nor an Arrow library."""
     code = ("import sys, seglog; "
             "print(*sorted({m.split('.')[0] for m in sys.modules} "
-            "& {'pyspark', 'pyarrow', 'pandas', 'polars', 'duckdb', 'prometheus_client'}))")
+            "& {'pyspark', 'pyarrow', 'pandas', 'polars', 'duckdb', 'prometheus_client',"
+            "'obstore', 'fsspec'}))")
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                             check=True)
     assert result.stdout.strip() == ""
@@ -183,6 +211,21 @@ def test_csrc_has_no_mutable_globals(tmp_path: Path) -> None:
             if section.startswith((".data", ".bss", ".tdata", ".tbss")) and int(size):
                 wrong.append(f"{name_of(path)}: {size} bytes in {section}")
     assert not wrong, "\n".join(wrong)
+
+
+# What a clone holds at its top.
+TOP = {".ci", ".gitignore", "CHANGES.md", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "Makefile",
+       "README.md", "bench", "csrc", "docs", "examples", "pyproject.toml", "setup.py", "src",
+       "tests", "tools"}
+
+
+def test_nothing_strange_lies_at_the_top() -> None:
+    """A file that a test or a hand left behind is not committed."""
+    if not (ROOT / ".git").exists() or not shutil.which("git"):
+        pytest.skip("no clone, or no git: what is committed cannot be listed")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True,
+                            check=True).stdout
+    assert {line.split("/")[0] for line in listed.splitlines()} == TOP
 
 
 def test_files_and_lines_are_short() -> None:
@@ -297,3 +340,28 @@ def test_the_front_door_documents_what_it_exports() -> None:
     wrong = [name for name in seglog.__all__ if name != "__version__"
              and not (getattr(seglog, name).__doc__ or "").strip()]
     assert not wrong
+
+
+def test_the_architecture_page_is_short_and_true() -> None:
+    """It has every room of the package, and every module that it names exists."""
+    page = (ROOT / "docs/architecture.md").read_text()
+    assert len(page.splitlines()) <= 150
+    rooms = {room for room in LAYERS if room not in {"", "__main__", "pyspark_seglog"}}
+    assert not [room for room in rooms if not re.search(rf"\b{room}\b", page)]
+    named = set(re.findall(rf"`((?:{'|'.join(sorted(rooms))})\.[a-z_]+)`", page))
+    assert len(named) > 10
+    assert not [name for name in named for room, module in [name.split(".")]
+                if not list((PACKAGE / room).glob(f"{module}.py*"))]
+
+
+def test_every_stem_of_c_is_listed() -> None:
+    page = (CORE / "README.md").read_text()
+    headers = {path.stem for path in (CORE / "include/seglog").glob("*.h")}
+    assert not [stem for stem in headers if f"`{stem}`" not in page]
+
+
+def test_contributors_are_sent_to_files_that_exist() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    named = {name for name in re.findall(r"`((?:src|csrc|tests|docs)/[\w/.]+)`", page)}
+    assert len(named) > 15
+    assert not [name for name in named if "NAME" not in name and not (ROOT / name).exists()]

@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
+import seglog
 from seglog.cli.format import compile_format, json_formatter
 from seglog.cli.main import main
+from seglog.cli.unpack import UnpackError, parse_deserializers
 from seglog.model import TopicPartition
 
 TP = TopicPartition("t", 3)
@@ -102,17 +104,21 @@ def test_isolation_count_and_offsets(golden: Path, capfdbinary: pytest.CaptureFi
         out = run(capfdbinary, "-e", "-q", "-f", "%o\\n", "--threads", threads, *args, path)
         return [int(line) for line in out.split()]
 
-    assert offsets() == committed  # as kcat: read_committed unless told otherwise
-    assert offsets("--isolation", "read_uncommitted") == every
-    assert offsets("-c", "5") == committed[:5]
-    assert offsets("-c", "0") == []
-    assert offsets("-o", "100") == [offset for offset in committed if offset >= 100]
-    assert offsets("-o", "end") == []
-    assert offsets("-o", "-50") == [o for o in committed if o >= 234 - 50]
-    stamp = rows[len(rows) // 2]["timestamp"]
-    first = next(row["offset"] for row in rows if row["timestamp"] >= stamp)
-    assert offsets("-o", f"s@{stamp}") == [o for o in committed if o >= first]
-    assert offsets("-o", f"beginning,e@{stamp}") == [o for o in committed if o < first]
+    assert offsets() == every  # as Kafka's consumer: read_uncommitted unless told otherwise
+    for level, wanted in (("read_uncommitted", every), ("read_committed", committed)):
+        def of_level(*args: str, level: str = level) -> list[int]:
+            return offsets("--isolation", level, *args)
+
+        assert of_level() == wanted
+        assert of_level("-c", "5") == wanted[:5]
+        assert of_level("-c", "0") == []
+        assert of_level("-o", "100") == [offset for offset in wanted if offset >= 100]
+        assert of_level("-o", "end") == []
+        assert of_level("-o", "-50") == [o for o in wanted if o >= 234 - 50]
+        stamp = rows[len(rows) // 2]["timestamp"]
+        first = next(row["offset"] for row in rows if row["timestamp"] >= stamp)
+        assert of_level("-o", f"s@{stamp}") == [o for o in wanted if o >= first]
+        assert of_level("-o", f"beginning,e@{stamp}") == [o for o in wanted if o < first]
 
 
 def test_delimiters_keys_and_offsets(golden: Path, capfdbinary: pytest.CaptureFixture[bytes]
@@ -130,6 +136,126 @@ def test_what_is_not_there(golden: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["cat", "-e", "-o", "soon", "-t", "txn", path]) == 2
     assert "-o: expected" in capsys.readouterr().err
     assert main(["cat", "-e", str(golden / "nowhere")]) == 2
+
+
+@pytest.mark.parametrize(("args", "sentence"), [
+    (["-b", "localhost:9092", "-t", "txn"], "-b names a broker"),
+    (["--bootstrap-server", "x:1"], "--bootstrap-server names a broker"),
+    (["-L"], "seglog ls PATH"),
+    (["-X", "isolation.level=read_committed"], "--isolation"), (["-G", "mine", "txn"], "-G joins"),
+    (["-P", "-t", "txn"], "this command only reads"), (["-Q", "-t", "txn:0:5"], "-o s@MS"),
+    (["-F", "kcat.conf"], "there is none here"), (["-r", "http://r"], "schema registry"),
+])
+def test_what_needs_a_broker_is_explained_in_one_sentence(
+        golden: Path, args: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (args, [str(golden / "real" / "clean"), *args]):
+        with pytest.raises(SystemExit) as ended:
+            main(["cat", *words])
+        said = capsys.readouterr()
+        assert ended.value.code == 2 and not said.out
+        assert said.err.startswith("seglog cat: -") and said.err.count("\n") == 1
+        assert sentence in said.err
+
+
+def test_topics_and_partitions_as_in_kcat(golden: Path, capfdbinary: pytest.CaptureFixture[bytes]
+                                          ) -> None:
+    path = str(golden / "real" / "clean")
+
+    def places(*args: str) -> list[str]:
+        out = run(capfdbinary, "-C", "-u", "-e", "-q", "-c", "9999", "-f", "%t-%p\n", *args, path)
+        return list(dict.fromkeys(out.decode().split()))
+
+    assert places("-t", "txn") == ["txn-0", "txn-1"]
+    assert places("-t", "txn", "-p", "1") == places("-t", "t*", "-p", "1") == ["txn-1"]
+    assert places("-t", "dots.and_under-scores", "-p", "0,2") == [
+        "dots.and_under-scores-0", "dots.and_under-scores-2"]
+    assert places("-t", "txn,epochs") == places("-t", "txn", "-t", "epochs") == [
+        "epochs-0", "txn-0", "txn-1"]
+    plain = [f"plain-{codec}-0" for codec in ("gzip", "lz4", "none", "snappy", "zstd")]
+    assert places("-t", "plain-*") == places("-t", "^pla.n") == plain
+    assert "__consumer_offsets-0" in places("-t", "__*") and not any(
+        name.startswith("_") for name in places())
+
+
+@pytest.mark.parametrize(("args", "code", "said"), [
+    (["-o", "999999999"], 1, "offset 999999999 of txn-0 is out of range: the log starts at 0 and "
+                             "ends at 217"),
+    (["-o", "218"], 1, "of txn-0 is out of range"), (["-o", "217"], 0, "at offset 217"),
+    (["-o", "s@9999999999999"], 1, "no record of txn-0 is at or after timestamp 9999999999999; the "
+                                   "latest has timestamp 1795261"),
+    (["-o", "stored"], 2, "consumer group"), (["-t", "tnx"], 2, "did you mean 'txn'?"),
+    (["-t", "txn", "-p", "2"], 2, "txn has 0 to 1"), (["-p", "x"], 2, "-p: expected"),
+    (["-t", ""], 2, "a topic is empty"), (["-t", "^("], 2, "not a regular expression"),
+    (["-t", "nope*"], 2, "no topic matches 'nope*'"), (["-s", "key=avro"], 2, "avro needs"),
+    (["-s", "z"], 2, "got 'z'"), (["-s", "x=i"], 2, "neither key nor value"),
+    (["-s", ""], 2, "-s:"),
+    (["-o", "s@-9"], 2, "milliseconds"),
+])
+def test_nothing_is_silently_empty(golden: Path, capsys: pytest.CaptureFixture[str],
+                                   args: list[str], code: int, said: str) -> None:
+    topic = [] if "-t" in args else ["-t", "txn"]
+    assert main(["cat", "-e", "-f", "%o", *args, *topic, str(golden / "real" / "clean")]) == code
+    assert said in capsys.readouterr().err
+
+
+def test_an_offset_below_the_start_is_told(golden: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = str(golden / "real" / "clean")
+    assert main(["cat", "-e", "-t", "startoffset", "-o", "3", "-c", "1", "-f", "%o", path]) == 0
+    out, err = capfd.readouterr()
+    assert out == "253"
+    assert "% offset 3 of startoffset-0 is gone: the log starts at 253\n" in err
+
+
+def test_one_partition_out_of_range_does_not_hide_the_others(
+        golden: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["cat", "-e", "-t", "txn", "-o", "230", "-f", "%p:%o ",
+                 str(golden / "real" / "clean")]) == 1
+    out, err = capfd.readouterr()
+    assert out.startswith("1:230 1:231") and "offset 230 of txn-0 is out of range" in err
+
+
+def test_the_isolation_level_is_told(golden: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = str(golden / "real" / "clean" / "txn-0")
+    aborted = {}
+    for level in ("read_uncommitted", "read_committed"):
+        assert main(["cat", "-e", "--isolation", level, "-f", "%o\n", path]) == 0
+        out, err = capfd.readouterr()
+        assert f"% isolation level {level}\n" in err
+        aborted[level] = (len(out.splitlines()), "left out" in err, "leaves them out" in err)
+    assert aborted == {"read_uncommitted": (170, False, True), "read_committed": (90, True, False)}
+    assert main(["cat", "-e", "-f", "%o", str(golden / "real" / "clean" / "plain-none-0")]) == 0
+    assert "transactions" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("pack", "data", "expected"), [
+    ("i", b"\x00\x00\x01\x02", b"258"), ("<i", b"\x02\x01\x00\x00", b"258"),
+    (">bBhH", b"\xff\xff\xff\xff\xff\xff", b"-1255-165535"), ("b B", b"\x01\x02", b"1 2"),
+    ("qQ", b"\xff" * 16, b"-118446744073709551615"), ("I", b"\xff" * 4, b"4294967295"),
+    ("bs", b"\x07text\xff", b"7text\xff"), ("cc$", b"ab", b"ab"), ("h<h", b"\0\x01\x01\0", b"11"),
+    ("b", b"\x05and more", b"5"), ("s$", b"", b""), ("c$", b"ab", None), ("i", b"abc", None),
+])
+def test_deserializers(pack: str, data: bytes, expected: bytes | None) -> None:
+    unpack = parse_deserializers([pack])["value"]
+    if expected is None:
+        with pytest.raises(UnpackError, match="value"):
+            unpack(data)
+    else:
+        assert unpack(data) == expected
+
+
+def test_records_before_one_that_does_not_fit_are_printed(
+        tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with seglog.open(tmp_path / "numbers-0") as log:
+        log.append_many([(None, (n).to_bytes(4, "big")) for n in range(5)])
+        log.append_many([(b"k", b"ab"), (b"key", bytes(4))])
+    args = ["cat", "-e", "-q", "-f", "%o=%s,%k ", str(tmp_path / "numbers-0")]
+    assert main([*args, "-s", "value=i"]) == 1
+    out, err = capfd.readouterr()
+    assert out == "0=0, 1=1, 2=2, 3=3, 4=4, "
+    assert "offset 5: the value is truncated: i takes 4 bytes, 2 remain" in err
+    assert main([*args, "-s", "key=c$", "-c", "6"]) == 0
+    assert main([*args, "-s", "key=c$", "-s", "value=s"]) == 1
+    assert "offset 6: expected the end of the key, but 2 bytes remain" in capfd.readouterr().err
 
 
 def start(*args: str) -> subprocess.Popen[bytes]:

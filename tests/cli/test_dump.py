@@ -12,7 +12,7 @@ import pytest
 
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record
-from tests.support.dump import dump
+from tests.support.dump import dump, run_seglog
 from tests.support.golden import unpack
 
 LOG = "00000000000000000000.log"
@@ -183,3 +183,30 @@ def test_a_decoder_class_that_only_a_jvm_could_load() -> None:
     assert done.code == 2
     assert "com.example.MyDecoder cannot be loaded" in done.err
     assert "org.apache.kafka.tools.api.LongDecoder" in done.err
+
+
+@pytest.mark.parametrize(("args", "sentence"), [
+    (["clean"], "this is a data directory; name the directory of a partition, such as "),
+    (["."], "there is no file to dump here"), (["--files", "nope.log"], "no such file in "),
+    (["--files", "clean/txn-0/00000000000000000125.log,nope.index"], "nope.index"),
+    (["clean/txn-0/O0000000000000000125.log"],
+     "did you mean clean/txn-0/00000000000000000125.log?"),
+    (["txn"], "no such file"), ([], "no files: seglog dump FILE"),
+    (["--print-data-log"], "no files"),
+])
+def test_what_is_not_there_is_told_before_anything_is_printed(
+        golden: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], sentence: str) -> None:
+    monkeypatch.chdir(golden / "real")
+    done = run_seglog("dump", *args)
+    assert (done.code, done.out) == (2, b"")
+    assert sentence in done.err and done.err.count("\n") == 1
+
+
+def test_directories_and_lists_of_files(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(golden / "real" / "clean")
+    names = sorted(path.name for path in Path("txn-0").iterdir() if path.suffix)
+    whole = run_seglog("dump", "txn-0")
+    assert whole.code == 0
+    listed = ",".join(f"txn-0/{name}" for name in names if not name.endswith(".metadata"))
+    assert run_seglog("dump", "--files", listed).out == whole.out
+    assert run_seglog("dump", "--files", "txn-0/").out == whole.out

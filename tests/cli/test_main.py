@@ -7,6 +7,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def test_every_verb_explains_itself() -> None:
 
 @pytest.mark.parametrize(("raised", "code", "said"), [
     (KeyboardInterrupt(), 130, ""), (BrokenPipeError(), 141, ""),
-    (SeglogError("no such thing"), 2, "error: no such thing\n"),
+    (SeglogError("no such thing"), 2, "seglog: error: no such thing\n"),
 ])
 def test_how_a_verb_ends(raised: BaseException, code: int, said: str,
                          monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +98,8 @@ def test_an_error_says_each_fact_once(capsys: pytest.CaptureFixture[str]) -> Non
     render.error(CorruptRecordError("x.log: bad, at byte 7", file="x.log", position=7, expected=14,
                                     found=3, code="batch_length"))
     assert capsys.readouterr().err == (
-        "error: CorruptRecordError [batch_length]: x.log: bad, at byte 7 (expected 14, found 3)\n")
+        "seglog: error: "
+        "CorruptRecordError [batch_length]: x.log: bad, at byte 7 (expected 14, found 3)\n")
 
 
 def test_colour_and_progress_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,8 +110,9 @@ def test_colour_and_progress_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch)
         assert render.paint("x", "red", terminal) == "\x1b[31mx\x1b[0m"
         monkeypatch.setenv("NO_COLOR", "1")
         assert render.paint("x", "red", terminal) == "x"
-        with render.Progress("loading", 10, stream=terminal, detail=lambda: "5/s") as progress:
+        with render.Progress("loading", 10, stream=terminal, detail=lambda room: "5/s") as progress:
             progress.advance(5)
+            time.sleep(.5)  # drawn ten times a second
         assert b"loading [############............] 5/10 5/s" in os.read(master, 1000)
     os.close(master)
     with open(os.devnull, "w") as nowhere, render.Progress("x", 2, stream=nowhere) as progress:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from seglog.cli.main import main
-from seglog.manager.lock import FileLock
+from seglog.storage.lock import FileLock
 from seglog.storage import paths
 from seglog.storage.checkpoints import read_offset_checkpoint
 
@@ -70,12 +70,12 @@ def truth(golden: Path) -> dict[str, dict[str, Any]]:
 def test_a_dry_run_touches_nothing_and_says_what_a_real_run_does(
         copies: list[Path], truth: dict[str, dict[str, Any]], capsys: Capture) -> None:
     before = {path: fingerprint(path) for path in copies}
-    _, out, err = run(capsys, "--dry-run", "--json", *copies)
+    _, out, err = run(capsys, "--dry-run", "--states", *copies)
     assert err == ""
     assert {path: fingerprint(path) for path in copies} == before
     predicted = json.loads(out)
 
-    code, out, err = run(capsys, "--recover", "--json", "--threads", "2", *copies)
+    code, out, err = run(capsys, "--recover", "--states", "--threads", "2", *copies)
     assert (code, err) == (1, "")
     # Findings too: every byte, offset and record.
     assert json.loads(out) == predicted
@@ -94,7 +94,7 @@ def test_a_dry_run_touches_nothing_and_says_what_a_real_run_does(
     # The ones that went well are as a broker's clean shutdown leaves them: nothing is found.
     sound = [path for path in copies if (path / paths.CLEAN_SHUTDOWN_FILE).exists()]
     assert len(sound) > 60
-    _, out, _ = run(capsys, "--recover", "--json", *sound)
+    _, out, _ = run(capsys, "--recover", "--states", *sound)
     for path in sound:
         for name, state in json.loads(out)[path.name].items():
             codes = {one["code"] for one in state["findings"]}
@@ -107,7 +107,7 @@ def test_checkpoints_and_marker(golden: Path, tmp_path: Path, capsys: Capture) -
     root = tmp_path / "data"
     shutil.copytree(golden / "real" / "unclean", root)
     starts = read_offset_checkpoint(root / paths.LOG_START_OFFSET_CHECKPOINT)
-    code, out, err = run(capsys, "--recover", "--json", root)
+    code, out, err = run(capsys, "--recover", "--states", root)
     assert (code, err) == (0, "")
     states = json.loads(out)
     points = read_offset_checkpoint(root / paths.RECOVERY_POINT_CHECKPOINT)
@@ -135,20 +135,22 @@ def test_text(golden: Path, tmp_path: Path, capsys: Capture) -> None:
     log.write_bytes(data)
     code, out, err = run(capsys, "--dry-run", root)
     assert (code, err) == (1, "")
-    assert "unclean shutdown, rehearsed in" in out and "would have cut" in out
+    assert "unclean shutdown, rehearsed in" in out and "  would be cut, by topic:" in out
     assert "nothing was changed" in out and f"log-truncated: txn-0/{log.name}@" in out
-    assert "temporary-deleted" in out and "segment-rebuilt" in out
-    sums = [line.removeprefix("  would have ") for line in out.splitlines()
-            if line.startswith("  would have ")]
-    assert len(sums) == 2 and sums[0].endswith("in 2 partitions")
+    assert "temporary-deleted" not in out and "segment-rebuilt" not in out
+    assert out.splitlines()[-1].startswith("data would be lost: a start cuts up to ")
+    everything = run(capsys, "--dry-run", "--all", root)[1]
+    assert "temporary-deleted" in everything and "segment-rebuilt" in everything
+    told = [line.replace("would be ", "") for line in out.splitlines()[1:-2]]
+    assert "  deleted: 11 files (15.5 KiB)" in told
     code, out, err = run(capsys, "--recover", root)
     assert (code, err) == (1, "")
     assert "clean shutdown marker written" in out and "temporary-deleted" not in out
-    assert [line.strip() for line in out.splitlines()
-            if line.startswith(("  cut", "  del"))] == sums
-    assert sums[1].startswith("deleted 11 files (15846 bytes), rebuilt ")
+    assert out.splitlines()[1:-2] == told
+    assert out.splitlines()[-1].startswith("data was lost: up to ")
     code, out, _ = run(capsys, "--recover", root)
-    assert code == 0 and "clean shutdown, loaded in" in out and "  cut nothing of any log" in out
+    assert code == 0 and "clean shutdown, recovered in" in out
+    assert "no errors were found" in out.splitlines()[-1] and "cut, by topic" not in out
 
 
 def test_a_failed_partition_stops_no_other(golden: Path, tmp_path: Path,
@@ -158,8 +160,8 @@ def test_a_failed_partition_stops_no_other(golden: Path, tmp_path: Path,
     (root / "txn-0" / "leader-epoch-checkpoint").write_text("0\nx\n")
     (root / "lost+found").mkdir()
     points = read_offset_checkpoint(root / paths.RECOVERY_POINT_CHECKPOINT)
-    predicted = json.loads(run(capsys, "--dry-run", "--json", root)[1])
-    code, out, err = run(capsys, "--recover", "--json", root)
+    predicted = json.loads(run(capsys, "--dry-run", "--states", root)[1])
+    code, out, err = run(capsys, "--recover", "--states", root)
     assert (code, err) == (1, "")
     states = json.loads(out)
     assert states == predicted
@@ -171,7 +173,7 @@ def test_a_failed_partition_stops_no_other(golden: Path, tmp_path: Path,
         failed = str(key) == "txn-0"
         assert offset == (points[key] if failed else states[str(key)]["log_end_offset"]), key
     _, out, _ = run(capsys, "--recover", root)
-    assert "not loaded txn-0" in out and "no clean shutdown marker" in out
+    assert "lost+found, txn-0" in out and "no clean shutdown marker" in out
 
 
 @pytest.mark.parametrize("content", [b"0\n2\ntxn-0 0", b"0\nx\n", b"\xff\xfe", b"1\n0\n"])
@@ -180,7 +182,7 @@ def test_a_checkpoint_cut_in_half(golden: Path, tmp_path: Path, capsys: Capture,
     root = tmp_path / "data"
     shutil.copytree(golden / "real" / "unclean", root)
     (root / paths.RECOVERY_POINT_CHECKPOINT).write_bytes(content)
-    code, out, err = run(capsys, "--recover", "--json", root)
+    code, out, err = run(capsys, "--recover", "--states", root)
     assert (code, err) == (1, "")  # the finding is an error
     truth = json.loads((golden / "real" / "loaded.json").read_text())["unclean"]
     for name, state in json.loads(out).items():
@@ -200,16 +202,16 @@ def test_level_full_rebuilds_what_kafka_believes(golden: Path, tmp_path: Path,
     index.write_bytes(wrong)
     for level in ("kafka", "full"):
         before = fingerprint(root)
-        predicted = run(capsys, "--dry-run", "--json", "--level", level, root)
+        predicted = run(capsys, "--dry-run", "--states", "--level", level, root)
         assert fingerprint(root) == before
-        assert run(capsys, "--recover", "--json", "--level", level, root) == predicted
+        assert run(capsys, "--recover", "--states", "--level", level, root) == predicted
         assert index.read_bytes() == (wrong if level == "kafka" else sound)
         codes = [one["code"] for one in json.loads(predicted[1])["plain-none-0"]["findings"]]
         assert codes == ([] if level == "kafka" else [
             "index-offset-order", "index-missing", "segment-rebuilt"])
     # The same as a setting, and nothing is left to do.
     code, out, _ = run(capsys, "--recover", "--config", "sanity.check.level=full", root)
-    assert code == 0 and "rebuilt 0 segments" in out
+    assert code == 0 and "rebuilt: 0 segments" in out
 
 
 def test_two_directories_with_one_partition(golden: Path, tmp_path: Path,
@@ -226,8 +228,9 @@ def test_two_directories_with_one_partition(golden: Path, tmp_path: Path,
     for mode in ("--dry-run", "--recover"):
         code, out, _ = run(capsys, mode, *roots)
         assert code == 1
-        assert f"duplicate-partition: txn-0: two directories hold the same partition (expected " \
-            f"{roots[0]}/txn-0, found {roots[1]}/txn-0); Kafka: the broker stops" in out
+        assert "duplicate-partition: txn-0: IllegalStateException: two directories hold the same " \
+            f"partition (expected {roots[0]}/txn-0, found {roots[1]}/txn-0); Kafka: the broker " \
+            "stops" in out
 
 
 def test_quarantine(golden: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -239,9 +242,9 @@ def test_quarantine(golden: Path, tmp_path: Path, capsys: Capture) -> None:
         position = stream.tell()
         stream.write(tail)
     aside = tmp_path / "aside"
-    assert run(capsys, "--dry-run", "--quarantine", aside, root)[0] == 0
+    assert run(capsys, "--dry-run", "--quarantine", aside, root)[0] == 1
     assert not aside.exists()
-    assert run(capsys, "--recover", "--quarantine", aside, root)[0] == 0
+    assert run(capsys, "--recover", "--quarantine", aside, root)[0] == 1
     kept = [path for path in aside.rglob("*plain-none-0*") if path.is_file()]
     assert [path.read_bytes() for path in kept] == [tail]
     assert kept[0].name == f"plain-none-0_{log.name}@{position}"
@@ -275,5 +278,5 @@ def test_what_is_refused(golden: Path, tmp_path: Path, capsys: Capture) -> None:
         assert "Unknown meta.properties version number 2" in err
     meta.write_text(text)
     assert run(capsys, "--quarantine", tmp_path / "q", roots[0])[0] == 2
-    assert run(capsys, "--recover", "--level", "verify", roots[0])[0] == 2
+    assert run(capsys, "--states", roots[0])[0] == 2
     assert [fingerprint(root / "txn-0") for root in roots] == before

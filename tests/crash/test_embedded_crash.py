@@ -9,11 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from seglog.storage.paths import HIGH_WATERMARK_CHECKPOINT
 from tests.crash.embedded import check_embedded
 from tests.crash.power import PowerDisk
 from tests.crash.promises import FILE, Promises, promised
 from tests.crash.rounds import rounds
 from tests.faults.box import CHANGES, Box, Call, read_trace
+
+
+def make_data_dir(root: Path) -> None:
+    """A data directory: `seglog.open` begins none beside other files, and FILE lies there."""
+    root.mkdir()
+    (root / HIGH_WATERMARK_CHECKPOINT).write_text("0\n0\n")
 
 
 def run(box: Box, root: Path, seed: int, generation: int, **faults: object) -> None:
@@ -26,7 +33,7 @@ def run(box: Box, root: Path, seed: int, generation: int, **faults: object) -> N
 @pytest.mark.parametrize("seed", rounds()[::2])
 def test_a_killed_program_loses_nothing(box: Box, tmp_path: Path, seed: int) -> None:
     source, root = random.Random(f"embedded kill {seed}"), tmp_path / "data"
-    root.mkdir()
+    make_data_dir(root)
     (root / FILE).touch()
     for generation, most_calls in ((1, 400), (2, 60)):
         run(box, root, seed, generation, calls=CHANGES, at=source.randint(1, most_calls),
@@ -38,7 +45,7 @@ def test_a_killed_program_loses_nothing(box: Box, tmp_path: Path, seed: int) -> 
 def test_a_power_cut_leaves_what_was_synced(box: Box, tmp_path: Path, seed: int) -> None:
     source, promises = random.Random(f"embedded cut {seed}"), Promises(power_cuts=True)
     root, before, image = tmp_path / "data", tmp_path / "before", tmp_path / "image"
-    root.mkdir()
+    make_data_dir(root)
     for generation, most_calls in ((1, 1 << 30), (2, source.choice([40, 1 << 30]))):
         shutil.copytree(root, before)
         trace = tmp_path / f"trace-{generation}"

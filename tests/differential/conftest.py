@@ -32,7 +32,7 @@ def home() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def judge(kafka_lib: Path, golden: Path) -> Iterator[Judge]:  # noqa: F811
+def judge(kafka_lib: Path, golden: Path) -> Iterator[Judge]:
     """Kafka's loader and seglog's, beside each other."""
     with Judge(golden, load) as running:
         yield running

@@ -1,4 +1,4 @@
-"""Every state in which a crash can leave the replacement of segments (reference 7.3).
+"""Every state in which a crash can leave the replacement of segments (LocalLog.replaceSegments).
 
 A compaction or a split writes new segments as `.cleaned`, renames them to `.swap` from the last to
 the first, the old ones to `.deleted`, and the new ones to their names. The steps are listed here

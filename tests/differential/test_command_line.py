@@ -1,4 +1,4 @@
-"""`seglog load --recover --json` on generated cases: Kafka's states, and Kafka's files."""
+"""`seglog load --recover --states` on generated cases: Kafka's states, and Kafka's files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def recover(root: Path, case: Case, capsys: pytest.CaptureFixture[str]) -> dict[
     config = {**dict(case.config), "producer.id.expiration.ms": str(EXPIRATION_MS)}
     options = [f"--config={key}={value}" for key, value in config.items()]
     capsys.readouterr()
-    main(["load", "--recover", "--json", *options, str(root)])
+    main(["load", "--recover", "--states", *options, str(root)])
     printed = capsys.readouterr().out
     found: dict[str, Any] = json.loads(printed) if printed else {}
     for name, state in found.items():

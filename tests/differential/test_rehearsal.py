@@ -35,19 +35,23 @@ def fingerprint(root: Path) -> dict[str, Any]:
     return found
 
 
-def told(outcome: DirectoryOutcome) -> dict[str, Any]:
+def told(outcome: DirectoryOutcome, settings: RecoverySettings) -> dict[str, Any]:
     """Everything that is printed, but for the time that it took."""
-    return {"states": outcome.states, "clean": outcome.is_clean,
+    return {"rows": outcome.part(settings).partitions, "states": outcome.states,
+            "clean": outcome.is_clean,
             "findings": [one.to_dict() for one in outcome.findings],
             "error": outcome.error and str(outcome.error)}
 
 
 def settings_of(config: tuple[tuple[str, str], ...], level: str) -> RecoverySettings:
-    broker = BrokerConfig(sanity_check_level=level, num_recovery_threads_per_data_dir=2)
-    return RecoverySettings(broker, broker.log_config(dict(config)), full_states=True)
+    reads_all = level == "verify"
+    broker = BrokerConfig(sanity_check_level="full" if reads_all else level,
+                          num_recovery_threads_per_data_dir=2)
+    return RecoverySettings(broker, broker.log_config(dict(config)), full_states=True,
+                            reads_all=reads_all)
 
 
-@pytest.mark.parametrize("level", ["kafka", "full"])
+@pytest.mark.parametrize("level", ["kafka", "full", "verify"])
 def test_a_rehearsal_says_what_the_recovery_does(golden: Path, home: Path, level: str) -> None:
     sources, wrong, compared = Sources(golden, home / "sources"), [], 0
     for number in range(CASES):
@@ -55,12 +59,13 @@ def test_a_rehearsal_says_what_the_recovery_does(golden: Path, home: Path, level
         if case.build(sources, root):
             settings = settings_of(case.config, level)
             before = fingerprint(root)
-            rehearsed = told(rehearse(str(root), settings, NullListener()))
+            rehearsed = told(rehearse(str(root), settings, NullListener()), settings)
             if fingerprint(root) != before:
                 wrong.append(f"{case.name} {case.damages}: the rehearsal changed something")
             [recovered] = recover_directories([str(root)], settings, NullListener())
+            done = told(recovered, settings)
             wrong += [f"{case.name} {case.damages}: {key}: {rehearsed[key]}; {value}"
-                      for key, value in told(recovered).items() if rehearsed[key] != value]
+                      for key, value in done.items() if rehearsed[key] != value]
             compared += 1
         shutil.rmtree(root)
     assert compared > CASES * .8

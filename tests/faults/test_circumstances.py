@@ -106,7 +106,7 @@ def test_a_checkpoint_cut_at_every_byte(golden: Path, tmp_path: Path, name: str)
 
 HOLDER = """
 import sys
-from seglog.manager.lock import FileLock
+from seglog.storage.lock import FileLock
 lock = FileLock(sys.argv[1])
 assert lock.try_lock()
 print("held", flush=True)

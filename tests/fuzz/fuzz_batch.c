@@ -86,7 +86,7 @@ static void check_find(const uint8_t *data, size_t size, int64_t from, size_t ta
     slg_batch batch;
     int64_t found = -1;
     int32_t whole;
-    slg_window_init(&window, file_of(data, size), (int64_t)size, target);
+    slg_window_init(&window, slg_source_of(file_of(data, size)), (int64_t)size, target);
     const slg_status status = slg_batch_find(&window, from, (int64_t)size, SLG_CRC32C_PORTABLE,
                                              &found, &error);
     slg_window_free(&window);
@@ -138,7 +138,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     slg_window window;
     memset(&file.error, 0, sizeof file.error);
     file.scan = scan_of(checks, input.size, file.batches, room);
-    slg_window_init(&window, file_of(exact, input.size), (int64_t)input.size, target);
+    slg_window_init(&window, slg_source_of(file_of(exact, input.size)), (int64_t)input.size,
+                    target);
     file.status = slg_batch_scan_file(&file.scan, &window, &file.error);
     slg_window_free(&window);
     check_sound(&file, input.size);

@@ -33,7 +33,7 @@ static void print_all(printed *out, int fd, int64_t size, unsigned what, size_t 
     REQUIRE(buffer != NULL);
     memset(&out->error, 0, sizeof out->error);
     out->size = out->gaps = 0;
-    slg_window_init(&window, fd, size, window_size);
+    slg_window_init(&window, slg_source_of(fd), size, window_size);
     slg_walk_init(&dump.walk, &window, 0, size);
     slg_dump_init(&dump, what, gaps, gap_room);
     for (;;) {

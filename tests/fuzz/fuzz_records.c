@@ -87,8 +87,8 @@ static outcome decode(int fd, size_t size, slg_records_options options, uint32_t
     uint8_t *payload = NULL;
     int64_t live = 0;
     slg_pool *pool = slg_pool_new(2, &live);
-    slg_records *records = slg_records_new(fd, 0, (int64_t)size, &options);
-    slg_columns *columns = slg_pool_take(pool, wanted);
+    slg_records *records = slg_records_new(slg_source_of(fd), 0, (int64_t)size, &options);
+    slg_columns *columns = slg_pool_take(pool, wanted, SLG_LAYOUT_KAFKA);
     REQUIRE(pool != NULL && records != NULL && columns != NULL);
     for (int calls = 0;; calls++) {
         REQUIRE(calls < CALLS_MAX);
@@ -110,7 +110,7 @@ static outcome decode(int fd, size_t size, slg_records_options options, uint32_t
         if (out.status != SLG_FULL) {
             break;
         }
-        columns = slg_pool_take(pool, wanted);
+        columns = slg_pool_take(pool, wanted, SLG_LAYOUT_KAFKA);
         REQUIRE(columns != NULL);
     }
     out.position = slg_records_position(records);

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from seglog.cleaner import Cleaner, LogToClean, OffsetMap, cleanable_offsets
 from seglog.config import LogConfig
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
 from seglog.log.failures import LogDirFailureChannel
@@ -66,6 +67,7 @@ class Driver:
         self.path, self.config = path, {key: _text(value) for key, value in config.items()}
         self.time, self.scheduler = StillTime(), SettlingScheduler()
         self.failures, self.is_left_closed = LogDirFailureChannel(), False
+        self.last_clean: int | None = None
         path.mkdir(parents=True, exist_ok=True)
         self.log = self._open(True, 0, 0)
 
@@ -110,10 +112,34 @@ class Driver:
         self.time.now = op["ms"]
 
     def _truncate_to(self, op: Json) -> Json:
-        return {"truncated": self.log.truncate_to(op["offset"])}
+        truncated = self.log.truncate_to(op["offset"])
+        self._truncated()
+        return {"truncated": truncated}
 
     def _truncate_fully(self, op: Json) -> None:
         self.log.truncate_fully_and_start_at(op["offset"])
+        self._truncated()
+
+    def _truncated(self) -> None:
+        if self.last_clean is not None:
+            self.last_clean = min(self.last_clean, self.log.log_end_offset)
+
+    def _clean(self, op: Json) -> Json:
+        bounds = cleanable_offsets(self.log, self.last_clean, self.time.milliseconds())
+        what = LogToClean(self.log, *bounds[:2])
+        cleaner = Cleaner(offset_map=OffsetMap(op.get("dedupe_bytes", 1 << 20)),
+                          io_buffer_size=64 * 1024, max_io_buffer_size=1024 * 1024)
+        end, stats = cleaner.clean(what)
+        self.last_clean = end
+        return {"first_dirty": bounds.first_dirty_offset,
+                "first_uncleanable": bounds.first_uncleanable_dirty_offset,
+                "clean_bytes": what.clean_bytes, "cleanable_bytes": what.cleanable_bytes,
+                "total_bytes": what.total_bytes, "end": end,
+                "map_messages_read": stats.map_messages_read,
+                "messages_read": stats.messages_read,
+                "invalid_messages_read": stats.invalid_messages_read,
+                "messages_written": stats.messages_written,
+                "bytes_written": stats.bytes_written}
 
     def _high_watermark(self, op: Json) -> Json:
         return {"high_watermark": self.log.update_high_watermark(op["offset"])}
@@ -160,14 +186,12 @@ class Driver:
         """The log, opened for it: every index is. Of one that could not be opened again what it was
         when it was closed, because its files may have changed since."""
         log = self.log
-        found = self._closed_state() if self.is_left_closed else log.state()
+        found = self._closed_state() if self.is_left_closed else self._open_state()
         return {
             "log_start_offset": log.log_start_offset, "recovery_point": log.recovery_point,
             "log_end_offset": log.log_end_offset, "high_watermark": log.high_watermark,
             "last_stable_offset": log.last_stable_offset,
-            "segments": [{key: one[key] for key in (
-                "base_offset", "size", "offset_index_entries", "time_index_entries",
-                "aborted_txns")} for one in found["segments"]],
+            "segments": found["segments"],
             "producers": [{key: one[key] for key in (
                 "producer_id", "epoch", "coordinator_epoch", "first_data_offset",
                 "last_data_offset", "last_timestamp", "batches")} | {
@@ -175,6 +199,22 @@ class Driver:
                     else one["current_txn_first_offset"]} for one in found["producers"]],
             "leader_epochs": found["leader_epochs"],
         }
+
+    def _open_state(self) -> Json:
+        """Reads no record: a batch that does not decompress has a place in a log, too."""
+        log, segments = self.log, []
+        with log.lock:
+            log.settle()
+            for base in log.segments.base_offsets.tolist():
+                segment = log.segments.get(base)
+                segment.open_indexes()
+                segments.append({
+                    "base_offset": base, "size": segment.size,
+                    "offset_index_entries": segment.offset_index.entries,
+                    "time_index_entries": segment.time_index.entries,
+                    "aborted_txns": segment.txn_index.entries})
+                log.segments.release(segment)
+        return {**log.state_without_files(), "segments": segments}
 
     def _closed_state(self) -> Json:
         segments = self.log.segments

@@ -307,7 +307,8 @@ def test_every_message_decodes_as_in_kafka(tmp_path: Path, kafka_lib: Path) -> N
 
 
 def test_several_files_and_decoder_classes(golden: Path, tmp_path: Path, kafka_lib: Path) -> None:
-    """What Kafka says at its end goes file by file in the order of a Java hash map."""
+    """What Kafka says at its end goes file by file in the order of a Java hash map. Files of odd
+    names are there: of a name that is not, seglog says so before it prints anything."""
     paths = []
     for number in range(14):
         target = tmp_path / f"part-{number}" / "00000000000000000000.log"
@@ -317,6 +318,8 @@ def test_several_files_and_decoder_classes(golden: Path, tmp_path: Path, kafka_l
         target.write_bytes(data)
         paths.append(str(target))
     odd = [str(tmp_path / "none"), str(tmp_path / "x.foo"), "", str(tmp_path) + "//part-1//0.gone"]
+    for name in (*filter(None, odd), str(tmp_path / "foo.log"), str(tmp_path / "foo.checkpoint")):
+        Path(name).touch()
     package = "org.apache.kafka.tools.api"
     jobs: list[Job] = [
         ("--files", ",".join([*paths, *odd]), "--deep-iteration"),

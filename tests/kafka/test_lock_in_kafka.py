@@ -9,7 +9,7 @@ import pytest
 
 import seglog
 from seglog.errors import LogDirLockedError
-from seglog.manager.lock import FileLock
+from seglog.storage.lock import FileLock
 from tests.kafka import harness
 from tests.manager.support import make_dir, snapshot
 
@@ -67,9 +67,10 @@ def test_a_manager_is_refused_in_one_sentence_and_touches_nothing(tmp_path: Path
         with pytest.raises(seglog.SeglogError) as caught:
             seglog.LogManager([root])
         assert isinstance(caught.value, LogDirLockedError)
-        assert str(caught.value) == (
+        assert str(caught.value).startswith(
             f"Failed to acquire lock on file .lock in {root}. A Kafka instance in another process "
-            f"or thread is using this directory (process {process.pid}).")
+            f"or thread is using this directory (process {process.pid}). It is in use by process "
+            f"{process.pid} (java ")
         assert snapshot(root) == before
     finally:
         process.communicate("\n")

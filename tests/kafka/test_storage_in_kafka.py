@@ -17,6 +17,7 @@ from seglog.errors import SeglogError
 from seglog.properties import parse_properties
 from seglog.storage import checkpoints, codecs, epochs, meta, paths, producers
 from tests.kafka import harness
+from tests.support.metadata import LONG_METADATA
 from tests.oracle.wire import crc32c, xxh32
 
 pytestmark = pytest.mark.usefixtures("kafka_lib")
@@ -101,6 +102,14 @@ def test_partition_metadata(tmp_path: Path) -> None:
 
     questions = mutations(seeds, BLANKS + DIGITS + [b":", b"=", b"_", b"/", b"!"], 500)
     compare(tmp_path, [("metadata", content) for content in questions], read, same_text=False)
+
+
+def test_long_partition_metadata(tmp_path: Path) -> None:
+    """Kafka reads as far as two lines go. Where that is beyond 1 MiB it loads what seglog refuses
+    (docs/differences.md)."""
+    answers = ask(tmp_path, [("metadata", content) for _, content, _ in LONG_METADATA])
+    for (name, _, code), answer in zip(LONG_METADATA, answers, strict=True):
+        assert ("error" in answer) == (code not in (None, "checkpoint_too_large")), name
 
 
 def test_properties(tmp_path: Path) -> None:

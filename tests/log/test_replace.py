@@ -1,4 +1,4 @@
-"""Segments in the place of others (reference 2.13), and what a crash in the middle leaves."""
+"""LocalLog.replaceSegments, and what a crash in the middle of it leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roll, preallocation, flush, retention and deletion of segments (reference 2.6, 2.7, 2.11, 2.12).
+"""Roll, preallocation, flush, retention and deletion of segments.
 
 That the files are Kafka's byte for byte is tests/sequences' to say; here is what Kafka's driver
 cannot see: when, in which order, and with which words.
@@ -355,7 +355,7 @@ def test_delete(tmp_path: Path) -> None:
     _filled(made, 3)
     made.log.delete()
     assert not made.path.exists()
-    with pytest.raises(KafkaStorageError, match="memory mapped buffer for log of t-0 is already"):
+    with pytest.raises(KafkaStorageError, match="The log of t-0 in .* is closed"):
         made.append()
 
 
@@ -365,7 +365,7 @@ def test_a_closed_log(tmp_path: Path) -> None:
     made.log.close()
     made.log.close()
     for operation in (made.append, made.log.roll, lambda: made.log.truncate_to(0)):
-        with pytest.raises(KafkaStorageError, match="already closed"):
+        with pytest.raises(KafkaStorageError, match="The log of t-0 in .* is closed"):
             operation()
     assert not made.log.context.failures.has_offline_log_dir(str(tmp_path))
     made.log = made.open()

@@ -1,4 +1,4 @@
-"""Where new logs go, and when there is none (reference 5.4)."""
+"""Where new logs go, and when there is none (LogManager.getOrCreateLog)."""
 
 from __future__ import annotations
 

@@ -288,3 +288,22 @@ def test_wrong_indexes_at_level_full(root: Path, suffix: str, deferred: bool) ->
         for future in manager.on_become_leader([A0]):
             future.result(30)
     assert differences(snapshot(root / "a-0"), wanted) == []
+
+
+def test_a_rename_while_a_segment_is_checked(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A move or a delete renames the directory under the check: that is no error of the disk."""
+    with seglog.LogManager([root], config=config()) as manager:
+        log = manager.get_log(A0)
+        assert log is not None and log.deferred_checks is not None
+        check, renamed = sanity.check_segments, []
+
+        def check_and_rename(path: str, *args: Any, **kwargs: Any) -> Any:
+            if not renamed:
+                renamed.append(path)
+                manager.async_delete(A0)
+            return check(path, *args, **kwargs)
+
+        monkeypatch.setattr(sanity, "check_segments", check_and_rename)
+        log.deferred_checks.ensure_all()
+        assert renamed and log.deferred_checks.remaining == 0
+        assert manager.offline_log_dirs == []

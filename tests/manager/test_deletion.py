@@ -1,4 +1,4 @@
-"""Deleting logs: renamed at once, gone after file.delete.delay.ms (reference 5.6)."""
+"""Deleting logs: renamed at once, gone after file.delete.delay.ms (LogManager.asyncDelete)."""
 
 from __future__ import annotations
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from seglog.errors import LogDirLockedError
-from seglog.manager.lock import FileLock
+from seglog.storage.lock import FileLock
 
 HOLD = """
 import sys
-from seglog.manager.lock import FileLock
+from seglog.storage.lock import FileLock
 lock = FileLock(sys.argv[1])
 print(lock.try_lock(), flush=True)
 sys.stdin.readline()

@@ -1,4 +1,4 @@
-"""Moving a partition to another data directory while it is written (reference 5.7)."""
+"""Moving a partition to another data directory while it is written."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from seglog._native import batch as native
-from seglog._native.batch import BATCH_DTYPE, BatchScan, scan, scan_file
+from seglog._native.batch import BATCH_DTYPE, BatchScan, resync, scan, scan_file
 from seglog.errors import CorruptRecordError, KafkaStorageError
 from tests.oracle import batch as v2
 from tests.oracle import legacy
@@ -270,3 +270,23 @@ def test_end_before_the_bytes_end() -> None:
     found = scan(ONE + b"rubbish" * 10, end=72)
     assert outcome(found) == ("end", 72, None, 1, 0, 0)
     assert native.BATCH_DTYPE.itemsize == 80
+
+
+def test_resync_finds_the_next_entry_of_any_format_in_bounded_work(tmp_path: Path) -> None:
+    entries = [legacy.encode(legacy.Message(1, 0, b"k", b"v" * 30)),
+               legacy.encode(legacy.Message(2, 1, None, b"v" * 90, 5)),
+               v2.encode(Batch(3, 0, [Record(3, 9, b"k", b"x" * 200)]))]
+    data = b"\x01" * 37 + b"\x00" * 50
+    places = []
+    for entry in entries:
+        places.append(len(data))
+        data += entry + b"\x00\x02\x01" * 11
+    path = tmp_path / "log"
+    path.write_bytes(data)
+    with open(path, "rb") as file:
+        for start in range(len(data)):
+            want = next((place for place in places if place >= start), None)
+            found, left = resync(file.fileno(), start, len(data), len(data), budget=1 << 30)
+            assert found == want and left > 0
+        found, left = resync(file.fileno(), 0, len(data), len(data), budget=10)
+        assert (found, left) == (None, -1)

@@ -14,8 +14,10 @@ import pytest
 
 from seglog._native.columns import (
     COLUMNS,
+    ORIGIN_COLUMNS,
     ColumnPool,
     RecordColumns,
+    RecordOrigin,
     export_stream,
     live_columns,
     schema_capsule,
@@ -207,7 +209,7 @@ def test_polars_takes_columns_and_streams(open_decoder: Callable[..., RecordDeco
 def test_duckdb_and_pandas(open_decoder: Callable[..., RecordDecoder]) -> None:
     duckdb = pytest.importorskip("duckdb")
     expected = merged(list(open_decoder()))
-    stream = Stream(open_decoder(max_rows=100))
+    stream = Stream(open_decoder(max_rows=100))  # noqa: F841  (DuckDB finds it by its name)
     connection = duckdb.connect()
     rows, = connection.sql(
         "select count(*), sum(\"offset\"), count(key) from stream").fetchall()
@@ -291,7 +293,7 @@ def test_two_threads_have_a_decoder_each(open_decoder: Callable[..., RecordDecod
     for thread in threads:
         thread.join()
     assert len(found) == 15 and all(lists == expected for lists in found)
-    del found
+    found.clear()
 
 
 def test_one_decoder_serves_one_thread(open_decoder: Callable[..., RecordDecoder]) -> None:
@@ -355,3 +357,76 @@ def test_wrong_arguments(open_decoder: Callable[..., RecordDecoder]) -> None:
         with pytest.raises(ValueError, match="never initialised"):
             attempt()
     assert "rows, offsets 0.." in repr(next(open_decoder()))
+
+
+# ---- where records come from, and when they were written -----------------------------------------
+
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_of_a_time_and_their_origin(open_decoder: Callable[..., RecordDecoder],
+                                         seed: int) -> None:
+    """Any projection, any times, any sizes: the rows that a slow filter keeps, and no other."""
+    chance = random.Random(seed)
+    whole = merged(list(open_decoder()))
+    stamps = sorted(whole["timestamp"])
+    names = chance.sample((*COLUMNS, *ORIGIN_COLUMNS), chance.randint(1, 15))
+    pool = ColumnPool(keep=2)
+    for _ in range(6):
+        first, end = sorted(chance.choice((None, None, chance.choice(stamps) + chance.choice(
+            (0, 1)))) or chance.choice((stamps[0] - 1, stamps[-1] + 1)) for _ in range(2))
+        start, stop = chance.choice(((first, end), (first, None), (None, end), (None, None)))
+        origin = RecordOrigin(names, topic="späte.topic", partition=2**31 - 1,
+                              start_timestamp=start, end_timestamp=stop)
+        keep = [i for i, stamp in enumerate(whole["timestamp"])
+                if (start is None or stamp >= start) and (stop is None or stamp < stop)]
+        expected = {name: [whole[name][i] for i in keep] for name in names if name in COLUMNS}
+        expected |= {"topic": ["späte.topic"] * len(keep)} if "topic" in names else {}
+        expected |= {"partition": [2**31 - 1] * len(keep)} if "partition" in names else {}
+        decoder = open_decoder(columns=origin.decoded, pool=pool,
+                               max_rows=chance.choice((1, 9, 70, 65536)))
+        found: dict[str, list[Any]] = {name: [] for name in names}
+        for part in decoder:
+            marked = origin.apply(part)
+            del part
+            if marked is None:
+                continue
+            batch = pa.record_batch(Capsules(marked))
+            batch.validate(full=True)
+            lists = marked.to_pylists()
+            assert plain(pa.Table.from_batches([batch])) == lists and list(lists) == names
+            if "offset" in names:
+                assert (marked.first_offset, marked.last_offset) == (
+                    lists["offset"][0], lists["offset"][-1])
+            for name, values in lists.items():
+                found[name] += values
+            del marked, batch
+        assert found == expected
+
+
+def test_origin_columns_have_arrow_types() -> None:
+    class Schema:
+        def __arrow_c_schema__(self) -> object:
+            return schema_capsule(("topic", "value", "partition"))
+
+    assert pa.schema(Schema()) == pa.schema([
+        ("topic", pa.string()), ("value", pa.binary()), ("partition", pa.int32())])
+
+
+def test_an_origin_takes_only_what_it_asked_for(
+        open_decoder: Callable[..., RecordDecoder]) -> None:
+    with pytest.raises(ValueError, match="no column 'place'; there are offset, .*, partition"):
+        RecordOrigin(["place"], topic="t", partition=0)
+    origin = RecordOrigin(["topic", "value"], topic="t", partition=0)
+    part = next(open_decoder(columns=("offset",)))
+    with pytest.raises(ValueError, match="columns offset, not"):
+        origin.apply(part)
+    part = next(open_decoder(columns=("value",)))
+    held = pa.record_batch(Capsules(part))
+    with pytest.raises(ValueError, match="somebody else holds"):
+        origin.apply(part)
+    del held
+    marked = origin.apply(part)
+    assert marked is not None and set(marked.to_pylists()["topic"]) == {"t"}
+    with pytest.raises(ValueError, match="no column 'topic'"):
+        open_decoder(columns=("topic",))
+    with pytest.raises(OverflowError):
+        RecordOrigin(["topic"], topic="t", partition=2**31)

@@ -23,7 +23,7 @@ BASE = 1000
 
 
 def search(keys: list[int], width: int, target: int) -> tuple[int, int]:
-    """(lower, upper) slots: reference 4.5, word for word."""
+    """(lower, upper) slots: AbstractIndex.indexSlotRangeFor, step for step."""
     count = len(keys)
     if not count:
         return -1, -1
@@ -255,3 +255,32 @@ def test_every_golden_index(golden: Path) -> None:
         assert view.to_numpy().tolist() == wanted
         assert [view.lookup(key) for key, _ in wanted] == wanted
         assert np.all(np.diff([key for key, _ in wanted]) > 0)
+
+
+@pytest.mark.parametrize("entries, zeros", [(0, 0), (0, 3), (1, 0), (7, 0), (7, 9), (20_000, 5)])
+@pytest.mark.parametrize("view, form", [(OffsetIndexView, ">ii"), (TimeIndexView, ">qi")])
+def test_an_index_in_memory_answers_as_its_file(
+        tmp_path: Path, view: type[OffsetIndexView], form: str, entries: int, zeros: int) -> None:
+    content = b"".join(struct.pack(form, 10 * n + 3, 100 * n + 1) for n in range(entries))
+    content += bytes(zeros * struct.calcsize(form)) + b"odd"
+    path = tmp_path / "index"
+    path.write_bytes(content)
+    on_disk, in_memory = view(path, 5), view("elsewhere", 5, fetch=lambda: content)
+    assert in_memory.entries == on_disk.entries and in_memory.file_size == on_disk.file_size
+    assert in_memory.last_entry == on_disk.last_entry and not in_memory.holds_descriptor
+    for target in (-1, 0, 3, 7, 8, 68, 10**9):
+        assert in_memory.lookup(target) == on_disk.lookup(target)
+    if isinstance(in_memory, OffsetIndexView) and isinstance(on_disk, OffsetIndexView):
+        for position in (0, 1, 250, 10**9):
+            assert in_memory.upper_bound(position, 0) == on_disk.upper_bound(position, 0)
+    if entries or zeros:
+        assert (in_memory.to_numpy() == on_disk.to_numpy()).all()
+
+
+def test_a_transaction_index_in_memory_reads_as_its_file(tmp_path: Path) -> None:
+    content = struct.pack(">hqqqq", 0, 7, 10, 20, 30) * 3 + b"torn"
+    path = tmp_path / "index"
+    path.write_bytes(content)
+    assert (read_aborted("elsewhere", content) == read_aborted(path)).all()
+    with pytest.raises(CorruptIndexError, match="elsewhere"):
+        read_aborted("elsewhere", b"\x01" + content)

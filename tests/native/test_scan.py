@@ -7,6 +7,7 @@ import random
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -254,6 +255,58 @@ def test_an_index_of_many_buffers(tmp_path: Path) -> None:
                          (good + offsets((60_001, 60_001), (4, 4)), [Status.INDEX_OFFSET_ORDER])):
         segment(tmp_path, 0, log=100_000, index=data)
         assert [p[2] for p in problems(check(tmp_path))] == wanted
+
+
+def write_sparse(path: Path, runs: list[tuple[int, bytes]], size: int, *, filled: bool) -> None:
+    """Runs of bytes at positions of a file; what is between are holes, or zeros written out."""
+    with open(path, "wb") as stream:
+        if filled:
+            stream.write(bytes(size))
+        for position, data in runs:
+            stream.seek(position)
+            stream.write(data)
+        stream.truncate(size)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_holes_are_zeros(tmp_path: Path, seed: int) -> None:
+    """An index says the same whether its zeros are holes or bytes, wherever they are."""
+    rng = random.Random(seed)
+    told = []
+    size = rng.choice((rng.randrange(0, 400_000), 10 << 20, (10 << 20) - 4, 8 * 50_000))
+    runs = {}
+    for suffix, width in ((".index", 8), (".timeindex", 12)):
+        good = (offsets(*((n, n) for n in range(1, 3001))) if width == 8 else
+                times(*((n, n) for n in range(1, 3001))))
+        runs[suffix] = [(0, good[:width * rng.randrange(0, 3001)])] if rng.random() < .8 else []
+        for _ in range(rng.choice((0, 0, 1, 3))):
+            position = rng.randrange(0, size + 1)
+            runs[suffix].append((position, rng.randbytes(rng.choice((1, 8, 5000)))))
+    for filled in (False, True):
+        root = tmp_path / str(filled)
+        root.mkdir()
+        segment(root, 0, log=100_000)
+        segment(root, 2_000_000)
+        for suffix, written in runs.items():
+            write_sparse(root / name(0, suffix), written, size, filled=filled)
+        checks = check(root)
+        told.append([(row, tuple(problem)) for row, problem in zip(
+            checks.problems["row"].tolist(), checks.problems.tolist(), strict=True)])
+    assert told[0] == told[1]
+
+
+def test_sparse_indexes_are_not_read(tmp_path: Path) -> None:
+    """As many as active segments of a broker: 4 GiB of zeros that no disk has."""
+    for base in range(200):
+        segment(tmp_path, base)
+        for suffix in (".index", ".timeindex"):
+            os.truncate(tmp_path / name(base, suffix), 10 << 20)
+    if os.stat(tmp_path / name(0, ".index")).st_blocks:
+        pytest.skip("a file system without holes")
+    started = time.process_time()
+    statuses = {Status(status) for status in check(tmp_path).problems["status"]}
+    assert statuses == {Status.INDEX_UNWRITTEN, Status.INDEX_SIZE}
+    assert time.process_time() - started < 1  # 20 s when they are read
 
 
 def test_an_oversized_log_and_a_missing_index(tmp_path: Path) -> None:

@@ -216,3 +216,45 @@ def test_stop_leaves_the_rest_alone() -> None:
     disk.checks.stop()
     disk.checks.ensure_all()
     assert disk.checked == {3: 1}
+
+
+@pytest.mark.parametrize("damaged", [(), (3,), (1, 3, 6)])
+def test_a_thread_with_the_logs_lock_waits_for_no_other(damaged: Sequence[int]) -> None:
+    """Retention, a move and a look-up come with the lock that a recovery in the background waits
+    for."""
+    lock, begun = threading.RLock(), threading.Event()
+    recovered: list[int] = []
+    sound = set[int]()
+
+    def check(start: int, stop: int) -> list[int]:
+        if threading.current_thread().name == "background":
+            begun.set()
+            with lock:
+                pass
+        return [row for row in range(start, stop) if row in damaged and row not in sound]
+
+    def recover(rows: Sequence[int]) -> None:
+        with lock:
+            recovered.extend(rows)
+            sound.update(rows)
+
+    checks = DeferredChecks(np.arange(8, dtype=np.int64) * 10, np.zeros(8, np.bool_), check,
+                            recover, holds_lock=lock._is_owned)  # type: ignore[attr-defined]
+    background = threading.Thread(target=checks.ensure_all, name="background", daemon=True)
+    done = threading.Event()
+
+    def work() -> None:
+        with lock:
+            background.start()
+            assert begun.wait(10)
+            checks.ensure_offset(40)
+            checks.ensure_offset(30)
+            assert {row for row in damaged if row <= 3} <= sound
+        done.set()
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    assert done.wait(10), "both threads wait for each other"
+    background.join(10)
+    assert not background.is_alive() and checks.remaining == 0
+    assert sound == set(damaged)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seglog._native.status import Status
-from seglog.recovery.findings import FINDINGS, finding, status_code
+from seglog.recovery.findings import FINDINGS, Finding, finding, status_code
 
 PAGE = Path(__file__).parents[2] / "docs/findings.md"
 
@@ -29,9 +29,11 @@ def test_every_status_a_load_can_meet_has_a_code(status: Status) -> None:
     assert status_code(status) in FINDINGS
 
 
-def test_a_finding_says_what_is_set() -> None:
+def test_a_finding_tells_all_its_fields() -> None:
     found = finding("log-truncated", directory="t-0", bytes=0, records=None)
-    assert found.to_dict() == {
+    told = found.to_dict()
+    assert set(told) == set(Finding.__slots__)
+    assert {name: value for name, value in told.items() if value is not None} == {
         "code": "log-truncated", "severity": "error", "message": found.message,
         "action": found.action, "directory": "t-0", "bytes": 0}
     with pytest.raises(KeyError):

@@ -70,7 +70,7 @@ def test_threads_change_nothing(golden: Path, which: str, level: Any) -> None:
         with seglog.open_data_dir(golden / which, level=level,
                                   num_segment_loading_threads=threads) as data:
             told = json.loads(data.report.to_json())
-        assert sum(told.pop("thread_segments")) == told["segments"]
+        assert sum(told.pop("thread_segments")) == told["totals"]["segments"]
         del told["seconds"], told["threads"]
         return dict(told)
 
@@ -173,13 +173,16 @@ def test_directories_that_are_none(golden: Path, tmp_path: Path) -> None:
     with pytest.raises(KafkaStorageError):
         seglog.open_data_dir(tmp_path / "file")
     for bad in (0, -1):
-        with pytest.raises(ValueError, match="at least 1"):
+        with pytest.raises(ValueError, match="must be between 1 and 1024"):
             seglog.open_data_dir(tmp_path, num_segment_loading_threads=bad)
     with pytest.raises(ValueError, match="sloppy"):
         seglog.open_data_dir(tmp_path, level="sloppy")  # type: ignore[arg-type]
 
 
-def test_an_empty_directory_is_a_data_directory(tmp_path: Path) -> None:
+def test_an_empty_directory_is_no_data_directory_until_something_says_so(tmp_path: Path) -> None:
+    with pytest.raises(KafkaStorageError, match="there are no logs in it"):
+        seglog.open_data_dir(tmp_path)
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n0\n")
     with seglog.open_data_dir(tmp_path) as data:
         assert len(data.logs) == 0 and data.topics == {} and not data.had_clean_shutdown
         assert codes(data.report) == {"meta-properties-missing"}
@@ -376,8 +379,9 @@ def test_what_a_listener_hears(tmp_path: Path) -> None:
     report = seglog.open_data_dir(root, listener=recorder).report
     assert recorder.heard == [
         ("load_started", 2, 1),
-        ("partition_started", "a-0"), ("segments_listed", "a-0", 3), ("segments_loaded", "a-0", 3),
-        ("partition_started", "b-0"), ("segments_listed", "b-0", 1), ("segments_loaded", "b-0", 1),
+        ("partition_started", "a-0"), ("segments_listed", "a-0", 3),
+        ("partition_started", "b-0"), ("segments_listed", "b-0", 1),
+        ("segments_loaded", "a-0", 3), ("segments_loaded", "b-0", 1),
         ("partition_loaded", "a-0"), ("finding", "file-foreign"), ("partition_loaded", "b-0"),
         ("done", 4)]
     heard = Recorder()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import struct
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
@@ -13,8 +12,7 @@ import pytest
 
 from seglog._native.status import Status
 from seglog.config import LogConfig
-from seglog.model import EpochEntry, TopicPartition
-from seglog.recovery.failures import LoaderFailure
+from seglog.model import TopicPartition
 from seglog.recovery.recover import Extent, RecoveryFailure, SegmentRecovery, recover_extent
 from seglog.recovery.scans import SegmentScans
 from seglog.storage.producers import ProducerState

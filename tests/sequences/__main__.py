@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.sequences.generator import Sequence, generate
 from tests.sequences.judge import Judge, remember
+from tests.sequences.settings import CLEANED_THEMES, THEMES
 
 
 def main() -> int:
@@ -23,8 +24,11 @@ def main() -> int:
     parser.add_argument("--whole", action="store_true", help="do not minimise what differs")
     parser.add_argument("--most", type=int, default=20, help="differences to print (default 20)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="write each difference there")
+    parser.add_argument("--clean", action="store_true", help="sequences for the log cleaner")
     args = parser.parse_args()
-    sequences: Iterable[Sequence] = generate(args.seed, range(args.first, args.first + args.cases))
+    sequences: Iterable[Sequence] = generate(
+        args.seed, range(args.first, args.first + args.cases),
+        CLEANED_THEMES if args.clean else THEMES)
     if args.file:
         sequences = map(json.loads, args.file.read_text().splitlines())
     if args.print:

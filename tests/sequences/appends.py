@@ -278,6 +278,16 @@ class Appends:
             batch = self.batches.thinned(batch)
         return v2.encode(batch), behind
 
+    def old_follower(self) -> Op:
+        """Messages of magic 0 and 1 as a leader of old sent them."""
+        parts, end = [], self.world.end
+        for _ in range(self.random.randint(1, 3)):
+            raw, behind = self._old_messages(end)
+            self.world.grew(end, behind)
+            parts.append(raw)
+            end = behind
+        return self._follower_op(b"".join(parts), self.world.epoch)
+
     def _old_messages(self, end: int) -> tuple[bytes, int]:
         raw, at, last = self.batches.old(self.random.choice([0, 1]), end), 0, end
         while at < len(raw):

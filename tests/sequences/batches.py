@@ -33,6 +33,9 @@ class Look:
     most_records: int = 12
     most_bytes: int = 120
     null_keys: float = .3
+    null_values: float = .1
+    #: How many keys there are; 0 for as many as there are records.
+    keys: int = 0
     spread_ms: int = 5000
     append_time: float = 0.
     no_timestamp: float = .02
@@ -55,6 +58,14 @@ class Batches:
             return (b"seglog %d " % self.random.randint(0, 9) * (size // 8 + 1))[:size]
         return self.random.randbytes(size)
 
+    def key(self) -> bytes | None:
+        if not self.look.keys or self.random.random() < self.look.null_keys:
+            return self.blob(20, self.look.null_keys)
+        # Lengths around a block of MD5, and markers' keys.
+        number = self.random.randrange(self.look.keys)
+        return (b"\0\0\0\0" if number == 3 else b"\0\0\0\1" if number == 4
+                else b"key %d " % number * (20 if number == 5 else 1))
+
     def headers(self) -> Headers:
         if self.random.random() < .7:
             return []
@@ -72,7 +83,7 @@ class Batches:
             count = 1 if self.random.random() < .3 else \
                 self.random.randint(1, self.look.most_records)
         return [Record(base_offset + number, self.timestamp(),
-                       self.blob(20, self.look.null_keys), self.blob(self.look.most_bytes, .1),
+                       self.key(), self.blob(self.look.most_bytes, self.look.null_values),
                        self.headers())
                 for number in range(count)]
 

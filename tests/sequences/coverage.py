@@ -31,6 +31,12 @@ def _became(op: dict[str, Any], result: dict[str, Any]) -> str:
         return "aborted" if result["aborted"] else "bytes" if result["bytes"] else "empty"
     if kind == "timestamp":
         return "found" if result else "none"
+    if kind == "clean":
+        if not result["messages_read"]:
+            return "nothing"
+        if result["end"] < result["first_uncleanable"]:
+            return "full"
+        return "dropped" if result["messages_written"] < result["messages_read"] else "kept"
     if kind == "retention":
         return "deleted" if result["deleted"] else "kept"
     if kind in ("start_offset", "truncate_to"):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence as Many
 from dataclasses import replace
 from typing import Any
 
 from tests.sequences.appends import Appends
 from tests.sequences.batches import Batches
-from tests.sequences.settings import CHANGES, REFUSED, first_config, fitting, themed
+from tests.sequences.settings import (
+    CHANGES, REFUSED, THEMES, Theme, first_config, fitting, themed,
+)
 from tests.sequences.world import FAR, World
 
 Op = dict[str, Any]
@@ -22,10 +24,10 @@ _ISOLATIONS = ("LOG_END", "LOG_END", "HIGH_WATERMARK", "TXN_COMMITTED", "TXN_COM
 class Generator:
     """One sequence in the making."""
 
-    def __init__(self, seed: int, number: int) -> None:
+    def __init__(self, seed: int, number: int, themes: Many[Theme] = THEMES) -> None:
         self.random = random.Random(f"seglog {seed} {number}")
         self.name = f"s{seed}-{number}"
-        self.theme = themed(self.random)
+        self.theme = themed(self.random, themes)
         self.world = World(self.random)
         self.batches = Batches(self.random, self.theme.look, self.world.clock)
         self.appends = Appends(self.world, self.batches, self.theme.wrong)
@@ -148,6 +150,25 @@ class Generator:
         self.world.high_watermark = self.world.end
         return [{"op": "high_watermark", "offset": self.world.end + self.random.choice([0, 9])}]
 
+    # ---- cleaning
+
+    def clean(self) -> list[Op]:
+        """A round of the log cleaner, mostly with something to clean; at times its map is full."""
+        ops: list[Op] = [*(self._replicated() if self._chance(.9) else []),
+                         *(self.roll() if self._chance(.85) else [])]
+        room = self.random.choice([1 << 20] * 5 + [24 * 3, 24 * 8, 24 * 40])
+        return [*ops, {"op": "clean", "dedupe_bytes": room}]
+
+    def rounds(self) -> list[Op]:
+        """Several of them, with time for tombstones and markers to go in between."""
+        ops: list[Op] = []
+        for _ in range(self.random.randint(2, 4)):
+            if self._chance(.6):
+                ops += [getattr(self.appends, self.random.choice(["append", "marker"]))()]
+            later = self.world.setting("delete.retention.ms", _DAY) + self.random.choice([-1, 0, 1])
+            ops += [*self.clean(), *self._clock(self.world.clock + max(0, later))]
+        return ops
+
     # ---- settings
 
     def config(self) -> list[Op]:
@@ -197,7 +218,7 @@ class Generator:
              now + 1, now - self.random.randint(-60_000, 60_000)])}]
 
 
-def generate(seed: int, numbers: range) -> Iterator[Sequence]:
+def generate(seed: int, numbers: range, themes: Many[Theme] = THEMES) -> Iterator[Sequence]:
     """Sequences by their numbers; each is the same whatever others are asked for."""
     for number in numbers:
-        yield Generator(seed, number).sequence()
+        yield Generator(seed, number, themes).sequence()

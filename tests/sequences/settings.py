@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.sequences.batches import Look
@@ -63,8 +64,10 @@ _BASE = {
     "epoch": .7, "epoch_start": .3, "config": .6, "bad_config": .1, "read": 4,
     "read_committed": 1, "timestamp": 2, "reopen": .8, "odd": 1, "odd_marker": .3, "raft": .05}
 
+_USUAL = Look()
 
-def _theme(name: str, look: Look = Look(), wrong: float = .06,
+
+def _theme(name: str, look: Look = _USUAL, wrong: float = .06,
            begin: dict[str, tuple[str, ...]] | None = None, **weights: float) -> Theme:
     return Theme(name, look, {**_BASE, **weights}, wrong, begin or {})
 
@@ -101,6 +104,40 @@ THEMES = (
         "index.interval.bytes": ("1000", "4096")}),
 )
 
+_KEYED = Look(keys=12, null_keys=.01, null_values=.25, most_records=8, most_bytes=60)
+_COMPACTED = {
+    "internal.segment.bytes": ("300", "600", "1500", "4096", "16384"),
+    "cleanup.policy": ("compact", "compact", "compact", "compact,delete", "delete"),
+    "delete.retention.ms": ("0", "1", "1000", "60000", "3600000", "86400000"),
+    "min.compaction.lag.ms": ("0",) * 8 + ("1000", "60000"),
+    "index.interval.bytes": ("0", "1", "100", "500", "4096")}
+_OFTEN = {"clean": 5, "rounds": 1, "append": 12, "marker": 6, "roll": 1, "retain": .2, "read": 1,
+          "read_committed": 2, "timestamp": 1, "config": .6, "clock": 1, "old": .2, "reopen": .6,
+          "bad_config": .05, "odd": .3}
+
+#: What the log cleaner meets; sequences of their own, which `--clean` runs.
+CLEANED_THEMES = (
+    _theme("compacted", _KEYED, begin=_COMPACTED, **_OFTEN),
+    _theme("compacted transactions", _KEYED, begin=_COMPACTED,
+           **{**_OFTEN, "transactional": 16, "marker": 11, "append": 3, "high_watermark": 5}),
+    _theme("compacted producers", replace(_KEYED, keys=5), begin=_COMPACTED,
+           **{**_OFTEN, "idempotent": 14, "append": 4, "expire_producers": .5, "reopen": 1.5}),
+    _theme("compacted follower", _KEYED, begin=_COMPACTED,
+           **{**_OFTEN, "follower": 16, "append": 2, "truncate_to": 1.5, "epoch": 2}),
+    _theme("compacted formats", replace(_KEYED, append_time=.1), begin=_COMPACTED,
+           **{**_OFTEN, "old_follower": 10, "old": 3, "follower": 4}),
+    _theme("compacted times", replace(_KEYED, spread_ms=60_000, no_timestamp=.15, append_time=.1),
+           begin={**_COMPACTED, "message.timestamp.type": ("CreateTime", "LogAppendTime")},
+           **{**_OFTEN, "clock": 6, "timestamp": 3}),
+    _theme("compacted starts", _KEYED, begin=_COMPACTED,
+           **{**_OFTEN, "start_offset": 4, "truncate_to": 2, "truncate_fully": .5, "reopen": 2,
+              "retention": 1}),
+    _theme("compacted large", replace(_KEYED, keys=300, most_records=150, most_bytes=110),
+           begin={**_COMPACTED, "internal.segment.bytes": ("20000", "60000", "200000")}, **_OFTEN),
+    _theme("compacted damage", _KEYED, wrong=.2, begin=_COMPACTED,
+           **{**_OFTEN, "odd": 5, "odd_marker": 3, "follower": 8, "transactional": 6}),
+)
+
 
 def first_config(source: random.Random, theme: Theme) -> Config:
     """The configuration that a sequence begins with: always one that Kafka takes."""
@@ -120,12 +157,13 @@ def first_config(source: random.Random, theme: Theme) -> Config:
 def fitting(theme: Theme, key: str, value: str) -> str:
     """The value, or one in its place where the bytes of Kafka's own library are not to be had: what
     libzstd makes of more than a few KiB depends on its version."""
-    return "gzip" if (theme.name, key, value) == ("large", "compression.type", "zstd") else value
+    is_large = theme.name in ("large", "compacted large")
+    return "gzip" if is_large and (key, value) == ("compression.type", "zstd") else value
 
 
-def themed(source: random.Random) -> Theme:
+def themed(source: random.Random, themes: Sequence[Theme]) -> Theme:
     """The theme of a sequence; often without records that only some codecs have."""
-    theme = source.choice(THEMES)
+    theme = source.choice(themes)
     if source.random() < .3:
         theme = replace(theme, look=replace(theme.look, codecs=(0,)))
     return theme

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ARCHIVE = Path(__file__).resolve().parent.parent / "golden" / "golden.tar.xz"
+TIERED_ARCHIVE = ARCHIVE.with_name("tiered.tar.xz")
 
 #: How Kafka was configured when it loaded the golden directories (tests/golden/README.md).
 LOAD_CONFIG = {
@@ -42,11 +43,11 @@ def fingerprint(root: Path) -> dict[str, list[int]]:
     return found
 
 
-def unpack(cache: Path | None = None) -> Path:
+def unpack(cache: Path | None = None, archive_path: Path = ARCHIVE) -> Path:
     """The directory of the unpacked golden data; a tree that somebody changed is made anew."""
-    digest = hashlib.sha256(ARCHIVE.read_bytes()).hexdigest()[:16]
-    cache = cache or cache_dir()
-    target, manifest = cache / f"golden-{digest}", cache / f"golden-{digest}.json"
+    digest = hashlib.sha256(archive_path.read_bytes()).hexdigest()[:16]
+    cache, name = cache or cache_dir(), archive_path.name.partition(".")[0]
+    target, manifest = cache / f"{name}-{digest}", cache / f"{name}-{digest}.json"
     if target.is_dir() and manifest.is_file():
         if json.loads(manifest.read_text()) == fingerprint(target):
             return target
@@ -54,7 +55,7 @@ def unpack(cache: Path | None = None) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix="unpacking-", dir=cache))
     try:
-        with tarfile.open(ARCHIVE) as archive:
+        with tarfile.open(archive_path) as archive:
             archive.extractall(fresh / "golden", filter="data")
         (fresh / "manifest").write_text(json.dumps(fingerprint(fresh / "golden")))
         # Whoever renames first wins; the trees are the same, so the loser takes the winner's.

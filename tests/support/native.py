@@ -65,15 +65,22 @@ def compile_core(compiler: str, target: Path, *flags: str) -> Path:
         objects.append(target / f"{source.stem}.o")
         compile_program(compiler, [source], objects[-1], "-c", *flags)
     whole = target / "core.o"
-    done = _run(["ld", "-r", *objects, "-o", whole])
-    assert done.returncode == 0, f"ld failed:\n{done.stderr}"
+    done = _run([compiler, "-r", "-nostdlib", *objects, "-o", whole])
+    assert done.returncode == 0, f"{compiler} -r failed:\n{done.stderr}"
     return whole
 
 
-def run_program(program: Path, *arguments: str | Path, timeout: float = 300) -> str:
-    """Runs to the end and returns what it printed; a report of a sanitizer fails the test."""
-    done = subprocess.run([str(program), *map(str, arguments)], capture_output=True, text=True,
-                          check=False, timeout=timeout, env={**os.environ, **RUN_ENVIRONMENT})
+def run_program(program: Path, *arguments: str | Path, timeout: float = 300,
+                emulator: str | None = None) -> str:
+    """Runs to the end, beside its file, and returns what it printed; a report of a sanitizer fails
+    the test.
+
+    `emulator` runs the program where it was compiled for another processor.
+    """
+    command = [emulator] if emulator is not None else []
+    done = subprocess.run([*command, str(program), *map(str, arguments)], capture_output=True,
+                          text=True, check=False, timeout=timeout, cwd=program.parent,
+                          env={**os.environ, **RUN_ENVIRONMENT})
     assert done.returncode == 0, (
         f"{program.name} ended with {done.returncode}\n{done.stdout[-2000:]}\n"
         f"{done.stderr[-8000:]}")

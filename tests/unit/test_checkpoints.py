@@ -1,4 +1,4 @@
-"""Offset checkpoints: every outcome of Kafka's reader (reference 1.5; tests/kafka asks Kafka)."""
+"""Offset checkpoints: every outcome of Kafka's reader (CheckpointFile; tests/kafka asks Kafka)."""
 
 from __future__ import annotations
 

@@ -67,6 +67,44 @@ def test_duckdb(built: BuiltLog) -> None:
     assert found == [(len(offsets), min(offsets), max(offsets))]
 
 
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_stream_may_be_used_again(built: BuiltLog, threads: int) -> None:
+    """Every iteration and every consumer of the C stream gets all of it; a pass that was begun and
+    not finished goes on."""
+    pa = pytest.importorskip("pyarrow")
+    offsets = [row["offset"] for row in built.rows()]
+    with seglog.PartitionLog.open(built.path) as log:
+        stream = log.to_arrow(columns=["offset"], threads=threads, batch_rows=7)
+
+        def rest() -> list[int]:
+            return [offset for part in stream for offset in part.to_pylists()["offset"]]
+
+        assert rest() == rest() == offsets
+        readers = [pa.RecordBatchReader.from_stream(OnlyTheStream(stream)) for _ in range(2)]
+        assert [reader.read_all()["offset"].to_pylist() for reader in readers] == [offsets] * 2
+        first = next(iter(stream)).to_pylists()["offset"]
+        assert first == offsets[:7] and rest() == offsets[7:] and rest() == offsets
+        next(iter(stream))
+        assert pa.table(OnlyTheStream(stream))["offset"].to_pylist() == offsets[7:]
+        next(iter(stream))
+        stream.close()
+        assert rest() == offsets
+        fresh = log.to_arrow()
+        fresh.close()
+        with pytest.raises(StopIteration):
+            next(fresh)
+        assert repr(stream) == (f"<RecordBatchStream topic-0 [{log.log_start_offset}, "
+                                f"{log.log_end_offset}), read_uncommitted, offset>")
+
+
+def test_duckdb_reads_a_stream_twice(built: BuiltLog) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    records = read(built.path, columns=["offset"])  # noqa: F841  (found by its name)
+    count = len(built.rows())
+    for _ in range(2):
+        assert duckdb.sql("select count(*) from records").fetchall() == [(count,)]
+
+
 def test_an_error_reaches_the_consumer_with_its_text(built: BuiltLog, tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     path = tmp_path / "topic-0"

@@ -17,7 +17,8 @@ import pytest
 from seglog._native.columns import live_columns
 from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.storage import handles
-from seglog.storage.handles import FileHandle, HandleCache
+from seglog.storage.files import FileHandle
+from seglog.storage.handles import HandleCache
 from seglog.storage.log import PartitionLog
 from tests.oracle.batch import Batch, Record, encode
 from tests.oracle.builder import Shape, build_log
@@ -178,7 +179,7 @@ def test_a_stream_that_outlives_its_log_leaves_no_file_open(
             time.sleep(.01)
             super().__init__(path)
 
-    monkeypatch.setattr("seglog.storage.segments.FileHandle", SlowHandle)
+    monkeypatch.setattr("seglog.storage.files.FileHandle", SlowHandle)
     for threads in (2, 0):
         log = PartitionLog.open(tmp_path / "topic-0")
         log.log_end_offset  # noqa: B018  (opens what only the view needs)

@@ -1,4 +1,4 @@
-"""Control batches: what Kafka's reader says of each (reference 3.4)."""
+"""Control batches: what Kafka's reader says of each (EndTransactionMarker)."""
 
 from __future__ import annotations
 

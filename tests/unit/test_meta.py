@@ -9,6 +9,7 @@ import pytest
 
 from seglog.errors import KafkaStorageError, MalformedCheckpointError
 from seglog.storage import meta, paths
+from tests.support.metadata import LONG_METADATA
 
 ID = "Sl08ZXU2QW6uF5hIoSzc8w"
 V1 = b"version=1\ncluster.id=c\nnode.id=7\n"
@@ -110,6 +111,21 @@ def test_clean_shutdown_epoch(tmp_path: Path, content: bytes, epoch: int | None)
     assert meta.read_clean_shutdown_epoch(path) is None
     path.write_bytes(content)
     assert meta.read_clean_shutdown_epoch(path) == epoch
+
+
+def test_partition_metadata_is_two_lines(tmp_path: Path) -> None:
+    """Kafka reads two lines and looks at nothing behind them (PartitionMetadataReadBuffer.read):
+    tests/kafka/test_storage_in_kafka.py asks it about these files."""
+    for name, content, code in LONG_METADATA:
+        path = tmp_path / "partition.metadata"
+        path.write_bytes(content)
+        if code is None:
+            found = meta.read_partition_metadata(path)
+            assert found is not None and meta.format_uuid(found.topic_id) == ID, name
+        else:
+            with pytest.raises(MalformedCheckpointError) as caught:
+                meta.read_partition_metadata(path)
+            assert caught.value.code == code, name
 
 
 def test_no_file_is_an_error(tmp_path: Path) -> None:

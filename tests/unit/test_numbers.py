@@ -16,7 +16,7 @@ def test_accepted(text: str, value: int) -> None:
 
 
 @pytest.mark.parametrize("text", [
-    "", "+", "-", " 1", "1 ", "1\n", "1_0", "+-1", "--1", "0x1", "1.0", 
+    "", "+", "-", " 1", "1 ", "1\n", "1_0", "+-1", "--1", "0x1", "1.0",
     "\U0001d7d9", "\u00b2", "\u2155", "9" * 9000,
 ])
 def test_refused(text: str) -> None:

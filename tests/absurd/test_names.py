@@ -1,0 +1,98 @@
+"""Names and settings that Kafka would not create, and what is loaded all the same."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog.config import BrokerConfig, LogConfig
+from seglog.errors import (
+    ConfigError, IllegalArgumentError, InvalidTopicError, InvalidTopicPartitionError,
+)
+
+TOPICS = {
+    "": "the empty string is not allowed", ".": "'.' is not allowed", "..": "'..' is not allowed",
+    "x" * 250: "longer than the max allowed length 249", "a b": "ASCII alphanumerics",
+    "a/b": "ASCII alphanumerics", "\u00e9": "ASCII alphanumerics", "a\n": "ASCII alphanumerics"}
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_topics_that_kafka_would_not_create(tmp_path: Path, topic: str) -> None:
+    key = seglog.TopicPartition(topic, 0)
+    with pytest.raises(InvalidTopicError, match=TOPICS[topic]) as refused:
+        seglog.open(tmp_path / "data", topic_partition=key)
+    assert str(refused.value).startswith("Topic name is invalid: ")
+    assert list(tmp_path.iterdir()) == []
+    with seglog.LogManager(tmp_path / "m") as manager:
+        with pytest.raises(InvalidTopicError, match=TOPICS[topic]):
+            manager.get_or_create_log(key, is_new=True)
+        assert not [one for one in (tmp_path / "m").iterdir() if one.is_dir()]
+
+
+@pytest.mark.parametrize("name", ["t-00", "t-+1", "t-\u0663", "t-007"])
+def test_other_spellings_of_a_partition(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidTopicPartitionError, match="is t-"):
+        seglog.open(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+    with seglog.open(tmp_path / "t-5") as log:
+        log.append(b"x")
+    (tmp_path / "t-5").rename(tmp_path / name)  # as Kafka's loader takes it
+    with seglog.LogManager(tmp_path) as manager:
+        assert [log.log_end_offset for log in manager.all_logs] == [1]
+
+
+@pytest.mark.parametrize("partition", [-1, 2**31, True, "0", 0.0, None])
+def test_partitions_that_are_none(tmp_path: Path, partition: object) -> None:
+    key = seglog.TopicPartition("t", partition)  # type: ignore[arg-type]
+    with pytest.raises((TypeError, IllegalArgumentError), match="partition must be"):
+        seglog.open(tmp_path, topic_partition=key)
+
+
+def test_the_longest_name_is_fine(tmp_path: Path) -> None:
+    with seglog.open(tmp_path / f"{'x' * 249}-0") as log:
+        assert log.append(b"x") == 0
+
+
+@pytest.mark.parametrize("act", [
+    lambda given: seglog.open("never-0", config=given), LogConfig.from_properties,
+    LogConfig().override, LogConfig.validate])
+def test_unknown_settings_name_the_nearest(act: object, tmp_path: Path,
+                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert callable(act)
+    for name, near in {"retention.mss": "retention.ms", "retention_ms": "retention.ms",
+                       "Cleanup.policy": "cleanup.policy"}.items():
+        with pytest.raises(ConfigError) as refused:
+            act({name: 1})
+        assert str(refused.value) == f"Unknown topic config name: {name} (did you mean {near}?)"
+    with pytest.raises(ConfigError, match="^Unknown topic config name: zzzz$"):
+        act({"zzzz": 1})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_brokers_properties_may_hold_what_logs_do_not_need() -> None:
+    assert BrokerConfig().log_config({"no.such": 1}) == BrokerConfig().log_config()  # as Kafka's
+    assert BrokerConfig.from_properties({"listeners": "x", "log.dirs": "/a"}).data_dirs == ("/a",)
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_nothing_is_compacted_yet(tmp_path: Path, policy: str,
+                                  caplog: pytest.LogCaptureFixture) -> None:
+    for config in ({"cleanup.policy": policy}, LogConfig().override({"cleanup.policy": policy})):
+        with pytest.raises(ConfigError, match="does not compact logs yet"):
+            seglog.open(tmp_path / "t-0", config=config)
+    assert list(tmp_path.iterdir()) == []
+    topics = {name: LogConfig().override({"cleanup.policy": policy}) for name in ("a", "b")}
+    for _ in range(2):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING), seglog.LogManager(
+                tmp_path / "m", topic_configs=topics) as manager:
+            for number in range(2):
+                for topic in ("a", "b", "plain"):
+                    manager.get_or_create_log(seglog.TopicPartition(topic, number), is_new=True)
+    said = [one.getMessage() for one in caplog.records if "compact" in one.getMessage()]
+    assert said == ["2 topics are compacted (cleanup.policy=compact): their logs are kept whole, "
+                    "seglog does not compact them yet: a, b"]

@@ -1,0 +1,44 @@
+"""`seglog demo` from a clone, and where only the package is installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from seglog.cli import demo
+from seglog.cli.main import main
+
+
+def test_without_the_archive_it_makes_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                               capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(demo, "_GOLDEN", Path("nowhere"))
+    nowhere = tmp_path / "read-only"
+    nowhere.mkdir()
+    nowhere.chmod(0o500)
+    monkeypatch.chdir(nowhere)
+    assert main(["demo", "--no-spark"]) == 0
+    out, err = capfd.readouterr()
+    assert "making directories" in err and "Traceback" not in err
+    assert "6 partitions" in out and "unclean shutdown" in out
+    assert "0 fatal, 0 errors, 0 warnings" in out  # of the clean one
+    assert "error   batch-crc: clicks-1/00000000000000000000.log@" in out
+    assert "9000 records in" in out
+    assert os.listdir(nowhere) == []
+
+
+def test_an_archive_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--golden", str(tmp_path / "gone.tar.xz")]) == 2
+    assert "no such archive" in capsys.readouterr().err
+
+
+def test_a_clone_shows_real_directories_from_anywhere(tmp_path: Path) -> None:
+    if not (Path(demo.__file__).resolve().parents[3] / demo._GOLDEN).is_file():
+        pytest.skip("seglog is installed, not a clone")
+    done = subprocess.run([sys.executable, "-m", "seglog", "demo", "--no-spark"], cwd=tmp_path,
+                          capture_output=True, text=True, timeout=120, env=os.environ)
+    assert done.returncode == 0, done.stderr
+    assert "predicted, " in done.stdout and "by Kafka" in done.stdout

@@ -1,0 +1,1 @@
+"""Threads that do anything to a log at the same time (see `mixes`)."""

@@ -1,0 +1,37 @@
+"""Mixes of threads, drawn by a seed, for `SEGLOG_STRESS_SECONDS` (5) altogether.
+
+`SEGLOG_STRESS_SEED=name` draws the same mixes again; how threads meet is the machine's to say.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.stress.worlds import WORLDS
+
+SECONDS = float(os.environ.get("SEGLOG_STRESS_SECONDS", "5"))
+SEED = os.environ.get("SEGLOG_STRESS_SEED") or str(time.time_ns())
+ROUND_SECONDS = 2.0
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_threads_that_do_anything_at_once(tmp_path: Path, world: str) -> None:
+    """No error but the documented ones, no directory offline, nothing lost, twice or in another
+    order, and a clean end."""
+    until = time.monotonic() + SECONDS / len(WORLDS)
+    number = 0
+    while number == 0 or time.monotonic() < until:
+        seed = f"{SEED} {number}"
+        root = tmp_path / str(number)
+        root.mkdir()
+        try:
+            WORLDS[world](root, seed).run(
+                min(ROUND_SECONDS, max(until - time.monotonic(), .5)))
+        except BaseException as error:
+            error.add_note(f"world {world}, SEGLOG_STRESS_SEED={SEED!r}, round {number}")
+            raise
+        number += 1
