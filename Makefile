@@ -5,7 +5,8 @@
 .DELETE_ON_ERROR:
 # pip is the only one at work in an environment.
 .NOTPARALLEL:
-.PHONY: demo test bench wheel typecheck fuzz differential sequences sanitize clean
+.PHONY: demo test test-oldest-spark bench wheel lint typecheck fuzz stress differential sequences \
+        sanitize portability clean
 
 # What runs is what was installed, whatever the shell around us exports.
 unexport PYTHONPATH PYTHONHOME
@@ -17,18 +18,33 @@ PIP := -m pip --disable-pip-version-check --quiet --no-input
 demo: .venv/ready
 	@.ci/need java || true
 	@.venv/bin/seglog demo $(ARGS)
+	@if .ci/need java 2>/dev/null; then .venv/bin/python examples/pipeline.py; fi
 
 test: .venv-test/ready
 	@.ci/need java || true
 	SEGLOG_INSTALLED=1 .venv-test/bin/pytest $(ARGS)
 
+# What touches PySpark's interfaces, on the oldest one that is supported; `make test` has the newest.
+OLDEST_SPARK_TESTS := $(addprefix tests/spark/test_,read.py sink.py stream.py \
+    stream_reader.py functions.py counts.py)
+test-oldest-spark: .venv-spark/ready
+	@.ci/need java || true
+	# PySpark 4.0 leaves sockets to the garbage collector.
+	SEGLOG_INSTALLED=1 .venv-spark/bin/pytest -W ignore::ResourceWarning \
+	    -W ignore::pytest.PytestUnraisableExceptionWarning $(OLDEST_SPARK_TESTS) $(ARGS)
+
 bench: .venv-bench/ready
 	.venv-bench/bin/python -m bench $(ARGS)
+
+# The rules are in pyproject.toml; tests/test_house_rules.py has those of this house.
+lint: .venv-test/ready
+	.venv-test/bin/ruff check
 
 # mypy over the package as it was installed, so that py.typed and the stubs are what users get.
 typecheck: .venv-test/ready
 	.venv-test/bin/mypy
 	.venv-test/bin/mypy tests/typing
+	.venv-test/bin/mypy bench
 	.venv-test/bin/stubtest seglog._native --mypy-config-file pyproject.toml \
 	    --allowlist tests/typing/stubtest_allowlist.txt --ignore-unused-allowlist \
 	    --ignore-disjoint-bases
@@ -36,6 +52,10 @@ typecheck: .venv-test/ready
 # Longer than the few seconds that `make test` gives each target of the C core.
 fuzz: .venv-test/ready
 	SEGLOG_FUZZ_SECONDS=$(or $(FUZZ_SECONDS),60) .venv-test/bin/pytest tests/fuzz $(ARGS)
+
+# Threads with mixes of operations against each kind of log; SEGLOG_STRESS_SEED draws a mix again.
+stress: .venv-test/ready
+	SEGLOG_STRESS_SECONDS=$(or $(STRESS_SECONDS),60) .venv-test/bin/pytest tests/stress $(ARGS)
 
 # Any cases of the comparison with Kafka's own loader; a difference is shown with how to make it.
 differential: .venv-test/ready
@@ -58,6 +78,11 @@ sanitize: .venv-sanitize/ready
 	    .venv-sanitize/bin/pytest -q -m 'not kafka and not spark and not slow' \
 	    $(or $(ARGS),tests/native)
 
+# The C tests on aarch64 and on big-endian s390x, emulated; as root on Debian it installs what they need.
+portability: .venv-test/ready
+	@.ci/need cross
+	SEGLOG_INSTALLED=1 .venv-test/bin/pytest tests/c/test_portability.py $(ARGS)
+
 wheel: build/wheel
 	@ls dist/*.tar.gz dist/*.whl
 
@@ -75,13 +100,16 @@ build/wheel: $(SOURCES) | .venv-build/ready
 
 # One environment per purpose, each with the wheel and some of its extras.
 .venv/ready: EXTRAS := spark
-.venv-test/ready: EXTRAS := test,interop,spark,dev
-.venv-bench/ready: EXTRAS := bench,spark
+.venv-test/ready: EXTRAS := test,interop,spark,s3,fsspec,dev
+.venv-bench/ready: EXTRAS := bench,spark,s3
+.venv-spark/ready: EXTRAS := test,spark
+.venv-spark/ready: PINNED := 'pyspark==4.0.*' 'pandas<3'
 
-.venv/ready .venv-test/ready .venv-bench/ready: build/wheel
+.venv/ready .venv-test/ready .venv-bench/ready .venv-spark/ready: build/wheel
 	@python=$$(.ci/need python) && { [ -d $(@D) ] || "$$python" -m venv $(@D); }
 	$(@D)/bin/python $(PIP) install --force-reinstall --no-deps dist/*.whl
-	$(@D)/bin/python $(PIP) install "seglog[$(EXTRAS)] @ file://$$(ls "$(CURDIR)"/dist/*.whl)"
+	$(@D)/bin/python $(PIP) install "seglog[$(EXTRAS)] @ file://$$(ls "$(CURDIR)"/dist/*.whl)" \
+	    $(PINNED)
 	@touch $@
 
 .venv-sanitize/ready: build/wheel

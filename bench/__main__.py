@@ -24,8 +24,8 @@ from bench import harness
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 # The machine is quiet first and hot later: short measures come before long ones.
-ORDER = ("crc32c", "batch", "index", "records", "encode", "append", "read", "codecs", "load",
-         "startup", "recover", "dump", "spark")
+ORDER = ("crc32c", "batch", "index", "records", "encode", "remote_metadata", "append", "read",
+         "codecs", "load", "startup", "recover", "dump", "spark", "objects")
 
 
 def bench_files() -> dict[str, Path]:

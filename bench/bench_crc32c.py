@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -39,8 +40,8 @@ def test_crc32c(compare: Compare, name: str) -> None:
         assert value == expected
 
     others = [Against("google-crc32c", repeated(google_crc32c.value, data), goal=1.0, check=check)]
-    others += [Against(f"own kernel {kernel}", repeated(
-        lambda held, kernel=kernel: crc32c_with(kernel, held), data), check=check)
+    others += [Against(f"own kernel {kernel}", repeated(partial(crc32c_with, kernel), data),
+                       check=check)
         for kernel in KERNELS if kernel != "portable" and name == "1 MiB"]
     compare(f"CRC-32C, {name}", repeated(crc32c, data), others, work=BYTES_EACH / 1e9, unit="GB",
             check=check, rounds=7)

@@ -10,6 +10,7 @@ import hashlib
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -101,8 +102,8 @@ def test_encode_columns(compare: Compare, given: Given) -> None:
     def check(told: int) -> None:
         assert told == size
 
-    others = [Against(name, lambda builder=builder: peers.build(
-        builder, given.timestamps, given.values, MAX_BATCH_BYTES_DEFAULT), goal,
+    others = [Against(name, partial(
+        peers.build, builder, given.timestamps, given.values, MAX_BATCH_BYTES_DEFAULT), goal,
         work=PEER_RECORDS / 1e6, check=_same(expected))
         for name, (builder, goal) in _peers().items() if builder is not None]
     compare("encode columns, 100 B values", lambda: encoded(given.table), others,
@@ -125,8 +126,8 @@ def test_encode_columns_beside_the_floor(compare: Compare, floors: Floors, given
 def test_build_by_record(compare: Compare, given: Given) -> None:
     """Record by record from Python, where the call is most of the cost."""
     expected = digest(encode_spans(given.table.slice(0, PEER_RECORDS)))
-    others = [Against(name, lambda builder=builder: peers.build(
-        builder, given.timestamps, given.values, MAX_BATCH_BYTES_DEFAULT),
+    others = [Against(name, partial(
+        peers.build, builder, given.timestamps, given.values, MAX_BATCH_BYTES_DEFAULT),
         check=_same(expected))
         for name, (builder, _) in _peers().items() if builder is not None]
     compare("build record by record, 100 B values",

@@ -26,7 +26,7 @@ def make(path: Path, entries: int) -> list[int]:
 
 @pytest.mark.parametrize("entries", [1000, 262_144])
 def test_lookup(compare: Compare, floors: Floors, tmp_path: Path, entries: int) -> None:
-    """Random lookups in a small index (copied into memory) and a large one (mapped)."""
+    """Random lookups in a small index (copied into memory) and a large one (read by entry)."""
     path = tmp_path / "index"
     offsets = make(path, entries)
     targets = random.Random(1).choices(range(offsets[-1]), k=LOOKUPS)
@@ -53,7 +53,7 @@ def test_lookup(compare: Compare, floors: Floors, tmp_path: Path, entries: int) 
              Against("bisect in C, no Python", lambda: floors.bisect(raw, array),
                      check=check_floor)],
             work=LOOKUPS, unit="lookups", check=check)
-    assert view.is_mapped == (entries * 8 > COPY_MAX)
+    assert view.holds_descriptor == (entries * 8 > COPY_MAX)
     view.close()
 
 

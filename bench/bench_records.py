@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ def test_decode_one_thread(compare: Compare, log: Log, part: Log) -> None:
     for name, (reader, goal) in readers.items():
         if reader is not None:
             assert peers.values_sha256(reader, data) == part.values_sha256
-            others.append(Against(name, lambda reader=reader: peers.count(reader, data), goal,
+            others.append(Against(name, partial(peers.count, reader, data), goal,
                                   work=part.records / 1e6, check=checked(part)))
     with PartitionLog.open(log.path.parent) as partition:
         assert values_sha256(partition) == log.values_sha256

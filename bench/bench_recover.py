@@ -20,6 +20,7 @@ from bench.peers import HERE
 from bench.peers.kafka import java
 from seglog.config import LogConfig
 from seglog.model import TopicPartition
+from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.log_loader import LoadInputs
 from seglog.recovery.open_log import load_log
 from seglog.recovery.recover import Extent, recover_extent
@@ -93,7 +94,7 @@ def recover(partition: Partition, pool: ThreadPoolExecutor | None = None,
             os.truncate(index, 0)
         start = time.perf_counter()
         with SegmentScans(pool, threads) as scans:
-            loaded = load_log(str(partition.path), inputs, scans=scans)
+            loaded: LoadedLog = load_log(str(partition.path), inputs, scans=scans)
         seconds = time.perf_counter() - start
         loaded.close()
         return Timed(seconds, loaded.log_end_offset)

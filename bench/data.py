@@ -190,3 +190,24 @@ def tmpfs(inodes: int) -> Iterator[Path]:
             subprocess.run(["umount", "-l", path], check=True)
     finally:
         os.rmdir(path)
+
+
+def write_records(root: Path, topic: str, records: int, partitions: int, *,
+                  batch_bytes: int = 16384) -> None:
+    """A data directory of the native encoder: random values of 100 B, one a millisecond of each
+    partition, in segments of Kafka's default size with their indexes."""
+    import numpy as np
+    import pyarrow as pa
+
+    import seglog
+
+    chunk = min(1 << 20, records)
+    values = pa.Array.from_buffers(pa.binary(), chunk, [
+        None, pa.py_buffer(np.arange(chunk + 1, dtype=np.int32) * VALUE_BYTES),
+        pa.py_buffer(np.random.default_rng(1).bytes(chunk * VALUE_BYTES))])
+    for partition in range(partitions):
+        with seglog.open(root / f"{topic}-{partition}", batch_bytes=batch_bytes) as log:
+            for first in range(0, records // partitions, chunk):
+                rows = min(chunk, records // partitions - first)
+                log.append_columns({"value": values.slice(0, rows),
+                                    "timestamp": START_MS + np.arange(first, first + rows)})

@@ -78,8 +78,7 @@ def count(reader: type, data: bytes) -> tuple[int, int]:
     while (batch := records.next_batch()) is not None:
         assert batch.validate_crc()
         for record in batch:
-            number += 1
-        last = record.offset
+            number, last = number + 1, record.offset
     return number, last
 
 
