@@ -16,6 +16,7 @@ import pytest
 
 from bench.harness import Against, Compare, pick
 from bench.peers import spark_kafka
+from bench.pinned import pinned_spark
 from tests.kafka import harness as real
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'seglog[spark]'")
@@ -214,6 +215,31 @@ def test_writing_beside_the_kafka_sink(compare: Compare, spark: Any, broker: rea
     compare(f"Spark, writing {RECORDS / 1e6:g}M rows with keys", ours,
             [Against('format("kafka") into a loopback broker', kafka, goal=3.0)],
             work=RECORDS / 1e6, unit="Mrows", check=lambda _: None)
+
+
+#: With 100 B values, of about 112 B each in the file: 4 GiB.
+ONE_PARTITION = pick(20_000, 10_000_000, 38_000_000)
+
+
+def test_two_cores(compare: Compare, scratch: Path) -> None:
+    """Goal: 1.7 times one core on one partition, with Spark and its workers pinned to the CPUs."""
+    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if len(cpus) < 2:
+        pytest.skip("there are no two CPUs to pin to")
+    if shutil.which("java") is None:
+        pytest.skip("java is missing: Spark needs a JDK of at least 17")
+    root = scratch / "one"
+    write_records(root, TOPIC, ONE_PARTITION, 1)
+    size = sum(log.stat().st_size for log in root.glob("*/*.log"))
+
+    def check(rows: object) -> None:
+        assert rows == ONE_PARTITION
+
+    with pinned_spark(cpus[:1], root) as one, pinned_spark(cpus[:2], root) as two:
+        compare(f"Spark, all columns of one partition of {size / 2**30:.1f} GiB, 2 cores",
+                two.read_all, [Against("1 core", one.read_all, goal=1.7, check=check)],
+                work=ONE_PARTITION / 1e6, unit="Mrows", check=check, rounds=3)
+    shutil.rmtree(root)
 
 
 SCRUB_RECORDS, SCRUB_PARTITIONS = pick(20_000, 2_000_000, 4_000_000), pick(2, 32, 64)

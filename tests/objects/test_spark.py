@@ -11,6 +11,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'se
 
 from seglog.spark import register
 from seglog.spark.options import parse_options
+from tests.support.documents import examples_of
 from tests.spark.conftest import spark  # noqa: F401  (a fixture)
 
 pytestmark = pytest.mark.spark
@@ -42,6 +43,19 @@ def test_rows_from_a_bucket(
     local = rows(session, str(bucket / "golden" / "real" / "clean"), options)
     assert len(local) > 100
     assert rows(session, "s3://golden/real/clean", {**options, **s3}) == local
+
+
+def test_the_example_of_the_page(session: Any, s3: dict[str, str]) -> None:
+    [example] = examples_of("spark.md")["Object stores"]
+    # Credentials are the environment's there; Spark's workers have the one that Spark began with.
+    for there, here in (("https://s3.example.com", s3["aws_endpoint"]), ('"orders"', '"txn"'),
+                        (".load(", ".options(**s3).load("),
+                        ("s3://bucket/kafka-data", "s3://golden/real/clean")):
+        assert there in example
+        example = example.replace(there, here)
+    names = {"spark": session, "s3": s3}
+    exec(example, names)
+    assert names["df"].count() > 100
 
 
 def test_a_wrong_secret_is_one_sentence_without_it(session: Any, s3: dict[str, str]) -> None:

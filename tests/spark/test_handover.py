@@ -14,6 +14,7 @@ from seglog.spark import end_offsets
 from tests.kafka import harness
 from tests.kafka.jars import spark_kafka_jars
 from tests.spark.queries import finished
+from tests.support.documents import examples_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,6 +84,22 @@ def test_a_backfill_continues_on_the_broker(spark: SparkSession, broker: harness
             .option("startingOffsets", end).load())
     finished(live.writeStream.foreachBatch(collect).trigger(availableNow=True)
              .option("checkpointLocation", str(tmp_path / "checkpoint")))
+    assert found == orders.every_record_once
+
+
+def test_the_example_of_the_page(spark: SparkSession, broker: harness.Broker,
+                                 client: harness.Client) -> None:
+    orders = Producer(client, "orders")
+    orders.produce(12)
+    [example] = examples_of("spark.md")["Hand-over between disk and broker"]
+    names: dict[str, Any] = {"spark": spark}
+    exec(example.replace("/var/lib/kafka/data", str(broker.data_dir))
+         .replace("localhost:9092", broker.bootstrap), names)
+    orders.produce(5)
+    found = values(names["backfill"])
+    assert sum(found.values()) == 12
+    finished(names["live"].writeStream.trigger(availableNow=True)
+             .foreachBatch(lambda frame, _: found.update(values(frame))))
     assert found == orders.every_record_once
 
 

@@ -1,0 +1,65 @@
+"""A Spark of its own, on the CPUs that it is given: `python -m bench.pinned 0,1 PATH`.
+
+It reads all of PATH into `noop` once for each line of its input, and prints the seconds. The JVM and
+its Python workers inherit the CPUs, which no setting of Spark does.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.harness import Timed
+
+
+class PinnedSpark:
+    """The parent's end of one such process."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def read_all(self) -> Timed:
+        """One read of all columns, and how long it took there; its result is the rows' number."""
+        ask, answers = self._process.stdin, self._process.stdout
+        assert ask is not None and answers is not None
+        ask.write("read\n")
+        ask.flush()
+        seconds, rows = answers.readline().split()
+        return Timed(float(seconds), int(rows))
+
+
+@contextmanager
+def pinned_spark(cpus: list[int], path: Path) -> Iterator[PinnedSpark]:
+    """Starts Spark with a task slot on each of `cpus`, and ends it."""
+    command = [sys.executable, "-m", "bench.pinned", ",".join(map(str, cpus)), str(path)]
+    root = str(Path(__file__).resolve().parents[1])
+    search = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                          cwd=root, env=os.environ | {"PYTHONPATH": search}) as process:
+        yield PinnedSpark(process)
+        process.communicate()
+
+
+def main(cpus: str, path: str) -> None:
+    """Answers every line of the standard input."""
+    chosen = {int(cpu) for cpu in cpus.split(",")}
+    os.sched_setaffinity(0, chosen)
+    import seglog.spark
+
+    spark = seglog.spark.session(f"local[{len(chosen)}]", conf={
+        "spark.ui.enabled": False, "spark.driver.memory": "2g"})
+    frame = spark.read.format("seglog").load(path)
+    rows = seglog.spark.count(spark, path).records
+    for _ in sys.stdin:
+        start = time.perf_counter()
+        frame.write.format("noop").mode("overwrite").save()
+        print(time.perf_counter() - start, rows, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
