@@ -264,7 +264,8 @@ def test_settings(cls: type[LogConfig | LoadConfig | BrokerConfig]) -> None:
         for value in ABSURD:
             try:
                 made = cls.from_properties({setting.name: value})
-                assert dataclasses.replace(made) == made
+                # By their text: NaN, which Kafka takes for a number, is not equal to itself.
+                assert repr(dataclasses.replace(made)) == repr(made)
             except seglog.SeglogError as error:
                 if setting.name not in str(error):
                     wrong.append(f"{attribute}={value!r:.40}: {error}")
