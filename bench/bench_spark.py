@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,12 +20,15 @@ from tests.kafka import harness as real
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'seglog[spark]'")
 
+import pyspark
+
+import seglog.spark
 from bench.data import START_MS, write_log, write_records
 from bench.peers.ready_made import ReadyMade
 from seglog.config import LoadConfig
 from seglog.recovery.loader import LoadOptions, load_directory
 from seglog.recovery.plan import LoadLevel
-from seglog.spark import count, register, verify
+from seglog.spark import count, verify
 from seglog.spark.filters import enable_pushdown
 from seglog.spark.options import parse_options
 from seglog.spark.plan import plan_partitions
@@ -66,25 +68,15 @@ def spark() -> Iterator[Any]:
     """Two cores, with Spark's Kafka source where its jars can be had."""
     if shutil.which("java") is None:
         pytest.skip("java is missing: Spark needs a JDK of at least 17")
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     # Workers import bench from here, and seglog from where this process has it.
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    builder = (SparkSession.builder.master("local[2]").appName("seglog-bench")
-               .config("spark.ui.enabled", "false").config("spark.driver.memory", "2g")
-               .config("spark.driver.host", "127.0.0.1")
-               .config("spark.driver.bindAddress", "127.0.0.1")
-               .config("spark.sql.session.timeZone", "UTC"))
     jars, _ = spark_kafka.jars()
-    if jars:
-        builder = builder.config("spark.jars", ",".join(map(str, jars)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    register(session)
+        session = seglog.spark.session("local[2]", "seglog-bench", {
+            "spark.ui.enabled": False, "spark.driver.memory": "2g",
+            "spark.sql.session.timeZone": "UTC", "spark.jars": ",".join(map(str, jars))})
     session.dataSource.register(ReadyMade)
     yield session
     session.stop()
@@ -221,25 +213,48 @@ def test_writing_beside_the_kafka_sink(compare: Compare, spark: Any, broker: rea
 ONE_PARTITION = pick(20_000, 10_000_000, 38_000_000)
 
 
-def test_two_cores(compare: Compare, scratch: Path) -> None:
-    """Goal: 1.7 times one core on one partition, with Spark and its workers pinned to the CPUs."""
-    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if len(cpus) < 2:
-        pytest.skip("there are no two CPUs to pin to")
+@pytest.fixture(scope="module")
+def one_partition(scratch: Path) -> Iterator[Path]:
+    """A directory with one partition of ONE_PARTITION records."""
     if shutil.which("java") is None:
         pytest.skip("java is missing: Spark needs a JDK of at least 17")
     root = scratch / "one"
     write_records(root, TOPIC, ONE_PARTITION, 1)
-    size = sum(log.stat().st_size for log in root.glob("*/*.log"))
-
-    def check(rows: object) -> None:
-        assert rows == ONE_PARTITION
-
-    with pinned_spark(cpus[:1], root) as one, pinned_spark(cpus[:2], root) as two:
-        compare(f"Spark, all columns of one partition of {size / 2**30:.1f} GiB, 2 cores",
-                two.read_all, [Against("1 core", one.read_all, goal=1.7, check=check)],
-                work=ONE_PARTITION / 1e6, unit="Mrows", check=check, rounds=3)
+    yield root
     shutil.rmtree(root)
+
+
+def is_all(rows: object) -> None:
+    assert rows == ONE_PARTITION
+
+
+def measure_of(root: Path) -> str:
+    size = sum(log.stat().st_size for log in root.glob("*/*.log"))
+    return f"Spark, all columns of one partition of {size / 2**30:.1f} GiB"
+
+
+def test_two_cores(compare: Compare, one_partition: Path) -> None:
+    """Goal: 1.7 times one core on one partition, with Spark and its workers pinned to the CPUs."""
+    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if len(cpus) < 2:
+        pytest.skip("there are no two CPUs to pin to")
+    with pinned_spark(cpus[:1], one_partition) as one, pinned_spark(cpus[:2], one_partition) as two:
+        compare(f"{measure_of(one_partition)}, 2 cores", two.read_all,
+                [Against("1 core", one.read_all, goal=1.7, check=is_all)],
+                work=ONE_PARTITION / 1e6, unit="Mrows", check=is_all, rounds=3)
+
+
+def test_sockets(compare: Compare, one_partition: Path) -> None:
+    """What `session` gains by unix domain sockets between the JVM and Python."""
+    if pyspark.__version__ < "4.1":
+        pytest.skip("this Spark has no unix domain sockets to its workers")
+    cpus = sorted(os.sched_getaffinity(0))[:2] if hasattr(os, "sched_getaffinity") else [0, 1]
+    without = {"spark_python_unix_domain_socket_enabled": "false"}
+    with (pinned_spark(cpus, one_partition) as unix,
+          pinned_spark(cpus, one_partition, **without) as tcp):
+        compare(f"{measure_of(one_partition)}, unix domain sockets", unix.read_all,
+                [Against("TCP on the loopback", tcp.read_all, check=is_all)],
+                work=ONE_PARTITION / 1e6, unit="Mrows", check=is_all, rounds=3)
 
 
 SCRUB_RECORDS, SCRUB_PARTITIONS = pick(20_000, 2_000_000, 4_000_000), pick(2, 32, 64)

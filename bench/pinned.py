@@ -1,16 +1,18 @@
-"""A Spark of its own, on the CPUs that it is given: `python -m bench.pinned 0,1 PATH`.
+"""A Spark of its own, on the CPUs that it is given: `python -m bench.pinned 0,1 PATH [SETTINGS]`.
 
-It reads all of PATH into `noop` once for each line of its input, and prints the seconds. The JVM and
-its Python workers inherit the CPUs, which no setting of Spark does.
+It reads all of PATH into `noop` once for each line of its input, and prints the seconds. The JVM
+and its Python workers inherit the CPUs, which no setting of Spark does. SETTINGS are Spark's, as
+JSON.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,9 +36,12 @@ class PinnedSpark:
 
 
 @contextmanager
-def pinned_spark(cpus: list[int], path: Path) -> Iterator[PinnedSpark]:
-    """Starts Spark with a task slot on each of `cpus`, and ends it."""
-    command = [sys.executable, "-m", "bench.pinned", ",".join(map(str, cpus)), str(path)]
+def pinned_spark(cpus: Collection[int], path: Path, **settings: str) -> Iterator[PinnedSpark]:
+    """Starts Spark with a task slot on each of `cpus`, and ends it. Names of settings have `_` for
+    `.`."""
+    conf = {name.replace("_", "."): value for name, value in settings.items()}
+    command = [sys.executable, "-m", "bench.pinned", ",".join(map(str, cpus)), str(path),
+               json.dumps(conf)]
     root = str(Path(__file__).resolve().parents[1])
     search = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -45,14 +50,14 @@ def pinned_spark(cpus: list[int], path: Path) -> Iterator[PinnedSpark]:
         process.communicate()
 
 
-def main(cpus: str, path: str) -> None:
+def main(cpus: str, path: str, settings: str = "{}") -> None:
     """Answers every line of the standard input."""
     chosen = {int(cpu) for cpu in cpus.split(",")}
     os.sched_setaffinity(0, chosen)
     import seglog.spark
 
     spark = seglog.spark.session(f"local[{len(chosen)}]", conf={
-        "spark.ui.enabled": False, "spark.driver.memory": "2g"})
+        "spark.ui.enabled": False, "spark.driver.memory": "2g", **json.loads(settings)})
     frame = spark.read.format("seglog").load(path)
     rows = seglog.spark.count(spark, path).records
     for _ in sys.stdin:
