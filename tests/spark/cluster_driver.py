@@ -13,12 +13,17 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 import seglog.spark
+
+#: Of the job that Spark runs one task of twice.
+TASKS, TWIN_SECONDS = 4, 12.0
 
 
 def say(**event: Any) -> None:
@@ -52,11 +57,29 @@ def write(spark: SparkSession, path: str, target: str) -> Any:
     return True
 
 
+def write_twins(spark: SparkSession, target: str, attempts: str) -> Any:
+    """A write whose last task is so slow that Spark starts it twice; both end at the same time."""
+
+    def dawdle(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        if context is not None and context.partitionId() == TASKS - 1:
+            mark = Path(attempts, str(context.attemptNumber()))
+            mark.touch()
+            time.sleep(max(0.0, Path(attempts, "0").stat().st_mtime + TWIN_SECONDS - time.time()))
+        yield from batches
+
+    numbers = spark.range(0, 1000, 1, TASKS).selectExpr("cast(id as string) AS value")
+    for frame in (numbers.mapInArrow(dawdle, numbers.schema), numbers):
+        (frame.write.format("seglog").mode("append").option("topic", "twins")
+         .option("num.partitions", 2).save(target))
+    return True
+
+
 def scrub(spark: SparkSession, path: str) -> Any:
     return seglog.spark.verify(spark, path, task_bytes=4096).rows()
 
 
-JOBS = {"read": read, "write": write, "scrub": scrub}
+JOBS = {"read": read, "write": write, "write twins": write_twins, "scrub": scrub}
 
 
 def watch(spark: SparkSession, name: str, over: threading.Event) -> None:
@@ -73,6 +96,9 @@ def main(master: str) -> None:
     spark = seglog.spark.session(master, "seglog-cluster-tests", {
         "spark.executor.memory": "512m", "spark.ui.enabled": False,
         "spark.sql.shuffle.partitions": 2, "spark.deploy.maxExecutorRetries": -1,
+        # A twin for a task that is alone and has run for four seconds: of one job only.
+        "spark.speculation": True, "spark.speculation.interval": "200ms",
+        "spark.speculation.minTaskRuntime": "4s", "spark.speculation.quantile": 0.5,
     }, ship=True)
     say(ready=True)
     for line in sys.stdin:
