@@ -23,17 +23,19 @@ class ReadyMade(DataSource):
         return "ready_made"
 
     def schema(self) -> StructType:
-        return spark_schema(parse_options({"path": "/"}))
+        return spark_schema(parse_options({"path": "/", **{
+            name: value for name, value in self.options.items() if name == "columns"}}))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return ReadyMadeReader(int(self.options["rows"]), int(self.options["tasks"]))
+        return ReadyMadeReader(int(self.options["rows"]), int(self.options["tasks"]),
+                               schema.names)
 
 
 class ReadyMadeReader(DataSourceReader):
     """Yields one batch again and again, the last time a slice of it."""
 
-    def __init__(self, rows: int, tasks: int) -> None:
-        self._rows, self._tasks = rows, tasks
+    def __init__(self, rows: int, tasks: int, columns: list[str]) -> None:
+        self._rows, self._tasks, self._columns = rows, tasks, columns
 
     def partitions(self) -> Sequence[InputPartition]:
         bounds = [self._rows * n // self._tasks for n in range(self._tasks + 1)]
@@ -41,7 +43,7 @@ class ReadyMadeReader(DataSourceReader):
                 for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        batch, left = make_batch(), partition.value
+        batch, left = make_batch().select(self._columns), partition.value
         while left > 0:
             yield batch if left >= BATCH_ROWS else batch.slice(0, left)
             left -= BATCH_ROWS

@@ -28,7 +28,7 @@ from seglog.scrub import DirectoryScrub, LoadLevel, LoadOptions, SegmentsPiece, 
 from seglog.spark.executors import CheckedOnArrival
 from seglog.spark.finding_rows import FINDING_COLUMNS, finding_batches
 from seglog.spark.locations import directories, require_local
-from seglog.spark.options import ReadOptions, parse_options
+from seglog.spark.options import SPLIT_BYTES, ReadOptions, parse_options
 from seglog.spark.table_columns import Columns, alternate, arrow_schema, row_batches, struct_type
 from seglog.storage.discover import FoundDirectory, find_directories
 from seglog.storage.isolation import Isolation
@@ -299,7 +299,7 @@ class TableReader(CheckedOnArrival, DataSourceReader):
     # ---- rows of batches
 
     def _range_tasks(self, chosen: Sequence[FoundDirectory]) -> list[InputPartition]:
-        target, pieces = self._options.split_bytes, []
+        target, pieces = self._options.split_bytes or SPLIT_BYTES, []
         for found in chosen:
             with self._passing(found), PartitionLog.open(found.path) as log:
                 pieces += [_Sized((found, planned), planned.size)
@@ -350,7 +350,7 @@ class TableReader(CheckedOnArrival, DataSourceReader):
                   for path in directories(self._options.paths)]
         self._check_named({tp for one in scrubs for tp in one.topic_partitions})
         known = [finding_row(one.path, found) for one in scrubs for found in one.findings]
-        target = self._options.split_bytes
+        target = self._options.split_bytes or SPLIT_BYTES
         pieces = alternate([
             [*(_Sized((one.path, piece), piece.size) for piece in one.segment_pieces(target)),
              *(_Sized((one.path, piece), piece.size) for piece in one.partition_pieces({}))]

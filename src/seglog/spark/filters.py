@@ -109,6 +109,11 @@ class Pushed:
         return (self.topics is None or tp.topic in self.topics) and tp.partition in self.partitions
 
     @property
+    def is_sparse(self) -> bool:
+        """Whether the bytes that are read may hold many rows that are left out."""
+        return self.keys is not None or self.timestamps.last < INT64_MAX
+
+    @property
     def row_filter(self) -> RowFilter | None:
         """What the decoder leaves out by itself; None for nothing."""
         times = self.timestamps

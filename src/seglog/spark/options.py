@@ -25,7 +25,7 @@ from seglog.spark.option_values import (
 from seglog.storage.isolation import Isolation
 from seglog.storage.stream import OnDamage
 
-__all__ = ["EARLIEST", "LATEST", "OffsetBound", "ReadOptions", "parse_options"]
+__all__ = ["EARLIEST", "LATEST", "SPLIT_BYTES", "OffsetBound", "ReadOptions", "parse_options"]
 
 _log = logging.getLogger("seglog.spark")
 
@@ -34,7 +34,8 @@ LATEST = -1
 EARLIEST = -2
 """Kafka's special offset "the log start", as in Spark's offset JSON."""
 
-_SPLIT_BYTES = 128 << 20  # Spark's own spark.sql.files.maxPartitionBytes
+#: Log bytes of a task, unless maxPartitionBytes says it: Spark's spark.sql.files.maxPartitionBytes.
+SPLIT_BYTES = 128 << 20
 # Kafka's special timestamps: -1 the log end, -2 and -4 (the local) log start, -3 the largest.
 _TIMESTAMP_MIN = -4
 _STRATEGIES = {"subscribe": "subscribe", "subscribepattern": "subscribePattern",
@@ -87,7 +88,7 @@ class ReadOptions:
     columns: tuple[str, ...] | None = None
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
-    split_bytes: int = _SPLIT_BYTES
+    split_bytes: int | None = None
     batch_rows: int = 65536
     fail_on_data_loss: bool = True
     isolation: Isolation = "read_uncommitted"
@@ -136,7 +137,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
         columns=listed(columns, "columns") if columns is not None else None,
         min_partitions=positive(given, "minPartitions"),
         max_records_per_partition=positive(given, "maxRecordsPerPartition", LONG_MAX),
-        split_bytes=positive(given, "maxPartitionBytes", LONG_MAX) or _SPLIT_BYTES,
+        split_bytes=positive(given, "maxPartitionBytes", LONG_MAX),
         batch_rows=positive(given, "batchRows") or 65536,
         fail_on_data_loss=boolean(given, "failOnDataLoss", True),
         isolation=_isolation(given.get("kafka.isolation.level", "read_uncommitted")),

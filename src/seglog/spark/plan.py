@@ -21,7 +21,7 @@ from seglog.spark.filters import INT64_MIN, Pushed
 from seglog.spark.locations import directories
 from seglog.spark.offset_ranges import OffsetRange, divide
 from seglog.spark.option_values import java_pattern
-from seglog.spark.options import EARLIEST, LATEST, OffsetBound, ReadOptions
+from seglog.spark.options import EARLIEST, LATEST, SPLIT_BYTES, OffsetBound, ReadOptions
 from seglog.storage.discover import FoundDirectory, find_replicas
 from seglog.storage.log import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, PartitionLog
 from seglog.storage.place import NOT_A_DATA_DIRECTORY
@@ -43,6 +43,8 @@ _INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state",
 #: How often a directory is looked at again that changes while a query is planned.
 _LOOKS = 5
 _WARNED_REPLICAS = 5
+# Tasks that give few bytes: at most so large, while there are so many.
+_LIGHT_SPLIT_BYTES, _LIGHT_TASKS = 4 * SPLIT_BYTES, 16
 _LOG_STARTS = (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP)
 
 
@@ -59,11 +61,12 @@ class SeglogPartition(InputPartition):
         return f"SeglogPartition({self.topic_partition}, {len(self.ranges)} ranges, {size} bytes)"
 
 
-def plan_partitions(options: ReadOptions, pushed: Pushed | None = None,
+def plan_partitions(options: ReadOptions, pushed: Pushed | None = None, *, is_narrow: bool = False,
                     on_partition: Callable[[TopicPartition], object] = lambda tp: None
                     ) -> list[SeglogPartition]:
     """Every task of a query, by partition and offset; of `pushed` filters, those that may have
     rows. `on_partition` hears of each partition that is read, also of one without records.
+    `is_narrow` says that rows are small, whatever the log's bytes: that makes larger tasks.
 
     Where retention or the deletion of a topic takes a file away meanwhile, it is planned again.
     Raises UnknownTopicOrPartitionError for a topic or partition that is not there,
@@ -72,7 +75,7 @@ def plan_partitions(options: ReadOptions, pushed: Pushed | None = None,
     """
     for look in range(_LOOKS):
         try:
-            return _plan(options, pushed or Pushed(), on_partition)
+            return _plan(options, pushed or Pushed(), is_narrow, on_partition)
         except KafkaStorageError as error:
             if not has_changed(error):
                 raise
@@ -93,8 +96,8 @@ def has_vanished(error: KafkaStorageError) -> bool:
     return error.errno == errno.ENOENT and error.code != NOT_A_DATA_DIRECTORY
 
 
-def _plan(options: ReadOptions, pushed: Pushed, on_partition: Callable[[TopicPartition], object]
-          ) -> list[SeglogPartition]:
+def _plan(options: ReadOptions, pushed: Pushed, is_narrow: bool,
+          on_partition: Callable[[TopicPartition], object]) -> list[SeglogPartition]:
     chosen = choose_partitions(options)
     require_all_named(options.starting, chosen, "start")
     require_all_named(options.ending, chosen, "end")
@@ -107,7 +110,7 @@ def _plan(options: ReadOptions, pushed: Pushed, on_partition: Callable[[TopicPar
             on_partition(tp)
             logs[tp] = PartitionLog.open(path, storage_options=options.storage)
             ranges.append(OffsetRange(tp, *resolve_offsets(options, tp, logs[tp])))
-        return list(cut_tasks(options, ranges, logs, pushed))
+        return list(cut_tasks(options, ranges, logs, pushed, is_narrow))
     finally:
         for log in logs.values():
             log.close()
@@ -263,14 +266,21 @@ def _stamp(bound: OffsetBound, tp: TopicPartition) -> int:
 # ---- which bytes
 
 def cut_tasks(options: ReadOptions, ranges: Sequence[OffsetRange],
-              logs: Mapping[TopicPartition, PartitionLog], pushed: Pushed
+              logs: Mapping[TopicPartition, PartitionLog], pushed: Pushed, is_narrow: bool
               ) -> Iterator[SeglogPartition]:
     """Tasks for ranges of offsets: divided as minPartitions and maxRecordsPerPartition say, and
     each cut at batches into about `split_bytes`; of `pushed` filters, what may have rows."""
-    for part in divide(ranges, options.min_partitions, options.max_records_per_partition):
-        tp = part.topic_partition
-        planned = list(_ranges(options, logs[tp], part, pushed))
-        for some in _pack(planned, options.split_bytes):
+    planned = [(part.topic_partition,
+                list(_ranges(options, logs[part.topic_partition], part, pushed)))
+               for part in divide(ranges, options.min_partitions,
+                                  options.max_records_per_partition)]
+    target = options.split_bytes or SPLIT_BYTES
+    if options.split_bytes is None and (is_narrow or pushed.is_sparse):
+        # A task costs Spark 50 to 100 ms by itself: one that gives few bytes may read more.
+        total = sum(one.size for _, pieces in planned for one in pieces)
+        target = min(max(total // _LIGHT_TASKS, target), _LIGHT_SPLIT_BYTES)
+    for tp, pieces in planned:
+        for some in _pack(pieces, target):
             yield SeglogPartition(tp, some)
 
 
@@ -278,8 +288,8 @@ def _ranges(options: ReadOptions, log: PartitionLog, part: OffsetRange, pushed: 
             ) -> Iterator[LogRange]:
     """The byte ranges of a range of offsets that may hold rows of the filters."""
     for first, last in pushed.offsets.spans(part.start, part.end):
-        ranges = log.ranges(options.split_bytes, first, last, options.isolation,
-                            on_damage=options.on_damage, on_gap=warn_of_gap)
+        ranges = log.ranges(options.split_bytes or SPLIT_BYTES, first, last,
+                            options.isolation, on_damage=options.on_damage, on_gap=warn_of_gap)
         # Damage is skipped by a look at whole segments, wherever the rows are.
         if pushed.timestamps.first > INT64_MIN and options.on_damage == "raise":
             yield from ranges_since(log.segments, ranges, pushed.timestamps.first)

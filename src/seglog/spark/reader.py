@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SeglogReader", "make_reader"]
 
+_WIDE = {"key", "value", "headers"}
+
 
 def make_reader(options: ReadOptions, names: Sequence[str]) -> SeglogReader:
     """The reader that Spark takes here: see `is_pushing`."""
@@ -39,7 +41,8 @@ class SeglogReader(CheckedOnArrival, DataSourceReader):
     @in_one_sentence
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of the query, planned on the driver. Raises what `plan_partitions` raises."""
-        return plan_partitions(self._options, self._pushed)
+        return plan_partitions(self._options, self._pushed,
+                               is_narrow=_WIDE.isdisjoint(self._names))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one task. CorruptDataError or KafkaStorageError on damage, or, with

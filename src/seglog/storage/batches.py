@@ -26,8 +26,10 @@ __all__ = ["BatchHeader", "FetchData", "header_columns", "read_batches", "read_h
 
 _CHUNK = 16384
 #: Of a file that is not cached, headers 16 KiB apart took 26 s a GiB one by one, and 8 s with the
-#: bytes between them read ahead; of a cached one both take a tenth of a second.
+#: bytes between them read ahead, so many at a time; of a cached one they take 60 ms.
 _CHUNK_BYTES = 8 << 20
+#: What is cached comes in larger chunks: each costs numpy a third of a millisecond.
+_CACHED_CHUNKS = 8
 
 
 class BatchHeader(NamedTuple):
@@ -98,10 +100,14 @@ def header_columns(planned: LogRange, opened: Callable[[str], AbstractContextMan
     next_offset = planned.base_offset
     while True:
         with opened(planned.file) as handle:
+            size = _CHUNK_BYTES
             if not check_crcs and isinstance(handle.source, int):
-                _read_ahead(handle.source, position)
+                if _is_cached(handle.source, position, planned.end):
+                    size *= _CACHED_CHUNKS
+                else:
+                    _read_ahead(handle.source, position)
             found = scan_file(handle.source, position, planned.end, check_crcs=check_crcs,
-                              max_batches=_CHUNK, until=position + _CHUNK_BYTES)
+                              max_batches=_CHUNK, until=position + size)
         batches, error = found.batches, None
         row = offset_disorder(batches, next_offset)
         if row is not None:
@@ -130,6 +136,20 @@ def header_columns(planned: LogRange, opened: Callable[[str], AbstractContextMan
             found.raise_for_status(planned.file)
             return found.position, found.status_name
         position = found.position
+
+
+def _is_cached(fd: int, position: int, end: int) -> bool:
+    """Whether a byte in each of the next chunks is in the page cache, which may be wrong of the
+    others; False where the system does not say."""
+    flag, byte = getattr(os, "RWF_NOWAIT", None), bytearray(1)
+    if flag is None:
+        return False
+    last = min(position + _CACHED_CHUNKS * _CHUNK_BYTES, end)
+    try:
+        return all(os.preadv(fd, [byte], at, flag)
+                   for at in (*range(position, last, _CHUNK_BYTES), last - 1))
+    except OSError:  # not cached (EAGAIN), or a file system without it
+        return False
 
 
 def _read_ahead(fd: int, position: int) -> None:
