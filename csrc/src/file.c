@@ -1,5 +1,5 @@
 #if defined(__linux__)
-#define _GNU_SOURCE /* fallocate */
+#define _GNU_SOURCE /* fallocate, sync_file_range */
 #elif defined(__APPLE__)
 #define _DARWIN_C_SOURCE /* F_PREALLOCATE, F_FULLFSYNC */
 #else
@@ -227,6 +227,16 @@ slg_status slg_sync(int fd, bool metadata, slg_error *error) {
 #endif
     } while (result != 0 && errno == EINTR);
     return result == 0 ? SLG_OK : fail_io(error, 0);
+}
+
+void slg_start_writeback(int fd, int64_t position, int64_t size) {
+#if defined(__linux__) && defined(SYNC_FILE_RANGE_WRITE)
+    if (position >= 0 && size > 0) {
+        (void)sync_file_range(fd, (off_t)position, (off_t)size, SYNC_FILE_RANGE_WRITE);
+    }
+#else
+    (void)fd, (void)position, (void)size;
+#endif
 }
 
 slg_status slg_set_size(const char *path, int64_t size, slg_error *error) {

@@ -41,6 +41,8 @@ static void check_transfers(void) {
     CHECK_EQ(slg_pread(fd, into, 2, INT64_MAX, &got, &error), SLG_IO);
     CHECK_EQ(slg_pwrite(fd, into, 2, INT64_MAX, &error), SLG_IO);
     CHECK_EQ(slg_pwrite(fd, into, 0, 0, &error), SLG_OK);
+    slg_start_writeback(fd, 0, 4);
+    slg_start_writeback(-1, 0, 4); /* reports nothing */
     CHECK_EQ(slg_sync(fd, false, &error), SLG_OK);
     CHECK_EQ(slg_sync(fd, true, &error), SLG_OK);
     close(fd);

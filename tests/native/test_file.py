@@ -58,6 +58,8 @@ def test_preallocate_gives_kafkas_physical_size_and_trim_the_logical_one(fd: int
     native.trim(fd, 9)
     assert native.read_at(fd, 9, 0) == b"batchmore"
     assert os.fstat(fd).st_size == 9
+    native.start_writeback(fd, 0, 4)
+    native.start_writeback(fd, -1, 1 << 62)  # nothing, and nothing to report
     native.sync(fd)
     native.sync(fd, metadata=True)
     with pytest.raises(KafkaStorageError) as caught:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from seglog.arrow import DecodeOptions, batch_headers
 from seglog.errors import CorruptDataError
-from seglog.storage import counts
+from seglog.storage import batches, counts
 from seglog.storage.counts import RecordCount, count_range
 from seglog.storage.log import PartitionLog
 from tests.oracle import batch as v2
@@ -139,6 +139,31 @@ def test_headers_as_arrow_and_as_numpy(built: list[BuiltLog]) -> None:
             kept = arrow.column("base_offset")
             del arrow
             assert kept.to_pylist() == chunk.batches["base_offset"].tolist()
+
+
+@pytest.mark.parametrize("cached", [True, False, None])
+def test_chunks_of_any_size_are_all_batches(built: list[BuiltLog], cached: bool | None,
+                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large ones where the file is cached, or small ones that are read ahead."""
+    monkeypatch.setattr(batches, "_CHUNK_BYTES", 700)
+    if cached is not None:
+        monkeypatch.setattr(batches, "_is_cached", lambda *_: cached)
+    numbers = []
+    for log in built:
+        with PartitionLog.open(log.path) as opened:
+            chunks = [chunk for planned in opened.ranges(1 << 30)
+                      for chunk in batch_headers(planned)]
+        offsets = [offset for chunk in chunks for offset in chunk.batches["base_offset"].tolist()]
+        numbers.append(len(chunks))
+        assert len(offsets) == len(log.entries) and offsets == sorted(offsets)
+    assert max(numbers) > 2
+
+
+def test_nothing_is_cached_beyond_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 100)
+    with open(tmp_path / "file", "rb") as file:
+        assert not batches._is_cached(file.fileno(), 0, 101)
+        assert not batches._is_cached(file.fileno(), 0, 0)
 
 
 def test_damage_is_the_typed_error(tmp_path: Path) -> None:

@@ -213,6 +213,30 @@ def test_tasks_are_picklable(golden: Path) -> None:
     assert copies[0].topic_partition == TopicPartition("txn", 0)
 
 
+def test_tasks_that_give_few_bytes_read_more(
+        golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the columns of bytes, and with filters that leave rows out; unless it is asked for
+    otherwise. The ranges are the same."""
+    from seglog.spark import plan
+    from seglog.spark.filters import Pushed
+    from seglog.spark.options import parse_options
+
+    monkeypatch.setattr(plan, "SPLIT_BYTES", 2000)
+    monkeypatch.setattr(plan, "_LIGHT_SPLIT_BYTES", 8000)
+    path = str(golden / "real" / "clean" / "plain-none-0")
+    options = parse_options({"path": path})
+    wide = plan.plan_partitions(options)
+    total = sum(one.size for task in wide for one in task.ranges)
+    assert len(wide) > total // 4000 > 16
+    for light in (plan.plan_partitions(options, is_narrow=True),
+                  plan.plan_partitions(options, Pushed(keys=frozenset([b"k"])))):
+        assert total // 8000 <= len(light) <= total // 4000
+        assert [one for task in light for one in task.ranges] == [
+            one for task in wide for one in task.ranges]
+    asked = parse_options({"path": path, "maxPartitionBytes": "2000"})
+    assert len(plan.plan_partitions(asked, is_narrow=True)) == len(wide)
+
+
 def test_unknown_names_are_explained(spark: SparkSession, golden: Path) -> None:
     path = str(golden / "real" / "clean")
     for options, sentence in (({"subscribe": "tnx"}, "did you mean 'txn'"),

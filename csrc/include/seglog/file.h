@@ -65,6 +65,12 @@ slg_status slg_trim(int fd, int64_t size, slg_error *error);
  */
 slg_status slg_sync(int fd, bool metadata, slg_error *error);
 
+/*
+ * Starts to write these bytes to the disk, where the system can (Linux), and does not wait: the
+ * slg_sync that must follow has less left to do. Promises nothing, and reports no failure.
+ */
+void slg_start_writeback(int fd, int64_t position, int64_t size);
+
 /* Sets the length of the regular file `path`, never that of a link's target. SLG_FILE_MISSING,
  * SLG_FILE_KIND, SLG_IO. */
 slg_status slg_set_size(const char *path, int64_t size, slg_error *error);

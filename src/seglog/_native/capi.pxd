@@ -108,6 +108,7 @@ cdef extern from "seglog/file.h" nogil:
     slg_status slg_preallocate(int fd, int64_t size, slg_error *error) noexcept
     slg_status slg_trim(int fd, int64_t size, slg_error *error) noexcept
     slg_status slg_sync(int fd, bint metadata, slg_error *error) noexcept
+    void slg_start_writeback(int fd, int64_t position, int64_t size) noexcept
     slg_status slg_set_size(const char *path, int64_t size, slg_error *error) noexcept
 
     enum:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seglog._native.batch import BATCH_DTYPE, scan
+from seglog._native.file import start_writeback
 from seglog.errors import KafkaStorageError, RecordTooLargeError
 from seglog.fragments.job import Job
 from seglog.log.column_batches import encode_spans
@@ -116,6 +117,9 @@ class FragmentWriter:
             write_all(descriptor, data, position)
             if sync:
                 os.fsync(descriptor)
+            else:
+                # The disk works while the next rows come.
+                start_writeback(descriptor, position, len(data))
 
     def _close(self, key: TopicPartition) -> None:
         fragment = self._open.pop(key)

@@ -142,7 +142,7 @@ def _is_cached(fd: int, position: int, end: int) -> bool:
     """Whether a byte in each of the next chunks is in the page cache, which may be wrong of the
     others; False where the system does not say."""
     flag, byte = getattr(os, "RWF_NOWAIT", None), bytearray(1)
-    if flag is None:
+    if flag is None or position >= end:
         return False
     last = min(position + _CACHED_CHUNKS * _CHUNK_BYTES, end)
     try:
