@@ -1,0 +1,38 @@
+"""Running a bench file at its smallest size, as `python -m bench --size smoke --only NAME` does."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.support.readme import ROOT
+
+_PROGRAM = """
+import sys
+from pathlib import Path
+from bench.__main__ import bench_files, run
+sys.exit(run([bench_files()[sys.argv[1]]], Path(sys.argv[2])))
+"""
+
+
+def bench_names() -> list[str]:
+    """Every bench file's, without importing one."""
+    return sorted(path.stem.removeprefix("bench_") for path in (ROOT / "bench").glob("bench_*.py"))
+
+
+def smoke(name: str, target: Path) -> list[dict[str, Any]]:
+    """The rows of one bench file; AssertionError with its output if it does not end well."""
+    path = [os.path.dirname(sys.executable), *os.environ["PATH"].split(os.pathsep)]
+    # The Rust peer takes minutes to compile, and is not what is tried here.
+    path = [one for one in path if not shutil.which("cargo", path=one)]
+    environment = {**os.environ, "SEGLOG_BENCH_SIZE": "smoke", "PATH": os.pathsep.join(path)}
+    done = subprocess.run([sys.executable, "-c", _PROGRAM, name, str(target)], cwd=ROOT,
+                          capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    found = json.loads(target.read_text())
+    return [row for one in found["benchmarks"] for row in one["extra_info"]["rows"]]
