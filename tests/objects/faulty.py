@@ -45,6 +45,7 @@ class Faulty:
     port: int = 0
     fault: Callable[[Asked], int | str | None] = lambda asked: None
     etag: Callable[[Path], str] = lambda path: f"{path.stat().st_mtime_ns:x}"
+    quote: str = '"'  # around entity tags in a list; Azure has none
     asked: list[Asked] = field(default_factory=list)
     stall_seconds: float = 2.0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -131,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 parts.append(
                     f"<Contents><Key>{key}</Key><Size>{path.stat().st_size}</Size>"
-                    f'<ETag>"{self.faulty.etag(path)}"</ETag>'
+                    f"<ETag>{self.faulty.quote}{self.faulty.etag(path)}{self.faulty.quote}</ETag>"
                     "<LastModified>2026-11-22T12:00:00.000Z</LastModified></Contents>")
         return ("<ListBucketResult><IsTruncated>false</IsTruncated>"
                 f"{''.join(parts)}</ListBucketResult>").encode()

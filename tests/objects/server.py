@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["ACCESS_KEY", "SECRET_KEY", "ServerMissing", "options_of", "serve"]
+__all__ = ["ACCESS_KEY", "CACHE", "SECRET_KEY", "ServerMissing", "free_port", "go_binary",
+           "options_of", "serve", "started"]
 
 _MODULE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
-_CACHE = Path.home() / ".cache" / "seglog-s3"
+CACHE = Path.home() / ".cache" / "seglog-s3"
 _BUILD_SECONDS, _START_SECONDS = 900, 30
 ACCESS_KEY, SECRET_KEY = "seglog-test-key", "a-secret-of-the-tests"
 
@@ -27,25 +28,32 @@ class ServerMissing(Exception):
     """Why there is no server."""
 
 
-def _binary() -> str:
-    named = os.environ.get("SEGLOG_VERSITYGW") or shutil.which("versitygw")
+def go_binary(name: str, module: str) -> str:
+    """The program of a Go module: of the environment, of the PATH, or built once. ServerMissing."""
+    named = os.environ.get(f"SEGLOG_{name.upper().replace('-', '_')}") or shutil.which(name)
     if named:
         return named
-    built = _CACHE / "versitygw"
+    built = CACHE / name
     if built.exists():
         return str(built)
     go = shutil.which("go")
     if go is None:
-        raise ServerMissing("versitygw is missing, and so is Go, which builds it")
-    _CACHE.mkdir(parents=True, exist_ok=True)
-    try:
-        subprocess.run([go, "install", _MODULE], env={**os.environ, "GOBIN": str(_CACHE)},
-                       check=True, capture_output=True, text=True, timeout=_BUILD_SECONDS)
-    except subprocess.CalledProcessError as error:
-        raise ServerMissing(f"go install {_MODULE}: {error.stderr.strip()[-300:]}") from None
-    except subprocess.TimeoutExpired:
-        raise ServerMissing(f"go install {_MODULE} took too long") from None
+        raise ServerMissing(f"{name} is missing, and so is Go, which builds it")
+    install([go, "install", module], GOBIN=str(CACHE))
     return str(built)
+
+
+def install(command: list[str], **environment: str) -> None:
+    """Runs a command that puts something into the cache. ServerMissing."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    shown = " ".join(map(str, [os.path.basename(command[0]), *command[1:]]))
+    try:
+        subprocess.run(command, env={**os.environ, **environment}, check=True,
+                       capture_output=True, text=True, timeout=_BUILD_SECONDS)
+    except subprocess.CalledProcessError as error:
+        raise ServerMissing(f"{shown}: {error.stderr.strip()[-300:]}") from None
+    except subprocess.TimeoutExpired:
+        raise ServerMissing(f"{shown} took too long") from None
 
 
 def free_port() -> int:
@@ -66,14 +74,20 @@ def options_of(port: int) -> dict[str, str]:
 def serve(root: Path) -> Iterator[int]:
     """The directories below `root` as buckets; the port. ServerMissing."""
     port = free_port()
-    server = subprocess.Popen(
-        [_binary(), "--port", f"127.0.0.1:{port}", "--keep-alive", "--quiet", "posix",
-         "--default-etag", "placed", str(root)],
-        env={**os.environ, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY},
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    command = [go_binary("versitygw", _MODULE), "--port", f"127.0.0.1:{port}", "--keep-alive",
+               "--quiet", "posix", "--default-etag", "placed", str(root)]
+    with started(command, port, ROOT_ACCESS_KEY=ACCESS_KEY, ROOT_SECRET_KEY=SECRET_KEY):
+        yield port
+
+
+@contextmanager
+def started(command: list[str], port: int, **environment: str) -> Iterator[None]:
+    """A server that listens on `port` until the end. ServerMissing."""
+    server = subprocess.Popen(command, env={**os.environ, **environment},
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         _await(server, port)
-        yield port
+        yield
     finally:
         server.terminate()
         server.wait(10)
@@ -91,5 +105,5 @@ def _await(server: subprocess.Popen[str], port: int) -> None:
             if server.poll() is not None or time.monotonic() > deadline:
                 assert server.stderr is not None
                 said = server.stderr.read()[-300:] if server.poll() is not None else "silence"
-                raise ServerMissing(f"versitygw does not start: {said}") from None
+                raise ServerMissing(f"{server.args} does not start: {said}") from None
             time.sleep(0.05)

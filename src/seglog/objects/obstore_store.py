@@ -68,7 +68,7 @@ class ObstoreStore:
             found = obstore.list_with_delimiter(self._store, prefix or None)
         except Exception as error:
             raise self._failure(error) from None
-        return ([ObjectInfo(meta["path"], ObjectVersion(meta["size"], meta["e_tag"]))
+        return ([ObjectInfo(meta["path"], _version(meta))
                  for meta in found["objects"]], list(found["common_prefixes"]))
 
     def size(self, key: str) -> ObjectVersion:
@@ -77,14 +77,13 @@ class ObstoreStore:
             meta = obstore.head(self._store, key)
         except Exception as error:
             raise self._failure(error) from None
-        return ObjectVersion(meta["size"], meta["e_tag"])
+        return _version(meta)
 
     def read(self, key: str, start: int, end: int) -> tuple[Block, ObjectVersion]:
         """See ObjectStore."""
         try:
             result = obstore.get(self._store, key, options={"range": (start, end)})
-            meta = result.meta
-            return result.bytes(), ObjectVersion(meta["size"], meta["e_tag"])
+            return result.bytes(), _version(result.meta)
         except Exception as error:
             raise self._failure(error) from None
 
@@ -96,6 +95,12 @@ class ObstoreStore:
         return StoreError(reason, may_pass=isinstance(error, exceptions.GenericError)
                           and _PASSING.search(reason) is not None
                           and "max_retries" not in reason)
+
+
+def _version(meta: Mapping[str, Any]) -> ObjectVersion:
+    """Azure's list gives an entity tag without the quotes that the same tag has in a header."""
+    tag = meta["e_tag"]
+    return ObjectVersion(meta["size"], None if tag is None else tag.strip('"'))
 
 
 def _endpoints(given: Mapping[str, str]) -> list[str]:
