@@ -17,6 +17,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
+import seglog
+from seglog.scrub import finding_row
 from tests.spark.environments import DRIVER, clean, environment, run
 
 pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'pyspark[connect]'")
@@ -58,7 +60,8 @@ def refused(act):
         return str(error).partition("JVM stacktrace")[0]
 found["no path"] = refused(lambda: load("/no/such/place").count())
 found["no option"] = refused(lambda: load(subscrib="txn").count())
-found["verify"] = refused(lambda: seglog.spark.verify(spark, [data]))
+verified = seglog.spark.verify(spark, [data])
+found["verify"] = [verified.exit_code, verified.rows()]
 print(json.dumps(found))
 """
 
@@ -112,7 +115,7 @@ def java() -> None:
         pytest.skip("java is missing: Spark needs a JDK of at least 17")
 
 
-def test_everything_but_verify_works(golden: Path, tmp_path: Path) -> None:
+def test_everything_works(golden: Path, tmp_path: Path) -> None:
     data = golden / "real" / "clean"
     with connect_server(tmp_path / "server", sys.executable) as server:
         printed, sentence = answers(sys.executable, server, data, tmp_path / "made")
@@ -125,7 +128,10 @@ def test_everything_but_verify_works(golden: Path, tmp_path: Path) -> None:
     assert found["decoded"] == found["streamed"] == 100
     assert "no such directory: '/no/such/place'" in found["no path"]
     assert "did you mean 'subscribe'?" in found["no option"]
-    assert "needs a classic Spark session" in found["verify"]
+    with seglog.open_data_dir(data, level="verify") as local:
+        expected = [finding_row(str(data), one) for one in local.report.findings]
+    assert len(expected) > 5
+    assert found["verify"] == [0, json.loads(json.dumps(expected))]
 
 
 def test_a_server_without_seglog_is_one_sentence(golden: Path, tmp_path: Path) -> None:

@@ -8,17 +8,18 @@ disks are read at the same time. Nothing is written, created or locked.
 from __future__ import annotations
 
 import itertools
+import pickle
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import pyarrow as pa
 from pyspark import InheritableThread
 
 from seglog.arguments import given_path
 from seglog.config import BrokerConfig
-from seglog.errors import UnsupportedOperationError
 from seglog.scrub import (
     DirectoryScrub, LoadListener, LoadLevel, LoadOptions, LoadReport, NullListener, PartitionPiece,
     PartitionReport, SegmentCheck, SegmentsPiece, exit_code, finding_row, pack,
@@ -39,6 +40,7 @@ TASK_BYTES_DEFAULT: Final = 1 << 30
 #: than what Spark needs to start one.
 _TASKS_PER_SLOT, _TASK_BYTES_MIN = 4, 4 << 20
 _POLL_SECONDS = 0.1
+_SLOTS_OF_CONNECT = 8  # a client is not told how many cores the server has
 
 _T = TypeVar("_T")
 _P = TypeVar("_P", SegmentsPiece, PartitionPiece)
@@ -78,18 +80,17 @@ def verify(spark: SparkSession, paths: str | PathLike[str] | Sequence[str | Path
 
     `paths` are data directories or single partition directories, which driver and executors see
     under the same names. `config` holds settings of the broker or the topics under Kafka's names.
-    `listener` is notified of the progress in the calling thread. A task reads about `task_bytes`.
+    `listener` is notified of the progress in the calling thread; over Spark Connect it hears only
+    of what is done. A task reads about `task_bytes`.
 
     The findings and their order are those of `seglog verify` on one machine. Raises
-    KafkaStorageError for a path that cannot be listed or is no data directory, ConfigError,
-    UnsupportedOperationError on a Spark Connect session.
+    KafkaStorageError for a path that cannot be listed or is no data directory, ConfigError.
     """
     broker = BrokerConfig.from_properties(dict(config or {}))
     options = LoadOptions(LoadLevel.VERIFY, broker, broker.log_config(dict(config or {})))
     given = [paths] if isinstance(paths, str | PathLike) else list(paths)
-    context = _context(spark)
     register(spark)  # or one sentence about what executors lack
-    return Verification(_verify(context, [given_path(path) for path in given], options,
+    return Verification(_verify(spark, [given_path(path) for path in given], options,
                                 listener or NullListener(), task_bytes))
 
 
@@ -100,43 +101,48 @@ def verify_on(master: str, paths: Sequence[str], options: LoadOptions, listener:
     Raises SparkSetupError where Spark cannot start or an executor cannot run seglog."""
     spark = session(master, "seglog verify")
     try:
-        return _verify(spark.sparkContext, paths, options, listener, TASK_BYTES_DEFAULT)
+        return _verify(spark, paths, options, listener, TASK_BYTES_DEFAULT)
     finally:
         spark.stop()
 
 
-def _verify(context: SparkContext, paths: Sequence[str], options: LoadOptions,
+def _verify(spark: SparkSession, paths: Sequence[str], options: LoadOptions,
             hears: LoadListener, task_bytes: int) -> tuple[LoadReport, ...]:
     scrubs = [DirectoryScrub(path, options) for path in paths]
-    _announce(scrubs, hears, context.defaultParallelism)
+    slots = _slots(spark)
+    _announce(scrubs, hears, slots)
     segments = sum(count for one in scrubs for count, _ in one.segment_counts().values())
     recovered = sum(count for one in scrubs for _, count in one.segment_counts().values())
     size = sum(piece.size for one in scrubs for piece in one.segment_pieces(task_bytes))
 
-    checked = _run(context, "reads segments", _check_all,
+    checked = _run(spark, "reads segments", _check_all,
                    [list(one.segment_pieces(task_bytes)) for one in scrubs], task_bytes,
                    _Share(segments, lambda n: hears.segments_verified(
                        "", n, size * n // max(segments, 1), 0)))
-    judged = _run(context, "judges partitions", _judge_all,
+    judged = _run(spark, "judges partitions", _judge_all,
                   [list(one.partition_pieces(one.verified(results)))
                    for one, results in zip(scrubs, checked, strict=True)], task_bytes,
                   _Share(segments + recovered, lambda n: hears.segments_loaded("", n, 0)))
     reports = []
     for one, results in zip(scrubs, judged, strict=True):
-        reports.append(one.report([report for _, report in results], context.defaultParallelism))
+        reports.append(one.report([report for _, report in results], slots))
         for found in reports[-1].findings:
             hears.finding(found)
         hears.done(reports[-1])
     return tuple(reports)
 
 
-def _context(spark: SparkSession) -> SparkContext:
+def _context(spark: SparkSession) -> SparkContext | None:
+    """None over Spark Connect."""
     try:
         return spark.sparkContext
-    except Exception:
-        raise UnsupportedOperationError(
-            "seglog.spark.verify needs a classic Spark session; over Spark Connect query "
-            "spark.read.format('seglog').option('table', 'findings') instead") from None
+    except Exception:  # each platform has its own way to refuse
+        return None
+
+
+def _slots(spark: SparkSession) -> int:
+    context = _context(spark)
+    return _SLOTS_OF_CONNECT if context is None else context.defaultParallelism
 
 
 def _announce(scrubs: Iterable[DirectoryScrub], listener: LoadListener, threads: int) -> None:
@@ -175,18 +181,19 @@ class _Share:
             self._told = reached
 
 
-def _run(context: SparkContext, what: str, work: Callable[[list[Any]], list[_R]],
+def _run(spark: SparkSession, what: str, work: Callable[[list[Any]], list[_R]],
          pieces: list[list[_P]], task_bytes: int, share: _Share) -> list[list[tuple[_P, _R]]]:
     """Runs `work` on the pieces of every data directory. Per directory: (piece, result) of each
     piece, in order."""
     order = list(alternate(pieces))
     size = sum(piece.size for piece in order)
-    target = min(task_bytes, max(size // (context.defaultParallelism * _TASKS_PER_SLOT),
-                                 _TASK_BYTES_MIN))
+    target = min(task_bytes, max(size // (_slots(spark) * _TASKS_PER_SLOT), _TASK_BYTES_MIN))
     tasks = list(pack(order, target))
     results: Iterator[_R] = iter(())
     if tasks:
-        job = _Job(context, what, tasks, work)
+        context = _context(spark)
+        job = _FrameJob(spark, tasks, work) if context is None else _Job(
+            context, what, tasks, work)
         for done in job.progress():
             share.update(done, len(tasks))
         results = itertools.chain.from_iterable(job.results())
@@ -240,4 +247,33 @@ class _Job:
         self._thread.join()
         if self._error is not None:
             raise self._error
+        return self._results
+
+
+class _FrameJob:
+    """The same over Spark Connect, which has no RDDs: a task is a row, in the caller's thread."""
+
+    def __init__(self, spark: SparkSession, tasks: list[Any], work: Callable[[Any], Any]) -> None:
+        self._spark, self._tasks, self._work = spark, tasks, work
+        self._results: list[Any] = []
+
+    def progress(self) -> Iterator[int]:
+        """All tasks, when they are done."""
+        tasks, work = self._tasks, self._work
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield pa.record_batch({
+                        "task": pa.array([number], pa.int64()),
+                        "result": pa.array([pickle.dumps(work(tasks[number]))], pa.binary())})
+
+        numbers = self._spark.range(0, len(tasks), 1, len(tasks))
+        rows = numbers.mapInArrow(run, "task long, result binary").collect()
+        found = {row.task: pickle.loads(row.result) for row in rows}
+        self._results = [found[number] for number in range(len(tasks))]
+        yield len(tasks)
+
+    def results(self) -> list[Any]:
+        """One result a task, in their order."""
         return self._results
