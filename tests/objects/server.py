@@ -90,7 +90,11 @@ def started(command: list[str], port: int, **environment: str) -> Iterator[None]
         yield
     finally:
         server.terminate()
-        server.wait(10)
+        try:
+            server.wait(10)
+        except subprocess.TimeoutExpired:  # it waits for a client that is still connected
+            server.kill()
+            server.wait(10)
         assert server.stderr is not None
         server.stderr.close()
 

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,15 +30,17 @@ class Cluster:
         self._count = workers
         self._processes: list[subprocess.Popen[bytes]] = []
 
-    def _start(self, name: str, kind: str, *args: str, until: str) -> str:
+    def _start(self, name: str, kind: str, *args: str, host: str = "127.0.0.1", until: str
+               ) -> str:
         """Starts a daemon and waits for a line of its log; returns the first group of `until`."""
         log = self.home / f"{name}.log"
         with open(log, "wb") as out:
             process = subprocess.Popen(
                 [Path(self._environment["SPARK_HOME"], "bin", "spark-class"), kind,
-                 "--host", "127.0.0.1", "--port", "0", "--webui-port", "0", *args],
+                 "--host", host, "--port", "0", "--webui-port", "0", *args],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-                env=self._environment, cwd=self.home, start_new_session=True)
+                env={**self._environment, "SPARK_LOCAL_IP": host}, cwd=self.home,
+                start_new_session=True)
         self._processes.append(process)
         end = time.monotonic() + _START_SECONDS
         while (found := re.search(until, log.read_text())) is None:
@@ -47,10 +50,12 @@ class Cluster:
         return found[1]
 
     def start_worker(self) -> None:
-        """One more Worker, of one core."""
-        name = f"worker{len(self._processes)}"
+        """One more Worker, of one core. Each has a host of its own, because Spark starts no twin of
+        a task on the same one; all of 127.0.0.0/8 is this machine on Linux alone."""
+        number = len(self._processes)
+        name, host = f"worker{number}", f"127.0.0.{number if sys.platform == 'linux' else 1}"
         self._start(name, _WORKER, "--cores", "1", "--memory", "1g", "--work-dir",
-                    str(self.home / name), self.master,
+                    str(self.home / name), self.master, host=host,
                     until=r"Successfully registered with master (\S+)")
 
     def __enter__(self) -> Cluster:

@@ -37,14 +37,19 @@ ROWS = 170  # of txn-0
 HERE = ".".join(map(str, sys.version_info[:2]))
 
 
+_LAST_WORDS = re.compile(r"Traceback \(most recent call last\):\n?"
+                         r"(?:  File \"[^\"]*pyspark[^\"]*\", line \d+.*\n(?:    .*\n)*)*"
+                         r"(?:BrokenPipeError: .*)?")
+
+
 def outcome(done: subprocess.CompletedProcess[str]) -> str:
     """The sentence that ended a program, or the last number of rows that it printed."""
     before, found, after = done.stderr.partition("SENTENCE ")
     if found:
         sentence, _, rest = after.partition("\n")
         assert "Traceback" not in before and "at org.apache" not in done.stderr, done.stderr
-        # A worker of another Python may be stopped in the middle of its own last words.
-        assert not rest.replace("Traceback (most recent call last):", "").strip(), done.stderr
+        # PySpark's daemon may be stopped in the middle of its own last words.
+        assert not _LAST_WORDS.sub("", rest).strip(), done.stderr
         return sentence.strip()
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()[-1]
