@@ -95,6 +95,11 @@ class Truth:
                 del self.now[gone]
             self.boundaries = [one for one in self.boundaries if one < offset]
 
+    def snapshot(self) -> dict[int, Value]:
+        """What is acknowledged now."""
+        with self._lock:
+            return dict(self.now)
+
     def saw(self, offset: int, value: Value) -> None:
         """A reader got this; judged when all appends are acknowledged."""
         if len(self._seen) < _SEEN_MAX:

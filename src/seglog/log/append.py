@@ -17,7 +17,6 @@ from seglog.errors import (
 from seglog.log import rolling, watermarks
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
 from seglog.log.deep_records import record_offsets
-from seglog.log.failures import closed_error
 from seglog.log.segment import Records
 from seglog.log.validation import ValidationResult
 from seglog.log.validator import (
@@ -53,9 +52,7 @@ def append(log: UnifiedLog, records: Records, origin: AppendOrigin, leader_epoch
     given = len(memoryview(records).cast("B"))
     valid = memoryview(records).cast("B")[:info.valid_bytes]
     with log.lock, log.guarded(f"Error while appending records to {log.topic_partition}"):
-        log.check_open()
-        if log.retired is not None:
-            raise closed_error(log.retired)
+        log.check_current()
         if assign_offsets:
             result = _assign(log, valid, batches, info, origin, leader_epoch, ignore_record_size,
                              given)

@@ -97,6 +97,13 @@ class LogFoundation(MeteredLog):
         if self._handlers_closed or self.is_closed:
             raise closed_error(f"The log of {self.topic_partition} in {self.path} is closed")
 
+    def check_current(self) -> None:
+        """KafkaStorageError also if another log has taken the partition over: what is changed here
+        would be lost."""
+        self.check_open()
+        if self.retired is not None:
+            raise closed_error(self.retired)
+
     def settle(self) -> None:
         """Brings `segments` up to date with what was appended to the active one."""
         if self.is_closed:

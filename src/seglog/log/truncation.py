@@ -36,7 +36,7 @@ def truncate_to(log: UnifiedLog, offset: int) -> bool:
                 watermarks.truncate_epochs_from_end(log, log.log_end_offset)
                 return False
             _logger.info(log.log_text(f"Truncating to offset {offset}"))
-            log.check_open()
+            log.check_current()
             if int(log.segments.base_offsets[0]) > offset:
                 truncate_fully_and_start_at(log, offset, None)
             else:
@@ -81,7 +81,7 @@ def truncate_fully_and_start_at(log: UnifiedLog, offset: int,
           log.lock, log.readers.changing(offset)):
         _logger.debug(log.log_text(f"Truncate and start at offset {offset}, logStartOffset: "
                                    f"{start}"))
-        log.check_open()
+        log.check_current()
         log.settle()
         bases = log.segments.bases(range(len(log.segments)))
         why = deletion.reason(log, _REASON)

@@ -144,7 +144,7 @@ class UnifiedLog(TransactionalLog):
         self.followers.wake()
 
     def retire(self, why: str) -> None:
-        """Refuses appends from here on, with this text: the partition has another log now."""
+        """Refuses appends and truncations from here on, with this text: another log is in place."""
         with self.lock:
             self.retired = why
 

@@ -137,7 +137,8 @@ class LogOperations(ProcessBound, ABC):
 
     def replace_current_with_future_log(self, topic_partition: TopicPartition) -> None:
         """Lets the future log of a partition take the place of the current one, which is then
-        deleted as by `async_delete`. Whoever still has the old one can read it, but not append.
+        deleted as by `async_delete`. Whoever still has the old one can read it, but not append
+        or truncate.
 
         A mover does this when nothing is missing. Killed between its two renames, the next start
         finds the partition twice (DuplicatePartitionError), as Kafka's does. KafkaStorageError,
