@@ -419,11 +419,7 @@ static int make_durable(int fd)
 EXPORT int fsync(int fd) { return make_durable(fd); }
 EXPORT int fdatasync(int fd) { return make_durable(fd); }
 /* A hint: nothing is durable after it, and nobody looks at what it returns. */
-EXPORT int sync_file_range(int fd, off64_t offset, off64_t size, unsigned flags)
-{
-    (void)fd, (void)offset, (void)size, (void)flags;
-    return 0;
-}
+EXPORT int sync_file_range(int fd, off64_t offset, off64_t size, unsigned flags) { return 0; }
 
 /* ---- names */
 
