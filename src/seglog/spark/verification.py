@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["TASK_BYTES_DEFAULT", "Verification", "verify", "verify_on"]
 
-#: Bytes of log files a task reads: a second of a fast disk, far above what a task costs Spark.
-TASK_BYTES_DEFAULT: Final = 1 << 30
+#: Bytes of log files a task reads: a second or two of a fast disk, far above what a task costs
+#: Spark. Small clusters and directories have smaller ones: see _TASKS_PER_SLOT.
+TASK_BYTES_DEFAULT: Final = 2 << 30
 #: Tasks for each slot of the cluster, so that the last ones end together, while they are larger
 #: than what Spark needs to start one.
 _TASKS_PER_SLOT, _TASK_BYTES_MIN = 4, 4 << 20
