@@ -117,7 +117,8 @@ def _verify(spark: SparkSession, paths: Sequence[str], options: LoadOptions,
     size = sum(piece.size for one in scrubs for piece in one.segment_pieces(task_bytes))
 
     checked = _run(spark, "reads segments", _check_all,
-                   [list(one.segment_pieces(task_bytes)) for one in scrubs], task_bytes,
+                   [list(one.segment_pieces(_cut(spark, size, task_bytes))) for one in scrubs],
+                   task_bytes,
                    _Share(segments, lambda n: hears.segments_verified(
                        "", n, size * n // max(segments, 1), 0)))
     judged = _run(spark, "judges partitions", _judge_all,
@@ -144,6 +145,11 @@ def _context(spark: SparkSession) -> SparkContext | None:
 def _slots(spark: SparkSession) -> int:
     context = _context(spark)
     return _SLOTS_OF_CONNECT if context is None else context.defaultParallelism
+
+
+def _cut(spark: SparkSession, size: int, task_bytes: int) -> int:
+    """How many bytes of `size` each task reads."""
+    return min(task_bytes, max(size // (_slots(spark) * _TASKS_PER_SLOT), _TASK_BYTES_MIN))
 
 
 def _announce(scrubs: Iterable[DirectoryScrub], listener: LoadListener, threads: int) -> None:
@@ -188,8 +194,7 @@ def _run(spark: SparkSession, what: str, work: Callable[[list[Any]], list[_R]],
     piece, in order."""
     order = list(alternate(pieces))
     size = sum(piece.size for piece in order)
-    target = min(task_bytes, max(size // (_slots(spark) * _TASKS_PER_SLOT), _TASK_BYTES_MIN))
-    tasks = list(pack(order, target))
+    tasks = list(pack(order, _cut(spark, size, task_bytes)))
     results: Iterator[_R] = iter(())
     if tasks:
         context = _context(spark)
