@@ -109,5 +109,5 @@ def _await(server: subprocess.Popen[str], port: int) -> None:
             if server.poll() is not None or time.monotonic() > deadline:
                 assert server.stderr is not None
                 said = server.stderr.read()[-300:] if server.poll() is not None else "silence"
-                raise ServerMissing(f"{server.args} does not start: {said}") from None
+                raise ServerMissing(f"{server.args!r} does not start: {said}") from None
             time.sleep(0.05)
