@@ -96,9 +96,13 @@ class Truth:
             self.boundaries = [one for one in self.boundaries if one < offset]
 
     def snapshot(self) -> dict[int, Value]:
-        """What is acknowledged now."""
-        with self._lock:
-            return dict(self.now)
+        """What is acknowledged now. Without the lock: what a copy throws away may need another
+        one, which somebody holds who waits for this one."""
+        while True:
+            try:
+                return self.now.copy()
+            except RuntimeError:  # it changed meanwhile
+                continue
 
     def saw(self, offset: int, value: Value) -> None:
         """A reader got this; judged when all appends are acknowledged."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import random
+import sys
 import threading
 import time
 import traceback
@@ -104,6 +106,8 @@ class World:
                 thread.start()
             for thread in threads:
                 thread.join(_JOIN_SECONDS)
+                if thread.is_alive():
+                    faulthandler.dump_traceback(sys.__stderr__)
                 assert not thread.is_alive(), "a thread hangs"
             for error in errors:
                 heard.add_notes(error)
