@@ -33,7 +33,7 @@ from seglog.spark.source import SeglogDataSource
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["register", "session"]
+__all__ = ["context_of", "register", "session"]
 
 _log = logging.getLogger("seglog.spark")
 _RELEASE = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
@@ -87,7 +87,7 @@ def _text(value: object) -> str:
 def _joined(active: SparkSession, master: str | None, conf: Mapping[str, str], ship: bool
             ) -> SparkSession:
     """An active session, with the settings that a running session takes."""
-    context = _context(active)
+    context = context_of(active)
     if master is not None and context is not None and context.master != master:
         raise SparkSetupError(f"A Spark session on {context.master} is active, so none was started "
                               f"on {master}: stop it first (spark.stop()), or leave master out.")
@@ -139,7 +139,7 @@ def register(spark: SparkSession, *, ship: bool = False) -> None:
 
     Raises SparkSetupError, in one sentence that says what is missing where.
     """
-    context = _context(spark)
+    context = context_of(spark)
     lacking = _settle(spark, context)
     if lacking is not None and lacking.packages and ship and context is not None:
         ship_packages(context, lacking.packages)
@@ -157,7 +157,7 @@ def register(spark: SparkSession, *, ship: bool = False) -> None:
         register_functions(spark)
 
 
-def _context(spark: SparkSession) -> SparkContext | None:
+def context_of(spark: SparkSession) -> SparkContext | None:
     """None for Spark Connect, and where the platform keeps the context to itself."""
     try:
         return spark.sparkContext

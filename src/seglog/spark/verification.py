@@ -26,7 +26,7 @@ from seglog.scrub import (
 )
 from seglog.spark.table_columns import alternate
 from seglog.spark.finding_rows import finding_batches, findings_schema
-from seglog.spark.session import register, session
+from seglog.spark.session import context_of, register, session
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -134,16 +134,8 @@ def _verify(spark: SparkSession, paths: Sequence[str], options: LoadOptions,
     return tuple(reports)
 
 
-def _context(spark: SparkSession) -> SparkContext | None:
-    """None over Spark Connect."""
-    try:
-        return spark.sparkContext
-    except Exception:  # each platform has its own way to refuse
-        return None
-
-
 def _slots(spark: SparkSession) -> int:
-    context = _context(spark)
+    context = context_of(spark)
     return _SLOTS_OF_CONNECT if context is None else context.defaultParallelism
 
 
@@ -197,7 +189,7 @@ def _run(spark: SparkSession, what: str, work: Callable[[list[Any]], list[_R]],
     tasks = list(pack(order, _cut(spark, size, task_bytes)))
     results: Iterator[_R] = iter(())
     if tasks:
-        context = _context(spark)
+        context = context_of(spark)
         job = _FrameJob(spark, tasks, work) if context is None else _Job(
             context, what, tasks, work)
         for done in job.progress():
