@@ -41,8 +41,7 @@ void slg_segment_writer_free(slg_segment_writer *writer) {
 
 /* ---- index entries ------------------------------------------------------------------------- */
 
-slg_status slg_append_reserve_entries(slg_append_scratch *scratch, size_t count,
-                                      slg_error *error) {
+slg_status slg_append_reserve_entries(slg_append_scratch *scratch, size_t count, slg_error *error) {
     if (count <= scratch->entry_room) {
         return SLG_OK;
     }
@@ -161,9 +160,9 @@ static slg_status write_pieces(int fd, struct iovec *pieces, size_t count, int64
     while (count > 0) {
         /* The kernel takes its time with lists of pieces: one goes without. */
         const ssize_t n =
-            count == 1 ? pwrite(fd, pieces->iov_base, pieces->iov_len, (off_t)position)
-                       : pwritev(fd, pieces, (int)(count < IOV_MAX ? count : IOV_MAX),
-                                 (off_t)position);
+            count == 1
+                ? pwrite(fd, pieces->iov_base, pieces->iov_len, (off_t)position)
+                : pwritev(fd, pieces, (int)(count < IOV_MAX ? count : IOV_MAX), (off_t)position);
         if (n < 0 && errno == EINTR) {
             continue;
         }

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "seglog/format.h"
+#include "entry.h"
 
 /* Batches below this are copied behind their headers: one piece costs more than that. */
 enum { COPIED_BYTES_MAX = 2048, BATCHES_FIRST = 16 };
@@ -84,10 +84,9 @@ static bool would_roll(const run *r, const slg_batch *batch) {
     if (!draft->knows_first_timestamp) {
         return true;
     }
-    const int64_t waited =
-        draft->first_timestamp >= 0
-            ? (int64_t)((uint64_t)batch->max_timestamp - (uint64_t)draft->first_timestamp)
-            : r->rules->records.now - r->rules->created;
+    const int64_t waited = draft->first_timestamp >= 0
+                               ? slg_java_subtract(batch->max_timestamp, draft->first_timestamp)
+                               : r->rules->records.now - r->rules->created;
     return waited > r->rules->segment_age_max;
 }
 
@@ -140,11 +139,9 @@ static slg_status add(run *r, const uint8_t *data, slg_batch *batch, slg_error *
         .next_offset = r->next_offset,
         .leader_epoch = rules->leader_epoch,
         .has_append_time = !rules->records.has_create_time,
-        .max_timestamp =
-            rules->records.has_create_time ? walk.max_timestamp : rules->records.now,
+        .max_timestamp = rules->records.has_create_time ? walk.max_timestamp : rules->records.now,
     };
-    slg_assign(header, data + SLG_BATCH_HEADER_SIZE, &assignment, walk.index, rules->kernel,
-               batch);
+    slg_assign(header, data + SLG_BATCH_HEADER_SIZE, &assignment, walk.index, rules->kernel, batch);
     if (would_roll(r, batch)) {
         return SLG_END;
     }
@@ -213,8 +210,8 @@ static slg_status collect(run *r, const uint8_t *data, size_t size, slg_appended
 }
 
 /* Whether the producers of the run may append it; span->row is the first batch that may not. */
-static slg_status judge(const run *r, slg_producers *producers, slg_span *span,
-                        const uint8_t *data, size_t size, slg_error *error) {
+static slg_status judge(const run *r, slg_producers *producers, slg_span *span, const uint8_t *data,
+                        size_t size, slg_error *error) {
     const slg_append_rules rules = {
         .origin = SLG_ORIGIN_CLIENT,
         .transaction_version = -1,
@@ -222,22 +219,26 @@ static slg_status judge(const run *r, slg_producers *producers, slg_span *span,
         .segment_position = r->writer->state.size,
     };
     slg_span_begin(span);
-    return slg_span_check(span, producers, &rules, r->writer->scratch.batches, r->count, data,
-                          size, error);
+    return slg_span_check(span, producers, &rules, r->writer->scratch.batches, r->count, data, size,
+                          error);
 }
 
 slg_status slg_append_as_leader(slg_segment_writer *writer, slg_producers *producers,
-                                slg_span *span, const slg_leader_rules *rules,
-                                const uint8_t *data, size_t size, slg_appended *appended,
-                                slg_error *error) {
+                                slg_span *span, const slg_leader_rules *rules, const uint8_t *data,
+                                size_t size, slg_appended *appended, slg_error *error) {
     slg_append_scratch *scratch = &writer->scratch;
     slg_status status;
     run r;
     for (bool is_taken = false; !is_taken;) {
-        r = (run){.writer = writer, .rules = rules, .producers = producers,
-                  .draft = writer->state, .next_offset = rules->next_offset};
-        *appended = (slg_appended){.first_offset = rules->next_offset, .last_offset = -1,
-                                   .first_last_offset = -1, .max_timestamp = -1};
+        r = (run){.writer = writer,
+                  .rules = rules,
+                  .producers = producers,
+                  .draft = writer->state,
+                  .next_offset = rules->next_offset};
+        *appended = (slg_appended){.first_offset = rules->next_offset,
+                                   .last_offset = -1,
+                                   .first_last_offset = -1,
+                                   .max_timestamp = -1};
         status = collect(&r, data, size, appended, error);
         if (status != SLG_OK || r.count == 0) {
             return status;

@@ -173,18 +173,12 @@ static bool export_headers(slg_columns *columns, struct ArrowArray *out) {
 
 static bool export_column(slg_columns *columns, slg_column column, struct ArrowArray *out) {
     switch (column) {
-    case SLG_COLUMN_KEY:
-        return export_binary(columns, &columns->key, columns->rows, out);
-    case SLG_COLUMN_VALUE:
-        return export_binary(columns, &columns->value, columns->rows, out);
-    case SLG_COLUMN_HEADERS:
-        return export_headers(columns, out);
-    case SLG_COLUMN_TOPIC:
-        return export_binary(columns, &columns->topic, columns->rows, out);
-    case SLG_COLUMN_PARTITION:
-        return export_fixed(columns, &columns->partition, out);
-    default:
-        return export_fixed(columns, &columns->fixed[column], out);
+    case SLG_COLUMN_KEY: return export_binary(columns, &columns->key, columns->rows, out);
+    case SLG_COLUMN_VALUE: return export_binary(columns, &columns->value, columns->rows, out);
+    case SLG_COLUMN_HEADERS: return export_headers(columns, out);
+    case SLG_COLUMN_TOPIC: return export_binary(columns, &columns->topic, columns->rows, out);
+    case SLG_COLUMN_PARTITION: return export_fixed(columns, &columns->partition, out);
+    default: return export_fixed(columns, &columns->fixed[column], out);
     }
 }
 

@@ -3,8 +3,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "seglog/format.h"
-#include "seglog/wire.h"
+#include "entry.h"
+#include "message.h"
 
 slg_status slg_batch_frame(const uint8_t *data, size_t left, int64_t position, int64_t end,
                            int32_t *size, slg_error *error) {
@@ -19,11 +19,11 @@ slg_status slg_batch_frame(const uint8_t *data, size_t left, int64_t position, i
     if (left < SLG_PREFIX_AND_MAGIC_SIZE) {
         return SLG_MORE;
     }
-    const int32_t length = slg_load_i32(data + SLG_PREFIX_LENGTH_AT);
-    if (length < SLG_LEGACY_LENGTH_MIN) {
-        return slg_fail(error, SLG_BATCH_LENGTH, position, SLG_LEGACY_LENGTH_MIN, length);
+    int64_t whole;
+    if (!slg_frame(data, &whole)) {
+        return slg_fail(error, SLG_BATCH_LENGTH, position, SLG_LEGACY_LENGTH_MIN,
+                        slg_frame_length(whole));
     }
-    const int64_t whole = (int64_t)length + SLG_PREFIX_SIZE;
     if (whole > rest) {
         return slg_fail(error, SLG_TORN_TAIL, position, whole, rest);
     }
@@ -50,10 +50,8 @@ static void parse_legacy(const uint8_t *data, slg_batch *batch) {
 }
 
 static void parse_v2(const uint8_t *data, slg_batch *batch) {
-    const int32_t delta = slg_load_i32(data + SLG_BATCH_LAST_OFFSET_DELTA_AT);
     batch->base_offset = slg_load_i64(data + SLG_BATCH_BASE_OFFSET_AT);
-    /* Wraps as in Java: the bytes may say anything, and Kafka reads on. */
-    batch->last_offset = (int64_t)((uint64_t)batch->base_offset + (uint64_t)(int64_t)delta);
+    batch->last_offset = slg_last_offset_at(data);
     batch->base_timestamp = slg_load_i64(data + SLG_BATCH_BASE_TIMESTAMP_AT);
     batch->max_timestamp = slg_load_i64(data + SLG_BATCH_MAX_TIMESTAMP_AT);
     batch->producer_id = slg_load_i64(data + SLG_BATCH_PRODUCER_ID_AT);
@@ -71,8 +69,8 @@ slg_status slg_batch_parse(const uint8_t *data, size_t left, int64_t position, i
         return SLG_MORE;
     }
     batch->magic = slg_load_i8(data + SLG_MAGIC_AT);
-    const int32_t least =
-        slg_batch_is_legacy(batch) ? (int32_t)SLG_V0_SIZE_MIN : (int32_t)SLG_BATCH_HEADER_SIZE;
+    const int32_t least = slg_batch_is_legacy(batch) ? (int32_t)SLG_V0_SIZE_MIN
+                                                     : (int32_t)SLG_BATCH_HEADER_SIZE;
     if (size < least) {
         return slg_fail(error, SLG_BATCH_SIZE, position, least, size);
     }
@@ -110,23 +108,26 @@ slg_status slg_batch_check_crc(const slg_batch *batch, const uint8_t *data,
     return SLG_OK;
 }
 
-static slg_status check_legacy_header(const slg_batch *batch, slg_error *error) {
+slg_status slg_batch_check_legacy_codec(const slg_batch *batch, slg_error *error) {
     const int codec = batch->attributes & SLG_ATTRIBUTE_CODEC;
-    const int32_t least = batch->magic == 0 ? (int32_t)SLG_V0_SIZE_MIN : (int32_t)SLG_V1_SIZE_MIN;
+    if (codec <= SLG_CODEC_LEGACY_MAX) {
+        return SLG_OK;
+    }
+    const slg_status status = codec > SLG_CODEC_MAX ? SLG_BATCH_CODEC : SLG_LEGACY_CODEC;
+    return slg_fail(error, status, batch->position, SLG_CODEC_LEGACY_MAX, codec);
+}
+
+static slg_status check_legacy_header(const slg_batch *batch, slg_error *error) {
+    const int32_t least = slg_message_size_min(batch->magic);
     const int known = SLG_ATTRIBUTE_CODEC | (batch->magic == 0 ? 0 : SLG_ATTRIBUTE_LOG_APPEND_TIME);
     if (batch->size < least) {
         return slg_fail(error, SLG_BATCH_SIZE, batch->position, least, batch->size);
     }
-    if (codec > SLG_CODEC_MAX) {
-        return slg_fail(error, SLG_BATCH_CODEC, batch->position, SLG_CODEC_LEGACY_MAX, codec);
-    }
-    if (codec > SLG_CODEC_LEGACY_MAX) {
-        return slg_fail(error, SLG_LEGACY_CODEC, batch->position, SLG_CODEC_LEGACY_MAX, codec);
-    }
-    if ((batch->attributes & ~known) != 0) {
+    const slg_status status = slg_batch_check_legacy_codec(batch, error);
+    if (status == SLG_OK && (batch->attributes & ~known) != 0) {
         return slg_fail(error, SLG_BATCH_ATTRIBUTES, batch->position, known, batch->attributes);
     }
-    return SLG_OK;
+    return status;
 }
 
 slg_status slg_batch_check_header(const slg_batch *batch, slg_error *error) {
@@ -154,7 +155,7 @@ slg_status slg_batch_check_header(const slg_batch *batch, slg_error *error) {
     }
     if (batch->last_offset < batch->base_offset) {
         return slg_fail(error, SLG_BATCH_LAST_OFFSET, batch->position, 0,
-                        (int32_t)((uint64_t)batch->last_offset - (uint64_t)batch->base_offset));
+                        slg_last_offset_delta(batch));
     }
     return SLG_OK;
 }
@@ -176,8 +177,7 @@ static slg_status check_strictly(const slg_batch_scan *scan, const slg_batch *ba
     if (status == SLG_OK && scan->batch_count > 0 && batch->base_offset <= scan->last_offset) {
         /* Behind the last offset that there is, nothing can follow. */
         const int64_t least = scan->last_offset < INT64_MAX ? scan->last_offset + 1 : INT64_MAX;
-        return slg_fail(error, SLG_BATCH_OFFSET_ORDER, batch->position, least,
-                        batch->base_offset);
+        return slg_fail(error, SLG_BATCH_OFFSET_ORDER, batch->position, least, batch->base_offset);
     }
     return status;
 }
@@ -206,8 +206,7 @@ static void accept(slg_batch_scan *scan, const slg_batch *batch) {
 static slg_status next_entry(slg_batch_scan *scan, const uint8_t *data, size_t left,
                              slg_batch *batch, slg_error *error) {
     int32_t size = 0;
-    slg_status status =
-        slg_batch_frame(data, left, scan->position, scan->end, &size, error);
+    slg_status status = slg_batch_frame(data, left, scan->position, scan->end, &size, error);
     if (status != SLG_OK) {
         return status;
     }
@@ -318,8 +317,7 @@ static slg_status scan_windows(slg_batch_scan *scan, slg_window *window, slg_err
             return SLG_END;
         }
         /* Enough for any header; slg_window_need reads on to the target. */
-        const size_t least =
-            rest < SLG_BATCH_HEADER_SIZE ? (size_t)rest : SLG_BATCH_HEADER_SIZE;
+        const size_t least = rest < SLG_BATCH_HEADER_SIZE ? (size_t)rest : SLG_BATCH_HEADER_SIZE;
         /* Where batches exceed the window it would hold one header, and read the rest in vain. */
         const bool jumps = (scan->checks & SLG_SCAN_CRC) == 0 &&
                            scan->position - before > (int64_t)target;

@@ -14,13 +14,20 @@ typedef struct batch_field {
     {#field, format, offsetof(slg_batch, field), sizeof(((slg_batch *)0)->field)}
 
 static const batch_field FIELDS[] = {
-    FIELD(base_offset, "l"),        FIELD(last_offset, "l"),
-    FIELD(base_timestamp, "tsm:UTC"), FIELD(max_timestamp, "tsm:UTC"),
-    FIELD(producer_id, "l"),        FIELD(position, "l"),
-    FIELD(size, "i"),               FIELD(partition_leader_epoch, "i"),
-    FIELD(base_sequence, "i"),      FIELD(record_count, "i"),
-    FIELD(crc, "I"),                FIELD(attributes, "s"),
-    FIELD(producer_epoch, "s"),     FIELD(magic, "c"),
+    FIELD(base_offset, "l"),
+    FIELD(last_offset, "l"),
+    FIELD(base_timestamp, "tsm:UTC"),
+    FIELD(max_timestamp, "tsm:UTC"),
+    FIELD(producer_id, "l"),
+    FIELD(position, "l"),
+    FIELD(size, "i"),
+    FIELD(partition_leader_epoch, "i"),
+    FIELD(base_sequence, "i"),
+    FIELD(record_count, "i"),
+    FIELD(crc, "I"),
+    FIELD(attributes, "s"),
+    FIELD(producer_epoch, "s"),
+    FIELD(magic, "c"),
 };
 
 enum { FIELD_COUNT = sizeof FIELDS / sizeof FIELDS[0] };
@@ -50,9 +57,8 @@ bool slg_export_batch_schema(struct ArrowSchema *out) {
         return false;
     }
     for (unsigned i = 0; i < FIELD_COUNT; i++) {
-        block->children[i] = (struct ArrowSchema){.format = FIELDS[i].format,
-                                                  .name = FIELDS[i].name,
-                                                  .release = release_child_schema};
+        block->children[i] = (struct ArrowSchema){
+            .format = FIELDS[i].format, .name = FIELDS[i].name, .release = release_child_schema};
         block->pointers[i] = &block->children[i];
     }
     *out = (struct ArrowSchema){.format = "+s",
@@ -104,8 +110,7 @@ static bool export_field(const batch_field *field, const slg_batch *batches, siz
     uint8_t *values = (uint8_t *)memory + VALUES_AT;
     *block = (child_block){{NULL, values}};
     for (size_t i = 0; i < count; i++) {
-        memcpy(values + i * field->width, (const uint8_t *)(batches + i) + field->at,
-               field->width);
+        memcpy(values + i * field->width, (const uint8_t *)(batches + i) + field->at, field->width);
     }
     *out = (struct ArrowArray){.length = (int64_t)count,
                                .n_buffers = 2,

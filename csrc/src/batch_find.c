@@ -1,17 +1,15 @@
 /* Where a scan may begin in the middle of a file, and where one may go on behind damage. */
 #include <string.h>
 
-#include "seglog/batch.h"
-#include "seglog/format.h"
-#include "seglog/wire.h"
+#include "message.h"
 
 /* ---- beginning in the middle --------------------------------------------------------------- */
 
 /* One entry at `at`, checks and all: SLG_OK when it is one. */
 static slg_status try_entry(slg_window *window, int64_t at, unsigned checks,
                             slg_crc32c_kernel kernel) {
-    slg_batch_scan scan = {.checks = checks, .kernel = kernel, .position = at,
-                           .end = window->end, .batches_left = 1};
+    slg_batch_scan scan = {
+        .checks = checks, .kernel = kernel, .position = at, .end = window->end, .batches_left = 1};
     slg_error ignored;
     slg_batch_scan_init(&scan);
     const slg_status status = slg_batch_scan_file(&scan, window, &ignored);
@@ -42,8 +40,8 @@ static bool looks_like_entry(const slg_window *window, int64_t at, int32_t *size
  * *budget: lengths are hostile, and what lies beyond the window is read for it, and the window
  * again.
  */
-static slg_status find_at(slg_window *window, int64_t at, slg_crc32c_kernel kernel,
-                          int64_t *budget, slg_error *error) {
+static slg_status find_at(slg_window *window, int64_t at, slg_crc32c_kernel kernel, int64_t *budget,
+                          slg_error *error) {
     int32_t size;
     if (!looks_like_entry(window, at, &size)) {
         return SLG_END;
@@ -57,8 +55,8 @@ static slg_status find_at(slg_window *window, int64_t at, slg_crc32c_kernel kern
                                                                                    : SLG_END;
 }
 
-slg_status slg_batch_find(slg_window *window, int64_t from, int64_t until,
-                          slg_crc32c_kernel kernel, int64_t *found, slg_error *error) {
+slg_status slg_batch_find(slg_window *window, int64_t from, int64_t until, slg_crc32c_kernel kernel,
+                          int64_t *found, slg_error *error) {
     int64_t budget = SLG_FIND_BYTES_MAX;
     for (int64_t at = from; at < until;) {
         if (window->end - at < SLG_BATCH_HEADER_SIZE) {
@@ -95,30 +93,28 @@ slg_status slg_batch_find(slg_window *window, int64_t from, int64_t until,
 
 /* The sizes in a message of magic 0 or 1, of which `here` bytes are in memory, add up. */
 static bool message_adds_up(const uint8_t *data, size_t here, int64_t size) {
-    const int key_at = data[SLG_MAGIC_AT] == 0 ? SLG_V0_KEY_LENGTH_AT : SLG_V1_KEY_LENGTH_AT;
-    const int64_t least = key_at + 4 + 4;
+    const int32_t least = slg_message_size_min(data[SLG_MAGIC_AT]);
+    slg_message message;
     if (size < least || here < (size_t)least) {
         return false;
     }
-    const int32_t key = slg_load_i32(data + key_at);
-    const int64_t value_at = key_at + 4 + (int64_t)(key < 0 ? 0 : key);
-    if (key < -1 || value_at + 4 > size) {
+    const slg_message_part part = slg_message_read(data, here, &message);
+    if (message.key_size < -1 || message.value_at > size) {
         return false;
     }
-    if (here < (size_t)value_at + 4) {
+    if (part == SLG_MESSAGE_NO_KEY || part == SLG_MESSAGE_NO_VALUE_SIZE) {
         return true; /* the CRC decides */
     }
-    const int32_t value = slg_load_i32(data + value_at);
-    return value >= -1 && value_at + 4 + (int64_t)(value < 0 ? 0 : value) == size;
+    return message.value_size >= -1 &&
+           message.value_at + (message.value_size > 0 ? message.value_size : 0) == size;
 }
 
 /* The first of `count` positions from `data` on that may begin an entry, by length and magic. */
 static size_t next_candidate(const uint8_t *data, size_t count, int64_t rest) {
     for (size_t i = 0; i < count; i++) {
         if (data[i + SLG_MAGIC_AT] <= SLG_MAGIC_MAX) {
-            const int32_t length = slg_load_i32(data + i + SLG_PREFIX_LENGTH_AT);
-            if (length >= SLG_LEGACY_LENGTH_MIN &&
-                (int64_t)length + SLG_PREFIX_SIZE <= rest - (int64_t)i) {
+            int64_t size;
+            if (slg_frame(data + i, &size) && size <= rest - (int64_t)i) {
                 return i;
             }
         }
@@ -148,7 +144,8 @@ slg_status slg_batch_resync(slg_window *window, int64_t from, int64_t until,
             continue;
         }
         const uint8_t *data = slg_window_at(window, at);
-        const int64_t size = (int64_t)slg_load_i32(data + SLG_PREFIX_LENGTH_AT) + SLG_PREFIX_SIZE;
+        int64_t size;
+        (void)slg_frame(data, &size);
         if (data[SLG_MAGIC_AT] == SLG_MAGIC_MAX ||
             message_adds_up(data, slg_window_left(window, at), size)) {
             status = find_at(window, at, kernel, budget, error);

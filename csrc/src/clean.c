@@ -82,8 +82,8 @@ static void keep_latest(const slg_retention *retention, key_block *block, uint8_
     block->count = 0;
 }
 
-slg_refusal slg_retain_records(const slg_retention *retention, slg_record_walk *walk,
-                               uint8_t *kept, slg_retained *found) {
+slg_refusal slg_retain_records(const slg_retention *retention, slg_record_walk *walk, uint8_t *kept,
+                               slg_retained *found) {
     const int64_t latest = retention->map->latest_offset;
     key_block block;
     block.count = 0;

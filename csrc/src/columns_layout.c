@@ -63,8 +63,8 @@ static bool has_topic(const slg_columns *columns, const char *topic, size_t size
         return false;
     }
     const int32_t *offsets = (const int32_t *)(const void *)columns->topic.offsets.data;
-    return columns->topic_rows == 0 || ((size_t)offsets[1] == size &&
-                                        memcmp(columns->topic.bytes.data, topic, size) == 0);
+    return columns->topic_rows == 0 ||
+           ((size_t)offsets[1] == size && memcmp(columns->topic.bytes.data, topic, size) == 0);
 }
 
 static bool mark_topic(slg_columns *columns, const char *topic, size_t size) {

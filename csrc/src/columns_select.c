@@ -91,8 +91,7 @@ static void shrink(slg_binary *binary, const moved *done, int which) {
 
 void slg_columns_keep_times(slg_columns *columns, int64_t first, int64_t last) {
     /* Rows only move down, so those that are still to be read are untouched. */
-    const int64_t *times =
-        (const int64_t *)(const void *)columns->fixed[SLG_COLUMN_TIMESTAMP].data;
+    const int64_t *times = (const int64_t *)(const void *)columns->fixed[SLG_COLUMN_TIMESTAMP].data;
     const int64_t rows = columns->rows;
     moved done = {0};
     int64_t row = 0;

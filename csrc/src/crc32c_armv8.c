@@ -43,9 +43,7 @@ static inline uint64_t moved(uint32_t state, uint32_t factor) {
     const uint64x2_t a = vdupq_n_u64(state);
     const uint64x2_t b = vdupq_n_u64(factor);
     uint64x2_t product;
-    __asm__(".arch_extension aes\n\tpmull %0.1q, %1.1d, %2.1d"
-            : "=w"(product)
-            : "w"(a), "w"(b));
+    __asm__(".arch_extension aes\n\tpmull %0.1q, %1.1d, %2.1d" : "=w"(product) : "w"(a), "w"(b));
     return vgetq_lane_u64(product, 0);
 }
 

@@ -44,9 +44,9 @@ typedef struct slg_crc32c_lanes {
 } slg_crc32c_lanes;
 
 /* Three lanes just under 4 KiB, 1 KiB and 192 bytes: what pages, batches and records ask for. */
-#define SLG_LANES                                                                              \
-    {{1360, 0x5aa1f3cfU, 0x3f70cc6fU},                                                         \
-     {336, 0xcec3662eU, 0xa60ce07bU},                                                          \
+#define SLG_LANES                      \
+    {{1360, 0x5aa1f3cfU, 0x3f70cc6fU}, \
+     {336, 0xcec3662eU, 0xa60ce07bU},  \
      {64, 0x0d3b6092U, 0x9e4addf8U}}
 
 #endif

@@ -63,8 +63,8 @@ three_streams(uint64_t state, const uint8_t *p, const slg_crc32c_lanes shape) {
     return last ^ _mm_crc32_u64(0, moved(state, shape.far) ^ moved(middle, shape.near));
 }
 
-__attribute__((target("sse4.2,pclmul"))) uint32_t
-slg_crc32c_sse42(uint32_t state, const uint8_t *p, size_t size) {
+__attribute__((target("sse4.2,pclmul"))) uint32_t slg_crc32c_sse42(uint32_t state, const uint8_t *p,
+                                                                   size_t size) {
     uint64_t wide = state;
     static const slg_crc32c_lanes shapes[] = SLG_LANES;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
@@ -107,8 +107,8 @@ SLG_AVX512 static inline uint64_t close_lanes(__m512i a) {
     /* The last lane stays where it is: its factors are 0 and it is added as it is. */
     const __m512i factors = _mm512_set_epi64(0, 0, SLG_FOLD_128, SLG_FOLD_256, SLG_FOLD_384);
     const __m512i folded = fold(a, factors, _mm512_maskz_mov_epi64(0xc0, a));
-    const __m256i half = _mm256_xor_si256(_mm512_castsi512_si256(folded),
-                                          _mm512_extracti64x4_epi64(folded, 1));
+    const __m256i half =
+        _mm256_xor_si256(_mm512_castsi512_si256(folded), _mm512_extracti64x4_epi64(folded, 1));
     const __m128i lane =
         _mm_xor_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
     const uint64_t state = _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(lane));

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "seglog/format.h"
+#include "entry.h"
 #include "seglog/utf8.h"
 
 /* Where the next call of slg_dump_text goes on. */
@@ -74,28 +74,12 @@ static uint8_t *put_bool(uint8_t *out, bool value) {
     return value ? PUT(out, "true") : PUT(out, "false");
 }
 
-static bool has(const slg_batch *batch, int attribute) {
-    return (batch->attributes & attribute) != 0;
-}
-
 static uint8_t *put_timestamp_type(uint8_t *out, const slg_batch *batch) {
     if (batch->magic == 0) {
         return PUT(out, " NoTimestampType: ");
     }
-    return has(batch, SLG_ATTRIBUTE_LOG_APPEND_TIME) ? PUT(out, " LogAppendTime: ")
-                                                     : PUT(out, " CreateTime: ");
-}
-
-static int32_t last_sequence(const slg_batch *batch) {
-    const uint32_t base = (uint32_t)batch->base_sequence;
-    const uint32_t delta = (uint32_t)((uint64_t)batch->last_offset - (uint64_t)batch->base_offset);
-    if (batch->base_sequence == -1) {
-        return -1;
-    }
-    if (batch->base_sequence > (int32_t)((uint32_t)INT32_MAX - delta)) {
-        return (int32_t)(delta - ((uint32_t)INT32_MAX - base) - 1U);
-    }
-    return (int32_t)(base + delta);
+    return slg_batch_has(batch, SLG_ATTRIBUTE_LOG_APPEND_TIME) ? PUT(out, " LogAppendTime: ")
+                                                               : PUT(out, " CreateTime: ");
 }
 
 static uint8_t *put_batch_head(uint8_t *out, const slg_batch *batch) {
@@ -106,14 +90,15 @@ static uint8_t *put_batch_head(uint8_t *out, const slg_batch *batch) {
     out = put_i64(PUT(out, " lastOffset: "), batch->last_offset);
     out = put_i64(PUT(out, " count: "), batch->record_count);
     out = put_i64(PUT(out, " baseSequence: "), batch->base_sequence);
-    out = put_i64(PUT(out, " lastSequence: "), last_sequence(batch));
+    out = put_i64(PUT(out, " lastSequence: "), slg_last_sequence(batch));
     out = put_i64(PUT(out, " producerId: "), batch->producer_id);
     out = put_i64(PUT(out, " producerEpoch: "), batch->producer_epoch);
     out = put_i64(PUT(out, " partitionLeaderEpoch: "), batch->partition_leader_epoch);
-    out = put_bool(PUT(out, " isTransactional: "), has(batch, SLG_ATTRIBUTE_TRANSACTIONAL));
-    out = put_bool(PUT(out, " isControl: "), has(batch, SLG_ATTRIBUTE_CONTROL));
+    out =
+        put_bool(PUT(out, " isTransactional: "), slg_batch_has(batch, SLG_ATTRIBUTE_TRANSACTIONAL));
+    out = put_bool(PUT(out, " isControl: "), slg_batch_has(batch, SLG_ATTRIBUTE_CONTROL));
     out = PUT(out, " deleteHorizonMs: OptionalLong");
-    if (!has(batch, SLG_ATTRIBUTE_DELETE_HORIZON)) {
+    if (!slg_batch_has(batch, SLG_ATTRIBUTE_DELETE_HORIZON)) {
         return PUT(out, ".empty");
     }
     *out = '[';
@@ -136,11 +121,11 @@ static uint8_t *put_batch_tail(uint8_t *out, const slg_batch *batch, bool valid)
 }
 
 static uint8_t *put_header_keys(uint8_t *out, const slg_walk_record *record) {
-    slg_cursor headers = slg_cursor_of(record->headers, record->headers_size);
+    slg_cursor headers = record->headers;
     *out++ = '[';
     for (int32_t i = 0; i < record->header_count; i++) {
-        slg_walk_header header;
-        if (!slg_walk_header_next(&headers, &header)) {
+        slg_header header;
+        if (!slg_header_next(&headers, &header)) {
             break; /* not reached: the walk has read them all before */
         }
         if (i > 0) {
@@ -266,10 +251,11 @@ static slg_status print_control(slg_dump *dump, text *out, slg_error *error) {
 
 static slg_status print_metadata(slg_dump *dump, text *out, slg_error *error) {
     const slg_batch *batch = &dump->walk.batch;
-    const bool control = !slg_batch_is_legacy(batch) && has(batch, SLG_ATTRIBUTE_CONTROL);
+    const bool control = !slg_batch_is_legacy(batch) && slg_batch_has(batch, SLG_ATTRIBUTE_CONTROL);
     dump->phase = LINE_END;
     if ((dump->what & SLG_DUMP_METADATA) != 0) {
-        const size_t wanted = LINE_MAX_SIZE + slg_utf8_bound(dump->record.headers_size) +
+        const size_t headers = slg_cursor_left(&dump->record.headers);
+        const size_t wanted = LINE_MAX_SIZE + slg_utf8_bound(headers) +
                               (size_t)dump->record.header_count;
         if (room(out) < wanted) {
             dump->phase = METADATA;
@@ -350,35 +336,26 @@ static slg_status step(slg_dump *dump, text *out, bool *ask, slg_error *error) {
     slg_status status;
     const slg_walk_record *record = &dump->record;
     switch ((enum phase)dump->phase) {
-    case NEXT:
-        return next_batch(dump, error);
-    case LINE:
-        return print_batch(dump, out, error);
+    case NEXT: return next_batch(dump, error);
+    case LINE: return print_batch(dump, out, error);
     case ENTER:
         status = slg_walk_enter(&dump->walk, error);
         dump->phase = RECORD;
         return status;
-    case RECORD:
-        return next_record(dump, error);
+    case RECORD: return next_record(dump, error);
     case METADATA:
         status = print_metadata(dump, out, error);
         *ask = status == SLG_OK &&
-               (dump->control >= 0 ||
-                (dump->phase == KEY && (dump->what & SLG_DUMP_CALLER) != 0));
+               (dump->control >= 0 || (dump->phase == KEY && (dump->what & SLG_DUMP_CALLER) != 0));
         if (*ask) {
             dump->phase = RECORD;
         }
         return status;
-    case KEY:
-        return print_name(dump, out, true);
-    case KEY_TEXT:
-        return print_string(dump, out, record->key, record->key_size, VALUE);
-    case VALUE:
-        return print_name(dump, out, false);
-    case VALUE_TEXT:
-        return print_string(dump, out, record->value, record->value_size, LINE_END);
-    case LINE_END:
-        return end_line(dump, out);
+    case KEY: return print_name(dump, out, true);
+    case KEY_TEXT: return print_string(dump, out, record->key, record->key_size, VALUE);
+    case VALUE: return print_name(dump, out, false);
+    case VALUE_TEXT: return print_string(dump, out, record->value, record->value_size, LINE_END);
+    case LINE_END: return end_line(dump, out);
     }
     return SLG_END;
 }

@@ -3,8 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "seglog/format.h"
-#include "seglog/wire.h"
+#include "entry.h"
 
 enum { MAGIC = 2, NO_TIMESTAMP = -1 };
 
@@ -19,20 +18,17 @@ void slg_encode_open(slg_encode_batch *batch, uint8_t *data, size_t capacity, in
         .offset_of_max_timestamp = -1,
         .max_size = INT64_MAX,
         .max_records = INT32_MAX,
-        /* Unsigned: nothing lies below the lowest offset, and C's long does not wrap. */
-        .last_offset = (int64_t)((uint64_t)base_offset - 1U),
+        .last_offset = slg_java_subtract(base_offset, 1),
     };
 }
 
-/* Java's long wraps, and so does a delta between timestamps: readers add it back the same way. */
+/* A delta between timestamps may wrap: readers add it back the same way. */
 static int64_t time_delta(const slg_encode_batch *batch, int64_t timestamp) {
-    return batch->has_base_timestamp
-               ? (int64_t)((uint64_t)timestamp - (uint64_t)batch->base_timestamp)
-               : 0;
+    return batch->has_base_timestamp ? slg_java_subtract(timestamp, batch->base_timestamp) : 0;
 }
 
 static int32_t offset_delta(const slg_encode_batch *batch, int64_t offset) {
-    return (int32_t)((uint64_t)offset - (uint64_t)batch->base_offset);
+    return slg_java_int(slg_java_subtract(offset, batch->base_offset));
 }
 
 /* What the length of the record says. slg_encode_field bounds its parts: no sum wraps. */
@@ -136,6 +132,5 @@ void slg_encode_seal(uint8_t *header, const slg_encode_batch *batch,
 }
 
 int32_t slg_encode_sequence(int32_t sequence, int32_t increment) {
-    return sequence > INT32_MAX - increment ? increment - (INT32_MAX - sequence) - 1
-                                            : sequence + increment;
+    return slg_java_sequence(sequence, increment);
 }

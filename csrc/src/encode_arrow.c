@@ -98,8 +98,8 @@ static slg_status binary_of(slg_input_binary *out, const struct ArrowSchema *sch
     case SLG_INPUT_LARGE:
         column.offsets = array->buffers[1];
         column.data = array->buffers[2];
-        status = end_of(array, column.first + rows, column.kind == SLG_INPUT_LARGE, &column.end,
-                        error);
+        status =
+            end_of(array, column.first + rows, column.kind == SLG_INPUT_LARGE, &column.end, error);
         break;
     case SLG_INPUT_VIEW:
         column.offsets = array->buffers[1];
@@ -117,8 +117,7 @@ static slg_status binary_of(slg_input_binary *out, const struct ArrowSchema *sch
         }
         status = column.data == NULL ? wrong_layout(error, 1, 0) : SLG_OK;
         break;
-    default:
-        break;
+    default: break;
     }
     *out = column;
     return status;
@@ -173,8 +172,8 @@ static bool key_child(const struct ArrowSchema *item, bool is_map, unsigned *key
         return false;
     }
     *key = !is_map && is_named(item->children[1], "key");
-    return is_map || (is_named(item->children[*key], "key") &&
-                      is_named(item->children[1U - *key], "value"));
+    return is_map ||
+           (is_named(item->children[*key], "key") && is_named(item->children[1U - *key], "value"));
 }
 
 static slg_status items_of(slg_input_headers *headers, const struct ArrowSchema *schema,
@@ -241,15 +240,10 @@ slg_status slg_input_arrow(slg_input *input, slg_input_column column,
         return wrong_type(error);
     }
     switch (column) {
-    case SLG_INPUT_KEY:
-        return binary_of(&input->key, schema, array, first, rows, error);
-    case SLG_INPUT_VALUE:
-        return binary_of(&input->value, schema, array, first, rows, error);
-    case SLG_INPUT_TIMESTAMP:
-        return times_of(&input->timestamp, schema, array, first, rows, error);
-    case SLG_INPUT_HEADERS:
-        return headers_of(&input->headers, schema, array, first, rows, error);
-    default:
-        return wrong_type(error);
+    case SLG_INPUT_KEY: return binary_of(&input->key, schema, array, first, rows, error);
+    case SLG_INPUT_VALUE: return binary_of(&input->value, schema, array, first, rows, error);
+    case SLG_INPUT_TIMESTAMP: return times_of(&input->timestamp, schema, array, first, rows, error);
+    case SLG_INPUT_HEADERS: return headers_of(&input->headers, schema, array, first, rows, error);
+    default: return wrong_type(error);
     }
 }

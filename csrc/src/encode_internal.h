@@ -70,11 +70,8 @@ static inline bool value_at(const slg_input_binary *column, int64_t row, value *
         }
         *out = (value){column->data == NULL ? NULL : column->data + from, to - from};
         return column->data != NULL || from == to;
-    case SLG_INPUT_VIEW:
-        return view_at(column, index, out);
-    default:
-        *out = (value){column->data + index * column->width, column->width};
-        return true;
+    case SLG_INPUT_VIEW: return view_at(column, index, out);
+    default: *out = (value){column->data + index * column->width, column->width}; return true;
     }
 }
 

@@ -4,10 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "seglog/file.h"
-#include "seglog/format.h"
-#include "seglog/wire.h"
+#include "entry.h"
 #include "index_search.h"
+#include "seglog/file.h"
 
 /* ---- the index ------------------------------------------------------------------------------ */
 
@@ -71,9 +70,8 @@ slg_status slg_fetch_search(const slg_fetch_index *index, slg_fetch_bound bound,
     }
     *slot = bound == SLG_FETCH_LOWER ? found.lower : found.upper;
     if (*slot < 0) {
-        *entry = index->kind == SLG_INDEX_KIND_OFFSET
-                     ? (slg_index_entry){index->base_offset, 0}
-                     : (slg_index_entry){-1, index->base_offset};
+        *entry = index->kind == SLG_INDEX_KIND_OFFSET ? (slg_index_entry){index->base_offset, 0}
+                                                      : (slg_index_entry){-1, index->base_offset};
         return SLG_OK;
     }
     return entry_of(&b, (size_t)*slot, entry) ? SLG_OK : b.status;
@@ -196,8 +194,8 @@ slg_status slg_fetch_lookup(const slg_fetch_index *index, const slg_fetch_sample
     if (stop - first > sizeof block / ENTRY) {
         return SLG_MORE;
     }
-    const slg_status status = slg_pread_exact(index->fd, block, (stop - first) * ENTRY,
-                                              (int64_t)(first * ENTRY), error);
+    const slg_status status =
+        slg_pread_exact(index->fd, block, (stop - first) * ENTRY, (int64_t)(first * ENTRY), error);
     if (status == SLG_OK) {
         const size_t found = floor_entry(block, stop - first, relative);
         *entry = entry_at(block, found, base);
@@ -255,12 +253,6 @@ size_t slg_fetch_first_read(int64_t target, int64_t start, const slg_index_entry
     return (size_t)(guess + batch_size + SLG_BATCH_HEADER_SIZE);
 }
 
-/* What Java's long addition gives, on any input. */
-static inline int64_t last_offset(const uint8_t *header, int64_t base_offset) {
-    const int32_t delta = slg_load_i32(header + SLG_BATCH_LAST_OFFSET_DELTA_AT);
-    return (int64_t)((uint64_t)base_offset + (uint64_t)(int64_t)delta);
-}
-
 slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target, size_t first_read,
                           slg_fetch_window *window, slg_fetch_batch *found, slg_error *error) {
     slg_fetch_batch before = {0, -1, 0};
@@ -281,11 +273,11 @@ slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target,
                             (int64_t)available);
         }
         const int64_t base = slg_load_i64(header + SLG_PREFIX_OFFSET_AT);
-        const int32_t length = slg_load_i32(header + SLG_PREFIX_LENGTH_AT);
-        if (length < SLG_LEGACY_LENGTH_MIN) {
-            return slg_fail(error, SLG_BATCH_LENGTH, position, SLG_LEGACY_LENGTH_MIN, length);
+        int64_t size;
+        if (!slg_frame(header, &size)) {
+            return slg_fail(error, SLG_BATCH_LENGTH, position, SLG_LEGACY_LENGTH_MIN,
+                            slg_frame_length(size));
         }
-        const int64_t size = (int64_t)length + SLG_PREFIX_SIZE;
         if (position > end - size) {
             break;
         }
@@ -307,7 +299,7 @@ slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target,
             return slg_fail(error, SLG_BATCH_SIZE, position, SLG_BATCH_HEADER_SIZE, size);
         }
         before = (slg_fetch_batch){base, position, size};
-        before_last = last_offset(header, base);
+        before_last = slg_last_offset_at(header);
         /* While batches fit into the window it is filled: one read serves many headers. */
         wanted = size < SLG_FETCH_WINDOW ? SLG_FETCH_WINDOW : SLG_BATCH_HEADER_SIZE;
         position += size;
@@ -319,19 +311,20 @@ slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target,
     return SLG_END;
 }
 
-slg_status slg_fetch_whole(const uint8_t *data, size_t size, int64_t position,
-                           int64_t stop_offset, slg_fetch_span *span, slg_error *error) {
+slg_status slg_fetch_whole(const uint8_t *data, size_t size, int64_t position, int64_t stop_offset,
+                           slg_fetch_span *span, slg_error *error) {
     *span = (slg_fetch_span){0, 0, 0, 0};
     size_t at = 0;
     while (size - at >= SLG_PREFIX_AND_MAGIC_SIZE) {
         const uint8_t *header = data + at;
         const int64_t base = slg_load_i64(header + SLG_PREFIX_OFFSET_AT);
-        const int32_t length = slg_load_i32(header + SLG_PREFIX_LENGTH_AT);
-        if (length < SLG_LEGACY_LENGTH_MIN) {
-            return at > 0 ? SLG_OK : slg_fail(error, SLG_BATCH_LENGTH, position,
-                                              SLG_LEGACY_LENGTH_MIN, length);
+        int64_t whole;
+        if (!slg_frame(header, &whole)) {
+            return at > 0 ? SLG_OK
+                          : slg_fail(error, SLG_BATCH_LENGTH, position, SLG_LEGACY_LENGTH_MIN,
+                                     slg_frame_length(whole));
         }
-        const size_t bytes = (size_t)length + SLG_PREFIX_SIZE;
+        const size_t bytes = (size_t)whole;
         const bool old = slg_load_i8(header + SLG_MAGIC_AT) < 2;
         if (at == 0) {
             span->first_size = bytes;
@@ -342,7 +335,7 @@ slg_status slg_fetch_whole(const uint8_t *data, size_t size, int64_t position,
         if (bytes > size - at || (!old && bytes < SLG_BATCH_HEADER_SIZE)) {
             break;
         }
-        span->next_offset = (int64_t)((uint64_t)(old ? base : last_offset(header, base)) + 1);
+        span->next_offset = slg_java_add(old ? base : slg_last_offset_at(header), 1);
         at += bytes;
         span->size = at;
     }

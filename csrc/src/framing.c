@@ -38,8 +38,8 @@ static slg_frame take_block(const uint8_t *payload, size_t size, size_t *positio
 }
 
 slg_frame slg_lz4_next(const uint8_t *payload, size_t size, size_t *position, slg_block *block) {
-    if (!pass_header(payload, size, position, LZ4_HEADER, sizeof LZ4_HEADER) ||
-        *position > size || size - *position < LENGTH_SIZE) {
+    if (!pass_header(payload, size, position, LZ4_HEADER, sizeof LZ4_HEADER) || *position > size ||
+        size - *position < LENGTH_SIZE) {
         return SLG_FRAME_OTHER;
     }
     const uint32_t field = slg_load_le32(payload + *position);
@@ -54,8 +54,7 @@ slg_frame slg_lz4_next(const uint8_t *payload, size_t size, size_t *position, sl
     return take_block(payload, size, position, length, block);
 }
 
-slg_frame slg_xerial_next(const uint8_t *payload, size_t size, size_t *position,
-                          slg_block *block) {
+slg_frame slg_xerial_next(const uint8_t *payload, size_t size, size_t *position, slg_block *block) {
     if (!pass_header(payload, size, position, XERIAL_HEADER, sizeof XERIAL_HEADER)) {
         return SLG_FRAME_OTHER;
     }

@@ -3,21 +3,14 @@
 #include <assert.h>
 #include <string.h>
 
+#include "java.h"
 #include "seglog/wire.h"
-
-/* What Java's long addition gives, on any input. */
-static inline int64_t add_wrapping(int64_t base, int32_t relative) {
-    return (int64_t)((uint64_t)base + (uint64_t)(int64_t)relative);
-}
 
 size_t slg_index_entry_size(slg_index_kind kind) {
     switch (kind) {
-    case SLG_INDEX_KIND_OFFSET:
-        return SLG_OFFSET_ENTRY_SIZE;
-    case SLG_INDEX_KIND_TIME:
-        return SLG_TIME_ENTRY_SIZE;
-    case SLG_INDEX_KIND_TXN:
-        break;
+    case SLG_INDEX_KIND_OFFSET: return SLG_OFFSET_ENTRY_SIZE;
+    case SLG_INDEX_KIND_TIME: return SLG_TIME_ENTRY_SIZE;
+    case SLG_INDEX_KIND_TXN: break;
     }
     return SLG_TXN_ENTRY_SIZE;
 }
@@ -33,12 +26,12 @@ slg_index_entry slg_index_entry_at(slg_index_kind kind, const uint8_t *data, siz
     assert(kind == SLG_INDEX_KIND_OFFSET || kind == SLG_INDEX_KIND_TIME);
     if (kind == SLG_INDEX_KIND_OFFSET) {
         const uint8_t *p = data + n * SLG_OFFSET_ENTRY_SIZE;
-        entry.key = add_wrapping(base_offset, slg_load_i32(p + SLG_OFFSET_ENTRY_OFFSET_AT));
+        entry.key = slg_java_add(base_offset, slg_load_i32(p + SLG_OFFSET_ENTRY_OFFSET_AT));
         entry.value = slg_load_i32(p + SLG_OFFSET_ENTRY_POSITION_AT);
     } else {
         const uint8_t *p = data + n * SLG_TIME_ENTRY_SIZE;
         entry.key = slg_load_i64(p + SLG_TIME_ENTRY_TIMESTAMP_AT);
-        entry.value = add_wrapping(base_offset, slg_load_i32(p + SLG_TIME_ENTRY_OFFSET_AT));
+        entry.value = slg_java_add(base_offset, slg_load_i32(p + SLG_TIME_ENTRY_OFFSET_AT));
     }
     return entry;
 }
@@ -144,12 +137,9 @@ static bool may_be_padding(const slg_index_check *check, const uint8_t *p, size_
 
 static slg_status check_entry(slg_index_check *check, const uint8_t *p, slg_error *error) {
     switch (check->kind) {
-    case SLG_INDEX_KIND_OFFSET:
-        return check_offset_entry(check, p, error);
-    case SLG_INDEX_KIND_TIME:
-        return check_time_entry(check, p, error);
-    case SLG_INDEX_KIND_TXN:
-        break;
+    case SLG_INDEX_KIND_OFFSET: return check_offset_entry(check, p, error);
+    case SLG_INDEX_KIND_TIME: return check_time_entry(check, p, error);
+    case SLG_INDEX_KIND_TXN: break;
     }
     return check_txn_entry(check, p, error);
 }

@@ -150,8 +150,7 @@ slg_status slg_index_file_entry(const slg_index_file *file, slg_index_kind kind,
         *entry = slg_index_entry_at(kind, file->data, n, base_offset);
         return SLG_OK;
     }
-    const slg_status status =
-        slg_pread_exact(file->fd, stored, width, (int64_t)(n * width), error);
+    const slg_status status = slg_pread_exact(file->fd, stored, width, (int64_t)(n * width), error);
     if (status == SLG_OK) {
         *entry = slg_index_entry_at(kind, stored, 0, base_offset);
     }
@@ -215,8 +214,8 @@ slg_status slg_index_file_read(const slg_index_file *file, uint8_t *into, slg_er
 
 bool slg_index_file_shrank(const slg_index_file *file) {
     int64_t size;
-    return file->fd >= 0 && (slg_file_size(file->fd, &size, NULL) != SLG_OK ||
-                             size < (int64_t)file->size);
+    return file->fd >= 0 &&
+           (slg_file_size(file->fd, &size, NULL) != SLG_OK || size < (int64_t)file->size);
 }
 
 void slg_index_file_close(slg_index_file *file) {

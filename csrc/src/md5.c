@@ -24,10 +24,10 @@ static const uint32_t INITIAL[4] = {0x67452301, 0xefcdab89, 0x98badcfe, 0x103254
 #define H(x, y, z) ((x) ^ (y) ^ (z))
 #define I(x, y, z) ((y) ^ ((x) | ~(z)))
 
-#define STEP(f, a, b, c, d, word, i, shift)                        \
-    do {                                                           \
-        (a) += f(b, c, d) + (word) + ADDENDS[i];                   \
-        (a) = (((a) << (shift)) | ((a) >> (32 - (shift)))) + (b);  \
+#define STEP(f, a, b, c, d, word, i, shift)                       \
+    do {                                                          \
+        (a) += f(b, c, d) + (word) + ADDENDS[i];                  \
+        (a) = (((a) << (shift)) | ((a) >> (32 - (shift)))) + (b); \
     } while (0)
 
 #define FOUR(f, w, i, k0, k1, k2, k3, s0, s1, s2, s3) \
@@ -39,24 +39,24 @@ static const uint32_t INITIAL[4] = {0x67452301, 0xefcdab89, 0x98badcfe, 0x103254
     } while (0)
 
 /* All steps over the 16 words of a block, for one message (uint32_t) or a vector of them. */
-#define ROUNDS(w)                                                 \
-    do {                                                          \
-        FOUR(F, w, 0, 0, 1, 2, 3, 7, 12, 17, 22);                 \
-        FOUR(F, w, 4, 4, 5, 6, 7, 7, 12, 17, 22);                 \
-        FOUR(F, w, 8, 8, 9, 10, 11, 7, 12, 17, 22);               \
-        FOUR(F, w, 12, 12, 13, 14, 15, 7, 12, 17, 22);            \
-        FOUR(G, w, 16, 1, 6, 11, 0, 5, 9, 14, 20);                \
-        FOUR(G, w, 20, 5, 10, 15, 4, 5, 9, 14, 20);               \
-        FOUR(G, w, 24, 9, 14, 3, 8, 5, 9, 14, 20);                \
-        FOUR(G, w, 28, 13, 2, 7, 12, 5, 9, 14, 20);               \
-        FOUR(H, w, 32, 5, 8, 11, 14, 4, 11, 16, 23);              \
-        FOUR(H, w, 36, 1, 4, 7, 10, 4, 11, 16, 23);               \
-        FOUR(H, w, 40, 13, 0, 3, 6, 4, 11, 16, 23);               \
-        FOUR(H, w, 44, 9, 12, 15, 2, 4, 11, 16, 23);              \
-        FOUR(I, w, 48, 0, 7, 14, 5, 6, 10, 15, 21);               \
-        FOUR(I, w, 52, 12, 3, 10, 1, 6, 10, 15, 21);              \
-        FOUR(I, w, 56, 8, 15, 6, 13, 6, 10, 15, 21);              \
-        FOUR(I, w, 60, 4, 11, 2, 9, 6, 10, 15, 21);               \
+#define ROUNDS(w)                                      \
+    do {                                               \
+        FOUR(F, w, 0, 0, 1, 2, 3, 7, 12, 17, 22);      \
+        FOUR(F, w, 4, 4, 5, 6, 7, 7, 12, 17, 22);      \
+        FOUR(F, w, 8, 8, 9, 10, 11, 7, 12, 17, 22);    \
+        FOUR(F, w, 12, 12, 13, 14, 15, 7, 12, 17, 22); \
+        FOUR(G, w, 16, 1, 6, 11, 0, 5, 9, 14, 20);     \
+        FOUR(G, w, 20, 5, 10, 15, 4, 5, 9, 14, 20);    \
+        FOUR(G, w, 24, 9, 14, 3, 8, 5, 9, 14, 20);     \
+        FOUR(G, w, 28, 13, 2, 7, 12, 5, 9, 14, 20);    \
+        FOUR(H, w, 32, 5, 8, 11, 14, 4, 11, 16, 23);   \
+        FOUR(H, w, 36, 1, 4, 7, 10, 4, 11, 16, 23);    \
+        FOUR(H, w, 40, 13, 0, 3, 6, 4, 11, 16, 23);    \
+        FOUR(H, w, 44, 9, 12, 15, 2, 4, 11, 16, 23);   \
+        FOUR(I, w, 48, 0, 7, 14, 5, 6, 10, 15, 21);    \
+        FOUR(I, w, 52, 12, 3, 10, 1, 6, 10, 15, 21);   \
+        FOUR(I, w, 56, 8, 15, 6, 13, 6, 10, 15, 21);   \
+        FOUR(I, w, 60, 4, 11, 2, 9, 6, 10, 15, 21);    \
     } while (0)
 
 static void add_block(uint32_t *state, const uint8_t *block) {

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "java.h"
 #include "producers_internal.h"
 #include "seglog/format.h"
 
@@ -20,8 +21,11 @@ void slg_producers_free(slg_producers *producers) {
 
 /* Nobody has said where in a file the transaction begins. */
 static slg_txn txn_of(int64_t producer_id, int64_t first_offset) {
-    return (slg_txn){.first_offset = first_offset, .producer_id = producer_id,
-                     .last_offset = -1, .segment_base = -1, .position = -1};
+    return (slg_txn){.first_offset = first_offset,
+                     .producer_id = producer_id,
+                     .last_offset = -1,
+                     .segment_base = -1,
+                     .position = -1};
 }
 
 slg_status slg_producers_load(slg_producers *producers, const slg_producer *producer,
@@ -104,8 +108,8 @@ static slg_status fold(slg_producers *producers, int fd, const slg_batch *batche
 slg_status slg_producers_apply(slg_producers *producers, int fd, const slg_batch *batches,
                                size_t count, size_t *taken, slg_marker *aborted, size_t room,
                                size_t *aborted_count, slg_error *error) {
-    const slg_status status = fold(producers, fd, batches, count, taken, aborted, room,
-                                   aborted_count, error);
+    const slg_status status =
+        fold(producers, fd, batches, count, taken, aborted, room, aborted_count, error);
     slg_producers_note_oldest(producers);
     return status;
 }
@@ -134,14 +138,15 @@ slg_status slg_producers_end(slg_producers *producers, slg_marker *marker, slg_e
         marker->first_offset = known->txn_first_offset;
         marker->last_stable_offset =
             slg_producers_last_stable(producers, marker->producer_id, marker->offset);
-        const slg_txn done = {.first_offset = marker->first_offset, .last_offset = marker->offset,
-                              .producer_id = marker->producer_id, .is_abort = marker->is_abort};
+        const slg_txn done = {.first_offset = marker->first_offset,
+                              .last_offset = marker->offset,
+                              .producer_id = marker->producer_id,
+                              .is_abort = marker->is_abort};
         status = slg_producers_complete_txn(producers, &done, error);
     }
     slg_producer *producer;
     if (status == SLG_OK) {
-        status = slg_producer_map_get(&producers->producers, marker->producer_id, &producer,
-                                      error);
+        status = slg_producer_map_get(&producers->producers, marker->producer_id, &producer, error);
     }
     if (status == SLG_OK) {
         slg_producer_take_marker(producer, marker);
@@ -176,7 +181,8 @@ void slg_producers_note_oldest(slg_producers *producers) {
     const slg_txns *open = &producers->ongoing;
     const slg_producer *producer =
         open->first < open->count
-            ? slg_producers_find(producers, open->all[open->first].producer_id) : NULL;
+            ? slg_producers_find(producers, open->all[open->first].producer_id)
+            : NULL;
     __atomic_store_n(&producers->oldest_txn_timestamp,
                      producer == NULL ? -1 : producer->last_timestamp, __ATOMIC_RELAXED);
 }
@@ -188,7 +194,7 @@ int64_t slg_producers_oldest_txn_timestamp(const slg_producers *producers) {
 int64_t slg_producers_last_stable(const slg_producers *producers, int64_t producer_id,
                                   int64_t marker_offset) {
     const slg_txn *other = slg_txns_first_of_others(&producers->ongoing, producer_id);
-    return other != NULL ? other->first_offset : (int64_t)((uint64_t)marker_offset + 1U);
+    return other != NULL ? other->first_offset : slg_java_add(marker_offset, 1);
 }
 
 void slg_producers_replicated(slg_producers *producers, int64_t high_watermark) {
@@ -202,9 +208,8 @@ void slg_producers_replicated(slg_producers *producers, int64_t high_watermark) 
     ended->count = kept;
 }
 
-/* Wraps as in Java: a timestamp may be any number. */
 static bool is_idle(int64_t timestamp, int64_t now, int64_t idle) {
-    return (int64_t)((uint64_t)now - (uint64_t)timestamp) >= idle;
+    return slg_java_subtract(now, timestamp) >= idle;
 }
 
 void slg_producers_expire(slg_producers *producers, int64_t now, int64_t idle) {
@@ -254,7 +259,8 @@ const slg_verification *slg_producers_verification(const slg_producers *producer
     const size_t at = place_of(producers, producer_id);
     return at < producers->verification_count &&
                    producers->verifications[at].producer_id == producer_id
-               ? producers->verifications + at : NULL;
+               ? producers->verifications + at
+               : NULL;
 }
 
 slg_status slg_producers_verify(slg_producers *producers, const slg_verification *wanted,
@@ -262,9 +268,9 @@ slg_status slg_producers_verify(slg_producers *producers, const slg_verification
     const size_t at = place_of(producers, wanted->producer_id);
     if (slg_producers_verification(producers, wanted->producer_id) == NULL) {
         void *all = producers->verifications;
-        const slg_status status =
-            slg_make_room(&all, &producers->verification_capacity, producers->verification_count,
-                          1, sizeof *wanted, error);
+        const slg_status status = slg_make_room(&all, &producers->verification_capacity,
+                                                producers->verification_count, 1, sizeof *wanted,
+                                                error);
         producers->verifications = all;
         if (status != SLG_OK) {
             return status;

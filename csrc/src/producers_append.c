@@ -52,9 +52,10 @@ static slg_status note(slg_span *span, slg_verdict verdict, int64_t known,
                                             sizeof *span->notes, error);
     span->notes = notes;
     if (status == SLG_OK) {
-        span->notes[span->note_count++] = (slg_append_note){
-            .row = span->row, .verdict = verdict, .known = known,
-            .coordinator_epoch = coordinator_epoch};
+        span->notes[span->note_count++] = (slg_append_note){.row = span->row,
+                                                            .verdict = verdict,
+                                                            .known = known,
+                                                            .coordinator_epoch = coordinator_epoch};
     }
     return status;
 }
@@ -105,7 +106,8 @@ static slg_verdict check_sequence(slg_span *span, const batch_case *one) {
     }
     if (one->batch->producer_epoch != one->changed->epoch) {
         return sequence != 0 && one->changed->epoch != NOTHING
-                   ? refuse(span, SLG_APPEND_SEQUENCE_EPOCH, one->changed->epoch) : SLG_APPEND_OK;
+                   ? refuse(span, SLG_APPEND_SEQUENCE_EPOCH, one->changed->epoch)
+                   : SLG_APPEND_OK;
     }
     /* Of a producer whose records are all gone any sequence is taken. */
     if (current == NULL || current->epoch == NOTHING) {
@@ -150,7 +152,9 @@ static slg_status take_data(slg_span *span, const batch_case *one, slg_error *er
         changed->txn_first_offset = first_offset;
         const int64_t base = one->rules->segment_base;
         const slg_txn txn = {
-            .first_offset = first_offset, .producer_id = changed->id, .last_offset = -1,
+            .first_offset = first_offset,
+            .producer_id = changed->id,
+            .last_offset = -1,
             .segment_base = base,
             .position = base < 0 ? -1 : one->rules->segment_position + one->batch->position};
         status = slg_txns_append(&span->started, &txn, error);
@@ -178,8 +182,8 @@ static slg_status check_marker_epoch(slg_span *span, const batch_case *one, slg_
     return SLG_OK;
 }
 
-static slg_status check_coordinator(slg_span *span, const batch_case *one,
-                                    const slg_marker *marker, slg_error *error) {
+static slg_status check_coordinator(slg_span *span, const batch_case *one, const slg_marker *marker,
+                                    slg_error *error) {
     const int32_t last = one->changed->coordinator_epoch;
     if (last <= marker->coordinator_epoch) {
         return SLG_OK;
@@ -205,7 +209,8 @@ static slg_status take_marker(slg_span *span, const batch_case *one, const slg_m
     }
     if (status == SLG_OK && span->verdict == SLG_APPEND_OK && changed->in_txn) {
         const slg_txn done = {.first_offset = changed->txn_first_offset,
-                              .producer_id = changed->id, .last_offset = one->batch->base_offset,
+                              .producer_id = changed->id,
+                              .last_offset = one->batch->base_offset,
                               .is_abort = marker->is_abort};
         status = slg_txns_append(&span->completed, &done, error);
     }
@@ -273,9 +278,8 @@ static slg_status use_verification(slg_span *span, const batch_case *one, slg_er
         return SLG_OK;
     }
     void *verified = span->verified;
-    const slg_status status =
-        slg_make_room(&verified, &span->verified_capacity, span->verified_count, 1,
-                      sizeof *span->verified, error);
+    const slg_status status = slg_make_room(&verified, &span->verified_capacity,
+                                            span->verified_count, 1, sizeof *span->verified, error);
     span->verified = verified;
     if (status == SLG_OK) {
         span->verified[span->verified_count++] = entry->producer_id;
@@ -285,10 +289,10 @@ static slg_status use_verification(slg_span *span, const batch_case *one, slg_er
 
 static batch_case case_of(const slg_producers *producers, const slg_append_rules *rules,
                           const slg_batch *batch) {
-    return (batch_case){
-        .rules = rules, .batch = batch,
-        .current = slg_producers_find(producers, batch->producer_id),
-        .verification = slg_producers_verification(producers, batch->producer_id)};
+    return (batch_case){.rules = rules,
+                        .batch = batch,
+                        .current = slg_producers_find(producers, batch->producer_id),
+                        .verification = slg_producers_verification(producers, batch->producer_id)};
 }
 
 /* Up to where a data batch and a marker part. */
@@ -308,8 +312,8 @@ static slg_status check_batch(slg_span *span, batch_case *one, slg_error *error)
     return span->verdict == SLG_APPEND_OK ? find_changed(span, one, error) : SLG_OK;
 }
 
-static bool parse_marker(const slg_append_rules *rules, const slg_batch *batch,
-                         const uint8_t *data, size_t size, slg_marker *marker) {
+static bool parse_marker(const slg_append_rules *rules, const slg_batch *batch, const uint8_t *data,
+                         size_t size, slg_marker *marker) {
     if (data == NULL) {
         return slg_marker_read(batch, rules->log_fd, marker);
     }
@@ -452,8 +456,7 @@ static void make_order(slg_span *span) {
     slg_txn *started = span->started.all;
     for (size_t i = 0; i < span->started.count; i++) {
         const slg_producer *one = slg_producer_map_find(changed, started[i].producer_id);
-        started[i].last_offset =
-            (int64_t)rank_of(changed, buckets, (size_t)(one - changed->all));
+        started[i].last_offset = (int64_t)rank_of(changed, buckets, (size_t)(one - changed->all));
     }
     qsort(started, span->started.count, sizeof *started, by_rank);
     for (size_t i = 0; i < span->started.count; i++) {

@@ -1,10 +1,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "entry.h"
 #include "producers_internal.h"
+#include "record_fields.h"
 #include "seglog/file.h"
-#include "seglog/format.h"
-#include "seglog/wire.h"
 
 /* A marker's batch has 78 bytes. */
 enum { SLOTS_MIN = 64, ROOM_MIN = 16, MARKER_BATCH_MAX = 256 };
@@ -72,8 +72,8 @@ slg_status slg_producer_map_reserve(slg_producer_map *map, size_t more, slg_erro
         wanted *= 2;
     }
     if (wanted != map->slot_count) {
-        uint32_t *grown = wanted / 2 < map->count + more
-                              ? NULL : realloc(map->slots, wanted * sizeof *grown);
+        uint32_t *grown =
+            wanted / 2 < map->count + more ? NULL : realloc(map->slots, wanted * sizeof *grown);
         if (grown == NULL) {
             return slg_fail(error, SLG_NO_MEMORY, 0, (int64_t)wanted, 0);
         }
@@ -105,8 +105,8 @@ slg_status slg_producer_map_get(slg_producer_map *map, int64_t id, slg_producer 
     const slg_status status = slg_producer_map_reserve(map, 1, error);
     if (status == SLG_OK) {
         *found = map->all + map->count;
-        **found = (slg_producer){
-            .id = id, .last_timestamp = -1, .coordinator_epoch = -1, .epoch = -1};
+        **found =
+            (slg_producer){.id = id, .last_timestamp = -1, .coordinator_epoch = -1, .epoch = -1};
         map->slots[slot_of(map, id)] = (uint32_t)++map->count;
     }
     return status;
@@ -128,24 +128,11 @@ void slg_producer_add_batch(slg_producer *producer, const slg_producer_batch *ba
     producer->batches[producer->batch_count++] = *batch;
 }
 
-/* Kafka's incrementSequence: 2^31 - 1 is followed by 0, and a negative delta wraps like Java. */
-static int32_t last_sequence_of(const slg_batch *batch, int32_t delta) {
-    const int32_t base = batch->base_sequence;
-    if (base == -1) {
-        return -1;
-    }
-    /* Of numbers that no producer sends, what Java's ints make of them. */
-    if (base > (int32_t)((uint32_t)INT32_MAX - (uint32_t)delta)) {
-        return (int32_t)((uint32_t)delta - ((uint32_t)INT32_MAX - (uint32_t)base) - 1U);
-    }
-    return (int32_t)((uint32_t)base + (uint32_t)delta);
-}
-
 slg_producer_batch slg_producer_batch_of(const slg_batch *batch) {
-    const int32_t delta = (int32_t)((uint64_t)batch->last_offset - (uint64_t)batch->base_offset);
-    return (slg_producer_batch){
-        .last_offset = batch->last_offset, .timestamp = batch->max_timestamp,
-        .last_sequence = last_sequence_of(batch, delta), .offset_delta = delta};
+    return (slg_producer_batch){.last_offset = batch->last_offset,
+                                .timestamp = batch->max_timestamp,
+                                .last_sequence = slg_last_sequence(batch),
+                                .offset_delta = slg_last_offset_delta(batch)};
 }
 
 void slg_producer_take_marker(slg_producer *producer, const slg_marker *marker) {
@@ -249,27 +236,20 @@ void slg_txns_close(slg_txns *txns, int64_t first_offset) {
 /* ---- markers ------------------------------------------------------------------------------- */
 
 bool slg_marker_parse(const slg_batch *batch, const uint8_t *data, slg_marker *marker) {
-    slg_cursor c = slg_cursor_of(data + SLG_BATCH_HEADER_SIZE,
-                                 (size_t)batch->size - SLG_BATCH_HEADER_SIZE);
-    const uint8_t *key;
-    const uint8_t *value;
-    int64_t timestamp_delta;
-    int32_t length, offset_delta, key_size, value_size, headers;
-    int8_t attributes;
+    slg_cursor c =
+        slg_cursor_of(data + SLG_BATCH_HEADER_SIZE, (size_t)batch->size - SLG_BATCH_HEADER_SIZE);
+    slg_record_fields record;
+    int32_t length;
     if (batch->record_count != 1 || (batch->attributes & SLG_ATTRIBUTE_CODEC) != SLG_CODEC_NONE ||
         !slg_read_varint(&c, &length) || length != (int64_t)slg_cursor_left(&c) ||
-        !slg_read_i8(&c, &attributes) || !slg_read_varlong(&c, &timestamp_delta) ||
-        !slg_read_varint(&c, &offset_delta) ||
-        !slg_read_varint(&c, &key_size) || key_size != SLG_CONTROL_KEY_SIZE ||
-        !slg_take(&c, key_size, &key) ||
-        !slg_read_varint(&c, &value_size) || value_size < SLG_MARKER_SIZE ||
-        !slg_take(&c, value_size, &value) ||
-        !slg_read_varint(&c, &headers) || headers != 0 || slg_cursor_left(&c) != 0) {
+        slg_record_read(&c, &record) != SLG_FIELD_NONE || record.key_size != SLG_CONTROL_KEY_SIZE ||
+        record.value_size < SLG_MARKER_SIZE || record.header_count != 0 ||
+        slg_cursor_left(&c) != 0) {
         return false;
     }
-    const int16_t kind = slg_load_i16(key + SLG_CONTROL_TYPE_AT);
-    if (slg_load_i16(key + SLG_CONTROL_VERSION_AT) < 0 ||
-        slg_load_i16(value + SLG_MARKER_VERSION_AT) < 0 ||
+    const int16_t kind = slg_load_i16(record.key + SLG_CONTROL_TYPE_AT);
+    if (slg_load_i16(record.key + SLG_CONTROL_VERSION_AT) < 0 ||
+        slg_load_i16(record.value + SLG_MARKER_VERSION_AT) < 0 ||
         (kind != SLG_CONTROL_ABORT && kind != SLG_CONTROL_COMMIT)) {
         return false;
     }
@@ -277,10 +257,8 @@ bool slg_marker_parse(const slg_batch *batch, const uint8_t *data, slg_marker *m
         .offset = batch->base_offset,
         .position = batch->position,
         .producer_id = batch->producer_id,
-        .timestamp = (batch->attributes & SLG_ATTRIBUTE_LOG_APPEND_TIME) != 0
-                         ? batch->max_timestamp
-                         : (int64_t)((uint64_t)batch->base_timestamp + (uint64_t)timestamp_delta),
-        .coordinator_epoch = slg_load_i32(value + SLG_MARKER_COORDINATOR_EPOCH_AT),
+        .timestamp = slg_record_timestamp(batch, record.timestamp_delta),
+        .coordinator_epoch = slg_load_i32(record.value + SLG_MARKER_COORDINATOR_EPOCH_AT),
         .producer_epoch = batch->producer_epoch,
         .is_abort = kind == SLG_CONTROL_ABORT,
     };

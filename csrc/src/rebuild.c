@@ -1,7 +1,6 @@
 #include "seglog/rebuild.h"
 
-#include "seglog/format.h"
-#include "seglog/wire.h"
+#include "entry.h"
 
 void slg_rebuild_init(slg_rebuild *rebuild, int64_t base_offset, int64_t start,
                       int64_t interval_bytes, int64_t index_bytes) {
@@ -21,7 +20,7 @@ void slg_rebuild_init(slg_rebuild *rebuild, int64_t base_offset, int64_t start,
 }
 
 static int32_t relative(const slg_rebuild *rebuild, int64_t offset) {
-    return (int32_t)((uint64_t)offset - (uint64_t)rebuild->base_offset);
+    return slg_java_int(slg_java_subtract(offset, rebuild->base_offset));
 }
 
 static slg_status refuse(slg_rebuild *rebuild, slg_index_kind kind, slg_status status,
@@ -63,8 +62,7 @@ static slg_status add_time(slg_rebuild *rebuild, uint8_t *entry, size_t *written
     const int64_t at = rebuild->start + rebuild->size;
     *written = 0;
     /* Timestamps never fall here, so that the offset alone can be out of order. */
-    if (rebuild->time_entries > 0 &&
-        rebuild->offset_of_max_timestamp < rebuild->last_time_offset) {
+    if (rebuild->time_entries > 0 && rebuild->offset_of_max_timestamp < rebuild->last_time_offset) {
         return refuse(rebuild, SLG_INDEX_KIND_TIME, SLG_INDEX_OFFSET_ORDER, at,
                       rebuild->last_time_offset, rebuild->offset_of_max_timestamp, error);
     }
@@ -141,12 +139,11 @@ slg_status slg_rebuild_finish(slg_rebuild *rebuild, uint8_t *time, size_t *writt
 }
 
 int64_t slg_rebuild_next_offset(const slg_rebuild *rebuild) {
-    const int64_t target =
-        rebuild->offset_entries > 0 ? rebuild->last_indexed_offset : rebuild->base_offset;
+    const int64_t target = rebuild->offset_entries > 0 ? rebuild->last_indexed_offset
+                                                       : rebuild->base_offset;
     if (rebuild->batch_count == 0 ||
         (rebuild->last_offset < target && rebuild->highest_base_offset < target)) {
         return rebuild->base_offset;
     }
-    /* The last offset that there is has none behind it: Java's long wraps. */
-    return (int64_t)((uint64_t)rebuild->last_offset + 1U);
+    return slg_java_add(rebuild->last_offset, 1);
 }

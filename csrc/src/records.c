@@ -2,9 +2,8 @@
 
 #include <stdlib.h>
 
+#include "entry.h"
 #include "records_internal.h"
-#include "seglog/format.h"
-#include "seglog/wire.h"
 
 /*
  * CRC and decoder find in L2 what pread has just copied, and calls are few. Measured with 16 KiB
@@ -82,14 +81,14 @@ static bool is_left_out(const slg_records *records) {
         return false;
     }
     const slg_row_filter *filter = records->options.filter;
-    const int type = (batch->attributes & SLG_ATTRIBUTE_LOG_APPEND_TIME) != 0;
+    const int type = slg_batch_has(batch, SLG_ATTRIBUTE_LOG_APPEND_TIME);
     if (filter != NULL && (filter->timestamp_types >> (type + 1) & 1U) == 0) {
         return true;
     }
-    if ((batch->attributes & SLG_ATTRIBUTE_CONTROL) != 0) {
+    if (slg_batch_has(batch, SLG_ATTRIBUTE_CONTROL)) {
         return (records->options.flags & SLG_RECORDS_CONTROL) == 0;
     }
-    return (batch->attributes & SLG_ATTRIBUTE_TRANSACTIONAL) != 0 &&
+    return slg_batch_has(batch, SLG_ATTRIBUTE_TRANSACTIONAL) &&
            is_aborted(&records->options, batch);
 }
 
@@ -111,7 +110,7 @@ static bool is_filtered_out(const slg_records *records) {
         slg_batch_is_legacy(batch)) {
         return false;
     }
-    const bool append_time = (batch->attributes & SLG_ATTRIBUTE_LOG_APPEND_TIME) != 0;
+    const bool append_time = slg_batch_has(batch, SLG_ATTRIBUTE_LOG_APPEND_TIME);
     /* Of create times there is no smallest in the header: a record may be older than the first. */
     return (filter->timestamp_types >> (append_time + 1) & 1U) == 0 ||
            batch->max_timestamp < filter->first_timestamp ||
@@ -213,7 +212,7 @@ static slg_status check_order(const slg_records *records, slg_error *error) {
     const slg_batch *batch = &records->batch;
     if (batch->last_offset < batch->base_offset || batch->last_offset == INT64_MAX) {
         return slg_fail(error, SLG_BATCH_LAST_OFFSET, batch->position, 0,
-                        (int64_t)((uint64_t)batch->last_offset - (uint64_t)batch->base_offset));
+                        slg_java_subtract(batch->last_offset, batch->base_offset));
     }
     if (batch->base_offset < records->next_offset) {
         return slg_fail(error, SLG_BATCH_OFFSET_ORDER, batch->position, records->next_offset,
@@ -277,20 +276,15 @@ slg_status slg_records_next(slg_records *records, slg_columns *columns, slg_erro
     for (;;) {
         slg_status status;
         switch (records->state) {
-        case NEEDS_PAYLOAD:
-            return SLG_CODEC;
-        case IN_BATCH:
-            status = slg_records_decode_batch(records, columns, error);
-            break;
+        case NEEDS_PAYLOAD: return SLG_CODEC;
+        case IN_BATCH: status = slg_records_decode_batch(records, columns, error); break;
         case OPENS_WRAPPER:
             status = slg_records_open_wrapper(records, error);
             if (status != SLG_OK) {
                 return status;
             }
             continue;
-        case IN_WRAPPER:
-            status = slg_records_decode_messages(records, columns, error);
-            break;
+        case IN_WRAPPER: status = slg_records_decode_messages(records, columns, error); break;
         case BETWEEN_ENTRIES:
         default:
             status = begin_entry(records, error);
@@ -395,27 +389,12 @@ static void fill_i16(uint8_t *data, int64_t row, int64_t count, int16_t value) {
     }
 }
 
-/*
- * Kafka's incrementSequence: sequences live in 0..2^31-1 and wrap to 0, in Java's int arithmetic.
- */
-static int32_t sequence_after(int32_t base, uint32_t delta) {
-    const int32_t room = (int32_t)((uint32_t)INT32_MAX - delta);
-    const uint32_t sum = (uint32_t)base + delta;
-    return base > room ? (int32_t)(delta - ((uint32_t)INT32_MAX - (uint32_t)base) - 1U)
-                       : (int32_t)sum;
-}
-
 static void fill_sequences(slg_columns *columns, const slg_batch *batch, int64_t row, int64_t count,
                            const int64_t *offsets) {
-    uint8_t *data = columns->fixed[SLG_COLUMN_SEQUENCE].data;
-    if (batch->base_sequence < 0) {
-        fill_i32(data, row, count, -1);
-        return;
-    }
-    int32_t *out = (int32_t *)(void *)data + row;
+    int32_t *out = (int32_t *)(void *)columns->fixed[SLG_COLUMN_SEQUENCE].data + row;
     for (int64_t i = 0; i < count; i++) {
-        const uint64_t delta = (uint64_t)offsets[i] - (uint64_t)batch->base_offset;
-        out[i] = sequence_after(batch->base_sequence, (uint32_t)delta);
+        const int64_t delta = slg_java_subtract(offsets[i], batch->base_offset);
+        out[i] = slg_record_sequence(batch, slg_java_int(delta));
     }
 }
 

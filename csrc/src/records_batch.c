@@ -4,44 +4,12 @@
  * before it counts. Whatever it does not like it leaves for slg_records_explain, which reads the
  * same record again through a bounded cursor, slowly, and names the cause.
  */
+#include "entry.h"
+#include "record_fields.h"
 #include "records_internal.h"
-#include "seglog/format.h"
 #include "seglog/utf8.h"
-#include "seglog/wire.h"
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-#define NEVER_INLINE static __attribute__((noinline))
-#define LIKELY(x) __builtin_expect(!!(x), 1)
-#define UNLIKELY(x) __builtin_expect(!!(x), 0)
-
-/* ---- varints and copies with slack --------------------------------------------------------- */
-
-NEVER_INLINE const uint8_t *varint_rest(const uint8_t *p, unsigned size_max, uint64_t *out) {
-    uint64_t value = 0;
-    for (unsigned i = 0; i < size_max; i++) {
-        value |= (uint64_t)(p[i] & 0x7fU) << (7U * i);
-        if (p[i] < 0x80U) {
-            *out = value;
-            return p + i + 1;
-        }
-    }
-    return NULL;
-}
-
-/*
- * Lengths and deltas take one or two bytes and do so for many records on end: branches are right.
- */
-ALWAYS_INLINE const uint8_t *varint_at(const uint8_t *p, unsigned size_max, uint64_t *out) {
-    if (LIKELY(p[0] < 0x80U)) {
-        *out = p[0];
-        return p + 1;
-    }
-    if (LIKELY(p[1] < 0x80U)) {
-        *out = (p[0] & 0x7fU) | (uint64_t)p[1] << 7;
-        return p + 2;
-    }
-    return varint_rest(p, size_max, out);
-}
+/* ---- copies with slack --------------------------------------------------------------------- */
 
 /*
  * Copies move whole words, up to 63 bytes too many on both sides. Keys are short: 16 bytes first,
@@ -50,15 +18,15 @@ ALWAYS_INLINE const uint8_t *varint_at(const uint8_t *p, unsigned size_max, uint
  */
 enum { WORDWISE_MAX = 512, LINE = 64, AHEAD = 1024 };
 
-ALWAYS_INLINE void copy_key(uint8_t *into, const uint8_t *from, size_t size) {
+SLG_ALWAYS_INLINE void copy_key(uint8_t *into, const uint8_t *from, size_t size) {
     memcpy(into, from, 16);
     if (size > 16) {
         memcpy(into + 16, from + 16, size - 16);
     }
 }
 
-ALWAYS_INLINE void copy_value(uint8_t *into, const uint8_t *from, size_t size) {
-    if (UNLIKELY(size > WORDWISE_MAX)) {
+SLG_ALWAYS_INLINE void copy_value(uint8_t *into, const uint8_t *from, size_t size) {
+    if (SLG_UNLIKELY(size > WORDWISE_MAX)) {
         memcpy(into, from, size);
         return;
     }
@@ -74,14 +42,14 @@ ALWAYS_INLINE void copy_value(uint8_t *into, const uint8_t *from, size_t size) {
 /* `count` headers that fill [p, stop) exactly. */
 static bool headers_fit(const uint8_t *p, const uint8_t *stop, int32_t count, int64_t *nulls) {
     slg_cursor cursor = slg_cursor_of(p, (size_t)(stop - p));
+    slg_header header;
+    int32_t number;
     *nulls = 0;
     for (int32_t i = 0; i < count; i++) {
-        int32_t size;
-        if (!slg_read_varint(&cursor, &size) || !slg_skip(&cursor, size) ||
-            !slg_read_varint(&cursor, &size) || (size >= 0 && !slg_skip(&cursor, size))) {
+        if (slg_header_read(&cursor, &header, &number) != SLG_FIELD_NONE) {
             return false;
         }
-        *nulls += size < 0;
+        *nulls += header.value_size < 0;
     }
     return cursor.pos == stop;
 }
@@ -103,8 +71,8 @@ static slg_status reserve_headers(slg_columns *columns, int64_t count, int64_t b
 }
 
 /* Headers that headers_fit has found sound. */
-NEVER_INLINE slg_status append_headers(slg_columns *columns, const uint8_t *p, const uint8_t *stop,
-                                       int32_t count, int64_t nulls) {
+SLG_NEVER_INLINE slg_status append_headers(slg_columns *columns, const uint8_t *p,
+                                           const uint8_t *stop, int32_t count, int64_t nulls) {
     const slg_status status = reserve_headers(columns, count, stop - p, nulls);
     if (status != SLG_OK) {
         return status;
@@ -115,19 +83,17 @@ NEVER_INLINE slg_status append_headers(slg_columns *columns, const uint8_t *p, c
     int32_t *value_ends = (int32_t *)(void *)value->offsets.data + columns->headers + 1;
     slg_cursor cursor = slg_cursor_of(p, (size_t)(stop - p));
     for (int32_t i = 0; i < count; i++) {
-        int32_t size = 0;
-        const uint8_t *bytes = NULL;
-        (void)slg_read_varint(&cursor, &size);
-        (void)slg_take(&cursor, size, &bytes);
-        key->used += (int64_t)slg_utf8_replace(bytes, (size_t)size, key->bytes.data + key->used);
+        slg_header header = {NULL, NULL, 0, 0};
+        int32_t number;
+        (void)slg_header_read(&cursor, &header, &number);
+        key->used += (int64_t)slg_utf8_replace(header.key, (size_t)header.key_size,
+                                               key->bytes.data + key->used);
         key_ends[i] = (int32_t)key->used;
-        (void)slg_read_varint(&cursor, &size);
-        if (size < 0) {
+        if (header.value_size < 0) {
             slg_binary_set_null(value, columns->headers + i);
         } else {
-            (void)slg_take(&cursor, size, &bytes);
-            memcpy(value->bytes.data + value->used, bytes, (size_t)size);
-            value->used += size;
+            memcpy(value->bytes.data + value->used, header.value, (size_t)header.value_size);
+            value->used += header.value_size;
         }
         value_ends[i] = (int32_t)value->used;
     }
@@ -148,31 +114,17 @@ typedef struct span {
 /* What one compiled loop does, in bits. */
 enum { P_KEY = 1, P_VALUE = 2, P_HEADERS = 4, P_FILTER = 8, PROJECTIONS = 16 };
 
-static int64_t timestamp_of(const slg_batch *batch, uint64_t time_delta) {
-    return (batch->attributes & SLG_ATTRIBUTE_LOG_APPEND_TIME) != 0
-               ? batch->max_timestamp
-               : (int64_t)((uint64_t)batch->base_timestamp +
-                           (uint64_t)slg_zigzag64(time_delta));
-}
-
-/* The zig-zag numbers of a record whose key is at `key`, and there whole. */
-static bool is_wanted(const slg_records *records, uint64_t time_delta, uint32_t offset_delta,
-                      const uint8_t *key, uint64_t key_size) {
+static bool is_wanted(const slg_records *records, slg_peeked record) {
     const slg_batch *batch = &records->batch;
     const slg_row_filter *filter = records->options.filter;
-    const uint64_t delta = (uint64_t)(int64_t)slg_zigzag32(offset_delta);
-    const int64_t offset = (int64_t)((uint64_t)batch->base_offset + delta);
+    const int64_t offset =
+        slg_java_add(batch->base_offset, slg_zigzag32((uint32_t)record.offset_delta));
     if (offset < records->options.start_offset || offset >= records->options.end_offset) {
         return false;
     }
     return filter == NULL ||
-           slg_records_is_kept(filter, timestamp_of(batch, time_delta), key,
-                               (key_size & 1U) != 0 ? -1 : (int64_t)((uint32_t)key_size >> 1));
-}
-
-/* Bytes of a key or value; a negative size, which is an odd number in zig-zag, is null. */
-ALWAYS_INLINE int64_t length_of(uint64_t zigzag) {
-    return (zigzag & 1U) != 0 ? 0 : (int64_t)((uint32_t)zigzag >> 1);
+           slg_records_is_kept(filter, slg_record_timestamp(batch, slg_zigzag64(record.time_delta)),
+                               record.key, record.key_is_null ? -1 : record.key_length);
 }
 
 static inline int32_t *ends_of(const slg_binary *binary, int64_t row) {
@@ -180,8 +132,8 @@ static inline int32_t *ends_of(const slg_binary *binary, int64_t row) {
 }
 
 /* Decodes from records->at; stops before the first record that does not fit or is not sound. */
-ALWAYS_INLINE void decode_span(slg_records *records, slg_columns *columns, span *work,
-                               const unsigned wants) {
+SLG_ALWAYS_INLINE void decode_span(slg_records *records, slg_columns *columns, span *work,
+                                   const unsigned wants) {
     const uint8_t *const end = work->end;
     uint8_t *key_into = wants & P_KEY ? columns->key.bytes.data + columns->key.used : NULL;
     uint8_t *value_into = wants & P_VALUE ? columns->value.bytes.data + columns->value.used : NULL;
@@ -193,72 +145,51 @@ ALWAYS_INLINE void decode_span(slg_records *records, slg_columns *columns, span 
     int32_t left = work->records_max;
     size_t row = 0;
     for (; left > 0; left--) {
-        uint64_t size;
-        uint64_t time_delta;
-        uint64_t offset_delta;
-        uint64_t key_size;
-        uint64_t value_size;
-        uint64_t header_count;
-        const uint8_t *p = varint_at(at, SLG_VARINT_SIZE_MAX, &size);
-        if (UNLIKELY(p == NULL || (size & 1U) != 0 || (int64_t)((uint32_t)size >> 1) > end - p)) {
+        slg_peeked record;
+        if (SLG_UNLIKELY(!slg_peek_key(at, end, &record))) {
             break;
         }
-        const uint8_t *const stop = p + ((uint32_t)size >> 1);
-        if (UNLIKELY((p = varint_at(p + 1, SLG_VARLONG_SIZE_MAX, &time_delta)) == NULL ||
-                     (p = varint_at(p, SLG_VARINT_SIZE_MAX, &offset_delta)) == NULL ||
-                     (p = varint_at(p, SLG_VARINT_SIZE_MAX, &key_size)) == NULL)) {
-            break;
-        }
-        const int64_t key_length = length_of(key_size);
-        if (UNLIKELY(key_length > stop - p)) {
-            break;
-        }
-        const bool kept = !(wants & P_FILTER) || is_wanted(records, time_delta,
-                                                           (uint32_t)offset_delta, p, key_size);
+        const bool kept = !(wants & P_FILTER) || is_wanted(records, record);
         if ((wants & P_KEY) && kept) {
-            copy_key(key_into, p, (size_t)key_length);
+            copy_key(key_into, record.key, (size_t)record.key_length);
         }
-        p = varint_at(p + key_length, SLG_VARINT_SIZE_MAX, &value_size);
-        if (UNLIKELY(p == NULL)) {
-            break;
-        }
-        const int64_t value_length = length_of(value_size);
-        if (UNLIKELY(value_length > stop - p)) {
+        if (SLG_UNLIKELY(!slg_peek_value(&record))) {
             break;
         }
         if ((wants & P_VALUE) && kept) {
-            copy_value(value_into, p, (size_t)value_length);
+            copy_value(value_into, record.value, (size_t)record.value_length);
         }
-        p += value_length;
-        if (UNLIKELY(*p != 0 || p + 1 != stop)) {
+        if (SLG_UNLIKELY(*record.tail != 0 || record.tail + 1 != record.stop)) {
+            uint64_t header_count;
             int64_t nulls;
-            p = varint_at(p, SLG_VARINT_SIZE_MAX, &header_count);
+            const uint8_t *p = slg_peek_varint(record.tail, SLG_VARINT_SIZE_MAX, &header_count);
             const int32_t count = slg_zigzag32((uint32_t)header_count);
-            if (p == NULL || p > stop || count < 0 || !headers_fit(p, stop, count, &nulls)) {
+            if (p == NULL || p > record.stop || count < 0 ||
+                !headers_fit(p, record.stop, count, &nulls)) {
                 break;
             }
             if ((wants & P_HEADERS) && kept) {
-                work->failure = append_headers(columns, p, stop, count, nulls);
+                work->failure = append_headers(columns, p, record.stop, count, nulls);
                 if (work->failure != SLG_OK) {
                     break;
                 }
             }
         }
-        at = stop;
+        at = record.stop;
         if ((wants & P_FILTER) && !kept) {
             continue;
         }
-        records->span.time_deltas[row] = time_delta;
-        records->span.offset_deltas[row] = (uint32_t)offset_delta;
+        records->span.time_deltas[row] = record.time_delta;
+        records->span.offset_deltas[row] = (uint32_t)record.offset_delta;
         if (wants & P_KEY) {
-            key_into += key_length;
+            key_into += record.key_length;
             key_ends[row] = (int32_t)(key_into - key_bytes);
-            records->span.key_nulls[row] = key_size & 1U;
+            records->span.key_nulls[row] = record.key_is_null;
         }
         if (wants & P_VALUE) {
-            value_into += value_length;
+            value_into += record.value_length;
             value_ends[row] = (int32_t)(value_into - value_bytes);
-            records->span.value_nulls[row] = value_size & 1U;
+            records->span.value_nulls[row] = record.value_is_null;
         }
         if (wants & P_HEADERS) {
             records->span.list_ends[row] = (int32_t)columns->headers;
@@ -270,18 +201,20 @@ ALWAYS_INLINE void decode_span(slg_records *records, slg_columns *columns, span 
     work->rows = (int32_t)row;
 }
 
-#define PROJECTION(n)                                                                   \
-    NEVER_INLINE void decode_span_##n(slg_records *r, slg_columns *c, span *w) { \
-        decode_span(r, c, w, n);                                                        \
+#define PROJECTION(n)                                                                \
+    SLG_NEVER_INLINE void decode_span_##n(slg_records *r, slg_columns *c, span *w) { \
+        decode_span(r, c, w, n);                                                     \
     }
+// clang-format off
 PROJECTION(0) PROJECTION(1) PROJECTION(2) PROJECTION(3) PROJECTION(4) PROJECTION(5)
 PROJECTION(6) PROJECTION(7) PROJECTION(8) PROJECTION(9) PROJECTION(10) PROJECTION(11)
 PROJECTION(12) PROJECTION(13) PROJECTION(14) PROJECTION(15)
-
 typedef void decode_function(slg_records *, slg_columns *, span *);
+// clang-format on
+
 static decode_function *const DECODERS[PROJECTIONS] = {
-    decode_span_0, decode_span_1, decode_span_2, decode_span_3, decode_span_4, decode_span_5,
-    decode_span_6, decode_span_7, decode_span_8, decode_span_9, decode_span_10, decode_span_11,
+    decode_span_0,  decode_span_1,  decode_span_2,  decode_span_3,  decode_span_4,  decode_span_5,
+    decode_span_6,  decode_span_7,  decode_span_8,  decode_span_9,  decode_span_10, decode_span_11,
     decode_span_12, decode_span_13, decode_span_14, decode_span_15,
 };
 
@@ -298,22 +231,17 @@ static unsigned projection_of(const slg_records *records, const slg_columns *col
 
 /* ---- from a span to columns ---------------------------------------------------------------- */
 
-/* Java's arithmetic: sums wrap. */
 static void add_offsets(const slg_records *records, int64_t *into, int32_t rows) {
-    const uint64_t base = (uint64_t)records->batch.base_offset;
+    const int64_t base = records->batch.base_offset;
     for (int32_t i = 0; i < rows; i++) {
-        const int32_t delta = slg_zigzag32(records->span.offset_deltas[i]);
-        into[i] = (int64_t)(base + (uint64_t)(int64_t)delta);
+        into[i] = slg_java_add(base, slg_zigzag32(records->span.offset_deltas[i]));
     }
 }
 
 static void add_timestamps(const slg_records *records, int64_t *into, int32_t rows) {
-    const slg_batch *batch = &records->batch;
-    const bool append_time = (batch->attributes & SLG_ATTRIBUTE_LOG_APPEND_TIME) != 0;
+    const slg_batch batch = records->batch; /* a copy, so that no store into columns changes it */
     for (int32_t i = 0; i < rows; i++) {
-        const uint64_t delta = (uint64_t)slg_zigzag64(records->span.time_deltas[i]);
-        into[i] = append_time ? batch->max_timestamp
-                              : (int64_t)((uint64_t)batch->base_timestamp + delta);
+        into[i] = slg_record_timestamp(&batch, slg_zigzag64(records->span.time_deltas[i]));
     }
 }
 
@@ -392,7 +320,7 @@ static slg_status add_span(slg_records *records, slg_columns *columns, int32_t r
         offsets = (int64_t *)(void *)columns->fixed[SLG_COLUMN_OFFSET].data + row;
     }
     add_offsets(records, offsets, rows);
-    const int8_t type = (records->batch.attributes & SLG_ATTRIBUTE_LOG_APPEND_TIME) != 0;
+    const int8_t type = slg_batch_has(&records->batch, SLG_ATTRIBUTE_LOG_APPEND_TIME);
     slg_records_add_rows(columns, &records->batch, row, rows, type, offsets);
     return status;
 }

@@ -76,8 +76,7 @@ slg_status slg_records_explain(const slg_records *records, slg_error *error);
 slg_status slg_records_decode_batch(slg_records *records, slg_columns *columns, slg_error *error);
 
 /* An uncompressed message becomes a row; of a wrapper, finds the compressed value. */
-slg_status slg_records_begin_message(slg_records *records, const uint8_t *entry,
-                                     slg_error *error);
+slg_status slg_records_begin_message(slg_records *records, const uint8_t *entry, slg_error *error);
 
 /* After the wrapper's value is decompressed: finds what its relative offsets count from. */
 slg_status slg_records_open_wrapper(slg_records *records, slg_error *error);

@@ -2,71 +2,35 @@
  * Messages of magic 0 and 1: single ones, and wrappers whose compressed value is a set of messages.
  * They are old and rare, so they are read by bounded cursor, one at a time.
  */
+#include "message.h"
 #include "records_internal.h"
-#include "seglog/format.h"
-#include "seglog/wire.h"
 
-/* Fields of one message; key and value point into it. */
-typedef struct message {
-    int64_t offset;
-    int64_t timestamp;
-    int8_t magic;
-    int8_t attributes;
-    int32_t key_size; /* -1 null */
-    int32_t value_size;
-    const uint8_t *key;
-    const uint8_t *value;
-} message;
-
-static bool read_bytes(slg_cursor *cursor, int32_t *size, const uint8_t **bytes) {
-    *bytes = NULL;
-    if (!slg_read_i32(cursor, size)) {
-        return false;
+/* The message must be whole. Null is of size -1 from here on. */
+static slg_status read_message(const uint8_t *entry, size_t size, int64_t position,
+                               slg_message *message, slg_error *error) {
+    const slg_message_part part = slg_message_read(entry, size, message);
+    const int32_t least = slg_message_size_min(message->magic);
+    if (size < (size_t)least) {
+        return slg_fail(error, SLG_LEGACY_SIZE, position, least, (int64_t)size);
     }
-    if (*size < 0) {
-        *size = -1;
-        return true;
+    if (part == SLG_MESSAGE_NO_KEY) {
+        return slg_fail(error, SLG_RECORD_FIELD, position, (int64_t)(size - message->key_at),
+                        message->key_size);
     }
-    return slg_take(cursor, *size, bytes);
-}
-
-/*
- * `entry` has `size` >= 26 bytes, prefix included. Anything but magic 0 has a timestamp, as in
- * Kafka.
- */
-static slg_status read_message(const uint8_t *entry, size_t size, int64_t position, message *out,
-                               slg_error *error) {
-    slg_cursor cursor = slg_cursor_of(entry, size);
-    *out = (message){
-        .offset = slg_load_i64(entry + SLG_LEGACY_OFFSET_AT),
-        .timestamp = -1,
-        .magic = slg_load_i8(entry + SLG_LEGACY_MAGIC_AT),
-        .attributes = slg_load_i8(entry + SLG_LEGACY_ATTRIBUTES_AT),
-    };
-    cursor.pos = entry + SLG_V0_KEY_LENGTH_AT;
-    if (out->magic != 0) {
-        if (size < SLG_V1_SIZE_MIN) {
-            return slg_fail(error, SLG_LEGACY_SIZE, position, SLG_V1_SIZE_MIN, (int64_t)size);
-        }
-        out->timestamp = slg_load_i64(entry + SLG_V1_TIMESTAMP_AT);
-        cursor.pos = entry + SLG_V1_KEY_LENGTH_AT;
+    if (part == SLG_MESSAGE_NO_VALUE_SIZE) {
+        return slg_fail(error, SLG_LEGACY_SIZE, position, 4,
+                        (int64_t)size - (message->value_at - 4));
     }
-    if (!read_bytes(&cursor, &out->key_size, &out->key)) {
-        return slg_fail(error, SLG_RECORD_FIELD, position, (int64_t)slg_cursor_left(&cursor),
-                        out->key_size);
+    if (part == SLG_MESSAGE_NO_VALUE) {
+        return slg_fail(error, SLG_RECORD_FIELD, position, (int64_t)size - message->value_at,
+                        message->value_size);
     }
-    if (slg_cursor_left(&cursor) < 4) {
-        return slg_fail(error, SLG_LEGACY_SIZE, position, 4, (int64_t)slg_cursor_left(&cursor));
-    }
-    if (!read_bytes(&cursor, &out->value_size, &out->value)) {
-        return slg_fail(error, SLG_RECORD_FIELD, position, (int64_t)slg_cursor_left(&cursor),
-                        out->value_size);
-    }
+    message->key_size = message->key_size < 0 ? -1 : message->key_size;
+    message->value_size = message->value_size < 0 ? -1 : message->value_size;
     return SLG_OK;
 }
 
-slg_status slg_records_begin_message(slg_records *records, const uint8_t *entry,
-                                     slg_error *error) {
+slg_status slg_records_begin_message(slg_records *records, const uint8_t *entry, slg_error *error) {
     const slg_batch *batch = &records->batch;
     const int codec = batch->attributes & SLG_ATTRIBUTE_CODEC;
     records->at = entry;
@@ -76,15 +40,11 @@ slg_status slg_records_begin_message(slg_records *records, const uint8_t *entry,
         records->state = IN_WRAPPER;
         return SLG_OK;
     }
-    if (codec > SLG_CODEC_MAX) {
-        return slg_fail(error, SLG_BATCH_CODEC, batch->position, SLG_CODEC_LEGACY_MAX, codec);
+    slg_message wrapper;
+    slg_status status = slg_batch_check_legacy_codec(batch, error);
+    if (status == SLG_OK) {
+        status = read_message(entry, (size_t)batch->size, batch->position, &wrapper, error);
     }
-    if (codec > SLG_CODEC_LEGACY_MAX) {
-        return slg_fail(error, SLG_LEGACY_CODEC, batch->position, SLG_CODEC_LEGACY_MAX, codec);
-    }
-    message wrapper = {.offset = 0};
-    const slg_status status =
-        read_message(entry, (size_t)batch->size, batch->position, &wrapper, error);
     if (status != SLG_OK) {
         return status;
     }
@@ -97,54 +57,18 @@ slg_status slg_records_begin_message(slg_records *records, const uint8_t *entry,
     return SLG_OK;
 }
 
-/* Size of the whole entry at the cursor; 0 at the end, where Kafka ignores a torn one. */
-static slg_status frame_inner(const uint8_t *at, const uint8_t *end, int64_t position, size_t *size,
-                              slg_error *error) {
-    *size = 0;
-    const size_t left = (size_t)(end - at);
-    if (left < SLG_PREFIX_SIZE) {
-        return SLG_OK;
-    }
-    const int32_t length = slg_load_i32(at + SLG_PREFIX_LENGTH_AT);
-    if (length < SLG_LEGACY_LENGTH_MIN) {
-        return slg_fail(error, SLG_LEGACY_SIZE, position, SLG_LEGACY_LENGTH_MIN, length);
-    }
-    if ((size_t)length <= left - SLG_PREFIX_SIZE) {
-        *size = SLG_PREFIX_SIZE + (size_t)length;
-    }
-    return SLG_OK;
+static slg_cursor messages_of(const slg_records *records) {
+    return slg_cursor_of(records->at, (size_t)(records->end - records->at));
 }
 
 slg_status slg_records_open_wrapper(slg_records *records, slg_error *error) {
-    const slg_batch *batch = &records->batch;
-    const uint8_t *at = records->at;
-    int64_t last_offset = 0;
-    size_t size;
-    for (;;) {
-        const slg_status status = frame_inner(at, records->end, batch->position, &size, error);
-        if (status != SLG_OK) {
-            return status;
-        }
-        if (size == 0) {
-            break;
-        }
-        last_offset = slg_load_i64(at + SLG_LEGACY_OFFSET_AT);
-        at += size;
+    int64_t count;
+    const slg_status status =
+        slg_message_open(messages_of(records), &records->batch, &count, &records->base, error);
+    if (status == SLG_OK) {
+        records->state = IN_WRAPPER;
     }
-    if (at == records->at) {
-        return slg_fail(error, SLG_LEGACY_EMPTY_WRAPPER, batch->position, 1, 0);
-    }
-    records->base = 0;
-    /* Some versions of librdkafka left the wrapper's offset 0: then the inner ones are absolute. */
-    if (batch->magic == 1 && batch->last_offset != 0) {
-        if (batch->last_offset < last_offset) {
-            return slg_fail(error, SLG_LEGACY_OFFSET, batch->position, last_offset,
-                            batch->last_offset);
-        }
-        records->base = (int64_t)((uint64_t)batch->last_offset - (uint64_t)last_offset);
-    }
-    records->state = IN_WRAPPER;
-    return SLG_OK;
+    return status;
 }
 
 static void append_bytes(slg_binary *binary, int64_t row, const uint8_t *bytes, int32_t size) {
@@ -155,7 +79,7 @@ static void append_bytes(slg_binary *binary, int64_t row, const uint8_t *bytes, 
     ((int32_t *)(void *)binary->offsets.data)[row + 1] = (int32_t)binary->used;
 }
 
-static slg_status append_message(slg_columns *columns, const slg_batch *batch, const message *m,
+static slg_status append_message(slg_columns *columns, const slg_batch *batch, const slg_message *m,
                                  int8_t timestamp_type, slg_error *error) {
     const int64_t row = columns->rows;
     const bool micros = columns->layout == SLG_LAYOUT_SPARK;
@@ -197,7 +121,7 @@ static slg_status append_message(slg_columns *columns, const slg_batch *batch, c
 }
 
 /* The inner message's own time, unless the wrapper was stamped by the broker. */
-static int8_t resolve_time(const slg_batch *wrapper, bool inner, message *m) {
+static int8_t resolve_time(const slg_batch *wrapper, bool inner, slg_message *m) {
     if (m->magic == 0) {
         return -1;
     }
@@ -214,7 +138,7 @@ static int8_t resolve_time(const slg_batch *wrapper, bool inner, message *m) {
     return (m->attributes & SLG_ATTRIBUTE_LOG_APPEND_TIME) != 0;
 }
 
-static bool is_wanted(const slg_row_filter *filter, const message *m, int8_t timestamp_type) {
+static bool is_wanted(const slg_row_filter *filter, const slg_message *m, int8_t timestamp_type) {
     return filter == NULL || ((filter->timestamp_types >> (timestamp_type + 1) & 1U) != 0 &&
                               slg_records_is_kept(filter, m->timestamp, m->key, m->key_size));
 }
@@ -225,13 +149,16 @@ slg_status slg_records_decode_messages(slg_records *records, slg_columns *column
     const slg_records_options *options = &records->options;
     const bool inner = (batch->attributes & SLG_ATTRIBUTE_CODEC) != SLG_CODEC_NONE;
     for (;;) {
+        slg_cursor set = messages_of(records);
+        const uint8_t *entry;
+        slg_message m;
         size_t size;
-        message m = {.offset = 0};
-        slg_status status = frame_inner(records->at, records->end, batch->position, &size, error);
-        if (status == SLG_OK && size > 0) {
-            status = read_message(records->at, size, batch->position, &m, error);
+        slg_status status = slg_message_next(&set, batch, &entry, &size, error);
+        if (status != SLG_OK) {
+            return status == SLG_END ? SLG_OK : status;
         }
-        if (status != SLG_OK || size == 0) {
+        status = read_message(entry, size, batch->position, &m, error);
+        if (status != SLG_OK) {
             return status;
         }
         if (inner && (m.attributes & SLG_ATTRIBUTE_CODEC) != SLG_CODEC_NONE) {
@@ -239,7 +166,7 @@ slg_status slg_records_decode_messages(slg_records *records, slg_columns *column
                             m.attributes & SLG_ATTRIBUTE_CODEC);
         }
         const int8_t timestamp_type = resolve_time(batch, inner, &m);
-        m.offset = (int64_t)((uint64_t)m.offset + (uint64_t)records->base);
+        m.offset = slg_java_add(m.offset, records->base);
         if (m.offset >= options->start_offset && m.offset < options->end_offset &&
             is_wanted(options->filter, &m, timestamp_type)) {
             if (columns->rows >= options->max_rows ||
@@ -251,6 +178,6 @@ slg_status slg_records_decode_messages(slg_records *records, slg_columns *column
                 return status;
             }
         }
-        records->at += size;
+        records->at = set.pos;
     }
 }

@@ -61,9 +61,9 @@ static bool is_raft_checkpoint(const char *name) {
         }
     }
     const char *dot = strchr(name + at, '.');
-    return dot != NULL && (strcmp(dot, ".checkpoint") == 0 ||
-                           strcmp(dot, ".checkpoint.part") == 0 ||
-                           strcmp(dot, ".checkpoint.deleted") == 0);
+    return dot != NULL &&
+           (strcmp(dot, ".checkpoint") == 0 || strcmp(dot, ".checkpoint.part") == 0 ||
+            strcmp(dot, ".checkpoint.deleted") == 0);
 }
 
 static slg_file_class classify_text(const char *name) {
@@ -196,20 +196,11 @@ static bool add_other(slg_listing *listing, const char *name, slg_file_class cla
 static bool kind_of(int dir, const struct dirent *entry, slg_file_class *kind) {
     struct stat st;
     switch (entry->d_type) {
-    case DT_REG:
-        *kind = SLG_FILE_FOREIGN;
-        return true;
-    case DT_DIR:
-        *kind = SLG_FILE_DIRECTORY;
-        return true;
-    case DT_LNK:
-        *kind = SLG_FILE_LINK;
-        return true;
-    case DT_UNKNOWN:
-        break;
-    default:
-        *kind = SLG_FILE_SPECIAL;
-        return true;
+    case DT_REG: *kind = SLG_FILE_FOREIGN; return true;
+    case DT_DIR: *kind = SLG_FILE_DIRECTORY; return true;
+    case DT_LNK: *kind = SLG_FILE_LINK; return true;
+    case DT_UNKNOWN: break;
+    default: *kind = SLG_FILE_SPECIAL; return true;
     }
     if (fstatat(dir, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
         /* Not listable is not gone: the checks will say what is wrong with it. */
@@ -298,7 +289,7 @@ slg_status slg_list_partition(const char *path, slg_listing *listing, slg_error 
     if (dir == NULL) {
         return slg_fail_errno(error, SLG_IO, 0, errno);
     }
-    for (;;) {
+    for (size_t files = 0;; files++) {
         errno = 0;
         const struct dirent *entry = readdir(dir);
         if (entry == NULL) {
@@ -309,6 +300,10 @@ slg_status slg_list_partition(const char *path, slg_listing *listing, slg_error 
         }
         if (!add_entry(listing, dirfd(dir), entry)) {
             status = slg_fail(error, SLG_NO_MEMORY, 0, 0, 0);
+            break;
+        }
+        if (listing->files_max > 0 && files > listing->files_max) {
+            status = slg_fail(error, SLG_LIMIT, 0, (int64_t)listing->files_max, (int64_t)files);
             break;
         }
     }

@@ -78,8 +78,8 @@ static int64_t pass_hole(int fd, slg_index_check *check, int64_t position, int64
     return position + hole - hole % width;
 }
 
-static slg_status check_entries(const segment *s, int fd, slg_index_check *check,
-                                int64_t file_size, slg_error *error) {
+static slg_status check_entries(const segment *s, int fd, slg_index_check *check, int64_t file_size,
+                                slg_error *error) {
     const int64_t width = (int64_t)slg_index_entry_size(check->kind);
     const int64_t whole = file_size - file_size % width;
     const int64_t limit = check->kind == SLG_INDEX_KIND_TXN ? SLG_TXN_INDEX_MAX : INT32_MAX;

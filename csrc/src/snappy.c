@@ -22,8 +22,7 @@ enum {
 
 size_t slg_snappy_bound(size_t size) { return 32 + size + size / 6; }
 
-static uint32_t load32(const uint8_t *at)
-{
+static uint32_t load32(const uint8_t *at) {
     uint32_t value;
     memcpy(&value, at, sizeof value);
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
@@ -32,8 +31,7 @@ static uint32_t load32(const uint8_t *at)
     return value;
 }
 
-static uint8_t *emit_literal(uint8_t *out, const uint8_t *from, size_t size)
-{
+static uint8_t *emit_literal(uint8_t *out, const uint8_t *from, size_t size) {
     if (size == 0)
         return out;
     const uint32_t last = (uint32_t)size - 1;
@@ -42,24 +40,21 @@ static uint8_t *emit_literal(uint8_t *out, const uint8_t *from, size_t size)
     } else {
         uint8_t *const tag = out++;
         unsigned count = 0;
-        for (uint32_t rest = last; rest > 0; rest >>= 8, count++)
-            *out++ = (uint8_t)rest;
+        for (uint32_t rest = last; rest > 0; rest >>= 8, count++) *out++ = (uint8_t)rest;
         *tag = (uint8_t)(LITERAL | (TAG_LITERAL_MAX - 1 + count) << 2);
     }
     memcpy(out, from, size);
     return out + size;
 }
 
-static uint8_t *emit_long_copy(uint8_t *out, uint32_t offset, uint32_t size)
-{
+static uint8_t *emit_long_copy(uint8_t *out, uint32_t offset, uint32_t size) {
     *out++ = (uint8_t)(COPY_2 | (size - 1) << 2);
     *out++ = (uint8_t)offset;
     *out++ = (uint8_t)(offset >> 8);
     return out;
 }
 
-static uint8_t *emit_copy(uint8_t *out, uint32_t offset, uint32_t size)
-{
+static uint8_t *emit_copy(uint8_t *out, uint32_t offset, uint32_t size) {
     /* What is left behind the long ones is never shorter than a match may be. */
     for (; size >= COPY_MAX + MATCH_MIN; size -= COPY_MAX)
         out = emit_long_copy(out, offset, COPY_MAX);
@@ -75,22 +70,18 @@ static uint8_t *emit_copy(uint8_t *out, uint32_t offset, uint32_t size)
 }
 
 /* The table has a power of two of entries, no fewer than there are bytes as far as it goes. */
-static uint32_t table_size(size_t size)
-{
+static uint32_t table_size(size_t size) {
     uint32_t found = TABLE_MIN;
-    while (found < TABLE_MAX && found < size)
-        found <<= 1;
+    while (found < TABLE_MAX && found < size) found <<= 1;
     return found;
 }
 
 /* The best bits of the product, and of these the low ones: a smaller table drops high bits. */
-static uint32_t slot(uint32_t bytes, uint32_t mask)
-{
+static uint32_t slot(uint32_t bytes, uint32_t mask) {
     return bytes * 0x1e35a7bdU >> (32 - TABLE_BITS) & mask;
 }
 
-static uint8_t *compress_fragment(const uint8_t *data, size_t size, uint8_t *out)
-{
+static uint8_t *compress_fragment(const uint8_t *data, size_t size, uint8_t *out) {
     uint16_t table[TABLE_MAX];
     const uint32_t entries = table_size(size), mask = entries - 1;
     const size_t limit = size - MARGIN;
@@ -116,8 +107,7 @@ static uint8_t *compress_fragment(const uint8_t *data, size_t size, uint8_t *out
         uint32_t bytes;
         do {
             size_t end = at + MATCH_MIN;
-            while (end < size && data[end] == data[found + (end - at)])
-                end++;
+            while (end < size && data[end] == data[found + (end - at)]) end++;
             out = emit_copy(out, (uint32_t)(at - found), (uint32_t)(end - at));
             emitted = at = end;
             if (at >= limit)
@@ -132,12 +122,10 @@ static uint8_t *compress_fragment(const uint8_t *data, size_t size, uint8_t *out
     }
 }
 
-size_t slg_snappy_compress(const uint8_t *data, size_t size, uint8_t *out)
-{
+size_t slg_snappy_compress(const uint8_t *data, size_t size, uint8_t *out) {
     uint8_t *const begin = out;
     size_t rest = size;
-    for (; rest >= 0x80; rest >>= 7)
-        *out++ = (uint8_t)(rest | 0x80);
+    for (; rest >= 0x80; rest >>= 7) *out++ = (uint8_t)(rest | 0x80);
     *out++ = (uint8_t)rest;
     out = size < MARGIN ? emit_literal(out, data, size) : compress_fragment(data, size, out);
     return (size_t)(out - begin);

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "seglog/format.h"
+#include "entry.h"
 
 /* ---- batches ------------------------------------------------------------------------------- */
 
@@ -31,9 +31,9 @@ static slg_refusal frame(slg_analysis *analysis, const uint8_t *data, size_t siz
     if (left < SLG_PREFIX_SIZE) {
         return SLG_NO_MORE;
     }
-    const int32_t length = slg_load_i32(at + SLG_PREFIX_LENGTH_AT);
-    if (length < SLG_LEGACY_LENGTH_MIN) {
-        return refuse_batch(analysis, SLG_REFUSE_LENGTH, length);
+    int64_t whole;
+    if (!slg_frame(at, &whole)) {
+        return refuse_batch(analysis, SLG_REFUSE_LENGTH, slg_frame_length(whole));
     }
     if (left < SLG_PREFIX_AND_MAGIC_SIZE) {
         return SLG_NO_MORE;
@@ -42,10 +42,9 @@ static slg_refusal frame(slg_analysis *analysis, const uint8_t *data, size_t siz
     if (magic < 0 || magic > SLG_MAGIC_MAX) {
         return refuse_batch(analysis, SLG_REFUSE_MAGIC, magic);
     }
-    const int64_t whole = (int64_t)length + SLG_PREFIX_SIZE;
     if (whole > INT32_MAX) {
         /* Java adds in 32 bits, and less than nothing is always there. */
-        return refuse_batch(analysis, SLG_REFUSE_OVERFLOW, whole - (INT64_C(1) << 32));
+        return refuse_batch(analysis, SLG_REFUSE_OVERFLOW, slg_java_int(whole));
     }
     if ((uint64_t)whole > left) {
         return SLG_NO_MORE;
@@ -152,9 +151,8 @@ slg_refusal slg_analyze_next(slg_analysis *analysis, const uint8_t *data, size_t
 }
 
 slg_refusal slg_check_client_header(const slg_batch *batch) {
-    /* Wraps as in Java. */
     const int64_t range =
-        (int64_t)((uint64_t)batch->last_offset - (uint64_t)batch->base_offset + 1U);
+        slg_java_add(slg_java_subtract(batch->last_offset, batch->base_offset), 1);
     if (range <= 0) {
         return SLG_REFUSE_RANGE;
     }
@@ -177,9 +175,9 @@ slg_refusal slg_check_client_header(const slg_batch *batch) {
 
 void slg_assign(uint8_t *header, const uint8_t *records, const slg_assignment *assignment,
                 int64_t count, slg_crc32c_kernel kernel, slg_batch *batch) {
-    const int64_t delta = batch->last_offset - batch->base_offset;
-    batch->last_offset = slg_wrapping_add(assignment->next_offset, count - 1);
-    batch->base_offset = slg_wrapping_add(batch->last_offset, -delta);
+    const int64_t delta = slg_java_subtract(batch->last_offset, batch->base_offset);
+    batch->last_offset = slg_java_add(assignment->next_offset, count - 1);
+    batch->base_offset = slg_java_subtract(batch->last_offset, delta);
     batch->partition_leader_epoch = assignment->leader_epoch;
     slg_store_i64(header + SLG_BATCH_BASE_OFFSET_AT, batch->base_offset);
     slg_store_i32(header + SLG_BATCH_LEADER_EPOCH_AT, assignment->leader_epoch);
@@ -190,9 +188,8 @@ void slg_assign(uint8_t *header, const uint8_t *records, const slg_assignment *a
         return;
     }
     /* Kafka writes the attributes that it knows and no others. */
-    int attributes = batch->attributes &
-                     (SLG_ATTRIBUTE_CODEC | SLG_ATTRIBUTE_TRANSACTIONAL | SLG_ATTRIBUTE_CONTROL |
-                      SLG_ATTRIBUTE_DELETE_HORIZON);
+    int attributes = batch->attributes & (SLG_ATTRIBUTE_CODEC | SLG_ATTRIBUTE_TRANSACTIONAL |
+                                          SLG_ATTRIBUTE_CONTROL | SLG_ATTRIBUTE_DELETE_HORIZON);
     if (assignment->has_append_time) {
         attributes |= SLG_ATTRIBUTE_LOG_APPEND_TIME;
     }
@@ -202,7 +199,7 @@ void slg_assign(uint8_t *header, const uint8_t *records, const slg_assignment *a
     slg_store_i64(header + SLG_BATCH_MAX_TIMESTAMP_AT, batch->max_timestamp);
     batch->crc = slg_crc32c(kernel, 0, header + SLG_BATCH_CRC_FROM,
                             SLG_BATCH_HEADER_SIZE - SLG_BATCH_CRC_FROM);
-    batch->crc = slg_crc32c(kernel, batch->crc, records,
-                            (size_t)batch->size - SLG_BATCH_HEADER_SIZE);
+    batch->crc =
+        slg_crc32c(kernel, batch->crc, records, (size_t)batch->size - SLG_BATCH_HEADER_SIZE);
     slg_store_u32(header + SLG_BATCH_CRC_AT, batch->crc);
 }

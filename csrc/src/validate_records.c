@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-#include "seglog/format.h"
+#include "entry.h"
+#include "record_fields.h"
 #include "seglog/utf8.h"
 
 void slg_record_walk_init(slg_record_walk *walk, const slg_batch *batch, const uint8_t *records,
@@ -34,8 +35,7 @@ static slg_refusal read_length(slg_record_walk *walk, int32_t *length) {
     if (slg_read_varint(&walk->bytes, length)) {
         return SLG_ACCEPTED;
     }
-    if (walk->source != SLG_RECORDS_BUFFER ||
-        slg_cursor_left(&walk->bytes) < SLG_VARINT_SIZE_MAX) {
+    if (walk->source != SLG_RECORDS_BUFFER || slg_cursor_left(&walk->bytes) < SLG_VARINT_SIZE_MAX) {
         return SLG_REFUSE_PREMATURE_END;
     }
     uint64_t value = 0;
@@ -45,83 +45,48 @@ static slg_refusal read_length(slg_record_walk *walk, int32_t *length) {
     return refuse_record(walk, SLG_REFUSE_VARINT, (int64_t)(uint32_t)value, 0);
 }
 
-/* A key, a value: null when negative. Jumping over bytes that are not there has its own words. */
-static inline slg_refusal read_bytes(slg_record_walk *walk, slg_cursor *bytes, int32_t *size,
-                                     const uint8_t **data) {
-    *data = NULL;
-    if (!slg_read_varint(bytes, size)) {
-        return SLG_REFUSE_STRUCTURE;
+/* Kafka's exception for a field. Jumping over bytes that are not there has its own words. */
+static slg_refusal refuse_field(slg_record_walk *walk, const slg_cursor *bytes, slg_field fault,
+                                const slg_record_fields *fields) {
+    if (fault == SLG_FIELD_NEGATIVE) {
+        return refuse_record(walk, SLG_REFUSE_HEADER_COUNT, fields->header_count, 0);
     }
-    if (*size > 0) {
-        if (!slg_take(bytes, *size, data)) {
-            return walk->source == SLG_RECORDS_SKIP
-                       ? refuse_record(walk, SLG_REFUSE_SKIP,
-                                       *size - (int64_t)slg_cursor_left(bytes), 0)
-                       : SLG_REFUSE_STRUCTURE;
-        }
-    } else if (*size == 0) {
-        *data = bytes->pos;
+    if (fault > SLG_FIELD_NEGATIVE && walk->source != SLG_RECORDS_SKIP &&
+        fields->header_count > bytes->end - fields->headers.begin) {
+        return refuse_record(walk, SLG_REFUSE_HEADERS_LEFT, fields->header_count, 0);
     }
-    return SLG_ACCEPTED;
-}
-
-static slg_refusal read_headers(slg_record_walk *walk, slg_cursor *bytes) {
-    slg_record *record = &walk->record;
-    if (!slg_read_varint(bytes, &record->header_count)) {
-        return SLG_REFUSE_STRUCTURE;
+    if (fault == SLG_FIELD_HEADER_NULL) {
+        return refuse_record(walk, SLG_REFUSE_HEADER_KEY, fields->number, 0);
     }
-    record->headers = *bytes;
-    if (record->header_count == 0) {
-        return SLG_ACCEPTED;
+    if (walk->source == SLG_RECORDS_SKIP &&
+        (fault == SLG_FIELD_BYTES || fault == SLG_FIELD_HEADER_BYTES)) {
+        return refuse_record(walk, SLG_REFUSE_SKIP,
+                             fields->number - (int64_t)slg_cursor_left(bytes), 0);
     }
-    if (record->header_count < 0) {
-        return refuse_record(walk, SLG_REFUSE_HEADER_COUNT, record->header_count, 0);
-    }
-    if (walk->source != SLG_RECORDS_SKIP &&
-        (size_t)record->header_count > slg_cursor_left(bytes)) {
-        return refuse_record(walk, SLG_REFUSE_HEADERS_LEFT, record->header_count, 0);
-    }
-    for (int32_t i = 0; i < record->header_count; i++) {
-        int32_t size;
-        const uint8_t *data;
-        const slg_cursor before = *bytes;
-        if (!slg_read_varint(bytes, &size)) {
-            return SLG_REFUSE_STRUCTURE;
-        }
-        if (size < 0) {
-            return refuse_record(walk, SLG_REFUSE_HEADER_KEY, size, 0);
-        }
-        *bytes = before;
-        slg_refusal refusal = read_bytes(walk, bytes, &size, &data);
-        if (refusal == SLG_ACCEPTED) {
-            refusal = read_bytes(walk, bytes, &size, &data);
-        }
-        if (refusal != SLG_ACCEPTED) {
-            return refusal;
-        }
-    }
-    record->headers.end = bytes->pos;
-    return SLG_ACCEPTED;
+    return SLG_REFUSE_STRUCTURE;
 }
 
 /* The fields behind the length, from bytes that end where Kafka's reader of them would. */
 static slg_refusal read_fields(slg_record_walk *walk, slg_cursor *bytes) {
-    slg_record *record = &walk->record;
-    int64_t timestamp_delta;
-    int8_t attributes;
-    if (!slg_read_i8(bytes, &attributes) || !slg_read_varlong(bytes, &timestamp_delta) ||
-        !slg_read_varint(bytes, &record->offset_delta)) {
-        return SLG_REFUSE_STRUCTURE;
+    slg_record_fields fields;
+    const slg_field fault = slg_record_read(bytes, &fields);
+    if (fault != SLG_FIELD_NONE) {
+        return refuse_field(walk, bytes, fault, &fields);
     }
-    record->timestamp = walk->has_append_time
-                            ? walk->append_time
-                            : slg_wrapping_add(walk->base_timestamp, timestamp_delta);
-    record->offset = slg_wrapping_add(walk->base_offset, record->offset_delta);
-    slg_refusal refusal = read_bytes(walk, bytes, &record->key_size, &record->key);
-    if (refusal == SLG_ACCEPTED) {
-        refusal = read_bytes(walk, bytes, &record->value_size, &record->value);
-    }
-    return refusal == SLG_ACCEPTED ? read_headers(walk, bytes) : refusal;
+    walk->record = (slg_record){
+        .offset = slg_java_add(walk->base_offset, fields.offset_delta),
+        .timestamp = walk->has_append_time
+                         ? walk->append_time
+                         : slg_java_add(walk->base_timestamp, fields.timestamp_delta),
+        .offset_delta = fields.offset_delta,
+        .key_size = fields.key_size,
+        .value_size = fields.value_size,
+        .header_count = fields.header_count,
+        .key = fields.key,
+        .value = fields.value,
+        .headers = fields.headers,
+    };
+    return SLG_ACCEPTED;
 }
 
 static slg_refusal read_record(slg_record_walk *walk) {
@@ -159,18 +124,23 @@ static slg_refusal read_record(slg_record_walk *walk) {
     return SLG_ACCEPTED;
 }
 
+/* Whether the topic's limits let pass the timestamp of a record that has its own. */
+static inline bool is_in_time(const slg_record_rules *rules, int64_t timestamp) {
+    const int64_t age = slg_java_subtract(rules->now, timestamp);
+    return timestamp == -1 ||
+           (age <= rules->before_max && slg_java_subtract(0, age) <= rules->after_max);
+}
+
 static inline slg_refusal check_rules(const slg_record_walk *walk) {
     const slg_record_rules *rules = walk->rules;
     const slg_record *record = &walk->record;
     if (rules->needs_key && record->key_size < 0) {
         return SLG_REFUSE_NO_KEY;
     }
-    if (rules->has_create_time && record->timestamp != -1) {
-        const int64_t age = (int64_t)((uint64_t)rules->now - (uint64_t)record->timestamp);
-        if (age > rules->before_max || (int64_t)(0U - (uint64_t)age) > rules->after_max) {
-            return SLG_REFUSE_TIMESTAMP;
-        }
-    } else if (walk->has_append_time) {
+    if (rules->has_create_time && !is_in_time(rules, record->timestamp)) {
+        return SLG_REFUSE_TIMESTAMP;
+    }
+    if ((!rules->has_create_time || record->timestamp == -1) && walk->has_append_time) {
         return SLG_REFUSE_TIMESTAMP_TYPE;
     }
     return SLG_ACCEPTED;
@@ -200,89 +170,32 @@ slg_refusal slg_record_next(slg_record_walk *walk) {
     return walk->rules == NULL ? SLG_ACCEPTED : check_rules(walk);
 }
 
-/* A varint of one or two bytes at *p, where two exist. */
-static inline bool read_short(const uint8_t **p, int32_t *out) {
-    uint32_t value = (*p)[0];
-    size_t size = 1;
-    if (value >= 0x80U) {
-        if ((*p)[1] >= 0x80U) {
-            return false;
-        }
-        value = (value & 0x7fU) | (uint32_t)(*p)[1] << 7;
-        size = 2;
-    }
-    *p += size;
-    *out = slg_zigzag32(value);
-    return true;
-}
-
-/* What one record is to the walk, when nothing is odd about it. */
-typedef struct plain_record {
-    const uint8_t *end;
-    int64_t timestamp;
-    int32_t offset_delta;
-    int32_t key_size;
-} plain_record;
-
-/* Before it a length, attributes, deltas and sizes of two bytes, and a timestamp of ten. */
-enum { PLAIN_BYTES_MIN = 24 };
-
 /*
- * Reads the record at `p` if it is like nearly all: short numbers, no headers, and sizes that add
- * up. False says nothing, not even that it is wrong.
+ * Passes the records at the cursor that are plain and good: no headers, sizes that add up. What is
+ * at the end of the bytes is for slg_record_next, as a peek may look behind a record, and so is the
+ * last record, which knows what may follow it.
  */
-static inline bool read_plain(const uint8_t *p, const uint8_t *end, int64_t base_timestamp,
-                              plain_record *record) {
-    int32_t length, value_size;
-    if (end - p < PLAIN_BYTES_MIN || !read_short(&p, &length) || length < 0 || length > end - p) {
-        return false;
-    }
-    record->end = p + length;
-    p++; /* attributes */
-    uint64_t delta = *p;
-    const unsigned size = delta < 0x80U ? 1U : slg_varint_word(p, &delta);
-    p += size;
-    if (size == 0 || !read_short(&p, &record->offset_delta) ||
-        !read_short(&p, &record->key_size)) {
-        return false;
-    }
-    record->timestamp = slg_wrapping_add(base_timestamp, slg_zigzag64(delta));
-    const int32_t key_bytes = record->key_size > 0 ? record->key_size : 0;
-    if (record->end - p < (ptrdiff_t)key_bytes + 3) {
-        return false;
-    }
-    p += key_bytes;
-    if (!read_short(&p, &value_size)) {
-        return false;
-    }
-    const int32_t value_bytes = value_size > 0 ? value_size : 0;
-    return record->end - p == (ptrdiff_t)value_bytes + 1 && p[value_bytes] == 0;
-}
-
-/* Passes the records at the cursor that are plain and good. */
 static void run_plain(slg_record_walk *walk) {
     static const slg_record_rules none = {false, false, 0, 0, 0};
     const slg_record_rules rules = walk->rules == NULL ? none : *walk->rules;
-    const uint8_t *pos = walk->bytes.pos, *const end = walk->bytes.end;
+    const uint8_t *pos = walk->bytes.pos;
     int64_t max_timestamp = walk->max_timestamp;
     int32_t index = walk->index;
     bool is_sequential = walk->is_sequential;
-    plain_record record;
-    /* The last one is for whoever knows what may be behind it. */
-    while (index < walk->count - 1 && read_plain(pos, end, walk->base_timestamp, &record)) {
-        if (rules.needs_key && record.key_size < 0) {
+    slg_peeked record;
+    while (index + INT64_C(1) < walk->count && walk->bytes.end - pos > SLG_PEEK_SLACK &&
+           slg_peek_key(pos, walk->bytes.end - SLG_PEEK_SLACK, &record) &&
+           slg_peek_value(&record) && *record.tail == 0 && record.tail + 1 == record.stop) {
+        const int64_t timestamp =
+            slg_java_add(walk->base_timestamp, slg_zigzag64(record.time_delta));
+        if ((rules.needs_key && record.key_is_null) ||
+            (rules.has_create_time && !is_in_time(&rules, timestamp))) {
             break;
         }
-        if (rules.has_create_time && record.timestamp != -1) {
-            const int64_t age = (int64_t)((uint64_t)rules.now - (uint64_t)record.timestamp);
-            if (age > rules.before_max || (int64_t)(0U - (uint64_t)age) > rules.after_max) {
-                break;
-            }
-        }
-        is_sequential =
-            is_sequential && slg_wrapping_add(walk->base_offset, record.offset_delta) == index;
-        max_timestamp = record.timestamp > max_timestamp ? record.timestamp : max_timestamp;
-        pos = record.end;
+        const int32_t delta = slg_zigzag32((uint32_t)record.offset_delta);
+        is_sequential = is_sequential && slg_java_add(walk->base_offset, delta) == index;
+        max_timestamp = timestamp > max_timestamp ? timestamp : max_timestamp;
+        pos = record.stop;
         index++;
     }
     walk->bytes.pos = pos;
@@ -306,25 +219,21 @@ size_t slg_headers_rewrite(const slg_record *record, uint8_t *into) {
     slg_cursor bytes = record->headers;
     uint8_t *to = into;
     for (int32_t i = 0; i < record->header_count; i++) {
-        int32_t size = 0;
-        const uint8_t *data = NULL;
+        slg_header header;
         /* The walk has read them once: nothing here can be missing. */
-        if (!slg_read_varint(&bytes, &size) || !slg_take(&bytes, size, &data)) {
+        if (!slg_header_next(&bytes, &header)) {
             break;
         }
         /* The length comes first and is known last: the key waits behind the longest of lengths. */
         const size_t key_size =
-            slg_utf8_replace(data, (size_t)size, to + SLG_VARINT_SIZE_MAX);
+            slg_utf8_replace(header.key, (size_t)header.key_size, to + SLG_VARINT_SIZE_MAX);
         uint8_t *key = slg_put_varint(to, (int32_t)key_size);
         memmove(key, to + SLG_VARINT_SIZE_MAX, key_size);
         to = key + key_size;
-        if (!slg_read_varint(&bytes, &size) || (size > 0 && !slg_take(&bytes, size, &data))) {
-            break;
-        }
-        to = slg_put_varint(to, size < 0 ? -1 : size);
-        if (size > 0) {
-            memcpy(to, data, (size_t)size);
-            to += size;
+        to = slg_put_varint(to, header.value_size < 0 ? -1 : header.value_size);
+        if (header.value_size > 0) {
+            memcpy(to, header.value, (size_t)header.value_size);
+            to += header.value_size;
         }
     }
     return (size_t)(to - into);

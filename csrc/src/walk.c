@@ -1,10 +1,11 @@
 #include "seglog/walk.h"
 
-#include "seglog/format.h"
+#include "message.h"
+#include "record_fields.h"
 
 void slg_walk_init(slg_walk *walk, slg_window *window, int64_t position, int64_t end) {
-    *walk = (slg_walk){.window = window, .position = position, .end = end,
-                       .kernel = slg_crc32c_best()};
+    *walk =
+        (slg_walk){.window = window, .position = position, .end = end, .kernel = slg_crc32c_best()};
 }
 
 /* Kafka reads 61 bytes for a v2 header whatever the entry's size: bytes of the next one serve. */
@@ -29,8 +30,7 @@ slg_status slg_walk_next(slg_walk *walk, slg_error *error) {
     if (walk->end - position <= SLG_PREFIX_AND_MAGIC_SIZE) {
         return SLG_END;
     }
-    slg_status status =
-        slg_window_need(walk->window, position, SLG_PREFIX_AND_MAGIC_SIZE, error);
+    slg_status status = slg_window_need(walk->window, position, SLG_PREFIX_AND_MAGIC_SIZE, error);
     if (status != SLG_OK) {
         return status;
     }
@@ -41,8 +41,8 @@ slg_status slg_walk_next(slg_walk *walk, slg_error *error) {
         return status == SLG_TORN_TAIL ? SLG_END : status;
     }
     walk->position = position + size;
-    walk->batch = (slg_batch){.position = position, .size = size,
-                              .magic = slg_load_i8(data + SLG_MAGIC_AT)};
+    walk->batch =
+        (slg_batch){.position = position, .size = size, .magic = slg_load_i8(data + SLG_MAGIC_AT)};
     walk->batch.base_offset = walk->batch.last_offset = slg_load_i64(data);
     walk->valid = false;
     walk->records_left = 0;
@@ -68,79 +68,54 @@ slg_status slg_walk_load(slg_walk *walk, slg_error *error) {
 
 /* ---- records of magic 2 -------------------------------------------------------------------- */
 
-/* A field with its length before it: null when negative. */
-static bool read_field(slg_cursor *c, const uint8_t **data, int32_t *size) {
-    if (!slg_read_varint(c, size)) {
-        return false;
+/* The cause that Kafka's exception stands for, and the numbers at which reading ended. */
+static slg_status fail_field(const slg_batch *batch, const slg_cursor *c, slg_field fault,
+                             const slg_record_fields *fields, slg_error *error) {
+    const int64_t left = (int64_t)slg_cursor_left(c);
+    if (fault == SLG_FIELD_DELTAS) {
+        return slg_fail(error, SLG_RECORD_VARINT, batch->position, 0, 0);
     }
-    *data = NULL;
-    if (*size < 0) {
-        *size = -1;
-        return true;
+    if (fault < SLG_FIELD_COUNT) {
+        return slg_fail(error, SLG_RECORD_FIELD, batch->position, left, fields->number);
     }
-    return slg_take(c, *size, data);
-}
-
-bool slg_walk_header_next(slg_cursor *headers, slg_walk_header *header) {
-    return slg_read_varint(headers, &header->key_size) &&
-           slg_take(headers, header->key_size, &header->key) &&
-           read_field(headers, &header->value, &header->value_size);
-}
-
-static int64_t add64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
-
-/* As Kafka's incrementSequence, which wraps like Java where the numbers make no sense. */
-static int32_t add_sequence(int32_t sequence, int32_t delta) {
-    const int32_t room = (int32_t)((uint32_t)INT32_MAX - (uint32_t)delta);
-    if (sequence > room) {
-        return (int32_t)((uint32_t)delta - ((uint32_t)INT32_MAX - (uint32_t)sequence) - 1U);
+    const int64_t from_tail = c->end - fields->tail;
+    if (fault == SLG_FIELD_COUNT || fault == SLG_FIELD_NEGATIVE ||
+        fields->header_count > from_tail) {
+        const int32_t count = fault == SLG_FIELD_COUNT ? 0 : fields->header_count;
+        return slg_fail(error, SLG_RECORD_HEADERS, batch->position, from_tail, count);
     }
-    return (int32_t)((uint32_t)sequence + (uint32_t)delta);
+    return slg_fail(error, SLG_RECORD_FIELD, batch->position, left, fields->headers_read);
 }
 
 static slg_status parse_body(const slg_batch *batch, slg_cursor *c, slg_walk_record *record,
                              slg_error *error) {
-    const int64_t at = batch->position;
-    int8_t attributes;
-    int64_t timestamp_delta;
-    int32_t offset_delta;
-    if (!slg_read_i8(c, &attributes) || !slg_read_varlong(c, &timestamp_delta) ||
-        !slg_read_varint(c, &offset_delta)) {
-        return slg_fail(error, SLG_RECORD_VARINT, at, 0, 0);
+    slg_record_fields fields;
+    const slg_field fault = slg_record_read(c, &fields);
+    if (fault != SLG_FIELD_NONE) {
+        return fail_field(batch, c, fault, &fields, error);
     }
-    if (!read_field(c, &record->key, &record->key_size)) {
-        return slg_fail(error, SLG_RECORD_FIELD, at, (int64_t)slg_cursor_left(c), record->key_size);
-    }
-    if (!read_field(c, &record->value, &record->value_size)) {
-        return slg_fail(error, SLG_RECORD_FIELD, at, (int64_t)slg_cursor_left(c),
-                        record->value_size);
-    }
-    const int64_t left = (int64_t)slg_cursor_left(c);
-    if (!slg_read_varint(c, &record->header_count) || record->header_count < 0 ||
-        record->header_count > left) {
-        return slg_fail(error, SLG_RECORD_HEADERS, at, left, record->header_count);
-    }
-    record->headers = c->pos;
-    for (int32_t i = 0; i < record->header_count; i++) {
-        slg_walk_header header;
-        if (!slg_walk_header_next(c, &header)) {
-            return slg_fail(error, SLG_RECORD_FIELD, at, (int64_t)slg_cursor_left(c), i);
-        }
-    }
-    record->headers_size = (size_t)(c->pos - record->headers);
     if (slg_cursor_left(c) != 0) {
-        return slg_fail(error, SLG_RECORD_SIZE, at, (int64_t)(c->end - c->begin),
+        return slg_fail(error, SLG_RECORD_SIZE, batch->position, (int64_t)(c->end - c->begin),
                         (int64_t)slg_cursor_read(c));
     }
-    record->offset = add64(batch->base_offset, offset_delta);
-    record->timestamp = (batch->attributes & SLG_ATTRIBUTE_LOG_APPEND_TIME) != 0
-                            ? batch->max_timestamp
-                            : add64(batch->base_timestamp, timestamp_delta);
-    record->sequence =
-        batch->base_sequence < 0 ? -1 : add_sequence(batch->base_sequence, offset_delta);
-    record->crc = 0;
-    record->valid = true;
+    *record = (slg_walk_record){
+        .offset = slg_java_add(batch->base_offset, fields.offset_delta),
+        .timestamp = slg_record_timestamp(batch, fields.timestamp_delta),
+        .key = fields.key,
+        .value = fields.value,
+        .headers = fields.headers,
+        .key_size = fields.key_size < 0 ? -1 : fields.key_size,
+        .value_size = fields.value_size < 0 ? -1 : fields.value_size,
+        .sequence = slg_record_sequence(batch, fields.offset_delta),
+        .header_count = fields.header_count,
+        .valid = true,
+    };
     return SLG_OK;
+}
+
+bool slg_header_next(slg_cursor *headers, slg_header *header) {
+    int32_t number;
+    return slg_header_read(headers, header, &number) == SLG_FIELD_NONE;
 }
 
 /* The record at the cursor; `last` of its batch must be followed by nothing. */
@@ -166,102 +141,49 @@ static slg_status parse_record(const slg_batch *batch, slg_cursor *c, bool last,
 
 /* ---- messages of magic 0 and 1 ------------------------------------------------------------- */
 
-/* Kafka adds up the places of key and value in 32 bits; sums that overflow are out of bounds. */
+/* A value may lie behind the end: Kafka hands it out, and fails when somebody reads it. */
 static slg_status parse_message(const slg_batch *batch, const uint8_t *data, size_t size,
-                                slg_walk_record *record, slg_error *error) {
-    const bool v0 = slg_load_i8(data + SLG_LEGACY_MAGIC_AT) == 0;
-    const size_t key_at = (v0 ? SLG_V0_KEY_LENGTH_AT : SLG_V1_KEY_LENGTH_AT) + (size_t)4;
-    *record = (slg_walk_record){.sequence = -1};
-    record->crc = slg_load_u32(data + SLG_LEGACY_CRC_AT);
-    record->valid = record->crc == slg_crc32(0, data + SLG_LEGACY_CRC_FROM,
-                                             size - SLG_LEGACY_CRC_FROM);
-    record->offset = slg_load_i64(data);
-    record->timestamp = v0 ? -1 : slg_load_i64(data + SLG_V1_TIMESTAMP_AT);
-    if (key_at > size) {
-        return slg_fail(error, SLG_LEGACY_SIZE, batch->position, (int64_t)key_at, (int64_t)size);
+                                slg_walk_record *record, slg_message *message, slg_error *error) {
+    const slg_message_part part = slg_message_read(data, size, message);
+    const uint32_t crc = slg_load_u32(data + SLG_LEGACY_CRC_AT);
+    *record = (slg_walk_record){
+        .offset = message->offset,
+        .timestamp = message->timestamp,
+        .key = message->key,
+        .value = message->value,
+        .key_size = message->key_size,
+        .value_size = message->value_size,
+        .sequence = -1,
+        .crc = crc,
+        .valid = crc == slg_crc32(0, data + SLG_LEGACY_CRC_FROM, size - SLG_LEGACY_CRC_FROM),
+    };
+    if (part == SLG_MESSAGE_NO_KEY_SIZE) {
+        return slg_fail(error, SLG_LEGACY_SIZE, batch->position, (int64_t)message->key_at,
+                        (int64_t)size);
     }
-    record->key_size = slg_load_i32(data + key_at - 4);
-    const size_t key_size = record->key_size < 0 ? 0 : (size_t)record->key_size;
-    const size_t left = size - key_at;
-    if (key_size > left || left - key_size < 4) {
-        return slg_fail(error, SLG_RECORD_FIELD, batch->position, (int64_t)left,
-                        record->key_size);
-    }
-    record->key = record->key_size < 0 ? NULL : data + key_at;
-    const uint8_t *value = data + key_at + key_size + 4;
-    record->value_size = slg_load_i32(value - 4);
-    if (record->value_size >= 0 && (size_t)record->value_size <= left - key_size - 4) {
-        record->value = value;
-    }
-    return SLG_OK;
-}
-
-static bool is_wrapped(const uint8_t *inner) {
-    return (slg_load_i8(inner + SLG_LEGACY_ATTRIBUTES_AT) & SLG_ATTRIBUTE_CODEC) != 0;
-}
-
-/* The next message of a wrapper; NULL when no whole one is left, or when it is none (status). */
-static const uint8_t *next_inner(const slg_walk *walk, slg_cursor *c, size_t *size,
-                                 slg_status *status, slg_error *error) {
-    *status = SLG_OK;
-    if (slg_cursor_left(c) < SLG_PREFIX_SIZE) {
-        return NULL;
-    }
-    const uint8_t *data = c->pos;
-    const int32_t length = slg_load_i32(data + SLG_PREFIX_LENGTH_AT);
-    if (length < SLG_LEGACY_LENGTH_MIN) {
-        *status = slg_fail(error, SLG_LEGACY_SIZE, walk->batch.position, SLG_LEGACY_LENGTH_MIN,
-                           length);
-        return NULL;
-    }
-    *size = (size_t)length + SLG_PREFIX_SIZE;
-    return slg_skip(c, (int64_t)*size) ? data : NULL;
-}
-
-static slg_status check_wrapper(slg_walk *walk, slg_error *error) {
-    slg_cursor c = walk->records;
-    const slg_batch *batch = &walk->batch;
-    slg_status status;
-    size_t size;
-    int64_t last = 0;
-    walk->records_left = 0;
-    for (const uint8_t *inner; (inner = next_inner(walk, &c, &size, &status, error)) != NULL;) {
-        last = slg_load_i64(inner);
-        walk->records_left++;
-    }
-    if (status != SLG_OK) {
-        return status;
-    }
-    if (walk->records_left == 0) {
-        return slg_fail(error, SLG_LEGACY_EMPTY_WRAPPER, batch->position, 1, 0);
-    }
-    walk->inner_base = 0;
-    /* Some librdkafka wrote wrappers of magic 1 with offset 0 and absolute offsets inside. */
-    if (batch->magic == 1 && batch->last_offset != 0) {
-        if (batch->last_offset < last) {
-            return slg_fail(error, SLG_LEGACY_OFFSET, batch->position, last, batch->last_offset);
-        }
-        walk->inner_base = (int64_t)((uint64_t)batch->last_offset - (uint64_t)last);
+    if (part == SLG_MESSAGE_NO_KEY || part == SLG_MESSAGE_NO_VALUE_SIZE) {
+        return slg_fail(error, SLG_RECORD_FIELD, batch->position, (int64_t)(size - message->key_at),
+                        message->key_size);
     }
     return SLG_OK;
 }
 
 static slg_status inner_next(slg_walk *walk, slg_walk_record *record, slg_error *error) {
-    slg_status status;
+    const uint8_t *inner;
+    slg_message message;
     size_t size;
-    const uint8_t *inner = next_inner(walk, &walk->records, &size, &status, error);
-    if (inner == NULL) {
-        return status == SLG_OK ? SLG_END : status;
+    slg_status status = slg_message_next(&walk->records, &walk->batch, &inner, &size, error);
+    if (status != SLG_OK) {
+        return status;
     }
-    if (is_wrapped(inner)) {
-        return slg_fail(error, SLG_LEGACY_NESTED, walk->batch.position, 0,
-                        slg_load_i8(inner + SLG_LEGACY_ATTRIBUTES_AT));
+    const int8_t attributes = slg_load_i8(inner + SLG_LEGACY_ATTRIBUTES_AT);
+    if ((attributes & SLG_ATTRIBUTE_CODEC) != SLG_CODEC_NONE) {
+        return slg_fail(error, SLG_LEGACY_NESTED, walk->batch.position, 0, attributes);
     }
-    status = parse_message(&walk->batch, inner, size, record, error);
-    record->offset = add64(record->offset, walk->inner_base);
-    const bool appended = walk->batch.magic == 1 &&
-                          (walk->batch.attributes & SLG_ATTRIBUTE_LOG_APPEND_TIME) != 0;
-    if (appended && slg_load_i8(inner + SLG_LEGACY_MAGIC_AT) == 1) {
+    status = parse_message(&walk->batch, inner, size, record, &message, error);
+    record->offset = slg_java_add(record->offset, walk->inner_base);
+    if (walk->batch.magic == 1 && message.magic == 1 &&
+        slg_batch_has(&walk->batch, SLG_ATTRIBUTE_LOG_APPEND_TIME)) {
         record->timestamp = walk->batch.max_timestamp;
     }
     return status;
@@ -273,6 +195,7 @@ static slg_status enter_message(slg_walk *walk, const uint8_t *data, slg_error *
     const slg_batch *batch = &walk->batch;
     const int codec = batch->attributes & SLG_ATTRIBUTE_CODEC;
     slg_walk_record wrapper;
+    slg_message message;
     walk->single = codec == SLG_CODEC_NONE;
     if (walk->single) {
         walk->records_left = 1;
@@ -281,7 +204,8 @@ static slg_status enter_message(slg_walk *walk, const uint8_t *data, slg_error *
     if (codec > SLG_CODEC_LEGACY_MAX) {
         return slg_fail(error, SLG_LEGACY_CODEC, batch->position, SLG_CODEC_LEGACY_MAX, codec);
     }
-    const slg_status status = parse_message(batch, data, (size_t)batch->size, &wrapper, error);
+    const slg_status status =
+        parse_message(batch, data, (size_t)batch->size, &wrapper, &message, error);
     if (status != SLG_OK) {
         return status;
     }
@@ -335,7 +259,8 @@ slg_status slg_walk_enter(slg_walk *walk, slg_error *error) {
 slg_status slg_walk_payload(slg_walk *walk, const uint8_t *data, size_t size, slg_error *error) {
     walk->records = slg_cursor_of(data, size);
     if (slg_batch_is_legacy(&walk->batch)) {
-        return check_wrapper(walk, error);
+        return slg_message_open(walk->records, &walk->batch, &walk->records_left, &walk->inner_base,
+                                error);
     }
     slg_cursor c = walk->records;
     slg_walk_record record;
@@ -353,8 +278,9 @@ slg_status slg_walk_record_next(slg_walk *walk, slg_walk_record *record, slg_err
     walk->records_left--;
     if (walk->single) {
         const slg_batch *batch = &walk->batch;
+        slg_message message;
         return parse_message(batch, slg_window_at(walk->window, batch->position),
-                             (size_t)batch->size, record, error);
+                             (size_t)batch->size, record, &message, error);
     }
     if (slg_batch_is_legacy(&walk->batch)) {
         return inner_next(walk, record, error);

@@ -14,30 +14,30 @@
 #include "seglog/wire.h"
 
 /* One record: offset 0, timestamp 1000, null key, value "test", leader epoch 0. */
-#define GOLDEN_ONE                                                                             \
-    "0000000000000000 0000003c 00000000 02 b36be244 0000 00000000 00000000000003e8"            \
+#define GOLDEN_ONE                                                                  \
+    "0000000000000000 0000003c 00000000 02 b36be244 0000 00000000 00000000000003e8" \
     "00000000000003e8 ffffffffffffffff ffff ffffffff 00000001 14 00 00 00 01 08 74657374 00"
 /* k=v with headers h=0102 and n=null at 1000, k2=null at 1005. */
-#define GOLDEN_TWO                                                                             \
-    "00000000000000000000004bffffffff02dbbc396d00000000000100000000000003e8"                   \
-    "00000000000003edffffffffffffffffffffffffffff00000002"                                     \
+#define GOLDEN_TWO                                                           \
+    "00000000000000000000004bffffffff02dbbc396d00000000000100000000000003e8" \
+    "00000000000003edffffffffffffffffffffffffffff00000002"                   \
     "20000000026b0276040268040102026e01 10000a02046b320100"
-#define GOLDEN_GZIP                                                                            \
-    "000000000000000000000050ffffffff02b82430d700010000000000000000000003e8"                   \
-    "00000000000003e8ffffffffffffffffffffffffffff00000001"                                     \
+#define GOLDEN_GZIP                                                          \
+    "000000000000000000000050ffffffff02b82430d700010000000000000000000003e8" \
+    "00000000000003e8ffffffffffffffffffffffffffff00000001"                   \
     "1f8b08000000000000ff1361606060e428492d2e610000b9a4c2220b000000"
-#define GOLDEN_ABORT                                                                           \
-    "0000000000000005000000420000000002c987e7dd00300000000000000000000003e8"                   \
+#define GOLDEN_ABORT                                                         \
+    "0000000000000005000000420000000002c987e7dd00300000000000000000000003e8" \
     "00000000000003e800000000000000010000ffffffff00000001 2000000008000000000c00000000000000"
-#define GOLDEN_EMPTIED                                                                         \
-    "000000000000000a0000003100000000023e16b8ff001000000003ffffffffffffffff"                   \
+#define GOLDEN_EMPTIED                                                       \
+    "000000000000000a0000003100000000023e16b8ff001000000003ffffffffffffffff" \
     "00000000000003e8000000000000000100000000000000000000"
 #define GOLDEN_V1 "00000000000000000000001abf6be29f010000000000000003e8ffffffff0000000474657374"
 #define GOLDEN_V0 "000000000000000000000012592a47870000ffffffff0000000474657374"
 /* Values a and b at offsets 10 and 11, timestamps 1000 and 2000. */
 #define GOLDEN_V1_GZIP                                                                         \
     "000000000000000b0000004ed0b392a3010100000000000007d0ffffffff00000038"                     \
-    "1f8b08000000000000ff63608003f1aed497b98c500ef38bff400064302642454032e2372672ce842961bf00"  \
+    "1f8b08000000000000ff63608003f1aed497b98c500ef38bff400064302642454032e2372672ce842961bf00" \
     "5392040064d9fc2e46000000"
 
 enum { BYTES_MAX = 1 << 17 };
@@ -133,9 +133,8 @@ static inline void seal_batch(bytes *b, size_t from) {
     uint8_t *p = b->data + from;
     const size_t size = b->size - from;
     slg_store_i32(p + SLG_BATCH_LENGTH_AT, (int32_t)(size - SLG_PREFIX_SIZE));
-    slg_store_u32(p + SLG_BATCH_CRC_AT,
-                  slg_crc32c(SLG_CRC32C_PORTABLE, 0, p + SLG_BATCH_CRC_FROM,
-                             size - SLG_BATCH_CRC_FROM));
+    slg_store_u32(p + SLG_BATCH_CRC_AT, slg_crc32c(SLG_CRC32C_PORTABLE, 0, p + SLG_BATCH_CRC_FROM,
+                                                   size - SLG_BATCH_CRC_FROM));
 }
 
 /* Appends a batch with this payload and returns where it begins. */

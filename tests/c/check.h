@@ -8,27 +8,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK(condition)                                                                       \
-    do {                                                                                       \
-        if (!(condition)) {                                                                    \
-            fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition);      \
-            exit(1);                                                                           \
-        }                                                                                      \
+#define CHECK(condition)                                                                  \
+    do {                                                                                  \
+        if (!(condition)) {                                                               \
+            fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition); \
+            exit(1);                                                                      \
+        }                                                                                 \
     } while (0)
 
 /* Two integers, shown in decimal and hexadecimal when they differ. */
-#define CHECK_EQ(left, right)                                                                  \
-    do {                                                                                       \
-        const int64_t left_ = (int64_t)(left);                                                 \
-        const int64_t right_ = (int64_t)(right);                                               \
-        if (left_ != right_) {                                                                 \
-            fprintf(stderr,                                                                    \
-                    "%s:%d: %s is %" PRId64 " (%" PRIx64 "), not %s, %" PRId64 " (%" PRIx64    \
-                    ")\n",                                                                     \
-                    __FILE__, __LINE__, #left, left_, (uint64_t)left_, #right, right_,         \
-                    (uint64_t)right_);                                                         \
-            exit(1);                                                                           \
-        }                                                                                      \
+#define CHECK_EQ(left, right)                                                                      \
+    do {                                                                                           \
+        const int64_t left_ = (int64_t)(left);                                                     \
+        const int64_t right_ = (int64_t)(right);                                                   \
+        if (left_ != right_) {                                                                     \
+            fprintf(stderr,                                                                        \
+                    "%s:%d: %s is %" PRId64 " (%" PRIx64 "), not %s, %" PRId64 " (%" PRIx64 ")\n", \
+                    __FILE__, __LINE__, #left, left_, (uint64_t)left_, #right, right_,             \
+                    (uint64_t)right_);                                                             \
+            exit(1);                                                                               \
+        }                                                                                          \
     } while (0)
 
 /* splitmix64: the same numbers on every machine. */

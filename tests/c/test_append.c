@@ -39,8 +39,12 @@ static int64_t size_of(int fd) {
 }
 
 static slg_batch row(int n, int32_t size) {
-    return (slg_batch){.base_offset = BASE + n, .last_offset = BASE + n, .max_timestamp = 100 + n,
-                       .size = size, .record_count = 1, .magic = 2};
+    return (slg_batch){.base_offset = BASE + n,
+                       .last_offset = BASE + n,
+                       .max_timestamp = 100 + n,
+                       .size = size,
+                       .record_count = 1,
+                       .magic = 2};
 }
 
 static void test_writes_and_entries(void) {
@@ -103,12 +107,17 @@ static void test_a_full_disk(void) {
 }
 
 static slg_leader_rules rules_of(bool is_span) {
-    return (slg_leader_rules){
-        .records = {.has_create_time = true, .now = NOW, .before_max = INT64_MAX,
-                    .after_max = 1000},
-        .batch_bytes_max = 1 << 20, .segment_bytes_max = 1 << 20, .segment_age_max = 1000000,
-        .next_offset = BASE, .leader_epoch = 3, .is_span = is_span,
-        .kernel = SLG_CRC32C_PORTABLE};
+    return (slg_leader_rules){.records = {.has_create_time = true,
+                                          .now = NOW,
+                                          .before_max = INT64_MAX,
+                                          .after_max = 1000},
+                              .batch_bytes_max = 1 << 20,
+                              .segment_bytes_max = 1 << 20,
+                              .segment_age_max = 1000000,
+                              .next_offset = BASE,
+                              .leader_epoch = 3,
+                              .is_span = is_span,
+                              .kernel = SLG_CRC32C_PORTABLE};
 }
 
 static void add_plain(bytes *b, int count, int64_t producer, int32_t sequence, int padding) {
@@ -120,10 +129,15 @@ static void add_plain(bytes *b, int count, int64_t producer, int32_t sequence, i
     for (int n = 0; n < count; n++) {
         add_record(&payload, n, n, "key", value, NULL, 0);
     }
-    add_batch(b, (batch_fields){.count = count, .last_delta = count - 1, .base_timestamp = NOW,
-                                .max_timestamp = NOW + count - 1, .producer_id = producer,
-                                .producer_epoch = producer < 0 ? -1 : 0,
-                                .base_sequence = sequence, .leader_epoch = -1},
+    add_batch(b,
+              (batch_fields){.count = count,
+                             .last_delta = count - 1,
+                             .base_timestamp = NOW,
+                             .max_timestamp = NOW + count - 1,
+                             .producer_id = producer,
+                             .producer_epoch = producer < 0 ? -1 : 0,
+                             .base_sequence = sequence,
+                             .leader_epoch = -1},
               payload.data, payload.size);
 }
 
@@ -164,7 +178,8 @@ static void test_a_span(void) {
     CHECK_EQ(writer.state.size, b.size);
     CHECK_EQ(pread(writer.log_fd, log, sizeof log, 0), b.size);
     slg_batch_scan scan = {.checks = SLG_SCAN_CRC | SLG_SCAN_STRICT,
-                           .kernel = SLG_CRC32C_PORTABLE, .end = (int64_t)b.size,
+                           .kernel = SLG_CRC32C_PORTABLE,
+                           .end = (int64_t)b.size,
                            .batches_left = INT64_MAX};
     slg_error error;
     slg_batch_scan_init(&scan);

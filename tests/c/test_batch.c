@@ -24,14 +24,16 @@ static size_t add_batch(uint8_t *log, size_t size, int64_t offset, size_t payloa
     data[SLG_BATCH_MAGIC_AT] = 2;
     slg_store_i64(data + SLG_BATCH_MAX_TIMESTAMP_AT, 1000 - offset);
     slg_store_i32(data + SLG_BATCH_RECORD_COUNT_AT, (int32_t)(payload / SLG_RECORD_SIZE_MIN));
-    const uint32_t crc = slg_crc32c(SLG_CRC32C_PORTABLE, 0, data + SLG_BATCH_CRC_FROM,
-                                    whole - SLG_BATCH_CRC_FROM);
+    const uint32_t crc =
+        slg_crc32c(SLG_CRC32C_PORTABLE, 0, data + SLG_BATCH_CRC_FROM, whole - SLG_BATCH_CRC_FROM);
     slg_store_u32(data + SLG_BATCH_CRC_AT, crc);
     return size + whole;
 }
 
 static slg_batch_scan scan_of(size_t end, unsigned checks) {
-    slg_batch_scan scan = {.checks = checks, .kernel = SLG_CRC32C_PORTABLE, .end = (int64_t)end,
+    slg_batch_scan scan = {.checks = checks,
+                           .kernel = SLG_CRC32C_PORTABLE,
+                           .end = (int64_t)end,
                            .batches_left = INT64_MAX};
     slg_batch_scan_init(&scan);
     return scan;
@@ -46,8 +48,7 @@ static slg_status scan_memory(const uint8_t *data, size_t size, slg_batch_scan *
 }
 
 /* The same through a file and a window far too small for some of the batches. */
-static slg_status scan_file(const uint8_t *data, size_t size, size_t target,
-                            slg_batch_scan *scan) {
+static slg_status scan_file(const uint8_t *data, size_t size, size_t target, slg_batch_scan *scan) {
     FILE *file = tmpfile();
     CHECK(file != NULL && fwrite(data, 1, size, file) == size && fflush(file) == 0);
     slg_window window;
@@ -76,8 +77,8 @@ static void test_cuts(uint8_t *log) {
         slg_batch_scan scan = scan_of(cut, SLG_SCAN_CRC | SLG_SCAN_STRICT);
         slg_status status = scan_memory(log, cut, &scan);
         /* An offset begins with zeros, so that a short torn tail looks like a zero tail. */
-        const slg_status torn =
-            slg_is_zero(log + whole, cut - whole) ? SLG_ZERO_TAIL : SLG_TORN_TAIL;
+        const slg_status torn = slg_is_zero(log + whole, cut - whole) ? SLG_ZERO_TAIL
+                                                                      : SLG_TORN_TAIL;
         CHECK_EQ(status, cut == whole ? SLG_END : torn);
         CHECK_EQ(scan.position, whole);
         CHECK_EQ(scan.batch_count, batches);
@@ -135,8 +136,8 @@ static void test_windows(uint8_t *log) {
     }
 }
 
-static slg_status find(const uint8_t *data, size_t size, int64_t from, int64_t until,
-                       size_t target, int64_t *found) {
+static slg_status find(const uint8_t *data, size_t size, int64_t from, int64_t until, size_t target,
+                       int64_t *found) {
     FILE *file = tmpfile();
     CHECK(file != NULL && fwrite(data, 1, size, file) == size && fflush(file) == 0);
     slg_window window;
@@ -158,8 +159,7 @@ static void test_find(uint8_t *log) {
         const size_t next = from == 0 ? 0 : from <= first ? first : second;
         for (size_t target = 61; target <= 661; target += 300) {
             int64_t found = -1;
-            const slg_status status =
-                find(log, size, (int64_t)from, (int64_t)size, target, &found);
+            const slg_status status = find(log, size, (int64_t)from, (int64_t)size, target, &found);
             CHECK_EQ(status, from <= second ? SLG_OK : SLG_END);
             CHECK_EQ(found, from <= second ? (int64_t)next : -1);
             if (next > 0 && from <= second && from < next) {

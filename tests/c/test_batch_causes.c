@@ -73,8 +73,8 @@ static void same_through_files(const bytes *b, unsigned checks) {
     const int fd = file_of(b->data, b->size);
     for (size_t i = 0; i < sizeof targets / sizeof targets[0]; i++) {
         slg_window window;
-        slg_batch_scan scan = {.checks = checks, .end = (int64_t)b->size,
-                               .batches_left = INT64_MAX};
+        slg_batch_scan scan = {
+            .checks = checks, .end = (int64_t)b->size, .batches_left = INT64_MAX};
         slg_error error = {.status = SLG_OK};
         slg_window_init(&window, slg_source_of(fd), scan.end, targets[i]);
         slg_batch_scan_init(&scan);
@@ -101,8 +101,9 @@ static size_t build_log(bytes *b) {
     b->size = 0;
     for (int i = 0; i < 3; i++) {
         const int64_t time = i == 1 ? 30 : 10 + 5 * i;
-        add_batch(b, (batch_fields){.base_offset = 3 * i, .last_delta = 2, .count = 1,
-                                    .max_timestamp = time},
+        add_batch(b,
+                  (batch_fields){
+                      .base_offset = 3 * i, .last_delta = 2, .count = 1, .max_timestamp = time},
                   "\x14\0\0\0\1\x08test", 11);
     }
     return b->size / 3;
@@ -149,7 +150,10 @@ static void check_ends(void) {
             /* Zero bytes in front of an offset or a length cannot be told from a zero tail. */
             const bool zero = rest <= (size < one ? 11 : 7);
             expect(&log_bytes, ALL, zero ? SLG_ZERO_TAIL : SLG_TORN_TAIL, (int64_t)size - rest,
-                   zero ? 0 : rest <= 17 ? 18 : 72, rest);
+                   zero         ? 0
+                   : rest <= 17 ? 18
+                                : 72,
+                   rest);
         }
     }
     for (size_t zeros = 1; zeros < 100; zeros++) {
@@ -168,8 +172,7 @@ static void check_ends(void) {
 static void check_full(void) {
     slg_batch batches[3];
     const size_t one = build_log(&log_bytes);
-    slg_batch_scan scan = {.end = (int64_t)log_bytes.size, .batches = batches,
-                           .batches_left = 2};
+    slg_batch_scan scan = {.end = (int64_t)log_bytes.size, .batches = batches, .batches_left = 2};
     slg_batch_scan_init(&scan);
     CHECK_EQ(slg_batch_scan_memory(&scan, log_bytes.data, log_bytes.size, NULL), SLG_FULL);
     CHECK_EQ(scan.position, 2 * one);
@@ -272,9 +275,9 @@ static void check_legacy_causes(void) {
         slg_status status;
         int64_t expected;
     } cases[] = {
-        {1, 4, SLG_LEGACY_CODEC, 3}, {0, 4, SLG_LEGACY_CODEC, 3}, {1, 6, SLG_BATCH_CODEC, 3},
-        {0, 8, SLG_BATCH_ATTRIBUTES, 7}, {1, 0x10, SLG_BATCH_ATTRIBUTES, 15},
-        {-1, 0, SLG_BATCH_MAGIC, 2},
+        {1, 4, SLG_LEGACY_CODEC, 3},         {0, 4, SLG_LEGACY_CODEC, 3},
+        {1, 6, SLG_BATCH_CODEC, 3},          {0, 8, SLG_BATCH_ATTRIBUTES, 7},
+        {1, 0x10, SLG_BATCH_ATTRIBUTES, 15}, {-1, 0, SLG_BATCH_MAGIC, 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         log_bytes.size = 0;

@@ -21,9 +21,8 @@ static uint32_t expected(uint32_t crc, const uint8_t *data, size_t size) {
 }
 
 static void check_kernel(slg_crc32c_kernel kernel, const uint8_t *span) {
-    static const size_t sizes[] = {1007, 1008,     1009, 1024, 2047,     2048,
-                                   4079, 4080,     4081, 4096, 5088 + 1, 5088 + 192 + 7,
-                                   8191, SPAN_SIZE};
+    static const size_t sizes[] = {1007, 1008, 1009, 1024,     2047,           2048, 4079,
+                                   4080, 4081, 4096, 5088 + 1, 5088 + 192 + 7, 8191, SPAN_SIZE};
     for (size_t size = 0; size <= 1100; size++) {
         uint8_t *exact = exact_copy(span, size);
         CHECK_EQ(slg_crc32c(kernel, 0, exact, size), expected(0, exact, size));

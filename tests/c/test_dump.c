@@ -97,10 +97,10 @@ static void begin(const char *hex) {
     add_hex(&log_bytes, hex);
 }
 
-#define LINE_TWO                                                                               \
-    "baseOffset: 0 lastOffset: 1 count: 2 baseSequence: -1 lastSequence: -1 producerId: -1 "   \
-    "producerEpoch: -1 partitionLeaderEpoch: -1 isTransactional: false isControl: false "      \
-    "deleteHorizonMs: OptionalLong.empty position: 0 CreateTime: 1005 size: 87 magic: 2 "      \
+#define LINE_TWO                                                                             \
+    "baseOffset: 0 lastOffset: 1 count: 2 baseSequence: -1 lastSequence: -1 producerId: -1 " \
+    "producerEpoch: -1 partitionLeaderEpoch: -1 isTransactional: false isControl: false "    \
+    "deleteHorizonMs: OptionalLong.empty position: 0 CreateTime: 1005 size: 87 magic: 2 "    \
     "compresscodec: none crc: 3686545773 isvalid: true\n"
 
 static void check_lines(void) {
@@ -173,8 +173,9 @@ static void check_payloads(void) {
 
 /* Long values and header keys in UTF-8, sound and not, cut between and inside of characters. */
 static void check_long_text(void) {
-    static const char *const pieces[] = {"\xf0\x9f\x98\x80", "\xff", "\xe2\x82\xac", "a",
-                                         "\xc3\xa4", "\x80\x80\x80\x80\x80", "\xed\xa0\x80"};
+    static const char *const pieces[] = {
+        "\xf0\x9f\x98\x80",     "\xff",        "\xe2\x82\xac", "a", "\xc3\xa4",
+        "\x80\x80\x80\x80\x80", "\xed\xa0\x80"};
     static bytes payload, headers;
     static char value[9000];
     uint64_t state = 9;
@@ -192,8 +193,8 @@ static void check_long_text(void) {
             add_field(&headers, NULL);
         }
         for (int i = 0; i < 3; i++) {
-            add_record(&payload, i, 2 * i, i == 1 ? NULL : value, i == 2 ? NULL : value,
-                       &headers, 20 * round);
+            add_record(&payload, i, 2 * i, i == 1 ? NULL : value, i == 2 ? NULL : value, &headers,
+                       20 * round);
         }
         add_batch(&log_bytes, (batch_fields){.count = 3, .last_delta = 4}, payload.data,
                   payload.size);
@@ -225,6 +226,11 @@ static void check_causes(void) {
     log_bytes.data[87 + SLG_BATCH_ATTRIBUTES_AT + 1] = 0;
     slg_store_i32(log_bytes.data + 87 + SLG_BATCH_RECORD_COUNT_AT, -1);
     prints(SLG_DUMP_RECORDS, NULL, SLG_BATCH_RECORD_COUNT, NULL);
+    /* The size of the key has no end: no number of it is told. */
+    slg_store_i32(log_bytes.data + 87 + SLG_BATCH_RECORD_COUNT_AT, 1);
+    memset(log_bytes.data + 87 + SLG_BATCH_HEADER_SIZE + 4, 0xff, SLG_VARINT_SIZE_MAX);
+    prints(SLG_DUMP_RECORDS, NULL, SLG_RECORD_FIELD, NULL);
+    CHECK_EQ(once.error.found, 0);
 }
 
 /* Random damage of every kind of entry: in bounds, and the same in pieces as at once. */

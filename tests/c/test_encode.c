@@ -151,6 +151,9 @@ static void test_the_ends_of_the_numbers(void) {
     CHECK_EQ(slg_encode_sequence(INT32_MAX, 1), 0);
     CHECK_EQ(slg_encode_sequence(INT32_MAX - 1, 3), 1);
     CHECK_EQ(slg_encode_sequence(0, INT32_MAX), INT32_MAX);
+    /* What no producer sends, as Java's ints have it. */
+    CHECK_EQ(slg_encode_sequence(5, -1), INT32_MIN + 4);
+    CHECK_EQ(slg_encode_sequence(INT32_MIN, -1), INT32_MAX);
 }
 
 int main(void) {

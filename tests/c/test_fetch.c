@@ -55,7 +55,8 @@ static void check_searches(void) {
             CHECK_EQ(slot, lookup(index.kind, data, entries, 7, target));
             if (!times) {
                 CHECK_EQ(slg_fetch_search(&index, SLG_FETCH_UPPER_POSITION, target, &slot, &entry,
-                                          &error), SLG_OK);
+                                          &error),
+                         SLG_OK);
                 CHECK_EQ(slot, upper_bound(data, entries, target));
             }
         }
@@ -82,23 +83,22 @@ static void check_samples(void) {
         index.entries = index.entries + step < ENTRIES ? index.entries + step : ENTRIES;
         if (samples.data == NULL || !slg_fetch_samples_serve(&samples, index.entries)) {
             slg_fetch_samples more;
-            CHECK_EQ(slg_fetch_sample(&index, samples.data == NULL ? NULL : &samples, &more,
-                                      &error), SLG_OK);
+            CHECK_EQ(
+                slg_fetch_sample(&index, samples.data == NULL ? NULL : &samples, &more, &error),
+                SLG_OK);
             CHECK(more.covered == index.entries && more.count <= SLG_FETCH_SAMPLES_MAX);
             slg_fetch_samples_free(&samples);
             samples = more;
         }
         for (int ask = 0; ask < 100; ask++) {
-            const int64_t target =
-                (int64_t)(random_next(&seed) % (3 * index.entries + 20));
+            const int64_t target = (int64_t)(random_next(&seed) % (3 * index.entries + 20));
             int64_t slot;
             slg_index_entry wanted;
             slg_index_entry entry;
             slg_index_entry next;
             CHECK_EQ(slg_fetch_search(&index, SLG_FETCH_LOWER, target, &slot, &wanted, &error),
                      SLG_OK);
-            CHECK_EQ(slg_fetch_lookup(&index, &samples, target, &entry, &next, &error),
-                     SLG_OK);
+            CHECK_EQ(slg_fetch_lookup(&index, &samples, target, &entry, &next, &error), SLG_OK);
             CHECK(next.value < 0 || next.value == entry.value + 7 ||
                   (next.value == 0 && target < 8));
             CHECK(next.value < 0 || next.key > target);
@@ -168,18 +168,16 @@ static void check_walks(void) {
     const size_t size = fill(data, &seed, 0);
     int fd = scratch(data, size);
     for (int64_t target = 90; target < 100 + 5 * BATCHES; target++) {
-        CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, target, (size_t)(target % 9) * 900,
-                                window, &found,
-                                &error), SLG_OK);
+        CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, target, (size_t)(target % 9) * 900, window,
+                                &found, &error),
+                 SLG_OK);
         CHECK_EQ(found.base_offset, target < 100 ? 100 : target - (target - 100) % 5);
         CHECK_EQ(slg_load_i64(data + found.position), found.base_offset);
     }
-    CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, 100 + 5 * BATCHES, 0, window, &found,
-                            &error),
+    CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, 100 + 5 * BATCHES, 0, window, &found, &error),
              SLG_END);
     CHECK_EQ(ftruncate(fd, 5000), 0);
-    CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, 100 + 5 * BATCHES, 0, window, &found,
-                            &error),
+    CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, 100 + 5 * BATCHES, 0, window, &found, &error),
              SLG_FILE_SHRANK);
     close(fd);
     CHECK_EQ(slg_fetch_find(fd, 0, (int64_t)size, 100, 0, window, &found, &error), SLG_IO);
@@ -189,11 +187,11 @@ static void check_walks(void) {
         for (int ask = 0; ask < 20; ask++) {
             const int64_t from = (int64_t)(random_next(&seed) % (hostile + 100));
             const int64_t end = (int64_t)(random_next(&seed) % hostile);
-            const slg_status status = slg_fetch_find(fd, from, end,
-                                                     (int64_t)(random_next(&seed) % 1200), 700,
-                                                     window, &found, &error);
-            CHECK(status != SLG_OK || (found.position >= from && found.size >= 14 + SLG_PREFIX_SIZE
-                                       && found.position + found.size <= end));
+            const slg_status status = slg_fetch_find(
+                fd, from, end, (int64_t)(random_next(&seed) % 1200), 700, window, &found, &error);
+            CHECK(status != SLG_OK ||
+                  (found.position >= from && found.size >= 14 + SLG_PREFIX_SIZE &&
+                   found.position + found.size <= end));
         }
         close(fd);
     }

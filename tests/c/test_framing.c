@@ -24,8 +24,8 @@ static int count_blocks(next_function *next, const uint8_t *bytes, size_t size, 
 }
 
 static void test_lz4(void) {
-    const uint8_t frame[] = {0x04, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82, 2, 0,   0, 0, 'a', 'b',
-                             3,    0,    0,    0x80, 'c',  'd',  'e',  0, 0,   0, 0};
+    const uint8_t frame[] = {0x04, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82, 2,   0, 0, 0, 'a',
+                             'b',  3,    0,    0,    0x80, 'c',  'd',  'e', 0, 0, 0, 0};
     uint8_t plain[16];
     CHECK_EQ(count_blocks(slg_lz4_next, frame, sizeof frame, plain), 2);
     CHECK(memcmp(plain, "abcde", 5) == 0);
@@ -40,8 +40,11 @@ static void test_lz4(void) {
         longer[at] ^= 1;
         CHECK_EQ(count_blocks(slg_lz4_next, longer, sizeof frame, plain), -1);
     }
-    const uint8_t lies[][4] = {{0, 0, 0, 0x80}, {1, 0, 1, 0}, {0xff, 0xff, 0xff, 0x7f},
-                               {0xff, 0xff, 0xff, 0xff}, {14, 0, 0, 0}};
+    const uint8_t lies[][4] = {{0, 0, 0, 0x80},
+                               {1, 0, 1, 0},
+                               {0xff, 0xff, 0xff, 0x7f},
+                               {0xff, 0xff, 0xff, 0xff},
+                               {14, 0, 0, 0}};
     for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
         memcpy(longer, frame, sizeof frame);
         memcpy(longer + 7, lies[i], 4);
@@ -50,8 +53,8 @@ static void test_lz4(void) {
 }
 
 static void test_xerial(void) {
-    const uint8_t stream[] = {0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0, 0, 0,   0,   1, 0, 0, 0, 1,
-                              0,    0,   0,   2,   'a', 'b', 0,   0, 0, 3, 'c', 'd', 'e'};
+    const uint8_t stream[] = {0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0, 0, 0, 0, 1,   0,   0,  0,
+                              1,    0,   0,   0,   2,   'a', 'b', 0, 0, 0, 3, 'c', 'd', 'e'};
     uint8_t plain[16];
     CHECK_EQ(count_blocks(slg_xerial_next, stream, sizeof stream, plain), 2);
     CHECK(memcmp(plain, "abcde", 5) == 0);
@@ -65,8 +68,11 @@ static void test_xerial(void) {
         other[at] ^= 2;
         CHECK_EQ(count_blocks(slg_xerial_next, other, sizeof other, plain), -1);
     }
-    const uint8_t lies[][4] = {{0, 0, 0, 10}, {0x7f, 0xff, 0xff, 0xff}, {0xff, 0xff, 0xff, 0xff},
-                               {0x82, 'S', 'N', 'A'}, {0x20, 0, 0, 1}};
+    const uint8_t lies[][4] = {{0, 0, 0, 10},
+                               {0x7f, 0xff, 0xff, 0xff},
+                               {0xff, 0xff, 0xff, 0xff},
+                               {0x82, 'S', 'N', 'A'},
+                               {0x20, 0, 0, 1}};
     for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
         memcpy(other, stream, sizeof stream);
         memcpy(other + 16, lies[i], 4);

@@ -33,8 +33,7 @@ static void check_golden(void) {
     file_bytes.size = 0;
     add_hex(&file_bytes, "00000001 00000048  00000002 00000090  00000003 000000d8");
     for (size_t i = 0; i < 3; i++) {
-        const slg_index_entry e =
-            slg_index_entry_at(SLG_INDEX_KIND_OFFSET, file_bytes.data, i, 40);
+        const slg_index_entry e = slg_index_entry_at(SLG_INDEX_KIND_OFFSET, file_bytes.data, i, 40);
         CHECK(e.key == keys[i] && e.value == 72 * ((int64_t)i + 1));
     }
     for (int64_t target = 38; target < 46; target++) {
@@ -78,8 +77,8 @@ static int64_t plain_lookup(const uint8_t *data, slg_index_kind kind, size_t ent
 
 /* Keys 10, 20, 30, ...; every key, and the numbers beside it. */
 static void check_searches(void) {
-    static const size_t sizes[] = {0, 1, 2, 3, 10, 681, 682, 683, 684, 685, 1023, 1024, 1025,
-                                   1026, 1027, 1366, 2047, 2048, 2049, 2050, 3000};
+    static const size_t sizes[] = {0,    1,    2,    3,    10,   681,  682,  683,  684,  685, 1023,
+                                   1024, 1025, 1026, 1027, 1366, 2047, 2048, 2049, 2050, 3000};
     for (int kind = 0; kind < 2; kind++) {
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
             const int32_t entries = (int32_t)sizes[i];
@@ -99,8 +98,7 @@ static void check_searches(void) {
             const int64_t last = 1000 + 10 * (int64_t)entries;
             CHECK_EQ(lookup((slg_index_kind)kind, copy, sizes[i], 1000, last), entries - 1);
             CHECK_EQ(lookup((slg_index_kind)kind, copy, sizes[i], 1000, INT64_MIN), -1);
-            CHECK_EQ(lookup((slg_index_kind)kind, copy, sizes[i], 1000, INT64_MAX),
-                     entries - 1);
+            CHECK_EQ(lookup((slg_index_kind)kind, copy, sizes[i], 1000, INT64_MAX), entries - 1);
             free(copy);
         }
     }
@@ -302,7 +300,8 @@ static void check_files(void) {
         CHECK_EQ(slg_index_file_upper_bound(&file, 71, &slot, &error), SLG_OK);
         CHECK_EQ(slot, 0);
         CHECK_EQ(slg_index_file_entry(&file, SLG_INDEX_KIND_OFFSET, (size_t)entries - 1, 5, &entry,
-                                      &error), SLG_OK);
+                                      &error),
+                 SLG_OK);
         CHECK(entry.key == 5 + entries && entry.value == 72 * entries);
         CHECK(truncate("index", 8 * entries) == 0 && !slg_index_file_shrank(&file));
         CHECK(truncate("index", 8 * entries - 1) == 0);

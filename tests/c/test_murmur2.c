@@ -20,8 +20,11 @@ int main(void) {
     const uint8_t odd[] = "xabcfoobar";
     const int32_t offsets[] = {1, 4, 4, 10};
     const uint8_t validity = 5; /* the second value is null */
-    slg_input_binary column = {.kind = SLG_INPUT_BINARY, .validity = &validity, .offsets = offsets,
-                               .data = odd, .end = 10};
+    slg_input_binary column = {.kind = SLG_INPUT_BINARY,
+                               .validity = &validity,
+                               .offsets = offsets,
+                               .data = odd,
+                               .end = 10};
     slg_error error;
     int32_t out[3];
     CHECK_EQ(slg_murmur2_column(&column, 3, 0, -1, out, &error), SLG_OK);

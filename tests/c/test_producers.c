@@ -7,8 +7,12 @@
 enum { MANY = 3000 };
 
 static slg_batch data_of(int64_t offset, int64_t producer_id, int16_t epoch, bool transactional) {
-    return (slg_batch){.base_offset = offset, .last_offset = offset, .max_timestamp = offset,
-                       .producer_id = producer_id, .producer_epoch = epoch, .magic = 2,
+    return (slg_batch){.base_offset = offset,
+                       .last_offset = offset,
+                       .max_timestamp = offset,
+                       .producer_id = producer_id,
+                       .producer_epoch = epoch,
+                       .magic = 2,
                        .attributes = transactional ? SLG_ATTRIBUTE_TRANSACTIONAL : 0};
 }
 
@@ -152,9 +156,10 @@ static void test_marker_bytes(void) {
     fclose(file);
 }
 
-static const slg_append_rules CLIENT = {
-    .origin = SLG_ORIGIN_CLIENT, .transaction_version = -1, .segment_base = 5,
-    .segment_position = 100};
+static const slg_append_rules CLIENT = {.origin = SLG_ORIGIN_CLIENT,
+                                        .transaction_version = -1,
+                                        .segment_base = 5,
+                                        .segment_position = 100};
 
 static slg_verdict judge(slg_span *span, slg_producers *producers, const slg_append_rules *rules,
                          const slg_batch *batches, size_t count) {
@@ -259,8 +264,8 @@ static void test_verifications(void) {
     slg_producers_init(&producers);
     slg_span_init(&span);
     for (int64_t id = 99; id >= 0; id--) {
-        const slg_verification wanted = {.producer_id = id, .timestamp = id, .guard = id + 1,
-                                         .lowest_sequence = 5};
+        const slg_verification wanted = {
+            .producer_id = id, .timestamp = id, .guard = id + 1, .lowest_sequence = 5};
         CHECK_EQ(slg_producers_verify(&producers, &wanted, &found, &error), SLG_OK);
         CHECK_EQ(found->guard, id + 1);
     }

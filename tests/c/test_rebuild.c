@@ -8,8 +8,12 @@
 enum { BATCHES = 40, BASE = 1000, SIZE = 100 };
 
 static slg_batch batch_at(int n) {
-    return (slg_batch){.base_offset = BASE + n, .last_offset = BASE + n, .max_timestamp = 5000 + n,
-                       .size = SIZE, .record_count = 1, .magic = 2,
+    return (slg_batch){.base_offset = BASE + n,
+                       .last_offset = BASE + n,
+                       .max_timestamp = 5000 + n,
+                       .size = SIZE,
+                       .record_count = 1,
+                       .magic = 2,
                        .position = (int64_t)n * SIZE};
 }
 

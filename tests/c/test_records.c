@@ -62,9 +62,9 @@ static size_t put_batch(uint8_t *out) {
     out[SLG_BATCH_MAGIC_AT] = 2;
     slg_store_i32(out + SLG_BATCH_LAST_OFFSET_DELTA_AT, RECORDS - 1);
     slg_store_i32(out + SLG_BATCH_RECORD_COUNT_AT, RECORDS);
-    slg_store_u32(out + SLG_BATCH_CRC_AT, slg_crc32c(SLG_CRC32C_PORTABLE, 0,
-                                                     out + SLG_BATCH_CRC_FROM,
-                                                     size - SLG_BATCH_CRC_FROM));
+    slg_store_u32(
+        out + SLG_BATCH_CRC_AT,
+        slg_crc32c(SLG_CRC32C_PORTABLE, 0, out + SLG_BATCH_CRC_FROM, size - SLG_BATCH_CRC_FROM));
     return size;
 }
 
@@ -82,8 +82,7 @@ static void check_binary(const slg_binary *binary, int64_t row, int64_t size, ui
 }
 
 static void check_rows(const slg_columns *columns, int64_t first) {
-    const int64_t *times =
-        (const int64_t *)(const void *)columns->fixed[SLG_COLUMN_TIMESTAMP].data;
+    const int64_t *times = (const int64_t *)(const void *)columns->fixed[SLG_COLUMN_TIMESTAMP].data;
     const int32_t *lists = (const int32_t *)(const void *)columns->header_lists.data;
     CHECK_EQ(columns->first_offset, first);
     for (int64_t row = 0; row < columns->rows; row++) {
@@ -97,8 +96,10 @@ static void check_rows(const slg_columns *columns, int64_t first) {
             check_binary(&columns->header_value, lists[row], 3, 'v');
         }
         if (i % 3 == 2) {
-            CHECK_EQ(columns->header_key.bytes.data[((const int32_t *)(const void *)
-                     columns->header_key.offsets.data)[lists[row] + 1]], 0xef);
+            CHECK_EQ(
+                columns->header_key.bytes.data[((const int32_t *)(const void *)columns->header_key
+                                                    .offsets.data)[lists[row] + 1]],
+                0xef);
             CHECK(!is_valid(&columns->header_value, lists[row] + 1));
         }
     }
@@ -134,9 +135,13 @@ static void test_decoder(int64_t max_rows, int64_t max_bytes, int64_t start, int
     CHECK(file != NULL && fwrite(data, 1, size, file) == size && fflush(file) == 0);
     int64_t live = 0;
     slg_pool *pool = slg_pool_new(2, &live);
-    const slg_records_options options = {
-        .flags = SLG_RECORDS_CRC, .kernel = SLG_CRC32C_PORTABLE, .start_offset = start,
-        .end_offset = end, .base_offset = INT64_MIN, .max_rows = max_rows, .max_bytes = max_bytes};
+    const slg_records_options options = {.flags = SLG_RECORDS_CRC,
+                                         .kernel = SLG_CRC32C_PORTABLE,
+                                         .start_offset = start,
+                                         .end_offset = end,
+                                         .base_offset = INT64_MIN,
+                                         .max_rows = max_rows,
+                                         .max_bytes = max_bytes};
     slg_records *records = slg_records_new(slg_source_of(fileno(file)), 0, (int64_t)size, &options);
     CHECK(pool != NULL && records != NULL);
     int64_t next = start;
@@ -176,9 +181,13 @@ static void test_sets(int64_t nbytes) {
     CHECK(file != NULL && fwrite(data, 1, size, file) == size && fflush(file) == 0);
     int64_t live = 0;
     slg_pool *pool = slg_pool_new(2, &live);
-    slg_records_options options = {
-        .flags = SLG_RECORDS_CRC, .kernel = SLG_CRC32C_PORTABLE, .start_offset = 0,
-        .end_offset = INT64_MAX, .base_offset = INT64_MIN, .max_rows = 7, .max_bytes = 1 << 20};
+    slg_records_options options = {.flags = SLG_RECORDS_CRC,
+                                   .kernel = SLG_CRC32C_PORTABLE,
+                                   .start_offset = 0,
+                                   .end_offset = INT64_MAX,
+                                   .base_offset = INT64_MIN,
+                                   .max_rows = 7,
+                                   .max_bytes = 1 << 20};
     slg_records *records = slg_records_new(slg_source_of(fileno(file)), 0, (int64_t)size, &options);
     CHECK(pool != NULL && records != NULL);
     slg_record_sets sets = {.shape = {.wanted = ALL}};

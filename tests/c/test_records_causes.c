@@ -13,8 +13,10 @@ static int64_t live;
 
 static slg_records_options options(void) {
     return (slg_records_options){.flags = SLG_RECORDS_CRC | SLG_RECORDS_CONTROL,
-                                 .start_offset = INT64_MIN, .end_offset = INT64_MAX,
-                                 .base_offset = INT64_MIN, .max_rows = 1 << 20,
+                                 .start_offset = INT64_MIN,
+                                 .end_offset = INT64_MAX,
+                                 .base_offset = INT64_MIN,
+                                 .max_rows = 1 << 20,
                                  .max_bytes = 1 << 20};
 }
 
@@ -23,18 +25,13 @@ static slg_records_options options(void) {
 static int64_t number(const slg_columns *c, slg_column column, int64_t row) {
     const uint8_t *data = c->fixed[column].data;
     switch (column) {
-    case SLG_COLUMN_TIMESTAMP_TYPE:
-        return (int8_t)data[row];
-    case SLG_COLUMN_PRODUCER_EPOCH:
-        return ((const int16_t *)(const void *)data)[row];
+    case SLG_COLUMN_TIMESTAMP_TYPE: return (int8_t)data[row];
+    case SLG_COLUMN_PRODUCER_EPOCH: return ((const int16_t *)(const void *)data)[row];
     case SLG_COLUMN_SEQUENCE:
-    case SLG_COLUMN_LEADER_EPOCH:
-        return ((const int32_t *)(const void *)data)[row];
+    case SLG_COLUMN_LEADER_EPOCH: return ((const int32_t *)(const void *)data)[row];
     case SLG_COLUMN_IS_TRANSACTIONAL:
-    case SLG_COLUMN_IS_CONTROL:
-        return data[row >> 3] >> (row & 7) & 1;
-    default:
-        return ((const int64_t *)(const void *)data)[row];
+    case SLG_COLUMN_IS_CONTROL: return data[row >> 3] >> (row & 7) & 1;
+    default: return ((const int64_t *)(const void *)data)[row];
     }
 }
 
@@ -55,11 +52,11 @@ static int32_t list_end(const slg_columns *c, int64_t row) {
 }
 
 static void numbers_are(const slg_columns *c, int64_t row, const int64_t *wanted) {
-    static const slg_column fixed[] = {
-        SLG_COLUMN_OFFSET, SLG_COLUMN_TIMESTAMP, SLG_COLUMN_TIMESTAMP_TYPE,
-        SLG_COLUMN_PRODUCER_ID, SLG_COLUMN_PRODUCER_EPOCH, SLG_COLUMN_SEQUENCE,
-        SLG_COLUMN_LEADER_EPOCH, SLG_COLUMN_IS_TRANSACTIONAL, SLG_COLUMN_IS_CONTROL,
-        SLG_COLUMN_POSITION};
+    static const slg_column fixed[] = {SLG_COLUMN_OFFSET,         SLG_COLUMN_TIMESTAMP,
+                                       SLG_COLUMN_TIMESTAMP_TYPE, SLG_COLUMN_PRODUCER_ID,
+                                       SLG_COLUMN_PRODUCER_EPOCH, SLG_COLUMN_SEQUENCE,
+                                       SLG_COLUMN_LEADER_EPOCH,   SLG_COLUMN_IS_TRANSACTIONAL,
+                                       SLG_COLUMN_IS_CONTROL,     SLG_COLUMN_POSITION};
     for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++) {
         CHECK_EQ(number(c, fixed[i], row), wanted[i]);
     }
@@ -108,11 +105,11 @@ static slg_columns *decode(uint32_t columns, slg_status wanted) {
 
 static void check_golden(void) {
     log_bytes.size = 0;
-    add_hex(&log_bytes, GOLDEN_V0);      /* 30 bytes, offset 0 */
+    add_hex(&log_bytes, GOLDEN_V0); /* 30 bytes, offset 0 */
     const int64_t two = (int64_t)log_bytes.size;
     add_hex(&log_bytes, GOLDEN_TWO);
-    log_bytes.data[two + 7] = 1;         /* base offset 1: not under the CRC */
-    add_hex(&log_bytes, GOLDEN_ABORT);   /* offset 5 */
+    log_bytes.data[two + 7] = 1; /* base offset 1: not under the CRC */
+    add_hex(&log_bytes, GOLDEN_ABORT); /* offset 5 */
     add_hex(&log_bytes, GOLDEN_EMPTIED); /* offsets 10..13, without records */
     const int64_t one = (int64_t)log_bytes.size;
     add_hex(&log_bytes, GOLDEN_ONE);
@@ -132,9 +129,9 @@ static void check_golden(void) {
     static const struct {
         const char *key, *value;
         int64_t key_size, value_size;
-    } cells[] = {{NULL, "test", -1, 4}, {"k", "v", 1, 1}, {"k2", NULL, 2, -1},
-                 {"\0\0\0\0", "\0\0\0\0\0\0", 4, 6}, {NULL, "test", -1, 4},
-                 {NULL, "test", -1, 4}};
+    } cells[] = {{NULL, "test", -1, 4}, {"k", "v", 1, 1},
+                 {"k2", NULL, 2, -1},   {"\0\0\0\0", "\0\0\0\0\0\0", 4, 6},
+                 {NULL, "test", -1, 4}, {NULL, "test", -1, 4}};
     for (int64_t i = 0; i < 6; i++) {
         CHECK(cell_is(&c->key, i, cells[i].key, cells[i].key_size));
         CHECK(cell_is(&c->value, i, cells[i].value, cells[i].value_size));
@@ -175,19 +172,25 @@ static void check_batch_numbers(void) {
     for (int16_t attributes = 0; attributes <= SLG_ATTRIBUTE_LOG_APPEND_TIME;
          attributes += SLG_ATTRIBUTE_LOG_APPEND_TIME) {
         log_bytes.size = 0;
-        add_batch(&log_bytes, (batch_fields){.base_offset = 100, .last_delta = COUNT - 1,
-                                             .count = COUNT, .attributes = attributes,
-                                             .base_timestamp = 5000, .max_timestamp = 6000,
-                                             .producer_id = 9, .producer_epoch = 3,
-                                             .base_sequence = INT32_MAX - 9, .leader_epoch = 4},
+        add_batch(&log_bytes,
+                  (batch_fields){.base_offset = 100,
+                                 .last_delta = COUNT - 1,
+                                 .count = COUNT,
+                                 .attributes = attributes,
+                                 .base_timestamp = 5000,
+                                 .max_timestamp = 6000,
+                                 .producer_id = 9,
+                                 .producer_epoch = 3,
+                                 .base_sequence = INT32_MAX - 9,
+                                 .leader_epoch = 4},
                   payload.data, payload.size);
         slg_columns *c = decode(EVERYTHING, SLG_END);
         CHECK_EQ(c->rows, COUNT);
         for (int64_t i = 0; i < COUNT; i++) {
-            numbers_are(c, i, (const int64_t[]){100 + i,
-                                                attributes != 0 ? 6000 : 5000 + i % 5 - 2,
-                                                attributes != 0, 9, 3,
-                                                i < 10 ? INT32_MAX - 9 + i : i - 10, 4, 0, 0, 0});
+            numbers_are(c, i,
+                        (const int64_t[]){100 + i, attributes != 0 ? 6000 : 5000 + i % 5 - 2,
+                                          attributes != 0, 9, 3,
+                                          i < 10 ? INT32_MAX - 9 + i : i - 10, 4, 0, 0, 0});
         }
         slg_columns_release(c);
     }
@@ -197,9 +200,16 @@ static void check_batch_numbers(void) {
 
 static void check_header_keys(void) {
     static const char *const keys[][2] = {
-        {"plain", "plain"}, {"\xc3\xa4", "\xc3\xa4"}, {"a\xff" "b", "a\xef\xbf\xbd" "b"},
-        {"\xe2\x82", "\xef\xbf\xbd"}, {"\xed\xa0\x80", "\xef\xbf\xbd"},
-        {"\xc0\xaf", "\xef\xbf\xbd\xef\xbf\xbd"}, {"\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80"},
+        {"plain", "plain"},
+        {"\xc3\xa4", "\xc3\xa4"},
+        {"a\xff"
+         "b",
+         "a\xef\xbf\xbd"
+         "b"},
+        {"\xe2\x82", "\xef\xbf\xbd"},
+        {"\xed\xa0\x80", "\xef\xbf\xbd"},
+        {"\xc0\xaf", "\xef\xbf\xbd\xef\xbf\xbd"},
+        {"\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80"},
         {"", ""},
     };
     enum { KEYS = sizeof keys / sizeof keys[0] };
@@ -294,8 +304,11 @@ static void cause(const char *hex, slg_status wanted, int64_t expected, int64_t 
         for (uint32_t columns = 0; columns <= EVERYTHING; columns += EVERYTHING) {
             log_bytes.size = 0;
             add_hex(&log_bytes, GOLDEN_ONE);
-            add_batch(&log_bytes, (batch_fields){.base_offset = 7, .last_delta = 1, .count = 2,
-                                                 .attributes = (int16_t)compressed},
+            add_batch(&log_bytes,
+                      (batch_fields){.base_offset = 7,
+                                     .last_delta = 1,
+                                     .count = 2,
+                                     .attributes = (int16_t)compressed},
                       payload.data, payload.size);
             slg_columns *c = decode_with(&o, columns, &payload, &status, &error);
             CHECK_EQ(status, wanted);
@@ -377,8 +390,8 @@ static void check_entries(void) {
 /* A transaction of producer 1 that was aborted: 0, then the marker at 5, then 6, which was not. */
 static void check_transactions(void) {
     const slg_aborted aborted[] = {{0, 0, 100}, {1, 0, 5}, {2, 0, 100}};
-    const batch_fields open = {.count = 1, .attributes = SLG_ATTRIBUTE_TRANSACTIONAL,
-                               .producer_id = 1};
+    const batch_fields open = {
+        .count = 1, .attributes = SLG_ATTRIBUTE_TRANSACTIONAL, .producer_id = 1};
     batch_fields later = open;
     later.base_offset = 6;
     log_bytes.size = 0;

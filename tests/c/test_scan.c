@@ -102,9 +102,7 @@ static void put_number(int64_t number, const char *suffix, const void *data, siz
     put(name, data, size);
 }
 
-static void enter_directory(const char *name) {
-    CHECK(mkdir(name, 0700) == 0 && chdir(name) == 0);
-}
+static void enter_directory(const char *name) { CHECK(mkdir(name, 0700) == 0 && chdir(name) == 0); }
 
 static slg_file_class class_in(const slg_listing *listing, const char *name) {
     const char *at = listing->names;
@@ -191,7 +189,8 @@ static void run_checks(slg_check_level level) {
     const slg_segment_columns out = {log_size, index_size, time_size, txn_size, mtime, statuses};
     memset(problems, 0xee, sizeof problems);
     CHECK_EQ(slg_check_segments(".", NUMBERS, has, SEGMENTS, 900, level, &out, problems,
-                                &problem_count, NULL), SLG_OK);
+                                &problem_count, NULL),
+             SLG_OK);
 }
 
 static void problem_is(size_t at, int64_t row, slg_file_class file, slg_status status,
@@ -272,8 +271,9 @@ static void check_segments(void) {
 
     slg_error error;
     const slg_segment_columns out = {log_size, index_size, time_size, txn_size, mtime, statuses};
-    CHECK_EQ(slg_check_segments("none", NUMBERS, has, SEGMENTS, 900, SLG_CHECK_FULL, &out,
-                                problems, &problem_count, &error), SLG_IO);
+    CHECK_EQ(slg_check_segments("none", NUMBERS, has, SEGMENTS, 900, SLG_CHECK_FULL, &out, problems,
+                                &problem_count, &error),
+             SLG_IO);
     CHECK(error.sys_errno == ENOENT && problem_count == 0);
     CHECK(chdir("..") == 0);
 }
@@ -295,7 +295,8 @@ static void check_long_index(void) {
     for (int32_t end = entries; end <= entries + 1; end++) {
         put_number(0, ".index", index.data, index.size);
         CHECK_EQ(slg_check_segments(".", &number, &all, 1, end, SLG_CHECK_FULL, &out, problems,
-                                    &problem_count, NULL), SLG_OK);
+                                    &problem_count, NULL),
+                 SLG_OK);
         CHECK_EQ(index_size[0], 8 * entries);
         CHECK_EQ(problem_count, end == entries ? 1 : 0);
     }

@@ -8,7 +8,8 @@ static size_t decode(const uint8_t *in, size_t size, uint8_t *out) {
     size_t at = 0, length = 0, done = 0;
     for (unsigned shift = 0;; shift += 7) {
         length |= (size_t)(in[at] & 0x7f) << shift;
-        if (!(in[at++] & 0x80)) break;
+        if (!(in[at++] & 0x80))
+            break;
     }
     while (at < size) {
         uint8_t tag = in[at++];

@@ -4,7 +4,9 @@
 #include "seglog/validate.h"
 
 static slg_analysis analysis_of(slg_origin origin) {
-    slg_analysis analysis = {.origin = origin, .leader_epoch = 3, .batch_bytes_max = INT64_MAX,
+    slg_analysis analysis = {.origin = origin,
+                             .leader_epoch = 3,
+                             .batch_bytes_max = INT64_MAX,
                              .kernel = SLG_CRC32C_PORTABLE};
     slg_analysis_init(&analysis);
     return analysis;
@@ -81,8 +83,12 @@ static void test_refused_batches(void) {
 }
 
 static void test_client_headers(void) {
-    slg_batch batch = {.base_offset = 0, .last_offset = 2, .record_count = 3, .magic = 2,
-                       .producer_id = -1, .base_sequence = -1};
+    slg_batch batch = {.base_offset = 0,
+                       .last_offset = 2,
+                       .record_count = 3,
+                       .magic = 2,
+                       .producer_id = -1,
+                       .base_sequence = -1};
     CHECK_EQ(slg_check_client_header(&batch), SLG_ACCEPTED);
     batch.producer_id = 0;
     CHECK_EQ(slg_check_client_header(&batch), SLG_REFUSE_SEQUENCE);
@@ -103,8 +109,8 @@ static void test_rules(void) {
     b.size = 0;
     add_record(&b, 0, 0, NULL, "value", NULL, 0);
     add_record(&b, -500, 1, "key", "value", NULL, 0);
-    slg_record_rules rules = {.needs_key = true, .has_create_time = true, .now = 1000,
-                              .before_max = 499, .after_max = 0};
+    slg_record_rules rules = {
+        .needs_key = true, .has_create_time = true, .now = 1000, .before_max = 499, .after_max = 0};
     slg_record_walk walk;
     slg_record_walk_init(&walk, &PLAIN, b.data, b.size, SLG_RECORDS_BUFFER, &rules);
     CHECK_EQ(slg_record_walk_run(&walk), SLG_REFUSE_NO_KEY);
@@ -126,6 +132,12 @@ static void test_rules(void) {
     slg_record_walk_init(&walk, &PLAIN, b.data, b.size, SLG_RECORDS_SKIP, NULL);
     CHECK_EQ(slg_record_walk_run(&walk), SLG_REFUSE_SKIP);
     CHECK_EQ(walk.a, 2); /* of the key */
+    /* A count below all others has no predecessor. */
+    slg_batch lowest = PLAIN;
+    lowest.record_count = INT32_MIN;
+    slg_record_walk_init(&walk, &lowest, b.data, b.size, SLG_RECORDS_BUFFER, NULL);
+    CHECK_EQ(slg_record_walk_run(&walk), SLG_REFUSE_RECORD_COUNT);
+    CHECK_EQ(walk.index, 0);
 }
 
 static void test_assignment(void) {

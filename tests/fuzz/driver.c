@@ -60,9 +60,20 @@ static void read_seeds(const char *directory) {
 
 /* Numbers that lie: what a length, a count or an offset must survive. */
 static uint64_t hostile_number(void) {
-    static const uint64_t numbers[] = {
-        0, 1, 0x7f, 0x80, 0xff, 0x7fff, 0x8000, 0xffff, 0x7fffffff, 0x80000000U, 0xffffffffU,
-        UINT64_C(0x7fffffffffffffff), UINT64_C(0x8000000000000000), UINT64_MAX};
+    static const uint64_t numbers[] = {0,
+                                       1,
+                                       0x7f,
+                                       0x80,
+                                       0xff,
+                                       0x7fff,
+                                       0x8000,
+                                       0xffff,
+                                       0x7fffffff,
+                                       0x80000000U,
+                                       0xffffffffU,
+                                       UINT64_C(0x7fffffffffffffff),
+                                       UINT64_C(0x8000000000000000),
+                                       UINT64_MAX};
     return numbers[random_below(sizeof numbers / sizeof numbers[0])] + random_below(3) - 1;
 }
 

@@ -11,12 +11,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* A property that no input may break. */
-#define REQUIRE(condition)                                                                     \
-    do {                                                                                       \
-        if (!(condition)) {                                                                    \
-            fprintf(stderr, "%s:%d: broken: %s\n", __FILE__, __LINE__, #condition);            \
-            abort();                                                                           \
-        }                                                                                      \
+#define REQUIRE(condition)                                                          \
+    do {                                                                            \
+        if (!(condition)) {                                                         \
+            fprintf(stderr, "%s:%d: broken: %s\n", __FILE__, __LINE__, #condition); \
+            abort();                                                                \
+        }                                                                           \
     } while (0)
 
 /* The first bytes of an input steer the target; the rest are what would be on disk. */

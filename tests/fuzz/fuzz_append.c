@@ -55,8 +55,10 @@ static void check_log(const slg_segment_writer *writer, const slg_appended *done
     REQUIRE(log != NULL);
     REQUIRE(lseek(writer->log_fd, 0, SEEK_END) == (off_t)size);
     REQUIRE(pread(writer->log_fd, log, size, 0) == (ssize_t)size);
-    slg_analysis analysis = {.origin = SLG_ORIGIN_REPLICATION, .leader_epoch = INT32_MAX,
-                             .batch_bytes_max = INT64_MAX, .needs_order = true,
+    slg_analysis analysis = {.origin = SLG_ORIGIN_REPLICATION,
+                             .leader_epoch = INT32_MAX,
+                             .batch_bytes_max = INT64_MAX,
+                             .needs_order = true,
                              .kernel = SLG_CRC32C_PORTABLE};
     slg_batch batch;
     slg_refusal refusal;
@@ -82,8 +84,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fuzz_input input = {data, size};
     const uint8_t steer = fuzz_byte(&input);
     const slg_leader_rules rules = {
-        .records = {.needs_key = (steer & 4) != 0, .has_create_time = (steer & 8) == 0,
-                    .now = INT64_C(1) << 41, .before_max = INT64_MAX, .after_max = INT64_MAX},
+        .records = {.needs_key = (steer & 4) != 0,
+                    .has_create_time = (steer & 8) == 0,
+                    .now = INT64_C(1) << 41,
+                    .before_max = INT64_MAX,
+                    .after_max = INT64_MAX},
         .batch_bytes_max = (steer & 16) != 0 ? 300 : INT64_MAX,
         .segment_bytes_max = (steer & 32) != 0 ? 600 : INT32_MAX,
         .segment_age_max = (steer & 64) != 0 ? 100 : INT64_MAX,

@@ -55,8 +55,8 @@ static void check_sound(const outcome *out, size_t size) {
         REQUIRE(out->error.status == out->status);
         REQUIRE(out->error.position >= at && out->error.position <= (int64_t)size);
     }
-    REQUIRE(out->scan.next_position == -1 || (out->scan.next_position > at &&
-                                              out->scan.next_position <= (int64_t)size));
+    REQUIRE(out->scan.next_position == -1 ||
+            (out->scan.next_position > at && out->scan.next_position <= (int64_t)size));
 }
 
 static void check_same(const outcome *a, const outcome *b) {
@@ -87,8 +87,8 @@ static void check_find(const uint8_t *data, size_t size, int64_t from, size_t ta
     int64_t found = -1;
     int32_t whole;
     slg_window_init(&window, slg_source_of(file_of(data, size)), (int64_t)size, target);
-    const slg_status status = slg_batch_find(&window, from, (int64_t)size, SLG_CRC32C_PORTABLE,
-                                             &found, &error);
+    const slg_status status =
+        slg_batch_find(&window, from, (int64_t)size, SLG_CRC32C_PORTABLE, &found, &error);
     slg_window_free(&window);
     REQUIRE(status == SLG_OK || status == SLG_END || status == SLG_LIMIT);
     if (status == SLG_OK) {
@@ -110,8 +110,8 @@ static void check_rebuild(const outcome *out, uint8_t steer) {
     slg_error error;
     size_t taken;
     slg_rebuild_init(&rebuild, count > 0 ? out->batches[0].base_offset : 0, 0, steer, steer * 4);
-    const slg_status status = slg_rebuild_feed(&rebuild, out->batches, count, offsets, times,
-                                               &taken, &error);
+    const slg_status status =
+        slg_rebuild_feed(&rebuild, out->batches, count, offsets, times, &taken, &error);
     REQUIRE(status == SLG_OK ? taken == count : taken < count);
     REQUIRE(rebuild.offset_entries <= steer / 2 && rebuild.time_entries <= steer / 3);
     REQUIRE(rebuild.size <= out->scan.position);

@@ -52,8 +52,8 @@ static void print_all(printed *out, int fd, int64_t size, unsigned what, size_t 
             }
         } else if (out->status == SLG_CODEC) {
             uint8_t *payload = fuzz_exact(dump.walk.payload, dump.walk.payload_size);
-            const slg_status status = slg_walk_payload(&dump.walk, payload,
-                                                       dump.walk.payload_size, &out->error);
+            const slg_status status =
+                slg_walk_payload(&dump.walk, payload, dump.walk.payload_size, &out->error);
             free(payload); /* only checked: the walk has its own copy to read on from */
             if (status == SLG_OK) {
                 REQUIRE(slg_walk_payload(&dump.walk, dump.walk.payload, dump.walk.payload_size,

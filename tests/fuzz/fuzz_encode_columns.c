@@ -115,8 +115,8 @@ static void fill_headers(fuzz_input *input, column c[4], int64_t rows) {
     c[0].array = (struct ArrowArray){.length = rows, .n_buffers = 2, .buffers = c[0].buffers};
     store_offsets(&c[0], offsets, rows + 1, kind == 1);
     c[1].schema.format = "+s";
-    c[1].array = (struct ArrowArray){.length = items - (fuzz_byte(input) % 16 == 1),
-                                     .n_buffers = 1, .buffers = c[1].buffers};
+    c[1].array = (struct ArrowArray){
+        .length = items - (fuzz_byte(input) % 16 == 1), .n_buffers = 1, .buffers = c[1].buffers};
     fill_binary(input, &c[2], items);
     fill_binary(input, &c[3], items);
     c[2].schema.name = "key";
@@ -156,8 +156,7 @@ static size_t encode(slg_encoder encoder, slg_input input, size_t step, uint8_t 
             continue;
         }
         const bool is_over = status != SLG_CODEC;
-        const uint8_t *payload =
-            out == NULL ? NULL : encoder.batch.data + SLG_BATCH_HEADER_SIZE;
+        const uint8_t *payload = out == NULL ? NULL : encoder.batch.data + SLG_BATCH_HEADER_SIZE;
         const size_t payload_size = encoder.batch.size - SLG_BATCH_HEADER_SIZE;
         const bool has_codec = (encoder.fields.attributes & SLG_ATTRIBUTE_CODEC) != 0;
         if (slg_encoder_close(&encoder, header, payload, payload_size) && has_codec) {
@@ -183,7 +182,8 @@ static size_t encode(slg_encoder encoder, slg_input input, size_t step, uint8_t 
 
 static void check_batches(const uint8_t *all, size_t size, int64_t records) {
     slg_batch_scan scan = {.checks = SLG_SCAN_CRC | SLG_SCAN_STRICT,
-                           .kernel = SLG_CRC32C_PORTABLE, .end = (int64_t)size,
+                           .kernel = SLG_CRC32C_PORTABLE,
+                           .end = (int64_t)size,
                            .batches_left = INT64_MAX};
     slg_error error;
     slg_batch_scan_init(&scan);
@@ -197,7 +197,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fuzz_input input = {data, size};
     slg_input rows = {.rows = fuzz_byte(&input) % ROWS_MAX};
     slg_encode_fields fields = {.attributes = (int16_t)(fuzz_byte(&input) & 0x1c),
-                                .producer_id = 5, .base_sequence = INT32_MAX - 3};
+                                .producer_id = 5,
+                                .base_sequence = INT32_MAX - 3};
     slg_encoder encoder;
     slg_error error = {0};
     fields.attributes = (int16_t)(fields.attributes & 4 ? fields.attributes & ~3 : 0);

@@ -23,8 +23,8 @@ static verdict check_in_steps(slg_index_check check, const uint8_t *data, size_t
     if (v.status == SLG_OK) {
         v.status = slg_index_check_finish(&check, file_size, &v.error);
     }
-    REQUIRE(v.status == SLG_OK || (v.error.status == v.status && v.error.position >= 0 &&
-                                   v.error.position <= file_size));
+    REQUIRE(v.status == SLG_OK ||
+            (v.error.status == v.status && v.error.position >= 0 && v.error.position <= file_size));
     return v;
 }
 
@@ -63,14 +63,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                           limited ? INT32_MAX : INT64_MAX);
     check.strict = steer & 16U;
 
-    const verdict all = check_in_steps(check, input.data, whole, (int64_t)input.size,
-                                       whole > 0 ? whole : 1);
+    const verdict all =
+        check_in_steps(check, input.data, whole, (int64_t)input.size, whole > 0 ? whole : 1);
     const size_t step = width * (1 + (steer >> 5));
     const verdict cut = check_in_steps(check, input.data, whole, (int64_t)input.size, step);
     REQUIRE(all.status == cut.status);
-    REQUIRE(all.status == SLG_OK || (all.error.position == cut.error.position &&
-                                     all.error.expected == cut.error.expected &&
-                                     all.error.found == cut.error.found));
+    REQUIRE(all.status == SLG_OK ||
+            (all.error.position == cut.error.position && all.error.expected == cut.error.expected &&
+             all.error.found == cut.error.found));
 
     uint8_t *exact = fuzz_exact(input.data, whole);
     if (kind == SLG_INDEX_KIND_TXN) {

@@ -116,8 +116,7 @@ static outcome decode(int fd, size_t size, slg_records_options options, uint32_t
     out.position = slg_records_position(records);
     REQUIRE(out.position >= 0 && out.position <= (int64_t)size);
     REQUIRE(out.status < SLG_BATCH_LENGTH ||
-            (error.status == out.status && error.position >= 0 &&
-             error.position <= (int64_t)size));
+            (error.status == out.status && error.position >= 0 && error.position <= (int64_t)size));
     slg_records_free(records);
     slg_pool_close(pool);
     REQUIRE(live == 0);

@@ -84,7 +84,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
     }
     /* What lies under a CRC that nobody can guess, the rest as records of a made-up batch. */
-    batch = (slg_batch){.base_offset = steer, .record_count = steer, .base_timestamp = rules.now,
+    batch = (slg_batch){.base_offset = steer,
+                        .record_count = steer,
+                        .base_timestamp = rules.now,
                         .max_timestamp = rules.now,
                         .attributes = (int16_t)(steer & SLG_ATTRIBUTE_LOG_APPEND_TIME)};
     check_records(&batch, bytes, input.size, (steer & 16) != 0 ? &rules : NULL);

@@ -24,9 +24,8 @@ static inline void repair_crcs(uint8_t *data, size_t size) {
         const size_t entry_size = (size_t)whole;
         REQUIRE(entry_size <= size - at);
         if (slg_batch_is_legacy(&batch)) {
-            slg_store_u32(entry + SLG_LEGACY_CRC_AT,
-                          slg_crc32(0, entry + SLG_LEGACY_CRC_FROM,
-                                    entry_size - SLG_LEGACY_CRC_FROM));
+            slg_store_u32(entry + SLG_LEGACY_CRC_AT, slg_crc32(0, entry + SLG_LEGACY_CRC_FROM,
+                                                               entry_size - SLG_LEGACY_CRC_FROM));
         } else {
             slg_store_u32(entry + SLG_BATCH_CRC_AT,
                           slg_crc32c(SLG_CRC32C_PORTABLE, 0, entry + SLG_BATCH_CRC_FROM,

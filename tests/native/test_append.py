@@ -1,4 +1,4 @@
-"""`_native.append`: the writer of an active segment; tests/log/test_ordinary.py has its appends."""
+"""`_native.append`: the writer of an active segment. tests/log/test_fast_path.py appends."""
 
 from __future__ import annotations
 

@@ -12,15 +12,15 @@ import pytest
 from seglog import errors
 from seglog._native.status import Status, status_error
 
-HEADER = Path(__file__).parents[2] / "csrc/include/seglog/status.h"
+TABLE = Path(__file__).parents[2] / "csrc/include/seglog/statuses.h"
 ERRORS = [status for status in Status if status.is_error and status is not Status.NO_MEMORY]
 #: About what a caller passed, which stands in no file.
 ARGUMENTS = [status for status in ERRORS if status >= Status.ENCODE_OFFSET]
 
 
-def test_codes_are_those_of_the_header() -> None:
-    codes = {name: int(number)
-             for name, number in re.findall(r"^\s+SLG_(\w+) = (\d+)", HEADER.read_text(), re.M)}
+def test_codes_are_those_of_the_table() -> None:
+    codes = {name: int(number) for name, number in re.findall(
+        r"^SLG_STATUS\((\w+), (\d+)\)", TABLE.read_text(), re.M)}
     assert codes == {status.name: status.value for status in Status}
     assert len(set(codes.values())) == len(codes)
 

@@ -116,9 +116,8 @@ typedef struct slg_appended {
  * nothing, and whoever knows all of Kafka's rules decides about the rest.
  */
 slg_status slg_append_as_leader(slg_segment_writer *writer, slg_producers *producers,
-                                slg_span *span, const slg_leader_rules *rules,
-                                const uint8_t *data, size_t size, slg_appended *appended,
-                                slg_error *error);
+                                slg_span *span, const slg_leader_rules *rules, const uint8_t *data,
+                                size_t size, slg_appended *appended, slg_error *error);
 
 #ifdef __cplusplus
 }

@@ -67,6 +67,9 @@ slg_status slg_batch_parse(const uint8_t *data, size_t left, int64_t position, i
 slg_status slg_batch_check_crc(const slg_batch *batch, const uint8_t *data,
                                slg_crc32c_kernel kernel, slg_error *error);
 
+/* The codec bits of a message: none, or one that magic 0 and 1 may have. */
+slg_status slg_batch_check_legacy_codec(const slg_batch *batch, slg_error *error);
+
 /* The strict rules about one header. */
 slg_status slg_batch_check_header(const slg_batch *batch, slg_error *error);
 
@@ -87,8 +90,8 @@ typedef struct slg_batch_scan {
     int64_t last_offset;    /* of the last entry, -1 without one */
     int64_t max_timestamp;  /* ms, -1 without one */
     int64_t offset_of_max_timestamp; /* last offset of the first entry that has it, as in indexes */
-    int64_t next_position;  /* after the entry that failed, -1 when its length cannot be trusted */
-    int64_t until;          /* lower it after the init: SLG_FULL at an entry that begins there */
+    int64_t next_position; /* after the entry that failed, -1 when its length cannot be trusted */
+    int64_t until; /* lower it after the init: SLG_FULL at an entry that begins there */
 } slg_batch_scan;
 
 void slg_batch_scan_init(slg_batch_scan *scan);
@@ -125,8 +128,8 @@ slg_status slg_batch_scan_file(slg_batch_scan *scan, slg_window *window, slg_err
  */
 enum { SLG_FIND_BYTES_MAX = 64 << 20 };
 
-slg_status slg_batch_find(slg_window *window, int64_t from, int64_t until,
-                          slg_crc32c_kernel kernel, int64_t *found, slg_error *error);
+slg_status slg_batch_find(slg_window *window, int64_t from, int64_t until, slg_crc32c_kernel kernel,
+                          int64_t *found, slg_error *error);
 
 /*
  * The same after damage, where no index helps: also messages of magic 0 and 1, whose lengths of key

@@ -11,23 +11,24 @@
 extern "C" {
 #endif
 
-/*
- * Both fill `out`, one number a row of `column`, and -1 for a null. SLG_OK, or SLG_ARROW_LAYOUT
- * with the row as error->position when the column contradicts itself; `out` is then unspecified
- * from that row on.
- */
+/* What a value is asked for. */
+typedef enum slg_checksum {
+    SLG_CHECKSUM_CRC32C, /* its CRC-32C: 0 to 2^32 - 1 */
+    /*
+     * 1 for a value that is exactly one entry of a log with a good CRC (a record batch, or a
+     * message of magic 0 or 1), else 0: Kafka's DefaultRecordBatch.isValid and LegacyRecord.isValid
+     * on the first entry of MemoryRecords, and no bytes after it.
+     */
+    SLG_CHECKSUM_IS_BATCH
+} slg_checksum;
 
-/* The CRC-32C of each value: 0 to 2^32 - 1. */
-slg_status slg_checksum_column(const slg_input_binary *column, int64_t rows,
+/*
+ * Fills `out`, one number a row of `column`, and -1 for a null. SLG_OK, or SLG_ARROW_LAYOUT with
+ * the row as error->position when the column contradicts itself; `out` is then unspecified from
+ * that row on.
+ */
+slg_status slg_checksum_column(const slg_input_binary *column, int64_t rows, slg_checksum what,
                                slg_crc32c_kernel kernel, int64_t *out, slg_error *error);
-
-/*
- * 1 for a value that is exactly one entry of a log with a good CRC (a record batch, or a message of
- * magic 0 or 1), else 0: Kafka's DefaultRecordBatch.isValid and LegacyRecord.isValid on the first
- * entry of MemoryRecords, and nothing behind it.
- */
-slg_status slg_valid_batch_column(const slg_input_binary *column, int64_t rows,
-                                  slg_crc32c_kernel kernel, int8_t *out, slg_error *error);
 
 #ifdef __cplusplus
 }

@@ -52,8 +52,8 @@ static inline size_t slg_records_max(size_t size) { return size / 7 + 1; }
  * Sets kept[i] to whether record i stays; room for the batch's record count or slg_records_max of
  * its plain bytes, whichever is less. SLG_NO_MORE: all were good.
  */
-slg_refusal slg_retain_records(const slg_retention *retention, slg_record_walk *walk,
-                               uint8_t *kept, slg_retained *found);
+slg_refusal slg_retain_records(const slg_retention *retention, slg_record_walk *walk, uint8_t *kept,
+                               slg_retained *found);
 
 #ifdef __cplusplus
 }

@@ -23,7 +23,7 @@ enum {
     SLG_DUMP_RECORDS = 1,  /* walk through the records (--deep-iteration) */
     SLG_DUMP_METADATA = 2, /* their offsets, sizes, headers, control records */
     SLG_DUMP_STRINGS = 4,  /* their keys and values as Java strings */
-    SLG_DUMP_CALLER = 8    /* their keys and values are the caller's to print: see slg_dump_text */
+    SLG_DUMP_CALLER = 8 /* their keys and values are the caller's to print: see slg_dump_text */
 };
 
 /* A record whose offset is not the next one (`previous` is -1 before the first record). */
@@ -37,13 +37,13 @@ enum { SLG_DUMP_BUFFER_MIN = 1024 };
 typedef struct slg_dump {
     slg_walk walk;
     unsigned what;
-    slg_dump_gap *gaps;     /* the caller's, with room for gap_room >= 1 */
+    slg_dump_gap *gaps; /* the caller's, with room for gap_room >= 1 */
     size_t gap_room;
-    size_t gap_count;       /* the caller takes them and sets 0 */
-    size_t wanted;          /* after SLG_FULL: the smallest buffer that lets the dump go on */
+    size_t gap_count; /* the caller takes them and sets 0 */
+    size_t wanted; /* after SLG_FULL: the smallest buffer that lets the dump go on */
 
     slg_walk_record record; /* the one being printed */
-    int32_t control;        /* its control type, -1 for data and unknown types */
+    int32_t control; /* its control type, -1 for data and unknown types */
     int64_t last_offset;
     int phase;
     size_t text_done;

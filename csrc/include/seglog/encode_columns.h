@@ -96,17 +96,17 @@ slg_status slg_input_arrow(slg_input *input, slg_input_column column,
  * `fields` holds those of the open one.
  */
 typedef struct slg_encoder {
-    slg_encode_batch batch;   /* the open one, behind `used` in the output; its limits are all's */
+    slg_encode_batch batch; /* the open one, behind `used` in the output; its limits are all's */
     slg_encode_fields fields; /* max_timestamp: with LOG_APPEND_TIME the append time */
     int64_t default_timestamp;
-    bool is_sent;      /* every batch begins at offset 0, as producers send them */
+    bool is_sent; /* every batch begins at offset 0, as producers send them */
     slg_crc32c_kernel kernel;
     uint8_t *out;
     size_t capacity;
-    size_t limit;      /* whole batches go no further, but for a first one that is larger alone */
-    size_t used;       /* bytes of whole batches at the beginning of `out` */
-    int64_t batches;   /* since the beginning */
-    int64_t records;   /* in whole batches, since the beginning */
+    size_t limit; /* whole batches go no further, but for a first one that is larger alone */
+    size_t used; /* bytes of whole batches at the beginning of `out` */
+    int64_t batches; /* since the beginning */
+    int64_t records; /* in whole batches, since the beginning */
 } slg_encoder;
 
 void slg_encoder_init(slg_encoder *encoder, const slg_encode_fields *fields, int64_t base_offset,

@@ -130,8 +130,8 @@ typedef struct slg_fetch_span {
  * before the first one that begins at or above `stop_offset`. SLG_OK, or SLG_BATCH_LENGTH when the
  * first of them has a length that no batch has; a later such one ends the span.
  */
-slg_status slg_fetch_whole(const uint8_t *data, size_t size, int64_t position,
-                           int64_t stop_offset, slg_fetch_span *span, slg_error *error);
+slg_status slg_fetch_whole(const uint8_t *data, size_t size, int64_t position, int64_t stop_offset,
+                           slg_fetch_span *span, slg_error *error);
 
 #ifdef __cplusplus
 }

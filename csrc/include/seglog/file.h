@@ -79,7 +79,7 @@ slg_status slg_set_size(const char *path, int64_t size, slg_error *error);
 enum { SLG_SEEN_MISSING = -1, SLG_SEEN_UNKNOWN = -2 };
 
 typedef struct slg_seen {
-    int64_t size;    /* of a regular file, or SLG_SEEN_*: unknown is what is anything else, or what
+    int64_t size; /* of a regular file, or SLG_SEEN_*: unknown is what is anything else, or what
                         the file system refused to tell */
     int64_t content; /* bytes that were read; -1 for a file that was not */
 } slg_seen;

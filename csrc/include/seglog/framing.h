@@ -34,8 +34,7 @@ typedef struct slg_block {
 
 /* The block at *position, which is 0 to begin with and moves on to what follows. */
 slg_frame slg_lz4_next(const uint8_t *payload, size_t size, size_t *position, slg_block *block);
-slg_frame slg_xerial_next(const uint8_t *payload, size_t size, size_t *position,
-                          slg_block *block);
+slg_frame slg_xerial_next(const uint8_t *payload, size_t size, size_t *position, slg_block *block);
 
 #ifdef __cplusplus
 }

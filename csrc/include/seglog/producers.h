@@ -226,21 +226,21 @@ typedef struct slg_append_note {
  * one append after the other. All lists are good until the next slg_span_begin.
  */
 typedef struct slg_span {
-    size_t row;          /* the batch that the verdict is about, or the end */
+    size_t row; /* the batch that the verdict is about, or the end */
     slg_verdict verdict;
     int64_t known;
     int32_t coordinator_epoch; /* of the marker that the verdict is about */
     slg_producer_batch duplicate;
     slg_producer_map changed; /* copies; their batches are those of the span alone */
     slg_txns started;
-    slg_txns completed;  /* in the order of their markers; none is ended yet in the state */
+    slg_txns completed; /* in the order of their markers; none is ended yet in the state */
     slg_append_note *notes;
     size_t note_count;
     size_t note_capacity;
-    int64_t *verified;   /* producers whose verification has served */
+    int64_t *verified; /* producers whose verification has served */
     size_t verified_count;
     size_t verified_capacity;
-    uint64_t *order;     /* of `changed`, as Java's map lists them */
+    uint64_t *order; /* of `changed`, as Java's map lists them */
     size_t order_capacity;
 } slg_span;
 

@@ -67,7 +67,7 @@ typedef struct slg_records_options {
     int64_t end_offset;      /* exclusive */
     int64_t base_offset;     /* of the segment: no entry may lie below; INT64_MIN without one */
     int64_t max_rows;        /* of one set of columns, 1 .. 2^30 */
-    int64_t max_bytes;       /* of its keys, values, headers, 1 .. 2^30; one record may exceed it */
+    int64_t max_bytes; /* of its keys, values, headers, 1 .. 2^30; one record may exceed it */
     const slg_aborted *aborted; /* the caller's, sorted by producer id, then first offset */
     size_t aborted_count;
     const slg_row_filter *filter; /* the caller's, NULL for none */

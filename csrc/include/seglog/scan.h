@@ -25,20 +25,20 @@ typedef enum slg_file_class {
     SLG_FILE_TIME_INDEX = 2,
     SLG_FILE_TXN_INDEX = 3,
     SLG_FILE_SNAPSHOT = 4,
-    SLG_FILE_DELETED = 5,            /* `*.deleted`: waits for removal */
-    SLG_FILE_CLEANED = 6,            /* `N.*.cleaned`: unfinished output of a compaction or split */
-    SLG_FILE_SWAP = 7,               /* `N.*.swap`: complete replacement, not yet in place */
-    SLG_FILE_LEADER_EPOCHS = 8,      /* leader-epoch-checkpoint */
+    SLG_FILE_DELETED = 5, /* `*.deleted`: waits for removal */
+    SLG_FILE_CLEANED = 6, /* `N.*.cleaned`: unfinished output of a compaction or split */
+    SLG_FILE_SWAP = 7, /* `N.*.swap`: complete replacement, not yet in place */
+    SLG_FILE_LEADER_EPOCHS = 8, /* leader-epoch-checkpoint */
     SLG_FILE_PARTITION_METADATA = 9, /* partition.metadata */
-    SLG_FILE_RAFT_CHECKPOINT = 10,   /* `<20>-<10>.checkpoint` and its .part and .deleted forms */
-    SLG_FILE_QUORUM_STATE = 11,      /* quorum-state */
-    SLG_FILE_TEXT_TEMPORARY = 12,    /* `.tmp` beside one of the text files */
-    SLG_FILE_OTHER_NUMBER = 13,      /* `5.log`: Kafka reads the number, then opens another name */
-    SLG_FILE_NOT_A_NUMBER = 14,      /* `foo.log`: Kafka dies of it */
-    SLG_FILE_FOREIGN = 15,           /* Kafka does not look at it */
+    SLG_FILE_RAFT_CHECKPOINT = 10, /* `<20>-<10>.checkpoint` and its .part and .deleted forms */
+    SLG_FILE_QUORUM_STATE = 11, /* quorum-state */
+    SLG_FILE_TEXT_TEMPORARY = 12, /* `.tmp` beside one of the text files */
+    SLG_FILE_OTHER_NUMBER = 13, /* `5.log`: Kafka reads the number, then opens another name */
+    SLG_FILE_NOT_A_NUMBER = 14, /* `foo.log`: Kafka dies of it */
+    SLG_FILE_FOREIGN = 15, /* Kafka does not look at it */
     SLG_FILE_DIRECTORY = 16,
     SLG_FILE_LINK = 17,
-    SLG_FILE_SPECIAL = 18            /* fifo, socket, device */
+    SLG_FILE_SPECIAL = 18 /* fifo, socket, device */
 } slg_file_class;
 
 /* Which of the five files a number has: 1 << class. */
@@ -70,16 +70,18 @@ typedef struct slg_listing {
     uint8_t *classes; /* one per name */
     size_t other_count;
     size_t other_capacity;
+    size_t files_max; /* 0: any number */
 } slg_listing;
 
-/* Lists the directory at `path` into *listing, which must be zeroed. The caller frees it in every
- * case. SLG_IO (a directory that does not open or does not read) or SLG_NO_MEMORY. */
+/* Lists the directory at `path` into *listing, which must be zeroed but for `files_max`. The caller
+ * frees it in every case. SLG_IO (a directory that does not open or does not read), SLG_NO_MEMORY,
+ * or SLG_LIMIT as soon as there are more than `files_max` entries. */
 slg_status slg_list_partition(const char *path, slg_listing *listing, slg_error *error);
 void slg_listing_free(slg_listing *listing);
 
 typedef enum slg_check_level {
     SLG_CHECK_KAFKA = 0, /* what Kafka checks at load: log file, index exists, transaction index */
-    SLG_CHECK_FULL = 1   /* and every entry of every index against the segment's limits */
+    SLG_CHECK_FULL = 1 /* and every entry of every index against the segment's limits */
 } slg_check_level;
 
 /* Output columns, one value per segment, owned by the caller. Sizes are bytes; -1 where the file
@@ -98,9 +100,9 @@ typedef struct slg_problem {
     int64_t position;
     int64_t expected;
     int64_t found;
-    int32_t status;    /* slg_status */
+    int32_t status; /* slg_status */
     int32_t sys_errno; /* of the system call that failed, else 0 */
-    int32_t file;      /* slg_file_class: which of the segment's files */
+    int32_t file; /* slg_file_class: which of the segment's files */
     int32_t unused;
 } slg_problem;
 

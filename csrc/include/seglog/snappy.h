@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /* More are several fragments, which xerial's framing (32 KiB a block) never has. */
-#define SLG_SNAPPY_BLOCK_MAX 65536
+enum { SLG_SNAPPY_BLOCK_MAX = 65536 };
 
 /* What a block of `size` bytes takes at most. */
 size_t slg_snappy_bound(size_t size);

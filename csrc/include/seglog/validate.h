@@ -66,11 +66,6 @@ typedef enum slg_refusal {
     SLG_REFUSE_TIMESTAMP_TYPE,
 } slg_refusal;
 
-/* As Java's long: numbers of a client's may be anything. */
-static inline int64_t slg_wrapping_add(int64_t a, int64_t b) {
-    return (int64_t)((uint64_t)a + (uint64_t)b);
-}
-
 /* ---- batches ------------------------------------------------------------------------------- */
 
 typedef struct slg_analysis {

@@ -31,15 +31,15 @@ typedef struct slg_walk {
     int64_t end;              /* the walk stops here, at most window->end */
     slg_crc32c_kernel kernel;
 
-    slg_batch batch;          /* the last entry; of a negative magic only offset, size, position */
-    bool valid;               /* its size and CRC, after slg_walk_load */
-    const uint8_t *payload;   /* compressed bytes, after SLG_CODEC */
+    slg_batch batch; /* the last entry; of a negative magic only offset, size, position */
+    bool valid; /* its size and CRC, after slg_walk_load */
+    const uint8_t *payload; /* compressed bytes, after SLG_CODEC */
     size_t payload_size;
 
-    slg_cursor records;       /* what is not read yet of the entry's records */
+    slg_cursor records; /* what is not read yet of the entry's records */
     int64_t records_left;
-    int64_t inner_base;       /* what to add to the offsets of a wrapper's messages */
-    bool single;              /* the entry is itself the one record */
+    int64_t inner_base; /* what to add to the offsets of a wrapper's messages */
+    bool single; /* the entry is itself the one record */
 } slg_walk;
 
 /*
@@ -48,16 +48,15 @@ typedef struct slg_walk {
  */
 typedef struct slg_walk_record {
     int64_t offset;
-    int64_t timestamp;        /* ms */
-    const uint8_t *key;       /* NULL without one */
+    int64_t timestamp; /* ms */
+    const uint8_t *key; /* NULL without one */
     const uint8_t *value;
-    const uint8_t *headers;   /* checked; see slg_walk_header */
-    size_t headers_size;
+    slg_cursor headers; /* keys and values of all headers, checked */
     int32_t key_size;
     int32_t value_size;
     int32_t sequence;
     int32_t header_count;
-    uint32_t crc;             /* messages of magic 0 and 1: stored, and whether it is right */
+    uint32_t crc; /* messages of magic 0 and 1: stored, and whether it is right */
     bool valid;
 } slg_walk_record;
 
@@ -88,15 +87,14 @@ slg_status slg_walk_payload(slg_walk *walk, const uint8_t *data, size_t size, sl
 /* SLG_OK and a record, SLG_END behind the last, or what is wrong with the next one. */
 slg_status slg_walk_record_next(slg_walk *walk, slg_walk_record *record, slg_error *error);
 
-/* One header of a record, from a cursor over record->headers; value NULL and size -1 for null. */
-typedef struct slg_walk_header {
-    const uint8_t *key;
-    const uint8_t *value;
-    int32_t key_size;
-    int32_t value_size;
-} slg_walk_header;
+/* One header of a record, from a cursor over its headers. A negative size is null. */
+typedef struct slg_header {
+    const uint8_t *key, *value;
+    int32_t key_size, value_size;
+} slg_header;
 
-bool slg_walk_header_next(slg_cursor *headers, slg_walk_header *header);
+/* False behind the last one. */
+bool slg_header_next(slg_cursor *headers, slg_header *header);
 
 #ifdef __cplusplus
 }

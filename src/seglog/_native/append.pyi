@@ -1,6 +1,7 @@
 import enum
 import os
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable, Sized
 from typing import Any, final
 
 import numpy as np
@@ -114,3 +115,46 @@ class SegmentWriter:
         log_start_offset: int = 0,
         is_span: bool = False,
     ) -> LogAppendInfo | None: ...
+
+@final
+class LogEnd:
+    def __init__(self, offset: int, base_offset: int, size: int) -> None: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def fields(self) -> tuple[int, int, int]: ...
+    def move(self, offset: int, base_offset: int, size: int) -> None: ...
+
+@final
+class FastPath:
+    def __init__(
+        self,
+        end: LogEnd,
+        *,
+        lock: threading.RLock,
+        failed: set[str],
+        waiting: Sized,
+        wake: Callable[[], object],
+        clock: Callable[[], int] | None,
+        on_error: Callable[[OSError], object],
+        flush_if_due: Callable[[], int],
+    ) -> None: ...
+    @property
+    def messages_in(self) -> int: ...
+    @property
+    def bytes_in(self) -> int: ...
+    def arm(
+        self,
+        writer: SegmentWriter,
+        producers: ProducerTable,
+        *,
+        leader_epoch: int,
+        log_start_offset: int,
+        flush_at: int,
+    ) -> None: ...
+    def disarm(self) -> None: ...
+    def append(self, records: Buffer, leader_epoch: int) -> LogAppendInfo | None: ...

@@ -6,6 +6,7 @@ import os
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uintptr_t
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from seglog._native.capi cimport *
 from seglog._native.capi_append cimport *
@@ -228,13 +229,13 @@ cdef class SegmentWriter:
         rules.created = created_ms
         rules.kernel = _kernel
 
-    def append_as_leader(self, data, ProducerTable producers not None, int32_t leader_epoch,
-                         int64_t next_offset, int64_t now_ms, int64_t log_start_offset=0,
-                         bint is_span=False):
-        """Appends the ordinary batches that `data` begins with, in one go without the GIL.
+    cpdef LogAppendInfo append_as_leader(
+            self, data, ProducerTable producers, int32_t leader_epoch, int64_t next_offset,
+            int64_t now_ms, int64_t log_start_offset=0, bint is_span=False):
+        """Appends the plain batches that `data` begins with, in one go without the GIL.
 
         The answer says in `valid_bytes` how much of `data` was taken; None when already the first
-        batch is not ordinary, and nothing has changed. KafkaStorageError: neither.
+        batch is not plain, and nothing has changed. KafkaStorageError: neither.
         """
         cdef Py_buffer view
         cdef slg_error error
@@ -243,6 +244,8 @@ cdef class SegmentWriter:
         cdef LogAppendInfo info
         if self._writer.log_fd < 0 or not self._is_configured:
             return None
+        if producers is None:
+            raise TypeError("producers must be a ProducerTable, not None")
         self._rules.leader_epoch, self._rules.next_offset = leader_epoch, next_offset
         self._rules.records.now, self._rules.is_span = now_ms, is_span
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -270,3 +273,110 @@ cdef class SegmentWriter:
         if self._writer.log_fd < 0:
             raise ValueError("the segment is closed")
         return 0
+
+
+cdef inline int64_t _now_ms() noexcept:
+    cdef timespec now
+    clock_gettime(CLOCK_REALTIME, &now)
+    return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
+
+
+@cython.final
+cdef class LogEnd:
+    """Where a log ends: the offset of the next record, the base offset of the last segment, and
+    that segment's size. A thread that reads `fields` sees all of one moment."""
+
+    cdef readonly int64_t offset, base_offset, size
+
+    def __init__(self, int64_t offset, int64_t base_offset, int64_t size):
+        self._move(offset, base_offset, size)
+
+    def move(self, int64_t offset, int64_t base_offset, int64_t size):
+        """Takes another end."""
+        self._move(offset, base_offset, size)
+
+    cdef inline void _move(self, int64_t offset, int64_t base_offset, int64_t size) noexcept:
+        self.offset, self.base_offset, self.size = offset, base_offset, size
+
+    @property
+    def fields(self):
+        """(offset, base_offset, size)."""
+        return self.offset, self.base_offset, self.size
+
+
+@cython.final
+cdef class FastPath:
+    """The appends of a leader for which nothing is left to decide but the batch itself.
+
+    A log arms it when it has checked all else, and disarms it when anything of that changes. A
+    closed writer, another leader epoch and a failed data directory make it decline by itself.
+    """
+
+    cdef LogEnd _end
+    cdef SegmentWriter _writer
+    cdef ProducerTable _producers
+    cdef object _acquire, _release, _clock, _waiting, _wake, _on_error, _flush_if_due
+    cdef set _failed
+    cdef int32_t _leader_epoch
+    cdef int64_t _log_start_offset, _flush_at
+    cdef readonly int64_t messages_in, bytes_in
+
+    def __init__(self, LogEnd end not None, *, lock, set failed not None, waiting, wake, clock,
+                 on_error, flush_if_due):
+        """`lock` is the log's, reentrant. A data directory is in `failed` once it has failed.
+        `wake()` is called after an append while `waiting` is not empty. `clock()` gives ms; None
+        is the system's clock. `on_error(error)` is called inside the lock before an OSError is
+        raised; `flush_if_due()` where a flush may be due, and says at which offset the next is."""
+        self._end = end
+        self._acquire, self._release = lock.acquire, lock.release
+        self._failed, self._waiting, self._wake, self._clock = failed, waiting, wake, clock
+        self._on_error, self._flush_if_due = on_error, flush_if_due
+
+    def arm(self, SegmentWriter writer not None, ProducerTable producers not None, *,
+            int32_t leader_epoch, int64_t log_start_offset, int64_t flush_at):
+        """Appends go to `writer` from now on, if they are of this epoch. No flush is due
+        below the offset `flush_at`. The caller holds the lock."""
+        self._writer, self._producers = writer, producers
+        self._leader_epoch, self._log_start_offset = leader_epoch, log_start_offset
+        self._flush_at = flush_at
+
+    def disarm(self):
+        """Declines until it is armed again. The caller holds the lock."""
+        self._writer = None
+
+    def append(self, records, int32_t leader_epoch):
+        """Appends a client's batch. None where it was declined, and nothing has changed."""
+        if self._writer is None:
+            return None
+        self._acquire()
+        try:
+            return self._append(records, leader_epoch)
+        finally:
+            self._release()
+
+    cdef LogAppendInfo _append(self, records, int32_t leader_epoch):
+        cdef SegmentWriter writer = self._writer
+        cdef LogEnd end = self._end
+        cdef LogAppendInfo info
+        cdef int64_t first = end.offset
+        if writer is None or leader_epoch != self._leader_epoch or self._failed:
+            return None
+        try:
+            info = writer.append_as_leader(
+                records, self._producers, leader_epoch, first,
+                _now_ms() if self._clock is None else self._clock(), self._log_start_offset,
+                False)
+        except OSError as error:
+            self._on_error(error)
+            raise
+        if info is None:
+            return None
+        end._move(info.last_offset + 1, writer._writer.base_offset, writer._writer.state.size)
+        self._producers.map_end_offset = end.offset
+        self.messages_in += end.offset - first
+        self.bytes_in += info.valid_bytes
+        if self._waiting:
+            self._wake()
+        if end.offset >= self._flush_at:
+            self._flush_at = self._flush_if_due()
+        return info

@@ -8,6 +8,7 @@ from libc.stdint cimport INT64_MAX, uintptr_t
 from libc.stdlib cimport calloc, free
 
 from seglog._native.capi cimport *
+from seglog._native.capi_index cimport *
 from seglog._native.capi_columns cimport (
     ArrowArray, ArrowSchema, slg_export_batch_schema, slg_export_batches,
 )
@@ -62,7 +63,7 @@ cdef class BatchScan:
 
     @property
     def status_name(self):
-        return slg_status_name(self._status).decode()
+        return slg_status_name(self._status).decode().lower()
 
     @property
     def position(self):

@@ -1,23 +1,15 @@
 """CRC-32C, and validity as a record batch, of every value of an Arrow column."""
 
-from libc.stdint cimport int8_t, int64_t
+from libc.stdint cimport int32_t, int64_t
 
-from seglog._native.capi cimport (
-    SLG_OK, slg_crc32c_best, slg_crc32c_kernel, slg_error, slg_status,
+from seglog._native.capi cimport slg_crc32c_best, slg_crc32c_kernel, slg_error, slg_status
+from seglog._native.capi_columns cimport (
+    SLG_CHECKSUM_CRC32C, SLG_CHECKSUM_IS_BATCH, slg_checksum, slg_checksum_column, slg_input,
 )
-from seglog._native.encode_columns cimport slg_input, slg_input_binary
-from seglog._native.murmur2 cimport take_bytes
-from seglog._native.status cimport check
+from seglog._native.murmur2 cimport numbers_of
 
 import numpy as np
 
-cdef extern from "seglog/checksums.h" nogil:
-    slg_status slg_checksum_column(const slg_input_binary *column, int64_t rows,
-                                   slg_crc32c_kernel kernel, int64_t *out,
-                                   slg_error *error) noexcept
-    slg_status slg_valid_batch_column(const slg_input_binary *column, int64_t rows,
-                                      slg_crc32c_kernel kernel, int8_t *out,
-                                      slg_error *error) noexcept
 
 cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
 
@@ -27,19 +19,7 @@ def crc32c_column(column):
 
     Raises IllegalArgumentError for another type.
     """
-    cdef slg_input rows
-    cdef slg_error error
-    cdef slg_status status = SLG_OK
-    cdef int64_t[::1] into
-    owner = take_bytes(column, &rows, "bytes")
-    result = np.empty(rows.rows, np.int64)
-    if rows.rows > 0:
-        into = result
-        with nogil:
-            status = slg_checksum_column(&rows.key, rows.rows, _kernel, &into[0], &error)
-        if status != SLG_OK:
-            check(status, &error, "bytes of an Arrow array")
-    return result
+    return numbers_of(column, "bytes", np.int64, checksum_column, SLG_CHECKSUM_CRC32C, -1)
 
 
 def valid_batches(column):
@@ -49,16 +29,11 @@ def valid_batches(column):
     A message of magic 0 or 1 counts too (Kafka: DefaultRecordBatch.isValid, LegacyRecord.isValid).
     Raises IllegalArgumentError for another type.
     """
-    cdef slg_input rows
-    cdef slg_error error
-    cdef slg_status status = SLG_OK
-    cdef int8_t[::1] into
-    owner = take_bytes(column, &rows, "bytes")
-    result = np.empty(rows.rows, np.int8)
-    if rows.rows > 0:
-        into = result
-        with nogil:
-            status = slg_valid_batch_column(&rows.key, rows.rows, _kernel, &into[0], &error)
-        if status != SLG_OK:
-            check(status, &error, "bytes of an Arrow array")
-    return result
+    found = numbers_of(column, "bytes", np.int64, checksum_column, SLG_CHECKSUM_IS_BATCH, -1)
+    return found.astype(np.int8)
+
+
+cdef slg_status checksum_column(const slg_input *rows, int32_t how, int32_t null, void *out,
+                                slg_error *error) noexcept nogil:
+    return slg_checksum_column(&rows.key, rows.rows, <slg_checksum>how, _kernel, <int64_t *>out,
+                               error)

@@ -7,58 +7,11 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from seglog._native.capi_append cimport slg_record_walk, slg_refusal
+from seglog._native.capi_append cimport *
 from seglog._native.validate cimport RecordWalk
 
 from seglog.errors import IllegalArgumentError
 
-
-cdef extern from "seglog/offset_map.h" nogil:
-    enum:
-        SLG_MD5_SIZE
-        SLG_OFFSET_SLOT_SIZE
-
-    ctypedef struct slg_offset_map:
-        uint8_t *slots
-        int32_t slot_count
-        int32_t entries
-        int64_t latest_offset
-
-    ctypedef struct slg_offset_key:
-        const uint8_t *data
-        uint32_t size
-        int64_t offset
-        uint8_t *hash
-
-    void slg_offset_map_hash(const slg_offset_map *map, slg_offset_key *keys,
-                             size_t count) noexcept
-    int64_t slg_offset_map_get(const slg_offset_map *map, const uint8_t *hash) noexcept
-    bint slg_offset_map_put(slg_offset_map *map, const slg_offset_key *key) noexcept
-
-
-cdef extern from "seglog/clean.h" nogil:
-    ctypedef struct slg_mapped:
-        int64_t read
-        bint is_full
-
-    ctypedef struct slg_retention:
-        const slg_offset_map *map
-        bint keeps_all
-        bint keeps_none
-        bint keeps_tombstones
-
-    ctypedef struct slg_retained:
-        int64_t read
-        int64_t kept
-        int64_t invalid
-        int64_t max_offset
-        bint has_tombstone
-
-    size_t slg_records_max(size_t size) noexcept
-    slg_refusal slg_map_records(slg_offset_map *map, slg_record_walk *walk, int64_t start_offset,
-                                int32_t limit, slg_mapped *found) noexcept
-    slg_refusal slg_retain_records(const slg_retention *retention, slg_record_walk *walk,
-                                   uint8_t *kept, slg_retained *found) noexcept
 
 
 @cython.final

@@ -323,10 +323,10 @@ cdef class LogWalk(_Walker):
 
 
 cdef list _headers(slg_walk_record *record):
-    cdef slg_cursor cursor = slg_cursor_of(record.headers, record.headers_size)
-    cdef slg_walk_header header
+    cdef slg_cursor cursor = record.headers
+    cdef slg_header header
     cdef list found = []
-    while slg_walk_header_next(&cursor, &header):
+    while slg_header_next(&cursor, &header):
         found.append((_bytes(header.key, header.key_size),
                       _bytes(header.value, header.value_size)))
     return found

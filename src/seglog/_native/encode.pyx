@@ -10,6 +10,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from seglog._native.capi cimport *
+from seglog._native.capi_columns cimport *
 from seglog._native.status cimport check
 
 from seglog.errors import IllegalArgumentError

@@ -15,9 +15,8 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, uintptr_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport strerror
 
-from seglog._native.capi cimport (
-    SLG_ATTRIBUTE_CODEC, SLG_CODEC, SLG_MORE, SLG_OK, slg_crc32c_best,
-)
+from seglog._native.capi cimport *
+from seglog._native.capi_columns cimport *
 from seglog._native.status cimport check
 
 from seglog._native.columns import COLUMNS as _RECORD_COLUMNS

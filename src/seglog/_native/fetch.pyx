@@ -12,6 +12,7 @@ from posix.fcntl cimport AT_FDCWD
 from posix.unistd cimport close
 
 from seglog._native.capi cimport *
+from seglog._native.capi_index cimport *
 from seglog._native.capi_fetch cimport *
 from seglog._native.status cimport check
 from seglog.errors import IllegalArgumentError

@@ -9,6 +9,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 
 from seglog._native.capi cimport *
+from seglog._native.capi_index cimport *
 from seglog._native.status cimport check
 
 OFFSET_ENTRY_DTYPE = np.dtype([("offset", np.int64), ("position", np.int32)])

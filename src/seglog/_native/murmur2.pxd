@@ -1,5 +1,13 @@
 """Columns of bytes, for the stems that work on each of their values."""
 
-from seglog._native.encode_columns cimport slg_input
+from libc.stdint cimport int32_t
 
-cdef object take_bytes(object column, slg_input *rows, str what)
+from seglog._native.capi cimport slg_error, slg_status
+from seglog._native.capi_columns cimport slg_input
+
+# Fills `out` with one number a row of `rows.key`.
+ctypedef slg_status (*column_function)(const slg_input *rows, int32_t how, int32_t null, void *out,
+                                       slg_error *error) noexcept nogil
+
+cdef object numbers_of(object column, str what, type dtype, column_function function, int32_t how,
+                       int32_t null)

@@ -6,36 +6,13 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from seglog._native.capi cimport SLG_OK, slg_error, slg_status
-from seglog._native.encode_columns cimport (
-    SLG_INPUT_KEY, ArrowArray, ArrowSchema, slg_input, slg_input_arrow, slg_input_binary,
+from seglog._native.capi_columns cimport (
+    SLG_INPUT_KEY, ArrowArray, ArrowSchema, slg_input, slg_input_arrow, slg_murmur2,
+    slg_murmur2_column,
 )
 from seglog._native.status cimport check
 
 import numpy as np
-
-cdef extern from "seglog/murmur2.h" nogil:
-    int32_t slg_murmur2(const uint8_t *data, size_t size) noexcept
-    slg_status slg_murmur2_column(const slg_input_binary *column, int64_t rows, int32_t partitions,
-                                  int32_t null_value, int32_t *out, slg_error *error) noexcept
-
-
-cdef object take_bytes(object column, slg_input *rows, str what):
-    """Aims `rows.key` at a whole binary or text array with `__arrow_c_array__`; its owner, which
-    the caller keeps as long as it reads the rows. IllegalArgumentError, which calls the values
-    `what`, for other types."""
-    cdef slg_error error
-    cdef slg_status status
-    if not hasattr(column, "__arrow_c_array__"):
-        raise TypeError(f"{type(column).__name__} has no __arrow_c_array__")
-    owner = column.__arrow_c_array__()
-    cdef ArrowSchema *schema = <ArrowSchema *>PyCapsule_GetPointer(owner[0], b"arrow_schema")
-    cdef ArrowArray *array = <ArrowArray *>PyCapsule_GetPointer(owner[1], b"arrow_array")
-    rows.rows, rows.row = array.length, 0
-    status = slg_input_arrow(rows, SLG_INPUT_KEY, schema, array, 0, &error)
-    if status != SLG_OK:
-        format = schema.format.decode("utf-8", "replace")
-        check(status, &error, f"{what} of Arrow type {format!r}")
-    return owner
 
 
 def murmur2(data):
@@ -50,7 +27,7 @@ def murmur2(data):
 
 def hashes(column, int32_t null=0):
     """`murmur2` of every value of an Arrow array, int32; `null` where the value is null."""
-    return _over(column, 0, null)
+    return numbers_of(column, "keys", np.int32, hash_column, 0, null)
 
 
 def partitions(column, int32_t count):
@@ -62,20 +39,38 @@ def partitions(column, int32_t count):
     """
     if count < 1:
         raise ValueError(f"{count} partitions, at least 1 is needed")
-    return _over(column, count, -1)
+    return numbers_of(column, "keys", np.int32, hash_column, count, -1)
 
 
-cdef object _over(column, int32_t count, int32_t null):
+cdef slg_status hash_column(const slg_input *rows, int32_t how, int32_t null, void *out,
+                            slg_error *error) noexcept nogil:
+    return slg_murmur2_column(&rows.key, rows.rows, how, null, <int32_t *>out, error)
+
+
+cdef object numbers_of(object column, str what, type dtype, column_function function, int32_t how,
+                       int32_t null):
+    """What `function` makes of the values of a whole binary or text array with
+    `__arrow_c_array__`, one `dtype` a row. IllegalArgumentError, which calls the values `what`, for
+    other types."""
     cdef slg_input rows
     cdef slg_error error
     cdef slg_status status = SLG_OK
-    cdef int32_t[::1] into
-    owner = take_bytes(column, &rows, "keys")
-    result = np.empty(rows.rows, np.int32)
+    cdef uint8_t[::1] into
+    if not hasattr(column, "__arrow_c_array__"):
+        raise TypeError(f"{type(column).__name__} has no __arrow_c_array__")
+    owner = column.__arrow_c_array__()
+    cdef ArrowSchema *schema = <ArrowSchema *>PyCapsule_GetPointer(owner[0], b"arrow_schema")
+    cdef ArrowArray *array = <ArrowArray *>PyCapsule_GetPointer(owner[1], b"arrow_array")
+    rows.rows, rows.row = array.length, 0
+    status = slg_input_arrow(&rows, SLG_INPUT_KEY, schema, array, 0, &error)
+    if status != SLG_OK:
+        format = schema.format.decode("utf-8", "replace")
+        check(status, &error, f"{what} of Arrow type {format!r}")
+    result = np.empty(rows.rows, dtype)
     if rows.rows > 0:
-        into = result
+        into = result.view(np.uint8)
         with nogil:
-            status = slg_murmur2_column(&rows.key, rows.rows, count, null, &into[0], &error)
+            status = function(&rows, how, null, &into[0], &error)
         if status != SLG_OK:
-            check(status, &error, "keys of an Arrow array")
+            check(status, &error, f"{what} of an Arrow array")
     return result

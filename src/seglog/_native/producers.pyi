@@ -31,6 +31,7 @@ class Verdict(IntEnum):
 
 @final
 class ProducerTable:
+    map_end_offset: int
     def __len__(self) -> int: ...
     def load(self, producers: NDArray[np.void]) -> None: ...
     def apply(

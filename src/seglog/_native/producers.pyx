@@ -10,6 +10,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uintptr_t
 from libc.string cimport memcpy
 
 from seglog._native.capi cimport *
+from seglog._native.capi_append cimport *
 from seglog._native.status cimport check
 
 from seglog._native.batch import BATCH_DTYPE as _BATCH_DTYPE

@@ -6,6 +6,8 @@ cimport cython
 from libc.stdint cimport uintptr_t
 
 from seglog._native.capi cimport *
+from seglog._native.capi_append cimport *
+from seglog._native.capi_index cimport *
 
 from seglog._native.batch import BATCH_DTYPE as _BATCH_DTYPE
 

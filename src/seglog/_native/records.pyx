@@ -233,7 +233,7 @@ cdef class RecordDecoder:
 
     @property
     def status_name(self):
-        return slg_status_name(self._status).decode()
+        return slg_status_name(self._status).decode().lower()
 
     def __iter__(self):
         return self

@@ -9,6 +9,7 @@ from libc.stdint cimport INT64_MAX
 from libc.string cimport memcpy
 
 from seglog._native.capi cimport *
+from seglog._native.capi_index cimport *
 from seglog._native.status cimport check
 
 # A million segments in one call: the problems of a slice are taken before the next one is checked.
@@ -152,7 +153,7 @@ def list_partition(path):
     cdef bytes raw = os.fsencode(path)
     cdef const char *c_path = raw
     cdef char[::1] into
-    listing = slg_listing(NULL, 0, 0, NULL, 0, 0, NULL, 0, 0)
+    listing = slg_listing(NULL, 0, 0, NULL, 0, 0, NULL, 0, 0, 0)
     with nogil:
         status = slg_list_partition(c_path, &listing, &error)
     try:

@@ -4,10 +4,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t
 
-cdef extern from "seglog/snappy.h" nogil:
-    const int SLG_SNAPPY_BLOCK_MAX
-    size_t slg_snappy_bound(size_t size) noexcept
-    size_t slg_snappy_compress(const uint8_t *data, size_t size, uint8_t *out) noexcept
+from seglog._native.capi cimport (
+    SLG_SNAPPY_BLOCK_MAX, slg_snappy_bound, slg_snappy_compress,
+)
 
 BLOCK_MAX = SLG_SNAPPY_BLOCK_MAX
 

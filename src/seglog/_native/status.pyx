@@ -18,71 +18,7 @@ from seglog.errors import (
 )
 
 
-class Status(IntEnum):
-    """The codes of csrc/include/seglog/status.h, under the same names."""
-
-    OK = SLG_OK
-    END = SLG_END
-    TORN_TAIL = SLG_TORN_TAIL
-    ZERO_TAIL = SLG_ZERO_TAIL
-    FULL = SLG_FULL
-    MORE = SLG_MORE
-    CODEC = SLG_CODEC
-    BATCH_LENGTH = SLG_BATCH_LENGTH
-    BATCH_SIZE = SLG_BATCH_SIZE
-    BATCH_CRC = SLG_BATCH_CRC
-    BATCH_MAGIC = SLG_BATCH_MAGIC
-    BATCH_CODEC = SLG_BATCH_CODEC
-    BATCH_RECORD_COUNT = SLG_BATCH_RECORD_COUNT
-    BATCH_LAST_OFFSET = SLG_BATCH_LAST_OFFSET
-    BATCH_OFFSET_ORDER = SLG_BATCH_OFFSET_ORDER
-    BATCH_OFFSET_RANGE = SLG_BATCH_OFFSET_RANGE
-    BATCH_ATTRIBUTES = SLG_BATCH_ATTRIBUTES
-    RECORD_VARINT = SLG_RECORD_VARINT
-    RECORD_LENGTH = SLG_RECORD_LENGTH
-    RECORD_SIZE = SLG_RECORD_SIZE
-    RECORD_FIELD = SLG_RECORD_FIELD
-    RECORD_HEADERS = SLG_RECORD_HEADERS
-    RECORD_COUNT = SLG_RECORD_COUNT
-    RECORD_TIMESTAMP = SLG_RECORD_TIMESTAMP
-    LEGACY_SIZE = SLG_LEGACY_SIZE
-    LEGACY_NULL_WRAPPER = SLG_LEGACY_NULL_WRAPPER
-    LEGACY_EMPTY_WRAPPER = SLG_LEGACY_EMPTY_WRAPPER
-    LEGACY_NESTED = SLG_LEGACY_NESTED
-    LEGACY_OFFSET = SLG_LEGACY_OFFSET
-    LEGACY_CODEC = SLG_LEGACY_CODEC
-    CODEC_DATA = SLG_CODEC_DATA
-    CODEC_TOO_LARGE = SLG_CODEC_TOO_LARGE
-    INDEX_SIZE = SLG_INDEX_SIZE
-    INDEX_OFFSET_ORDER = SLG_INDEX_OFFSET_ORDER
-    INDEX_POSITION_ORDER = SLG_INDEX_POSITION_ORDER
-    INDEX_TIME_ORDER = SLG_INDEX_TIME_ORDER
-    INDEX_OFFSET_RANGE = SLG_INDEX_OFFSET_RANGE
-    INDEX_POSITION_RANGE = SLG_INDEX_POSITION_RANGE
-    INDEX_PADDED = SLG_INDEX_PADDED
-    INDEX_UNWRITTEN = SLG_INDEX_UNWRITTEN
-    INDEX_NOT_A_BATCH = SLG_INDEX_NOT_A_BATCH
-    TXN_SIZE = SLG_TXN_SIZE
-    TXN_VERSION = SLG_TXN_VERSION
-    TXN_OFFSET = SLG_TXN_OFFSET
-    IO = SLG_IO
-    FILE_MISSING = SLG_FILE_MISSING
-    FILE_KIND = SLG_FILE_KIND
-    FILE_TOO_LARGE = SLG_FILE_TOO_LARGE
-    FILE_SHRANK = SLG_FILE_SHRANK
-    NO_MEMORY = SLG_NO_MEMORY
-    LIMIT = SLG_LIMIT
-    INDEX_FULL = SLG_INDEX_FULL
-    TXN_STATE = SLG_TXN_STATE
-    TXN_NOT_STARTED = SLG_TXN_NOT_STARTED
-    ENCODE_OFFSET = SLG_ENCODE_OFFSET
-    ENCODE_TIMESTAMP = SLG_ENCODE_TIMESTAMP
-    ENCODE_DELTA = SLG_ENCODE_DELTA
-    ENCODE_SIZE = SLG_ENCODE_SIZE
-    ENCODE_HEADER_KEY = SLG_ENCODE_HEADER_KEY
-    ARROW_TYPE = SLG_ARROW_TYPE
-    ARROW_LAYOUT = SLG_ARROW_LAYOUT
-
+class _Code(IntEnum):
     @property
     def code(self):
         """The stable name in lower case: what errors and findings carry."""
@@ -91,7 +27,20 @@ class Status(IntEnum):
     @property
     def is_error(self):
         """False for OK and for the outcomes of a scan (END, TORN_TAIL, ...)."""
-        return self >= Status.BATCH_LENGTH
+        return self >= SLG_BATCH_LENGTH
+
+
+def _codes():
+    cdef const char *name
+    cdef int code
+    for code in range(SLG_STATUS_MAX + 1):
+        name = slg_status_name(code)
+        if name != NULL:
+            yield name.decode(), code
+
+
+Status = _Code("Status", list(_codes()), module=__name__)
+Status.__doc__ = "The codes of csrc/include/seglog/statuses.h, under the same names."
 
 
 # One sentence per cause. {expected} and {found} are what status.h says they are.

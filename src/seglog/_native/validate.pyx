@@ -12,11 +12,8 @@ from libc.string cimport memcpy
 
 from seglog._native.capi cimport *
 from seglog._native.capi_append cimport *
-from seglog._native.encode cimport BatchEncoder, slg_encode_add, slg_encode_record
-from seglog._native.producers cimport (
-    SLG_ORIGIN_CLIENT, SLG_ORIGIN_COORDINATOR, SLG_ORIGIN_RAFT_LEADER, SLG_ORIGIN_REPLICATION,
-    slg_origin,
-)
+from seglog._native.capi_columns cimport slg_encode_add, slg_encode_record
+from seglog._native.encode cimport BatchEncoder
 from seglog._native.status cimport check
 
 from seglog._native.batch import BATCH_DTYPE as _BATCH_DTYPE

@@ -1,0 +1,80 @@
+/*
+ * Loads partitions that were closed cleanly, many per call.
+ *
+ * A partition is ordinary when Kafka's LogLoader.load, after a clean shutdown, would find nothing
+ * to tell, and would change nothing in its directory but the length of the last segment's indexes,
+ * which are cut again at the close. One thing more is ordinary: a producer snapshot of the shutdown
+ * before, which every start deletes; the caller does that. Such a partition becomes one row. All
+ * others are left to whoever knows what to do with them: a row says that a partition is not
+ * ordinary, never why.
+ *
+ * Nothing is written. No descriptor outlives a call. Several threads may load at the same time.
+ */
+#ifndef SEGLOG_CLEAN_LOAD_H
+#define SEGLOG_CLEAN_LOAD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "seglog/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { SLG_TOPIC_ID_BYTES = 16 };
+
+/* One partition. Sizes are bytes. Where `ordinary` is 0 nothing else means anything. */
+typedef struct slg_clean_partition {
+    /* In: what the checkpoint says, 0 without an entry. Out: where the log starts. */
+    int64_t log_start_offset;
+    int64_t log_end_offset;
+    int64_t segments;
+    int64_t first_base_offset;
+    int64_t second_base_offset; /* -1 for a partition of one segment */
+    int64_t last_base_offset;
+    int64_t size;               /* of all logs */
+    int64_t first_size;         /* of the first log */
+    int64_t index_size;         /* of the last segment's indexes */
+    int64_t time_index_size;
+    int64_t producers;          /* in the snapshot at the log's end */
+    int64_t producers_at;       /* where their timestamps begin in slg_clean_table.timestamps */
+    int64_t stray_snapshot;     /* the offset of a snapshot to delete, -1 for none */
+    int32_t leader_epoch;       /* the latest one, -1 for none */
+    uint8_t has_topic_id;
+    uint8_t has_snapshot;
+    uint8_t ordinary;
+    uint8_t unused;
+    uint8_t topic_id[SLG_TOPIC_ID_BYTES];
+} slg_clean_partition;
+
+/* When each producer of the ordinary partitions was last heard of, in ms. */
+typedef struct slg_clean_table {
+    int64_t *timestamps;
+    size_t timestamp_count;
+    size_t timestamp_capacity;
+} slg_clean_table;
+
+/*
+ * Loads `count` partitions of the data directory `root`, an absolute path. `names` are the names of
+ * their directories, one NUL-terminated string behind the other. One with more than `segments_max`
+ * segments is not ordinary (0: however many); such a one is for many threads. `table` must be
+ * zeroed before the first call, and freed. SLG_NO_MEMORY; nothing else fails.
+ */
+slg_status slg_clean_load(const char *root, const char *names, size_t count, size_t segments_max,
+                          slg_clean_partition *partitions, slg_clean_table *table,
+                          slg_error *error);
+void slg_clean_table_free(slg_clean_table *table);
+
+/*
+ * The largest timestamp of each of `count` segments, in ms, as retention asks for it: of the last
+ * entry of its time index, or when its log was last changed if that index has none. `names` are
+ * those of the partitions. INT64_MIN where it cannot be told.
+ */
+void slg_clean_timestamps(const char *root, const char *names, const int64_t *base_offsets,
+                          size_t count, int64_t *timestamps);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,466 @@
+#define _GNU_SOURCE /* O_DIRECTORY, AT_EACCESS under -std=c11 */
+
+#include "clean_load_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "seglog/batch.h"
+#include "seglog/crc32c.h"
+#include "seglog/file.h"
+#include "seglog/index.h"
+#include "seglog/scan.h"
+#include "seglog/wire.h"
+
+enum {
+    BUFFER_SIZE = 1 << 16, /* of small files: larger ones are not ordinary */
+    WINDOW_SIZE = 4096,
+    BATCHES = 64,
+    FILES_PER_SEGMENT = 4, /* log, two indexes, snapshot */
+    SNAPSHOT_HEADER = 10,  /* version, CRC, number of entries */
+    SNAPSHOT_CRC_FROM = 6,
+    SNAPSHOT_ENTRY = 46,
+    SNAPSHOT_TIMESTAMP = 26, /* bytes into an entry */
+    SNAPSHOT_TXN = 38
+};
+
+/* What one call works with. The functions below say whether a part of the partition is ordinary. */
+typedef struct loader {
+    char path[PATH_MAX];
+    size_t root_size; /* of `path`, with its slash */
+    int dir;
+    slg_crc32c_kernel kernel;
+    slg_listing listing;
+    size_t files_max;
+    slg_window window;
+    slg_clean_table *table;
+    uint8_t buffer[BUFFER_SIZE];
+    slg_batch batches[BATCHES];
+    int64_t producer_ids[BUFFER_SIZE / SNAPSHOT_ENTRY];
+} loader;
+
+/* The size of a regular file, -1 for anything else. */
+static int64_t size_of(int dir, const char *name) {
+    struct stat st;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode)) {
+        return -1;
+    }
+    return (int64_t)st.st_size;
+}
+
+/* All of a small file into the buffer. SLG_FILE_MISSING; SLG_LIMIT for a large one. */
+static slg_status read_small(loader *l, const char *name, size_t *size) {
+    int64_t length;
+    int fd;
+    slg_error error;
+    slg_status status = slg_open_read(l->dir, name, false, &fd, &length, &error);
+    if (status != SLG_OK) {
+        return status;
+    }
+    status = length > BUFFER_SIZE ? SLG_LIMIT
+                                  : slg_pread_exact(fd, l->buffer, (size_t)length, 0, &error);
+    close(fd);
+    *size = (size_t)length;
+    return status;
+}
+
+/* ---- the listing ---------------------------------------------------------------------------- */
+
+/* Nothing but segments, snapshots, leader epochs and the topic id is there. */
+static bool are_names_ordinary(const slg_listing *listing, bool *has_topic_id) {
+    bool has_epochs = false;
+    *has_topic_id = false;
+    for (size_t i = 0; i < listing->other_count; i++) {
+        if (listing->classes[i] == SLG_FILE_LEADER_EPOCHS) {
+            has_epochs = true;
+        } else if (listing->classes[i] == SLG_FILE_PARTITION_METADATA) {
+            *has_topic_id = true;
+        } else {
+            return false;
+        }
+    }
+    return has_epochs;
+}
+
+/* A transaction index that TransactionIndex.sanityCheck finds nothing in. */
+static bool is_txn_index_sound(loader *l, int64_t base, int64_t end, int64_t log_size) {
+    char name[SLG_CLEAN_NAME_SIZE];
+    slg_index_check check;
+    slg_error error;
+    size_t size;
+    if (read_small(l, slg_clean_name(name, base, ".txnindex"), &size) != SLG_OK ||
+        size % slg_index_entry_size(SLG_INDEX_KIND_TXN) != 0) {
+        return false;
+    }
+    slg_index_check_begin(&check, SLG_INDEX_KIND_TXN, base, end, log_size);
+    check.strict = false;
+    return slg_index_check_feed(&check, l->buffer, size, &error) == SLG_OK &&
+           slg_index_check_finish(&check, (int64_t)size, &error) == SLG_OK;
+}
+
+/* The next number with a log, from row `at` on; INT64_MAX behind the last. */
+static int64_t next_base(const slg_listing *listing, size_t at) {
+    for (; at < listing->numbered_count; at++) {
+        if ((listing->numbered[at].has & SLG_HAS_LOG) != 0) {
+            return listing->numbered[at].number;
+        }
+    }
+    return INT64_MAX;
+}
+
+static bool add_segment(loader *l, slg_clean_partition *p, size_t row, int64_t *last_size) {
+    const slg_numbered *one = &l->listing.numbered[row];
+    char name[SLG_CLEAN_NAME_SIZE];
+    const int64_t size = size_of(l->dir, slg_clean_name(name, one->number, ".log"));
+    if (size < 0 || size > INT32_MAX) {
+        return false;
+    }
+    if ((one->has & SLG_HAS_TXN_INDEX) != 0 &&
+        !is_txn_index_sound(l, one->number, next_base(&l->listing, row + 1), size)) {
+        return false;
+    }
+    if (p->segments == 0) {
+        p->first_base_offset = one->number;
+        p->first_size = size;
+    } else if (p->segments == 1) {
+        p->second_base_offset = one->number;
+    }
+    p->last_base_offset = one->number;
+    p->segments++;
+    p->size += size;
+    *last_size = size;
+    return true;
+}
+
+/* Every log has both indexes, and no index is without a log. */
+static bool add_segments(loader *l, slg_clean_partition *p, int64_t *last_size) {
+    const uint32_t whole = SLG_HAS_LOG | SLG_HAS_INDEX | SLG_HAS_TIME_INDEX;
+    p->segments = p->size = 0;
+    p->second_base_offset = -1;
+    for (size_t row = 0; row < l->listing.numbered_count; row++) {
+        const uint32_t has = l->listing.numbered[row].has;
+        if ((has & whole) == whole) {
+            if (!add_segment(l, p, row, last_size)) {
+                return false;
+            }
+        } else if (has != SLG_HAS_SNAPSHOT) {
+            return false;
+        }
+    }
+    return p->segments > 0;
+}
+
+/* ---- the last segment ----------------------------------------------------------------------- */
+
+/* A start makes the indexes of the last segment longer, and may not be allowed to. */
+static bool is_writable(int dir, const char *name) {
+    return faccessat(dir, name, R_OK | W_OK, AT_EACCESS) == 0;
+}
+
+/*
+ * The last entry of the offset index, where Kafka's binary search finds it: behind entries of its
+ * warm section that ascend. -1 and 0 for an empty index.
+ */
+static bool read_last_entry(loader *l, slg_clean_partition *p, int64_t *offset, int64_t *position) {
+    const int64_t width = (int64_t)slg_index_entry_size(SLG_INDEX_KIND_OFFSET);
+    char name[SLG_CLEAN_NAME_SIZE];
+    slg_error error;
+    int fd;
+    slg_clean_name(name, p->last_base_offset, ".index");
+    if (slg_open_read(l->dir, name, false, &fd, &p->index_size, &error) != SLG_OK) {
+        return false;
+    }
+    const int64_t entries = p->index_size / width;
+    const int64_t last = entries - 1;
+    const int64_t warm = last > SLG_WARM_BYTES / width ? last - SLG_WARM_BYTES / width : 0;
+    const size_t size = (size_t)((entries - warm) * width);
+    bool ok =
+        p->index_size % width == 0 && p->index_size <= INT32_MAX && is_writable(l->dir, name) &&
+        slg_pread_exact(fd, l->buffer, entries > 0 ? size : 0, warm * width, &error) == SLG_OK;
+    close(fd);
+    *offset = -1;
+    *position = 0;
+    for (size_t n = 0; ok && n < size / (size_t)width && entries > 0; n++) {
+        const slg_index_entry entry =
+            slg_index_entry_at(SLG_INDEX_KIND_OFFSET, l->buffer, n, p->last_base_offset);
+        ok = entry.key >= p->last_base_offset && entry.key > *offset;
+        *offset = entry.key;
+        *position = entry.value;
+    }
+    return ok;
+}
+
+/* The batches of [position, size): offsets ascend, and the first one holds `target`. */
+static bool follow_batches(loader *l, int fd, int64_t position, int64_t size, int64_t base,
+                           int64_t target, int64_t *end_offset) {
+    slg_batch_scan scan = {.kernel = l->kernel, .position = position, .end = size};
+    slg_error error;
+    int64_t last = -1;
+    slg_batch_scan_init(&scan);
+    slg_window_restart(&l->window, slg_source_of(fd), size, WINDOW_SIZE);
+    for (;;) {
+        const int64_t before = scan.batch_count;
+        scan.batches = l->batches;
+        scan.batches_left = BATCHES;
+        const slg_status status = slg_batch_scan_file(&scan, &l->window, &error);
+        if (status != SLG_END && status != SLG_FULL) {
+            return false;
+        }
+        for (int64_t i = 0; i < scan.batch_count - before; i++) {
+            const slg_batch *batch = &l->batches[i];
+            const bool is_first = before == 0 && i == 0;
+            if (batch->magic != 2 || batch->base_offset < base ||
+                (!is_first && batch->base_offset <= last) ||
+                batch->last_offset < batch->base_offset || batch->last_offset == INT64_MAX) {
+                return false;
+            }
+            if (is_first && target >= 0 &&
+                (batch->base_offset > target || batch->last_offset < target)) {
+                return false;
+            }
+            last = batch->last_offset;
+        }
+        if (status == SLG_END) {
+            *end_offset = last + 1;
+            return scan.batch_count > 0;
+        }
+    }
+}
+
+/* LogSegment.readNextOffset: the end of the log. */
+static bool find_end(loader *l, slg_clean_partition *p, int64_t log_size) {
+    char name[SLG_CLEAN_NAME_SIZE];
+    int64_t target;
+    int64_t position;
+    int64_t size;
+    slg_error error;
+    int fd;
+    if (p->last_base_offset > INT64_MAX - INT32_MAX || !read_last_entry(l, p, &target, &position)) {
+        return false;
+    }
+    slg_clean_name(name, p->last_base_offset, ".timeindex");
+    p->time_index_size = size_of(l->dir, name);
+    if (p->time_index_size < 0 || p->time_index_size > INT32_MAX ||
+        p->time_index_size % (int64_t)slg_index_entry_size(SLG_INDEX_KIND_TIME) != 0 ||
+        !is_writable(l->dir, name)) {
+        return false;
+    }
+    if (log_size == 0) {
+        p->log_end_offset = p->last_base_offset;
+        return target < 0;
+    }
+    if (position < 0 || position >= log_size ||
+        slg_open_read(l->dir, slg_clean_name(name, p->last_base_offset, ".log"), false, &fd, &size,
+                      &error) != SLG_OK) {
+        return false;
+    }
+    const bool ok = size == log_size && follow_batches(l, fd, position, size, p->last_base_offset,
+                                                       target, &p->log_end_offset);
+    close(fd);
+    return ok;
+}
+
+/* ---- text files ----------------------------------------------------------------------------- */
+
+static bool are_epochs_settled(loader *l, int64_t start, slg_clean_partition *p) {
+    size_t size;
+    return read_small(l, "leader-epoch-checkpoint", &size) == SLG_OK &&
+           slg_clean_epochs(l->buffer, size, start, p->log_end_offset, &p->leader_epoch);
+}
+
+static bool read_topic_id(loader *l, slg_clean_partition *p) {
+    size_t size;
+    return read_small(l, "partition.metadata", &size) == SLG_OK &&
+           slg_clean_topic_id(l->buffer, size, p->topic_id);
+}
+
+/* ---- producers ------------------------------------------------------------------------------ */
+
+static slg_status add_timestamp(slg_clean_table *table, int64_t timestamp, slg_error *error) {
+    if (table->timestamp_count == table->timestamp_capacity) {
+        const size_t grown = table->timestamp_capacity == 0 ? 64 : table->timestamp_capacity * 2;
+        int64_t *moved = grown > SIZE_MAX / sizeof *moved
+                             ? NULL
+                             : realloc(table->timestamps, grown * sizeof *moved);
+        if (moved == NULL) {
+            return slg_fail(error, SLG_NO_MEMORY, 0, 0, 0);
+        }
+        table->timestamps = moved;
+        table->timestamp_capacity = grown;
+    }
+    table->timestamps[table->timestamp_count++] = timestamp;
+    return SLG_OK;
+}
+
+static int compare_ids(const void *a, const void *b) {
+    const int64_t left = *(const int64_t *)a;
+    const int64_t right = *(const int64_t *)b;
+    return (left > right) - (left < right);
+}
+
+/* No producer is there twice. */
+static bool are_ids_unique(loader *l, uint32_t count) {
+    for (uint32_t n = 0; n < count; n++) {
+        l->producer_ids[n] =
+            (int64_t)slg_load_u64(l->buffer + SNAPSHOT_HEADER + n * SNAPSHOT_ENTRY);
+    }
+    qsort(l->producer_ids, count, sizeof l->producer_ids[0], compare_ids);
+    for (uint32_t n = 1; n < count; n++) {
+        if (l->producer_ids[n] == l->producer_ids[n - 1]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The snapshot at the log's end reads well, and no transaction is open in it. */
+static bool read_producers(loader *l, slg_clean_partition *p, slg_status *status,
+                           slg_error *error) {
+    char name[SLG_CLEAN_NAME_SIZE];
+    size_t size;
+    if (read_small(l, slg_clean_name(name, p->log_end_offset, ".snapshot"), &size) != SLG_OK ||
+        size < SNAPSHOT_HEADER || slg_load_u16(l->buffer) != 1) {
+        return false;
+    }
+    const uint32_t count = slg_load_u32(l->buffer + SNAPSHOT_CRC_FROM);
+    if (count > BUFFER_SIZE || SNAPSHOT_HEADER + (size_t)count * SNAPSHOT_ENTRY != size ||
+        slg_load_u32(l->buffer + 2) !=
+            slg_crc32c(l->kernel, 0, l->buffer + SNAPSHOT_CRC_FROM, size - SNAPSHOT_CRC_FROM)) {
+        return false;
+    }
+    for (uint32_t n = 0; n < count; n++) {
+        if ((int64_t)slg_load_u64(l->buffer + SNAPSHOT_HEADER + n * SNAPSHOT_ENTRY +
+                                  SNAPSHOT_TXN) >= 0) {
+            return false;
+        }
+    }
+    if (!are_ids_unique(l, count)) {
+        return false;
+    }
+    p->producers = count;
+    p->producers_at = (int64_t)l->table->timestamp_count;
+    for (uint32_t n = 0; n < count && *status == SLG_OK; n++) {
+        *status = add_timestamp(l->table,
+                                (int64_t)slg_load_u64(l->buffer + SNAPSHOT_HEADER +
+                                                      n * SNAPSHOT_ENTRY + SNAPSHOT_TIMESTAMP),
+                                error);
+    }
+    return *status == SLG_OK;
+}
+
+/*
+ * ProducerStateManager needs only the snapshot at the log's end, and keeps those that are at the
+ * base of a segment, behind the log's start. It deletes any other; at most one is ordinary. A log
+ * that begins and ends at 0 has none.
+ */
+static bool are_producers_settled(loader *l, slg_clean_partition *p, slg_status *status,
+                                  slg_error *error) {
+    const slg_listing *listing = &l->listing;
+    int64_t last = -1;
+    p->producers = p->producers_at = 0;
+    p->stray_snapshot = -1;
+    for (size_t row = 0; row < listing->numbered_count; row++) {
+        const slg_numbered *one = &listing->numbered[row];
+        if ((one->has & SLG_HAS_SNAPSHOT) == 0) {
+            continue;
+        }
+        if ((one->has & SLG_HAS_LOG) == 0 && one->number != p->log_end_offset) {
+            if (p->stray_snapshot >= 0) {
+                return false;
+            }
+            p->stray_snapshot = one->number;
+        } else if (one->number <= p->log_start_offset || one->number > p->log_end_offset) {
+            return false;
+        }
+        last = one->number;
+    }
+    p->has_snapshot = last >= 0;
+    if (last < 0) {
+        return p->log_end_offset == 0;
+    }
+    return last == p->log_end_offset && read_producers(l, p, status, error);
+}
+
+/* ---- one partition -------------------------------------------------------------------------- */
+
+static bool load_opened(loader *l, slg_clean_partition *p, slg_status *status, slg_error *error) {
+    const int64_t start = p->log_start_offset;
+    int64_t last_size = 0;
+    bool has_topic_id;
+    if (start < 0 || !are_names_ordinary(&l->listing, &has_topic_id) ||
+        !add_segments(l, p, &last_size) || !find_end(l, p, last_size) ||
+        p->log_end_offset < start) {
+        return false;
+    }
+    p->log_start_offset = start > p->first_base_offset ? start : p->first_base_offset;
+    p->has_topic_id = has_topic_id;
+    const bool ok = are_epochs_settled(l, start, p) && (!has_topic_id || read_topic_id(l, p)) &&
+                    are_producers_settled(l, p, status, error);
+    if (!ok) {
+        p->log_start_offset = start;
+    }
+    return ok;
+}
+
+static slg_status load_partition(loader *l, const char *name, slg_clean_partition *p,
+                                 slg_error *error) {
+    const size_t size = strlen(name) + 1;
+    slg_status status;
+    slg_error ignored;
+    p->ordinary = 0;
+    if (l->root_size + size > sizeof l->path) {
+        return SLG_OK;
+    }
+    memcpy(l->path + l->root_size, name, size);
+    l->dir = open(l->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (l->dir < 0) {
+        return SLG_OK;
+    }
+    l->listing = (slg_listing){.files_max = l->files_max};
+    status = slg_list_partition(l->path, &l->listing, &ignored);
+    if (status == SLG_OK) {
+        p->ordinary = load_opened(l, p, &status, error);
+    } else {
+        status = SLG_OK; /* whoever lists it again will be told why */
+    }
+    slg_listing_free(&l->listing);
+    close(l->dir);
+    return status;
+}
+
+slg_status slg_clean_load(const char *root, const char *names, size_t count, size_t segments_max,
+                          slg_clean_partition *partitions, slg_clean_table *table,
+                          slg_error *error) {
+    slg_status status = SLG_OK;
+    loader *l = malloc(sizeof *l);
+    if (l == NULL) {
+        return slg_fail(error, SLG_NO_MEMORY, 0, 0, 0);
+    }
+    l->table = table;
+    l->kernel = slg_crc32c_best();
+    l->files_max = segments_max > SIZE_MAX / FILES_PER_SEGMENT ? 0
+                                                               : segments_max * FILES_PER_SEGMENT;
+    slg_window_init(&l->window, slg_source_of(-1), 0, WINDOW_SIZE);
+    const bool fits = slg_clean_root(l->path, &l->root_size, root);
+    for (size_t row = 0; row < count && status == SLG_OK; row++) {
+        partitions[row].ordinary = 0;
+        if (fits) {
+            status = load_partition(l, names, &partitions[row], error);
+        }
+        names += strlen(names) + 1;
+    }
+    slg_window_free(&l->window);
+    free(l);
+    return status;
+}
+
+void slg_clean_table_free(slg_clean_table *table) {
+    free(table->timestamps);
+    *table = (slg_clean_table){0};
+}

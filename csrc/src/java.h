@@ -1,0 +1,33 @@
+/*
+ * Java's arithmetic: its ints and longs wrap, where overflow in C is undefined. Numbers of a file
+ * or a client may be anything, and Kafka computes with them all the same.
+ */
+#ifndef SEGLOG_JAVA_H
+#define SEGLOG_JAVA_H
+
+#include <stdint.h>
+
+static inline int64_t slg_java_add(int64_t a, int64_t b) {
+    return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+
+static inline int64_t slg_java_subtract(int64_t a, int64_t b) {
+    return (int64_t)((uint64_t)a - (uint64_t)b);
+}
+
+/* The cast (int) of a long: its low 32 bits. */
+static inline int32_t slg_java_int(int64_t value) { return (int32_t)(uint32_t)(uint64_t)value; }
+
+/*
+ * Kafka's DefaultRecordBatch.incrementSequence: sequences are 0 to 2^31 - 1, and 0 follows the
+ * last. Numbers that no producer sends wrap as Java's ints do.
+ */
+static inline int32_t slg_java_sequence(int32_t sequence, int32_t increment) {
+    const uint32_t room = (uint32_t)INT32_MAX - (uint32_t)increment;
+    if (sequence > (int32_t)room) {
+        return (int32_t)((uint32_t)sequence - room - 1U);
+    }
+    return (int32_t)((uint32_t)sequence + (uint32_t)increment);
+}
+
+#endif

@@ -1,0 +1,16 @@
+from collections.abc import Sequence
+from os import PathLike
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+CLEAN_DTYPE: Final[np.dtype[np.void]]
+
+def load_clean(
+    root: str | PathLike[str], names: Sequence[str], log_start_offsets: npt.ArrayLike,
+    *, segments_max: int = 0,
+) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64]]: ...
+def largest_timestamps(
+    root: str | PathLike[str], names: Sequence[str], base_offsets: npt.ArrayLike
+) -> npt.NDArray[np.int64]: ...

@@ -1,0 +1,84 @@
+"""Partitions that were closed cleanly, many per call, as rows of one array."""
+
+import os
+
+import numpy as np
+
+from libc.string cimport memcpy, memset
+
+from seglog._native.capi cimport *
+from seglog._native.capi_index cimport *
+from seglog._native.status cimport check
+
+CLEAN_DTYPE = np.dtype([
+    ("log_start_offset", np.int64), ("log_end_offset", np.int64), ("segments", np.int64),
+    ("first_base_offset", np.int64), ("second_base_offset", np.int64),
+    ("last_base_offset", np.int64), ("size", np.int64), ("first_size", np.int64),
+    ("index_size", np.int64), ("time_index_size", np.int64), ("producers", np.int64),
+    ("producers_at", np.int64), ("stray_snapshot", np.int64),
+    ("leader_epoch", np.int32), ("has_topic_id", np.bool_),
+    ("has_snapshot", np.bool_), ("ordinary", np.bool_), ("unused", np.uint8),
+    ("topic_id", np.uint8, SLG_TOPIC_ID_BYTES),
+])
+assert CLEAN_DTYPE.itemsize == sizeof(slg_clean_partition)
+
+
+cdef bytes _packed(object names):
+    return b"".join([os.fsencode(name) + b"\0" for name in names])
+
+
+def load_clean(root, names, log_start_offsets, *, size_t segments_max=0):
+    """(rows of CLEAN_DTYPE, timestamps of their producers) of the partition directories `names`.
+
+    `log_start_offsets` are those of the checkpoint, 0 for none. A row that is not `ordinary` says
+    nothing else; one with more than `segments_max` segments never is (0: however many).
+    MemoryError is all that is raised.
+    """
+    cdef bytes raw = os.fsencode(os.path.abspath(root))
+    cdef bytes packed = _packed(names)
+    cdef const char *c_root = raw
+    cdef const char *c_names = packed
+    cdef size_t count = len(names)
+    cdef slg_clean_table table
+    cdef slg_error error
+    cdef slg_status status
+    cdef char[::1] into
+    cdef int64_t[::1] out
+    rows = np.zeros(count, CLEAN_DTYPE)
+    if count == 0:
+        return rows, np.empty(0, np.int64)
+    rows["log_start_offset"] = log_start_offsets
+    into = rows.view(np.int8)
+    memset(&table, 0, sizeof(table))
+    with nogil:
+        status = slg_clean_load(c_root, c_names, count, segments_max,
+                                <slg_clean_partition *>&into[0], &table, &error)
+    try:
+        check(status, &error, root)
+        timestamps = np.empty(table.timestamp_count, np.int64)
+        if table.timestamp_count > 0:
+            out = timestamps
+            memcpy(&out[0], table.timestamps, table.timestamp_count * sizeof(int64_t))
+    finally:
+        slg_clean_table_free(&table)
+    return rows, timestamps
+
+
+def largest_timestamps(root, names, base_offsets):
+    """The largest timestamp (ms) of one segment of each partition, as retention asks for it; the
+    smallest int64 where it cannot be told."""
+    cdef bytes raw = os.fsencode(os.path.abspath(root))
+    cdef bytes packed = _packed(names)
+    cdef const char *c_root = raw
+    cdef const char *c_names = packed
+    cdef const int64_t[::1] bases = np.ascontiguousarray(base_offsets, np.int64)
+    cdef size_t count = len(names)
+    cdef int64_t[::1] out
+    if bases.shape[0] != <Py_ssize_t>count:
+        raise ValueError(f"{count} names but {bases.shape[0]} base offsets")
+    found = np.empty(count, np.int64)
+    if count:
+        out = found
+        with nogil:
+            slg_clean_timestamps(c_root, c_names, &bases[0], count, &out[0])
+    return found

@@ -1,0 +1,242 @@
+"""Which partitions are ordinary, and what a row says of them."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seglog._native.clean_load import CLEAN_DTYPE, largest_timestamps, load_clean
+from seglog.model import ProducerStateEntry
+from seglog.storage.meta import read_partition_metadata
+from seglog.storage.producers import encode_snapshot, read_snapshot
+
+
+@pytest.fixture
+def root(golden: Path, tmp_path: Path) -> Path:
+    """Two logs as Kafka closed them: one with six segments, one with producers."""
+    for name in ("plain-none-0", "txn-0"):
+        shutil.copytree(golden / "real/clean" / name, tmp_path / name)
+    return tmp_path
+
+
+def ordinary(root: Path, name: str = "plain-none-0", start: int = 0, **options: int) -> bool:
+    rows, _ = load_clean(root, [name], [start], **options)
+    return bool(rows["ordinary"][0])
+
+
+def test_a_row(root: Path) -> None:
+    rows, timestamps = load_clean(root, ["txn-0", "absent-0", "plain-none-0"], [0, 0, 0])
+    assert rows.dtype == CLEAN_DTYPE
+    assert rows["ordinary"].tolist() == [True, False, True]
+    for name, row in (("txn-0", rows[0]), ("plain-none-0", rows[2])):
+        home = root / name
+        logs = sorted(home.glob("*.log"))
+        bases = [int(path.stem) for path in logs]
+        [end] = {int(path.stem) for path in home.glob("*.snapshot")} - set(bases)
+        metadata = read_partition_metadata(home / "partition.metadata")
+        entries = read_snapshot(home / f"{end:020d}.snapshot")
+        first = int(row["producers_at"])
+        assert metadata is not None
+        assert row["topic_id"].tobytes() == metadata.topic_id.bytes
+        assert (row["log_start_offset"], row["log_end_offset"], row["segments"]) == (
+            0, end, len(logs))
+        assert (row["first_base_offset"], row["second_base_offset"], row["last_base_offset"]) == (
+            bases[0], bases[1], bases[-1])
+        assert row["size"] == sum(path.stat().st_size for path in logs)
+        assert row["first_size"] == logs[0].stat().st_size
+        assert row["index_size"] == logs[-1].with_suffix(".index").stat().st_size
+        assert row["time_index_size"] == logs[-1].with_suffix(".timeindex").stat().st_size
+        assert timestamps[first:first + int(row["producers"])].tolist() == [
+            one.last_timestamp for one in entries]
+        assert row["leader_epoch"] == 0
+    assert rows["producers"][0] > 0
+
+
+def test_nothing_changes(root: Path) -> None:
+    def seen() -> dict[str, tuple[int, int, bytes]]:
+        return {str(path): (path.stat().st_mtime_ns, path.stat().st_ino,
+                            path.read_bytes() if path.is_file() else b"")
+                for path in sorted(root.rglob("*"))}
+
+    before = seen()
+    load_clean(root, ["txn-0", "plain-none-0"], [0, 0])
+    assert seen() == before
+
+
+def last(home: Path, suffix: str) -> Path:
+    return max(home.glob(f"*{suffix}"))
+
+
+def rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:
+    path.write_bytes(change(path.read_bytes()))
+
+
+def with_open_transaction(data: bytes) -> bytes:
+    entry = ProducerStateEntry(1, 0, -1, 5, 3, ())
+    assert data
+    return encode_snapshot([entry])
+
+
+def zero_id(_: bytes) -> bytes:
+    return b"version: 0\ntopic_id: " + base64.urlsafe_b64encode(bytes(16)).rstrip(b"=")
+
+
+Change = Callable[[Path], object]
+NOT_ORDINARY: dict[str, Change] = {
+    "a foreign file": lambda home: (home / "notes").touch(),
+    "a directory": lambda home: (home / "sub").mkdir(),
+    "a fifo": lambda home: os.mkfifo(home / "00000000000000009999.log"),
+    "a deleted file": lambda home: (home / "00000000000000000000.log.deleted").touch(),
+    "a swap file": lambda home: (home / "00000000000000000000.log.swap").touch(),
+    "a cleaned file": lambda home: (home / "00000000000000000000.log.cleaned").touch(),
+    "another number": lambda home: (home / "5.log").touch(),
+    "no number": lambda home: (home / "foo.log").touch(),
+    "an orphan index": lambda home: (home / "00000000000000000007.index").touch(),
+    "a temporary file": lambda home: (home / "leader-epoch-checkpoint.tmp").touch(),
+    "no epochs": lambda home: (home / "leader-epoch-checkpoint").unlink(),
+    "epochs with a blank": lambda home: (home / "leader-epoch-checkpoint").write_text(
+        "0\n1\n0  0\n"),
+    "epochs that go back": lambda home: (home / "leader-epoch-checkpoint").write_text(
+        "0\n2\n1 0\n0 5\n"),
+    "epochs behind the end": lambda home: (home / "leader-epoch-checkpoint").write_text(
+        "0\n2\n0 0\n1 625\n"),
+    "too few epochs": lambda home: (home / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n"),
+    "too many epochs": lambda home: (home / "leader-epoch-checkpoint").write_text(
+        "0\n1\n0 0\n1 1\n"),
+    "an epoch of 2^31": lambda home: (home / "leader-epoch-checkpoint").write_text(
+        "0\n1\n2147483648 0\n"),
+    "epochs of version 1": lambda home: (home / "leader-epoch-checkpoint").write_text(
+        "1\n1\n0 0\n"),
+    "the zero id": lambda home: rewrite(home / "partition.metadata", zero_id),
+    "a version of the id": lambda home: rewrite(
+        home / "partition.metadata", lambda data: data.replace(b"version: 0", b"version: 1")),
+    "a short id": lambda home: rewrite(home / "partition.metadata", lambda data: data[:-2]),
+    "an empty id": lambda home: (home / "partition.metadata").write_text(""),
+    "no index": lambda home: last(home, ".index").unlink(),
+    "no index of an old segment": lambda home: min(home.glob("*.index")).unlink(),
+    "no time index": lambda home: last(home, ".timeindex").unlink(),
+    "an odd index": lambda home: rewrite(last(home, ".index"), lambda data: data[:-3]),
+    "an odd time index": lambda home: rewrite(last(home, ".timeindex"), lambda data: data + b"x"),
+    "an index that goes back": lambda home: rewrite(
+        last(home, ".index"), lambda data: data[8:16] + data[:8] + data[16:]),
+    "an index padded with zeros": lambda home: rewrite(
+        last(home, ".index"), lambda data: data + bytes(64)),
+    "an index behind the log": lambda home: rewrite(
+        last(home, ".index"), lambda data: data[:-4] + struct.pack(">i", 1 << 30)),
+    "an index before the log": lambda home: rewrite(
+        last(home, ".index"), lambda data: data[:-4] + struct.pack(">i", -1)),
+    "an index of another offset": lambda home: rewrite(
+        last(home, ".index"), lambda data: data[:-8] + struct.pack(">i", 1 << 20) + data[-4:]),
+    "a cut log": lambda home: rewrite(last(home, ".log"), lambda data: data[:-1]),
+    "zeros behind the log": lambda home: rewrite(last(home, ".log"), lambda data: data + bytes(99)),
+    "a log without batches": lambda home: rewrite(last(home, ".log"), lambda data: b""),
+    "an old log that is a link": lambda home: (
+        min(home.glob("*.log")).rename(home.parent / "elsewhere"),
+        (home / "00000000000000000000.log").symlink_to(home.parent / "elsewhere")),
+    "a sound txn index that is odd": lambda home: (
+        home / "00000000000000000000.txnindex").write_bytes(bytes(33)),
+    "a txn index of version 1": lambda home: (home / "00000000000000000000.txnindex").write_bytes(
+        struct.pack(">hqqqq", 256, 1, 0, 1, 1)),
+    "no snapshot": lambda home: last(home, ".snapshot").unlink(),
+    "two stray snapshots": lambda home: [shutil.copy(
+        last(home, ".snapshot"), home / f"0000000000000000000{at}.snapshot") for at in (2, 3)],
+    "a stray snapshot alone": lambda home: last(home, ".snapshot").rename(
+        home / "00000000000000000003.snapshot"),
+    "a snapshot at the start": lambda home: shutil.copy(
+        last(home, ".snapshot"), home / "00000000000000000000.snapshot"),
+    "a snapshot behind the end": lambda home: shutil.copy(
+        last(home, ".snapshot"), home / "00000000000000009999.snapshot"),
+    "a snapshot that is wrong": lambda home: rewrite(
+        last(home, ".snapshot"), lambda data: data[:3] + bytes([data[3] ^ 1]) + data[4:]),
+    "a snapshot with more": lambda home: rewrite(
+        last(home, ".snapshot"), lambda data: data + b"\0"),
+    "an open transaction": lambda home: rewrite(
+        last(home, ".snapshot"), with_open_transaction),
+    "a producer twice": lambda home: rewrite(last(home, ".snapshot"), lambda _: encode_snapshot(
+        [ProducerStateEntry(1, 0, -1, 5, None, ())] * 2)),
+}
+
+
+@pytest.mark.parametrize("what", NOT_ORDINARY)
+def test_not_ordinary(root: Path, what: str) -> None:
+    assert ordinary(root)
+    NOT_ORDINARY[what](root / "plain-none-0")
+    assert not ordinary(root)
+
+
+ORDINARY: dict[str, Change] = {
+    "a stray snapshot": lambda home: shutil.copy(
+        last(home, ".snapshot"), home / "00000000000000000003.snapshot"),
+    "no id": lambda home: (home / "partition.metadata").unlink(),
+    "an id with a line feed": lambda home: rewrite(
+        home / "partition.metadata", lambda data: data.rstrip(b"\n") + b"\n"),
+    "no epochs known": lambda home: (home / "leader-epoch-checkpoint").write_text(""),
+    "none in the file": lambda home: (home / "leader-epoch-checkpoint").write_text("0\n0\n"),
+    "an empty txn index": lambda home: (home / "00000000000000000000.txnindex").touch(),
+    "a txn index": lambda home: (home / "00000000000000000000.txnindex").write_bytes(
+        struct.pack(">hqqqq", 0, 1, 0, 1, 1)),
+    "snapshots at bases": lambda home: [shutil.copy(
+        last(home, ".snapshot"), path.with_suffix(".snapshot"))
+        for path in sorted(home.glob("*.log"))[1:]],
+    "an odd index of an old segment": lambda home: rewrite(
+        min(home.glob("*.index")), lambda data: data[:-3]),
+    "no index entries": lambda home: rewrite(last(home, ".index"), lambda _: b""),
+}
+
+
+@pytest.mark.parametrize("what", ORDINARY)
+def test_still_ordinary(root: Path, what: str) -> None:
+    ORDINARY[what](root / "plain-none-0")
+    assert ordinary(root)
+
+
+def test_the_snapshot_to_delete(root: Path) -> None:
+    assert load_clean(root, ["plain-none-0"], [0])[0]["stray_snapshot"].tolist() == [-1]
+    ORDINARY["a stray snapshot"](root / "plain-none-0")
+    assert load_clean(root, ["plain-none-0"], [0])[0]["stray_snapshot"].tolist() == [3]
+    assert (root / "plain-none-0/00000000000000000003.snapshot").exists()
+
+
+def test_starts(root: Path) -> None:
+    """A start behind the first epoch's moves that epoch, which is a change."""
+    home = root / "plain-none-0"
+    assert not ordinary(root, start=1) and not ordinary(root, start=-1)
+    (home / "leader-epoch-checkpoint").write_text("0\n1\n0 10\n")
+    assert ordinary(root, start=0) and ordinary(root, start=10) and not ordinary(root, start=11)
+    assert not ordinary(root, start=626)
+    assert load_clean(root, ["plain-none-0"], [10])[0]["log_start_offset"][0] == 10
+
+
+def test_many_segments_are_for_many_threads(root: Path) -> None:
+    assert ordinary(root, segments_max=100) and not ordinary(root, segments_max=2)
+
+
+def test_a_directory_behind_a_link(root: Path) -> None:
+    (root / "other-0").symlink_to(root / "plain-none-0")
+    assert not ordinary(root, "other-0")
+
+
+def test_names_that_are_too_long(root: Path) -> None:
+    assert not ordinary(root, "x" * 5000)
+    assert load_clean(root, [], [])[0].shape == (0,)
+
+
+def test_timestamps(root: Path) -> None:
+    home = root / "plain-none-0"
+    entry = min(home.glob("*.timeindex")).read_bytes()[-12:-4]
+    [found] = largest_timestamps(root, ["plain-none-0"], [0]).tolist()
+    assert found == int.from_bytes(entry, "big")
+    (home / "00000000000000000000.timeindex").write_bytes(b"")
+    os.utime(home / "00000000000000000000.log", ns=(0, 1_234_567_890))
+    unknown = np.iinfo(np.int64).min
+    assert largest_timestamps(root, ["plain-none-0", "absent-0", "plain-none-0"],
+                              [0, 0, 77]).tolist() == [1234, unknown, unknown]
+    with pytest.raises(ValueError):
+        largest_timestamps(root, ["plain-none-0"], [])
