@@ -19,7 +19,8 @@ __all__ = [
     "InconsistentLogDirError", "InconsistentTopicIdError", "InvalidOffsetError",
     "InvalidProducerEpochError", "InvalidRecordError", "InvalidReplicaAssignmentError",
     "InvalidTimestampError", "InvalidTopicError", "InvalidTopicPartitionError",
-    "InvalidTxnStateError", "KafkaStorageError", "LogDirLockedError", "LogDirNotFoundError",
+    "InvalidTxnStateError", "KafkaStorageError", "LogCleaningAbortedError", "LogCleaningError",
+    "LogDirLockedError", "LogDirNotFoundError",
     "LogLoadError", "LogManagerStateError", "LogSegmentOffsetOverflowError",
     "MalformedCheckpointError", "MetadataParseError", "OffsetOutOfRangeError",
     "OffsetsOutOfOrderError", "OutOfBoundsError", "OutOfOrderSequenceError", "ReadOnlyError",
@@ -37,13 +38,15 @@ class SeglogError(Exception):
     kafka_name: ClassVar[str] = "KafkaException"
     #: Of an append of many batches: what became of those before (a LogAppendInfo).
     appended: Any = None
+    #: Of a round of cleaning: file and byte of the batch that cannot be cleaned.
+    batch_at: tuple[str, int] | None = None
 
 
 class CorruptDataError(SeglogError, ValueError):
     """Bytes on disk that cannot be what Kafka wrote.
 
     `code` is the stable name of the cause (`batch_crc`, `index_size`, ...), one of those in
-    csrc/include/seglog/status.h; `position` is the byte in `file`.
+    csrc/include/seglog/statuses.h; `position` is the byte in `file`.
     """
 
     def __init__(self, message: str, *, file: str | None = None, position: int | None = None,
@@ -415,6 +418,20 @@ class LogCleaningAbortedError(SeglogError, RuntimeError):
     """A round of cleaning that ended early and left the log as it was; it may be tried again."""
 
     kafka_name = "LogCleaningAbortedException"
+
+
+class LogCleaningError(SeglogError, RuntimeError):
+    """A log that cannot be cleaned, for the reason in `__cause__`: its partition is uncleanable
+    from then on. `log` is the UnifiedLog."""
+
+    kafka_name = "LogCleaningException"
+
+    def __init__(self, message: str, log: Any = None) -> None:
+        super().__init__(message)
+        self.log = log
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), self.args)
 
 
 class UnexpectedAppendOffsetError(SeglogError, ValueError):

@@ -12,7 +12,7 @@ import seglog
 from seglog.errors import KafkaStorageError, RecordValidationError, SeglogError
 from seglog.log.unified_log import UnifiedLog
 from tests.faults.box import snapshot
-from tests.log.test_ordinary import NOW, open_log
+from tests.log.test_fast_path import NOW, open_log
 from tests.oracle import batch as v2
 
 HOUR_MS = 3_600_000

@@ -15,7 +15,7 @@ from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
 from seglog.log.column_batches import encode_batches
 from seglog.log.scheduler import MockTime
-from seglog.log.timestamps import LATEST_TIMESTAMP, MAX_TIMESTAMP
+from seglog.log.offsets_by_timestamp import LATEST_TIMESTAMP, MAX_TIMESTAMP
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.storage.log import PartitionLog

@@ -18,11 +18,11 @@ from seglog.errors import KafkaStorageError, OffsetOutOfRangeError
 from seglog.log import readers
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
-from seglog.log.failures import CLOSED
+from seglog.log.log_dir_failures import CLOSED
 from seglog.log.read import FetchIsolation
 from seglog.log.scheduler import Scheduler
-from seglog.log.tail import RangeTail, SpanTail
-from seglog.log.timestamps import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
+from seglog.log.following import RangeTail, SpanTail
+from seglog.log.offsets_by_timestamp import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.recovery.segment_files import SegmentFiles
@@ -229,7 +229,7 @@ def test_committed_readers_know_of_transactions_of_retired_segments(log: Unified
     log.roll()
     append(log)
     tail = RangeTail(log, 0, isolation=FetchIsolation.TXN_COMMITTED, timeout=0.0)
-    base, segment = 0, log.readers.segment(log, log.readers.view(log), 0)
+    base, segment = 0, log.readers.segment(log.readers.view(), 0)
     assert segment.base_offset == base
     log.maybe_increment_log_start_offset(log.high_watermark - 1,
                                          StartOffsetReason.SEGMENT_DELETION)
@@ -285,7 +285,7 @@ def test_too_many_open_files_in_a_read_are_no_failed_disk(
 
     with monkeypatch.context() as patched:
         patched.setattr(readers, "SegmentReader", refuse)
-        log.readers.let_go()
+        log.readers.close()
         for read in (lambda: log.read(0, 100), lambda: log.fetch_offset_by_timestamp(NOW)):
             with pytest.raises(KafkaStorageError) as caught:
                 read()

@@ -21,10 +21,10 @@ from seglog.errors import (
     OutOfOrderSequenceError, SeglogError, TransactionCoordinatorFencedError, UncheckedError,
 )
 from seglog.log.append_info import AppendOrigin
-from seglog.log.producers import (
+from seglog.log.producer_state_manager import (
     LATE_TRANSACTION_BUFFER_MS, ProducerAnalysis, ProducerStateManager, ProducerStateManagerConfig,
 )
-from seglog.log.verification import VerificationGuard
+from seglog.log.verification_guard import VerificationGuard
 from seglog.model import AbortedTxn, CompletedTxn, TopicPartition
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.snapshots import SnapshotNames, Snapshots

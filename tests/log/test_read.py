@@ -20,9 +20,9 @@ from seglog.log import readers
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
 from seglog.log.offset_metadata import LogOffsetMetadata
-from seglog.log.read import FetchIsolation, collect_aborted_transactions
+from seglog.log.read import FetchIsolation
 from seglog.log.scheduler import MockTime
-from seglog.log.timestamps import MAX_TIMESTAMP, FoundOffset
+from seglog.log.offsets_by_timestamp import MAX_TIMESTAMP, FoundOffset
 from seglog.log.unified_log import UnifiedLog
 from seglog.storage.markers import ControlType
 
@@ -137,7 +137,7 @@ def test_aborted_transactions_across_segments(make: Make) -> None:
     assert aborted(0) == [(7, 0)]  # the read ends with its segment, before producer 9 begins
     assert aborted(31) == [(7, 0), (9, 31)]
     assert aborted(33) == [(9, 31)]
-    every = collect_aborted_transactions(log, 0, log.log_end_offset)
+    every = log.collect_aborted_transactions(0, log.log_end_offset)
     assert [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in every] == [
         (7, 0, 32), (9, 31, 33)]
 

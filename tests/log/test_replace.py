@@ -14,7 +14,7 @@ from seglog.config import LogConfig
 from seglog.errors import LogLoadError
 from seglog.log.scheduler import MockTime
 from seglog.log.unified_log import UnifiedLog
-from tests.log.test_ordinary import NOW, batch
+from tests.log.test_fast_path import NOW, batch
 
 FAR = 2**31
 #: Last offsets of the batches in a segment at 0 that no index can describe.

@@ -22,11 +22,11 @@ from seglog.errors import (
     SeglogError,
 )
 from seglog.log.scheduler import MockTime
-from seglog.log.segment import ActiveSegment
+from seglog.log.active_segment import ActiveSegment
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.recovery.disk import RealDisk
-from tests.log.test_ordinary import NOW, batch
+from tests.log.test_fast_path import NOW, batch
 
 WEEK_MS = 7 * 24 * 3600 * 1000
 
@@ -140,7 +140,7 @@ def test_roll_refuses_what_is_there(tmp_path: Path) -> None:
         made.log.roll(5)
     made.log.append_as_follower(
         (10).to_bytes(8, "big") + batch()[8:12] + bytes(4) + batch()[16:], 0)
-    made.log.active.settle()
+    made.log.active.update_files()
     assert made.log.roll() == 11
 
 
@@ -199,7 +199,7 @@ def _batches(log: UnifiedLog) -> list[Any]:
 def test_what_a_flush_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Logged(tmp_path)
     synced: list[str] = []
-    monkeypatch.setattr("seglog.recovery.loaded.sync",
+    monkeypatch.setattr("seglog.recovery.log_files.sync",
                         lambda fd, **how: synced.append(os.path.basename(how["file"])))
     monkeypatch.setattr(made.log.disk, "sync_directory", lambda: synced.append("the directory"))
     made.append()

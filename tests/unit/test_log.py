@@ -12,7 +12,7 @@ import pytest
 import seglog
 from seglog.arrow import DecodeOptions, decode_range
 from seglog.errors import KafkaStorageError, MalformedCheckpointError, OffsetOutOfRangeError
-from seglog.storage import segment
+from seglog.storage import place, segment
 from seglog.storage.log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, PartitionLog
 from tests.oracle.builder import LogBuilder, Shape, build_log
 from tests.oracle.log import entries
@@ -256,3 +256,20 @@ def test_many_shapes(tmp_path: Path, seed: int) -> None:
         assert read_rows(log, isolation=isolation) == want
         assert read_ranges(log, 1000, isolation=isolation,
                            columns=("offset", "value")) == project(want, ["offset", "value"])
+
+
+def test_the_first_segment_comes_while_the_log_is_opened(tmp_path: Path,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker makes the directory, and then the files."""
+    source = build_log(tmp_path / "source-0", 7, SHAPES["one segment"])
+    path = tmp_path / "topic-0"
+    path.mkdir()
+
+    def identify(where: str) -> Any:
+        for file in Path(source.path).iterdir():
+            (path / file.name).write_bytes(file.read_bytes())
+        return place.identify(where)
+
+    monkeypatch.setattr("seglog.storage.log.identify", identify)
+    log = PartitionLog.open(path)
+    assert log.log_end_offset == PartitionLog.open(source.path).log_end_offset > 0

@@ -1,10 +1,10 @@
-"""What a log shares with the others of its process."""
+"""What a log shares with the other logs of its process."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from seglog.log.failures import LogDirFailureChannel
+from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.log.scheduler import Scheduler, Time
 from seglog.log.stats import BrokerTopicStats
 
@@ -13,7 +13,7 @@ __all__ = ["LogContext"]
 
 @dataclass(frozen=True, slots=True)
 class LogContext:
-    """Who runs its tasks, what time it is, who hears that its directory failed. Times are ms.
+    """The scheduler of its tasks, its clock, the channel of failed directories. Times are ms.
 
     `transaction_verification`: whether a client's transactional batch needs a verification guard
     (`transaction.partition.verification.enable`). Without `stats` nothing is counted.

@@ -1,7 +1,7 @@
 """What the readers of a log have open, and how they notice that its files were changed.
 
 Readers take no lock. They read what the log's end (or a watermark) told them is there, through
-descriptors that nobody closes while a reader holds them. What an append adds does not concern
+descriptors that stay open while a reader holds them. What an append adds does not concern
 them; whatever else changes files or their set (a truncation, a deletion, a replacement, a roll)
 happens inside `LogReaders.changing`, and a reader that overlaps with one begins again.
 """
@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,26 +23,18 @@ from seglog._native.fetch import SegmentReader
 from seglog._native.file import read_at
 from seglog.errors import KafkaStorageError, SeglogError
 from seglog.forks import SurvivesFork
-from seglog.log.context import LogContext
-from seglog.log.failures import closed_error
-from seglog.log.offset_metadata import LogOffsetMetadata
-from seglog.model import AbortedTxn, TopicPartition
-from seglog.recovery.deferred import DeferredChecks
+from seglog.log.log_dir_failures import closed_error
+from seglog.model import AbortedTxn
 from seglog.recovery.failures import public_errors
 from seglog.recovery.index_files import TxnIndexFile
-from seglog.recovery.segment_map import SegmentMap
-from seglog.storage.epochs import LeaderEpochs
+from seglog.recovery.log_files import LogFiles
 from seglog.storage.files import Source
 from seglog.storage.handles import shared_cache
 
-if TYPE_CHECKING:
-    from seglog.log.tail import Followers
-
-__all__ = ["LogReaders", "OpenSegment", "ReadableLog", "SegmentRetired", "SegmentView",
-           "read_steadily"]
+__all__ = ["LogReaders", "OpenSegment", "SegmentRetired", "SegmentView"]
 
 _FILES_PER_SEGMENT: Final = 2
-#: Truncations that are remembered for those who follow the log.
+#: Truncations that are remembered for followers of the log.
 _CUTS_KEPT: Final = 64
 #: Aborted transactions of one segment that stay in memory.
 _ABORTED_KEPT_MAX: Final = 4096
@@ -59,60 +50,6 @@ class SegmentRetired(SeglogError):
 
     def __init__(self, base_offset: int) -> None:
         super().__init__(f"the segment {base_offset} is no longer in the log")
-
-
-class ReadableLog(Protocol):
-    """What reading asks of a log."""
-
-    path: str
-    context: LogContext
-    lock: threading.RLock
-    topic_partition: TopicPartition
-    segments: SegmentMap
-    leader_epochs: LeaderEpochs
-    deferred_checks: DeferredChecks | None
-    readers: LogReaders
-    followers: Followers
-    is_closed: bool
-    log_start_offset: int
-    log_end_offset: int
-    high_watermark: int
-    high_watermark_metadata: LogOffsetMetadata
-    local_log_start_offset: int
-    highest_offset_in_remote_storage: int
-
-    @property
-    def log_end_offset_metadata(self) -> LogOffsetMetadata:
-        """The offset of the next record, the base offset of the last segment, its size."""
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Below it no transaction is open, at most the high watermark."""
-
-    @property
-    def remote_log_enabled(self) -> bool:
-        """Whether segments may be in remote storage alone."""
-
-    def fetch_high_watermark_metadata(self) -> LogOffsetMetadata:
-        """The high watermark, looked up where only its offset was known."""
-
-    def fetch_last_stable_offset_metadata(self) -> LogOffsetMetadata:
-        """The same of the last stable offset."""
-
-    def active_index_entries(self) -> int:
-        """Entries in use of the last segment's offset index."""
-
-    def active_size(self) -> int:
-        """Bytes of the last segment's log, those of an append that an index refused among them."""
-
-    def check_open(self) -> None:
-        """KafkaStorageError if the log was closed or deleted."""
-
-    def reading(self, message: str) -> AbstractContextManager[None]:
-        """Inside, a read that the file system refuses takes the data directory offline."""
-
-    def settle(self) -> None:
-        """Brings `segments` up to date, for the thread that holds the lock."""
 
 
 class OpenSegment:
@@ -190,7 +127,7 @@ class SegmentView:
 class _OpenSegments(SurvivesFork):
     """Which segments all logs of the process have open, at most `segments_max`.
 
-    One that was not used since it was looked at last is let go of first. A reader that is at work
+    One that was not used since the last check is closed first. A reader that is at work
     holds it; its descriptors are closed with the last reference.
     """
 
@@ -199,13 +136,13 @@ class _OpenSegments(SurvivesFork):
         self._ring: deque[tuple[weakref.ref[_Opened], weakref.ref[OpenSegment]]] = deque()
 
     def add(self, opened: _Opened, segment: OpenSegment) -> None:
-        """Notes an open segment, and lets go of others if there are too many."""
+        """Notes an open segment, and closes others if there are too many."""
         with self._lock:
             self._ring.append((weakref.ref(opened), weakref.ref(segment)))
             self._shrink(self.segments_max)
 
     def clear(self) -> None:
-        """Lets go of all that nobody is at work with."""
+        """Closes all that no reader uses."""
         with self._lock:
             self._shrink(0)
 
@@ -232,7 +169,8 @@ class LogReaders:
     segments are; `view` is not.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, files: LogFiles) -> None:
+        self._files, self._segments = files, files.segments
         self.generation = 0
         self._depth = 0
         self._cuts: deque[tuple[int, int]] = deque(maxlen=_CUTS_KEPT)
@@ -258,13 +196,13 @@ class LogReaders:
             if self._depth == 0:
                 self.generation += 1
 
-    def let_go(self) -> None:
-        """Closes what nobody is at work with: the log is closed."""
+    def close(self) -> None:
+        """Closes the files that no reader uses at this moment: the log is closed."""
         self.current_view = SegmentView(np.empty(0, np.int64), _Opened())
 
     def lowest_cut_since(self, generation: int) -> int | None:
-        """To which offset the log was cut since then, the lowest; None if it was not. Of a time
-        that nobody remembers: 0."""
+        """The lowest offset to which the log was truncated since then; None if it was not, 0 if
+        that is longer ago than truncations are remembered."""
         cuts = list(self._cuts)
         if len(cuts) == _CUTS_KEPT and cuts[0][0] > generation:
             return 0
@@ -274,32 +212,33 @@ class LogReaders:
         """Whether no file that readers may hold was changed since `generation`."""
         return generation == self.generation and not generation & 1
 
-    def is_current(self, log: ReadableLog, generation: int, view: SegmentView) -> bool:
+    def is_current(self, generation: int, view: SegmentView) -> bool:
         """Whether what was read since `generation` and through `view` is still so."""
-        return self.is_unchanged(generation) and view.base_offsets is log.segments.base_offsets
+        return (self.is_unchanged(generation)
+                and view.base_offsets is self._segments.base_offsets)
 
-    def view(self, log: ReadableLog) -> SegmentView:
+    def view(self) -> SegmentView:
         """The segments as they are now."""
-        view = self.current_view
-        if view.base_offsets is log.segments.base_offsets:
+        view, segments = self.current_view, self._segments
+        if view.base_offsets is segments.base_offsets:
             return view
-        with log.lock:
-            bases, opened = log.segments.base_offsets, self.current_view.opened
+        with self._files.lock:
+            bases, opened = segments.base_offsets, self.current_view.opened
             for base, segment in list(opened.items()):
-                if segment.size is None or base not in log.segments:
+                if segment.size is None or base not in segments:
                     opened.pop(base, None)
             view = self.current_view = SegmentView(bases, opened)
         return view
 
-    def segment(self, log: ReadableLog, view: SegmentView, base_offset: int) -> OpenSegment:
+    def segment(self, view: SegmentView, base_offset: int) -> OpenSegment:
         """The segment at `base_offset`, opened if it is not. KafkaStorageError, SegmentRetired."""
         found = view.opened.get(base_offset)
         if found is None:
-            found = self._open(log, view, base_offset)
+            found = self._open(view, base_offset)
         found.was_used = True
         return found
 
-    def aborted(self, log: ReadableLog, view: SegmentView, base_offset: int) -> list[AbortedTxn]:
+    def aborted(self, view: SegmentView, base_offset: int) -> list[AbortedTxn]:
         """The aborted transactions of a segment. KafkaStorageError, SegmentRetired.
 
         Its other files are not opened for that: Kafka's indexes are created when they are.
@@ -307,82 +246,78 @@ class LogReaders:
         found = view.opened.get(base_offset)
         if found is not None and found.aborted is not None:
             return found.aborted
-        txn_index = _txn_index(log, base_offset) if found is None else found.txn_index
+        txn_index = self._txn_index(base_offset) if found is None else found.txn_index
         try:
             # By name and without the lock, so that no reader waits for the sync of an append.
             aborted = [AbortedTxn(*fields) for _, (_, *fields) in txn_index.read()]
         except KafkaStorageError:
-            if base_offset not in log.segments:
+            if base_offset not in self._segments:
                 raise SegmentRetired(base_offset) from None
             raise
         # A segment leaves the map before its files leave the directory.
-        if (view.base_offsets is not log.segments.base_offsets
-                and base_offset not in log.segments):
+        if (view.base_offsets is not self._segments.base_offsets
+                and base_offset not in self._segments):
             raise SegmentRetired(base_offset)
         if found is not None:
             found.keep_aborted(aborted)
         return aborted
 
-    def _open(self, log: ReadableLog, view: SegmentView, base_offset: int) -> OpenSegment:
-        if log.deferred_checks is not None:
-            log.deferred_checks.ensure_offset(base_offset)
-        with log.lock, public_errors(log.path):
-            if base_offset not in log.segments:
+    def _txn_index(self, base_offset: int) -> TxnIndexFile:
+        self._files.ensure_checked(base_offset)
+        with self._files.lock:
+            if base_offset not in self._segments:
                 raise SegmentRetired(base_offset)
-            files = log.segments.get(base_offset)
+            segment = self._segments.get(base_offset)
+            self._segments.release(segment)
+            return segment.txn_index
+
+    def _open(self, view: SegmentView, base_offset: int) -> OpenSegment:
+        log, segments = self._files, self._segments
+        log.ensure_checked(base_offset)
+        with log.lock, public_errors(log.path):
+            if base_offset not in segments:
+                raise SegmentRetired(base_offset)
+            files = segments.get(base_offset)
             if not log.is_closed:
                 files.offset_index.open()  # as at Kafka's first lookup, which creates a missing one
-            is_last = base_offset == int(log.segments.base_offsets[-1])
+            is_last = base_offset == int(segments.base_offsets[-1])
             try:
                 reader = _open_reader(files.log_path,
                                       os.path.join(log.path, files.offset_index.name), base_offset)
             except KafkaStorageError as error:
-                if log.is_closed:  # the files are another's by now
+                if log.is_closed:  # the files are another log's by now
                     raise closed_error(f"the log {log.topic_partition} is closed") from error
                 raise
             segment = OpenSegment(reader, files.txn_index, None if is_last else files.size,
                                   None if is_last else files.offset_index.entries)
             if log.is_closed and not is_last:
                 segment.entries = reader.index.entries
-            log.segments.release(files)
+            segments.release(files)
             view.opened[base_offset] = segment
         _shared.add(view.opened, segment)
         return segment
 
+    def read_steadily(self, read: Callable[[SegmentView], _T],
+                      is_sound: Callable[[int, SegmentView], bool]) -> _T:
+        """What `read` gives of the log's segments, when no change of the files came in between.
 
-def read_steadily(log: ReadableLog, read: Callable[[SegmentView], _T],
-                  is_sound: Callable[[int, SegmentView], bool]) -> _T:
-    """What `read` gives of the log's segments, when no change of the files came in between.
-
-    `is_sound(generation, view)` says so, also of what `read` raised. It takes no lock, unless files
-    are changed again and again.
-    """
-    readers = log.readers
-    for _ in range(_ATTEMPTS):
-        generation, view = readers.generation, readers.view(log)
-        try:
-            found = read(view)
-        except SegmentRetired:
-            continue
-        except SeglogError:
-            if is_sound(generation, view):
-                raise
-        else:
-            if is_sound(generation, view):
-                return found
-    with log.lock:
-        return read(readers.view(log))
-
-
-def _txn_index(log: ReadableLog, base_offset: int) -> TxnIndexFile:
-    if log.deferred_checks is not None:
-        log.deferred_checks.ensure_offset(base_offset)
-    with log.lock:
-        if base_offset not in log.segments:
-            raise SegmentRetired(base_offset)
-        files = log.segments.get(base_offset)
-        log.segments.release(files)
-        return files.txn_index
+        `is_sound(generation, view)` says so, also of what `read` raised. It takes no lock, unless
+        files are changed again and again.
+        """
+        for _ in range(_ATTEMPTS):
+            generation, view = self.generation, self.view()
+            try:
+                found = read(view)
+            except SegmentRetired:
+                continue
+            except SeglogError:
+                if is_sound(generation, view):
+                    raise
+            else:
+                if is_sound(generation, view):
+                    return found
+        with self._files.lock:
+            return read(self.view())
 
 
 def _open_reader(log_path: str, index_path: str, base_offset: int) -> SegmentReader:

@@ -1,197 +1,113 @@
-"""Which old segments go: by start offset, size and time (UnifiedLog.deleteOldSegments)."""
+"""Which old segments may go: by start offset, size and time (Kafka: UnifiedLog.deleteOldSegments).
+
+Pure functions of settings and segments. `old_segments` walks over a log's segments with them.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from seglog.log import deletion, rolling, watermarks
-from seglog.log.watermarks import StartOffsetReason
+from seglog.config import LogConfig
 from seglog.recovery.segment_files import SegmentFiles
 
-if TYPE_CHECKING:
-    from seglog.log.unified_log import UnifiedLog
+__all__ = ["Rule", "by_size", "by_start_offset", "by_time", "retention_bytes", "retention_ms",
+           "size_in_percent"]
 
-__all__ = ["delete_old_segments", "retention_size_in_percent"]
+#: Whether a segment may go, given the base offset of the next one, None for the last; and why.
+_Check: TypeAlias = Callable[[SegmentFiles, int | None], tuple[bool, str]]
+#: The `local.retention` settings have this value where those of the whole log count.
+_SAME_AS_LOG = -2
 
-#: Whether a segment may go, given the base offset of the next one, None for the last.
-_Predicate: TypeAlias = Callable[[SegmentFiles, int | None], bool]
-
-_logger = logging.getLogger("seglog.UnifiedLog")
 _future_logger = logging.getLogger("seglog.LogFutureTimestampLogger")
 
 
-def delete_old_segments(log: UnifiedLog) -> int:
-    """See UnifiedLog.delete_old_segments."""
-    try:
-        deleted = _by_start_offset(log)
-        if log.config.delete or (not log.config.compact and log.remote_copy_enabled):
-            deleted += _by_size(log)
-            deleted += _by_time(log)
-        return deleted
-    finally:
-        log.retention_size_in_percent = retention_size_in_percent(log)
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of retention. `reasons` gives the lines for the log file about segments that go; it
+    is given the size of the log before."""
+
+    name: str
+    check: _Check
+    reasons: Callable[[Sequence[SegmentFiles], int], list[str]]
 
 
-def retention_size_in_percent(log: UnifiedLog) -> int:
-    """The log's size in percent of `retention.bytes`; 0 where that is no limit or the remote log
+def retention_bytes(config: LogConfig, *, is_local: bool) -> int:
+    """The limit of the (local) log in bytes, negative for none."""
+    if is_local and config.local_retention_bytes != _SAME_AS_LOG:
+        return config.local_retention_bytes
+    return config.retention_bytes
+
+
+def retention_ms(config: LogConfig, *, is_local: bool) -> int:
+    """How long records stay in the (local) log, negative for ever."""
+    if is_local and config.local_retention_ms != _SAME_AS_LOG:
+        return config.local_retention_ms
+    return config.retention_ms
+
+
+def size_in_percent(size: int, config: LogConfig, *, is_local: bool) -> int:
+    """A log's size in percent of `retention.bytes`; 0 where that is no limit or the remote log
     counts it."""
-    limit = log.config.retention_bytes
-    if log.remote_copy_enabled or limit <= 0:
-        return 0
-    return log.size * 100 // limit
+    limit = config.retention_bytes
+    return 0 if is_local or limit <= 0 else size * 100 // limit
 
 
-def _retention_bytes(log: UnifiedLog) -> int:
-    config = log.config
-    is_local = log.remote_copy_enabled and config.local_retention_bytes != -2
-    return config.local_retention_bytes if is_local else config.retention_bytes
+def by_start_offset(start: int, kind: str, name: str) -> Rule:
+    """Segments whose successor begins at or below `start`."""
+    def check(segment: SegmentFiles, following: int | None) -> tuple[bool, str]:
+        return (following is not None and following <= start,
+                f"nextSegmentOpt={following}, {name}={start}")
+
+    def reasons(segments: Sequence[SegmentFiles], size: int) -> list[str]:
+        return [f"Deleting segments due to {kind} start offset {start} breach: "
+                + ",".join(one.describe() for one in segments)]
+
+    return Rule("logStartOffset", check, reasons)
 
 
-def _retention_ms(log: UnifiedLog) -> int:
-    config = log.config
-    is_local = log.remote_copy_enabled and config.local_retention_ms != -2
-    return config.local_retention_ms if is_local else config.retention_ms
-
-
-# ---- the three passes -------------------------------------------------------------------------
-
-
-def _by_start_offset(log: UnifiedLog) -> int:
-    kind = "local log" if log.remote_copy_enabled else "log"
-    which = "localLogStartOffset" if log.remote_log_enabled else "logStartOffset"
-    start = log.local_log_start_offset if log.remote_log_enabled else log.log_start_offset
-
-    def breached(segment: SegmentFiles, following: int | None) -> bool:
-        found = following is not None and following <= start
-        _debug(log, segment, "logStartOffset", found,
-               f"nextSegmentOpt={following}, {which}={start}")
-        return found
-
-    return _delete(log, breached, deletion.reason(
-        log, f"Deleting segments due to {kind} start offset {start} breach: %s", ","))
-
-
-def _by_size(log: UnifiedLog) -> int:
-    limit, size = _retention_bytes(log), log.size
-    if limit < 0 or size < limit:
-        return 0
+def by_size(limit: int, size: int, kind: str) -> Rule:
+    """The oldest segments without which a log of `size` bytes still has `limit`. Its `check` takes
+    the segments one after the other."""
     left = size - limit
 
-    def breached(segment: SegmentFiles, following: int | None) -> bool:
+    def check(segment: SegmentFiles, following: int | None) -> tuple[bool, str]:
         nonlocal left
-        found = left - segment.size >= 0
-        _debug(log, segment, "retentionSize", found, f"log size before delete segment={left}, "
-               f"after delete segment={left - segment.size}")
-        left -= segment.size * found
-        return found
+        before, after = left, left - segment.size
+        left = after if after >= 0 else before
+        return after >= 0, (f"log size before delete segment={before}, after delete segment="
+                            f"{after}")
 
-    def why(segments: Sequence[SegmentFiles]) -> None:
-        kind, after = "local log" if log.remote_copy_enabled else "log", log.size
+    def reasons(segments: Sequence[SegmentFiles], size: int) -> list[str]:
+        lines = []
         for segment in segments:
-            after -= segment.size
-            _logger.info(log.log_text(
+            size -= segment.size
+            lines.append(
                 f"Deleting segment {segment.describe()} due to {kind} retention size {limit} "
-                f"breach. {kind.capitalize()} size after deletion will be {after}."))
+                f"breach. {kind.capitalize()} size after deletion will be {size}.")
+        return lines
 
-    return _delete(log, breached, why)
+    return Rule("retentionSize", check, reasons)
 
 
-def _by_time(log: UnifiedLog) -> int:
-    limit, now = _retention_ms(log), log.now_ms()
-    if limit < 0:
-        return 0
-
-    def breached(segment: SegmentFiles, following: int | None) -> bool:
+def by_time(limit: int, now: int, kind: str, log_text: Callable[[str], str]) -> Rule:
+    """Segments whose newest record is older than `limit` ms at `now`."""
+    def check(segment: SegmentFiles, following: int | None) -> tuple[bool, str]:
         largest = segment.largest_timestamp()
         if largest > now:
-            _future_logger.warning(log.log_text(f"{segment.describe()} contains future "
-                                                "timestamp(s), making it ineligible to be deleted"))
-        found = now - largest > limit
-        _debug(log, segment, "retentionMs", found, f"startMs={now}, retentionMs={limit}")
-        return found
+            _future_logger.warning(log_text(f"{segment.describe()} contains future "
+                                            "timestamp(s), making it ineligible to be deleted"))
+        return now - largest > limit, f"startMs={now}, retentionMs={limit}"
 
-    def why(segments: Sequence[SegmentFiles]) -> None:
-        kind = "local log" if log.remote_copy_enabled else "log"
-        for segment in segments:
-            basis = ("largest record timestamp in the segment"
-                     if segment.max_timestamp().timestamp >= 0
-                     else "last modified time of the segment")
-            _logger.info(log.log_text(f"Deleting segment {segment.describe()} due to {kind} "
-                                      f"retention time {limit}ms breach based on the {basis}"))
+    def reasons(segments: Sequence[SegmentFiles], size: int) -> list[str]:
+        return [f"Deleting segment {segment.describe()} due to {kind} retention time {limit}ms "
+                f"breach based on the {_time_basis(segment)}" for segment in segments]
 
-    return _delete(log, breached, why)
+    return Rule("retentionMs", check, reasons)
 
 
-def _debug(log: UnifiedLog, segment: SegmentFiles, what: str, found: bool, details: str) -> None:
-    if _logger.isEnabledFor(logging.DEBUG):
-        _logger.debug(log.log_text(f"{segment.describe()} {what} breached: {str(found).lower()}, "
-                                   f"{details}"))
-
-
-# ---- what they share --------------------------------------------------------------------------
-
-
-def _delete(log: UnifiedLog, predicate: _Predicate, why: deletion.Reason) -> int:
-    with log.guarded(f"Error while deleting segments for {log.topic_partition}"), log.lock:
-        log.check_open()  # its files may be another's by now
-        log.settle()
-        bases = _deletable(log, predicate)
-        return _delete_segments(log, bases, why) if bases else 0
-
-
-def _deletable(log: UnifiedLog, predicate: _Predicate) -> list[int]:
-    """From the oldest on, up to the first that stays: base offsets."""
-    found: list[int] = []
-    roll_active = False
-    for row in range(len(log.segments)):
-        base = int(log.segments.base_offsets[row])
-        is_last = row + 1 == len(log.segments)
-        following = None if is_last else int(log.segments.base_offsets[row + 1])
-        upper = log.log_end_offset if following is None else following
-        if log.high_watermark < upper:
-            break
-        log.check_deferred(base)
-        segment = log.segments.get(base)
-        breached, is_empty = predicate(segment, following), segment.size == 0
-        log.segments.release(segment)
-        if not breached:
-            break
-        roll_active |= log.remote_log_enabled and is_last and not is_empty
-        if (is_last and is_empty) or not _may_go(log, following, upper):
-            break
-        found.append(base)
-    if roll_active:
-        _logger.info(log.log_text("Rolling the active segment to make it eligible for deletion"))
-        rolling.roll(log, 0)
-    return found
-
-
-def _may_go(log: UnifiedLog, following: int | None, upper: int) -> bool:
-    """Whether all of the segment is in remote storage, or below the log's start."""
-    return (not log.remote_copy_enabled
-            or (upper > 0 and upper - 1 <= log.highest_offset_in_remote_storage)
-            or (following is not None and log.log_start_offset >= following))
-
-
-def _delete_segments(log: UnifiedLog, bases: list[int], why: deletion.Reason) -> int:
-    count, going = len(bases), bases
-    if len(log.segments) == count:
-        # There is always a segment to write to.
-        if rolling.roll(log, 0) == bases[-1]:
-            _logger.warning(log.log_text(f"Empty active segment at {bases[-1]} was deleted and "
-                                         "recreated"))
-            going = bases[:-1]
-    log.check_open()
-    if going:
-        start = int(log.segments.base_offsets[log.segments.row(going[-1]) + 1])
-        if log.remote_copy_enabled:
-            watermarks.maybe_increment_local_log_start_offset(
-                log, start, StartOffsetReason.SEGMENT_DELETION)
-        else:
-            watermarks.maybe_increment_log_start_offset(
-                log, start, StartOffsetReason.SEGMENT_DELETION)
-        deletion.remove_segments(log, going, why)
-    deletion.delete_producer_snapshots(log, going)
-    return count
+def _time_basis(segment: SegmentFiles) -> str:
+    return ("largest record timestamp in the segment" if segment.max_timestamp().timestamp >= 0
+            else "last modified time of the segment")

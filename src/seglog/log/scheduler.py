@@ -129,8 +129,8 @@ class Scheduler(ProcessBound):
     """Runs named tasks later or again and again, by a few threads (Kafka: KafkaScheduler).
 
     Threads `kafka-scheduler-<n>` are daemons and start with the first tasks. A periodic task keeps
-    to its times, is never run twice at once, and goes on after an exception, which is logged. Safe
-    from any thread.
+    to its times, is never run twice at once, and continues after an exception, which is logged.
+    Safe from any thread.
     """
 
     def __init__(self, threads: int = 1, *,
@@ -265,7 +265,7 @@ class Scheduler(ProcessBound):
 
 
 class MockTime(Time):
-    """A clock that goes on when it is told to (Kafka: MockTime); its `scheduler` follows it.
+    """A clock that moves when the caller moves it (Kafka: MockTime); its `scheduler` follows it.
 
     `auto_tick_ms` go by at each look at it.
     """

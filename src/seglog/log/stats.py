@@ -1,7 +1,7 @@
 """What logs count, under Kafka's names (Kafka: BrokerTopicStats, UnifiedLog.newMetrics).
 
-Nobody who appends pays for a meter: a log keeps counts of its own, and meters look at them when
-they are read.
+An append updates no meter: a log keeps counts of its own, and meters read them when they are
+read.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def flush_timer(registry: MetricsRegistry) -> Timer:
     return registry.group("kafka.log", "LogFlushStats").timer("LogFlushRateAndTimeMs")
 
 
-class _Metered(Protocol):
-    """What a log tells of itself."""
+class _Measured(Protocol):
+    """What the gauges read of a log."""
 
     @property
     def topic_partition(self) -> TopicPartition: ...
@@ -45,8 +45,14 @@ class AppendCounts(Protocol):
     """What a log appended since it was opened: `messages_in` and `bytes_in` as leader, the
     `messages_converted` among them, and `replication_bytes_in` as follower."""
 
-    messages_in: int
-    bytes_in: int
+    @property
+    def messages_in(self) -> int:
+        """Records."""
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes."""
+
     messages_converted: int
     replication_bytes_in: int
 
@@ -224,29 +230,46 @@ class BrokerTopicStats:
 
 
 class LogMetrics:
-    """The gauges of one log: `kafka.log:type=Log`, with its topic and partition as tags.
+    """The metrics of one log: its gauges `kafka.log:type=Log`, with topic and partition as tags,
+    and its part of the appends.
 
-    They are in the registry from `register` to `remove`; a log whose directory becomes another
-    (`-future` is a tag) registers them again.
+    They count from `register` to `remove`; a log whose directory becomes another (`-future` is a
+    tag) registers them again. Without `stats` there are gauges alone.
     """
 
-    def __init__(self, registry: MetricsRegistry, log: _Metered) -> None:
+    def __init__(self, registry: MetricsRegistry, log: _Measured,
+                 stats: BrokerTopicStats | None = None,
+                 appends: AppendCounts | None = None) -> None:
         self._group = registry.group("kafka.log", "Log")
-        self._log = log
+        self._log, self._stats, self._appends = log, stats, appends
         self._registered: list[str] = []
+        self._stop_counting: Callable[[], None] | None = None
+
+    @staticmethod
+    def tags(key: TopicPartition) -> dict[str, str | int]:
+        """Of a log that is not a future one."""
+        return {"topic": key.topic, "partition": key.partition}
 
     def register(self) -> None:
-        """Puts them in, after taking out those that are there."""
-        self.remove()
+        """Registers the gauges, in the place of those that are registered."""
+        self._remove_gauges()
         log = self._log
-        key = log.topic_partition
-        tags: dict[str, str | int] = {"topic": key.topic, "partition": key.partition}
+        tags = self.tags(log.topic_partition)
         if log.is_future:
             tags["is-future"] = "true"
         self._registered = self._group.gauges(self._gauges(), tags)
+        if self._stats is not None and self._appends is not None and self._stop_counting is None:
+            self._stop_counting = self._stats.follow_appends(log.topic_partition.topic,
+                                                              self._appends)
 
     def remove(self) -> None:
-        """Takes them out."""
+        """Removes them; a second call does nothing."""
+        self._remove_gauges()
+        if self._stop_counting is not None:
+            self._stop_counting()
+            self._stop_counting = None
+
+    def _remove_gauges(self) -> None:
         registered, self._registered = self._registered, []
         self._group.registry.remove_all(registered)
 

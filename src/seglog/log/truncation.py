@@ -1,99 +1,107 @@
-"""Cutting a log at its end, or emptying it (UnifiedLog.truncateTo)."""
+"""Truncating a log, and emptying it (Kafka: UnifiedLog.truncateTo, truncateFullyAndStartAt)."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from seglog.errors import IllegalArgumentError
-from seglog.log import deletion, watermarks
+from seglog.log.leader_epoch_cache import LeaderEpochCache
+from seglog.log.local_log import LocalLog, Reason
+from seglog.log.producer_state_manager import ProducerStateManager
+from seglog.log.watermarks import Watermarks
+from seglog.recovery.failures import public_errors
+from seglog.recovery.producers import rebuild_producers
+from seglog.storage.paths import DirectoryKind
 
-if TYPE_CHECKING:
-    from seglog.log.unified_log import UnifiedLog
-
-__all__ = ["truncate_fully_and_start_at", "truncate_to"]
+__all__ = ["Truncation"]
 
 _logger = logging.getLogger("seglog.UnifiedLog")
-_REASON = "Deleting segments as part of log truncation: %s"
 
 
-def truncate_to(log: UnifiedLog, offset: int) -> bool:
-    """See UnifiedLog.truncate_to."""
-    with log.guarded(f"Error while truncating log to offset {offset} for {log.topic_partition}"):
-        log.check_deferred_until(offset)
-        if offset < 0:
-            raise IllegalArgumentError(f"Cannot truncate partition {log.topic_partition} to a "
-                                       f"negative offset ({offset}).")
-        with log.lock:
-            if offset < log.high_watermark:
-                _logger.warning(log.log_text(
-                    f"Truncating {'future ' if log.is_future else ''}{log.topic_partition} to "
-                    f"offset {offset} below high watermark {log.high_watermark}"))
-            if offset >= log.log_end_offset:
-                _logger.info(log.log_text(f"Truncating to {offset} has no effect as the largest "
-                                          f"offset in the log is {log.log_end_offset - 1}"))
-                # An epoch may have begun at the end and never been written in.
-                watermarks.truncate_epochs_from_end(log, log.log_end_offset)
-                return False
-            _logger.info(log.log_text(f"Truncating to offset {offset}"))
-            log.check_current()
-            if int(log.segments.base_offsets[0]) > offset:
-                truncate_fully_and_start_at(log, offset, None)
-            else:
-                with log.readers.changing(offset):
-                    _truncate(log, offset)
-            return True
+class Truncation:
+    """Truncates the segments of a log and everything that is derived from them."""
 
+    def __init__(self, local: LocalLog, watermarks: Watermarks, epochs: LeaderEpochCache,
+                 producers: ProducerStateManager) -> None:
+        self._local, self._watermarks = local, watermarks
+        self._epochs, self._producers = epochs, producers
 
-def _truncate(log: UnifiedLog, offset: int) -> None:
-    log.settle()
-    first = int(log.segments.floor_row(offset)) + 1
-    bases = log.segments.bases(range(first, len(log.segments)))
-    if bases:
-        log.active.close_handles()
-        log.segments.pinned = None
-        deletion.remove_segments(log, bases, deletion.reason(log, _REASON))
-        log.activate(int(log.segments.base_offsets[-1]))
-    log.active.truncate_to(offset, log.now_ms())
-    log.settle()
-    log.set_log_end(offset)
-    deletion.delete_producer_snapshots(log, bases)
-    watermarks.truncate_epochs_from_end(log, offset)
-    log.log_start_offset = min(offset, log.log_start_offset)
-    log.rebuild_producers(offset)
-    _sync_names(log)
-    if log.high_watermark >= log.log_end_offset:
-        watermarks.update_high_watermark(log, log.log_end_offset_metadata)
+    def truncate_to(self, offset: int) -> bool:
+        """See UnifiedLog.truncate_to."""
+        local, watermarks = self._local, self._watermarks
+        with local.guarded(f"Error while truncating log to offset {offset} for "
+                           f"{local.topic_partition}"):
+            self._ensure_checked(offset)
+            if offset < 0:
+                raise IllegalArgumentError(f"Cannot truncate partition {local.topic_partition} to "
+                                           f"a negative offset ({offset}).")
+            with local.lock:
+                if offset < watermarks.high_watermark:
+                    is_future = local.path.endswith(DirectoryKind.FUTURE.value)
+                    _logger.warning(local.log_text(
+                        f"Truncating {'future ' if is_future else ''}{local.topic_partition} to "
+                        f"offset {offset} below high watermark {watermarks.high_watermark}"))
+                if offset >= local.log_end_offset:
+                    _logger.info(local.log_text(
+                        f"Truncating to {offset} has no effect as the largest offset in the log is "
+                        f"{local.log_end_offset - 1}"))
+                    # An epoch may have begun at the end and never been written in.
+                    self._epochs.truncate_from_end(local.log_end_offset)
+                    return False
+                _logger.info(local.log_text(f"Truncating to offset {offset}"))
+                local.check_current()
+                if int(local.segments.base_offsets[0]) > offset:
+                    self.truncate_fully_and_start_at(offset, None)
+                else:
+                    with local.readers.changing(offset):
+                        self._truncate(offset)
+                return True
 
+    def _ensure_checked(self, offset: int) -> None:
+        """Makes the deferred checks of all segments that the producers' state at `offset` is made
+        of (KIP-263)."""
+        checks = self._local.files.deferred_checks
+        if checks is not None:
+            checks.ensure_range(self._producers.snapshots.latest_below(offset + 1), offset)
 
-def _sync_names(log: UnifiedLog) -> None:
-    """Before the offsets are given to other records: a power cut would bring a segment or a
-    producer snapshot of the old ones back, which would hide what was flushed since. Kafka never
-    syncs it."""
-    log.disk.sync_directory()
+    def _truncate(self, offset: int) -> None:
+        local, watermarks = self._local, self._watermarks
+        bases = local.truncate_to(offset, self._reason())
+        local.delete_snapshots(self._producers.snapshots.retire(bases))
+        self._epochs.truncate_from_end(offset)
+        watermarks.start_at_most(offset)
+        self._rebuild_producers(offset)
+        self._sync_names()
+        if watermarks.high_watermark >= local.log_end_offset:
+            watermarks.update_high_watermark(local.log_end_offset)
 
+    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None) -> None:
+        """See UnifiedLog.truncate_fully_and_start_at."""
+        start = offset if log_start_offset is None else log_start_offset
+        local = self._local
+        with (local.guarded(f"Error while truncating the entire log for {local.topic_partition}"),
+              local.lock, local.readers.changing(offset)):
+            _logger.debug(local.log_text(f"Truncate and start at offset {offset}, logStartOffset: "
+                                         f"{start}"))
+            local.check_current()
+            local.truncate_fully_and_start_at(offset, self._reason())
+            self._epochs.clear_and_write()
+            self._producers.truncate_fully_and_start_at(offset)
+            self._watermarks.start_at(start, offset)
+            self._rebuild_producers(offset)
+            self._sync_names()
+            self._watermarks.update_high_watermark(local.log_end_offset)
 
-def truncate_fully_and_start_at(log: UnifiedLog, offset: int,
-                                log_start_offset: int | None) -> None:
-    """See UnifiedLog.truncate_fully_and_start_at."""
-    start = offset if log_start_offset is None else log_start_offset
-    with (log.guarded(f"Error while truncating the entire log for {log.topic_partition}"),
-          log.lock, log.readers.changing(offset)):
-        _logger.debug(log.log_text(f"Truncate and start at offset {offset}, logStartOffset: "
-                                   f"{start}"))
-        log.check_current()
-        log.settle()
-        bases = log.segments.bases(range(len(log.segments)))
-        why = deletion.reason(log, _REASON)
-        deletion.remove_segments(log, bases[:-1], why)
-        deletion.replace_active(log, offset, why)
-        log.set_log_end(offset)
-        log.leader_epochs.clear()
-        log.disk.write_epochs(log.leader_epochs)
-        log.producer_manager.truncate_fully_and_start_at(offset)
-        log.log_start_offset = start
-        if log.remote_log_enabled:
-            log.local_log_start_offset = offset
-        log.rebuild_producers(offset)
-        _sync_names(log)
-        watermarks.update_high_watermark(log, log.log_end_offset_metadata)
+    def _reason(self) -> Reason:
+        return self._local.reason("Deleting segments as part of log truncation: %s")
+
+    def _rebuild_producers(self, end: int) -> None:
+        with public_errors(self._local.path):
+            rebuild_producers(self._producers, self._local.segments,
+                              self._watermarks.log_start_offset, end)
+
+    def _sync_names(self) -> None:
+        """Syncs the directory before the offsets are given to other records: a power cut would
+        bring a segment or a producer snapshot of the old ones back, which would hide what was
+        flushed since. Kafka never syncs it."""
+        self._local.disk.sync_directory()

@@ -180,7 +180,7 @@ def _described(walk: RecordWalk, source: Source) -> str:
 
 
 def _assign_in_place(append: Append) -> ValidationResult:
-    """One batch of magic 2 that nobody compresses."""
+    """One batch of magic 2 that stays uncompressed."""
     check_first_batch(append)
     check_batch(append, 0)
     count, max_timestamp = 0, -1

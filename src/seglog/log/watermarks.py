@@ -1,30 +1,24 @@
-"""High watermark, last stable offset, log start offset, leader epochs (Kafka: UnifiedLog)."""
+"""High watermark, last stable offset, log start offset (Kafka: UnifiedLog)."""
 
 from __future__ import annotations
 
 import enum
 import logging
-import os
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from seglog.errors import IllegalArgumentError, OffsetOutOfRangeError
+from seglog.log.leader_epoch_cache import LeaderEpochCache
+from seglog.log.local_log import LocalLog
+from seglog.log.local_reads import LocalReads
 from seglog.log.offset_metadata import LogOffsetMetadata
-from seglog.log.read import maybe_convert_to_offset_metadata
+from seglog.log.producer_state_manager import ProducerStateManager
+from seglog.recovery.loaded import LoadedState
 
-if TYPE_CHECKING:
-    from seglog.log.unified_log import UnifiedLog
-
-__all__ = [
-    "UNKNOWN", "StartOffsetReason", "assign_epoch", "clear_epochs", "fetch_high_watermark_metadata",
-    "fetch_last_stable_offset_metadata", "follow_log_end",
-    "maybe_increment_high_watermark", "maybe_increment_local_log_start_offset",
-    "maybe_increment_log_start_offset", "truncate_epochs_from_end", "update_first_unstable_offset",
-    "update_high_watermark",
-]
+__all__ = ["StartOffsetReason", "Watermarks"]
 
 _logger = logging.getLogger("seglog.UnifiedLog")
-#: What `log.unstable_known` is where the first unstable offset has to be looked up the next time.
-UNKNOWN: Final = (LogOffsetMetadata(-1), -1)
+#: The known first unstable offset that makes the next update look it up.
+_UNKNOWN: Final = (LogOffsetMetadata(-1), -1)
 
 
 class StartOffsetReason(enum.Enum):
@@ -36,183 +30,177 @@ class StartOffsetReason(enum.Enum):
     SNAPSHOT_GENERATED = "snapshot generated"
 
 
-# ---- high watermark and last stable offset ----------------------------------------------------
+class Watermarks:
+    """The offsets of a log besides its end. Methods take the log's lock where they need it; any
+    thread may read the attributes."""
 
+    def __init__(self, state: LoadedState, local: LocalLog, reads: LocalReads,
+                 epochs: LeaderEpochCache, producers: ProducerStateManager) -> None:
+        self._local, self._reads = local, reads
+        self._epochs, self._producers = epochs, producers
+        self.log_start_offset = state.log_start_offset
+        self.local_log_start_offset = state.local_log_start_offset
+        self.highest_offset_in_remote_storage = -1
+        self.high_watermark_metadata = LogOffsetMetadata(state.high_watermark)
+        # What the load found is looked up again at the first occasion.
+        self._known_unstable: tuple[LogOffsetMetadata, int] | None = _UNKNOWN
+        self._first_unstable = None if state.first_unstable_offset is None \
+            else LogOffsetMetadata(state.first_unstable_offset)
+        if self.local_log_start_offset > state.high_watermark:
+            self.update_high_watermark(self.local_log_start_offset)
 
-def _looked_up(log: UnifiedLog, offset: int) -> LogOffsetMetadata:
-    """An offset with its position, which the files tell; alone where it is outside of the log."""
-    with log.guarded(f"Exception while reading from {log.topic_partition}"):
-        return maybe_convert_to_offset_metadata(log, offset)
+    # ---- high watermark -----------------------------------------------------------------------
 
+    @property
+    def high_watermark(self) -> int:
+        """The offset alone."""
+        return self.high_watermark_metadata.message_offset
 
-def update_high_watermark(log: UnifiedLog, new: LogOffsetMetadata) -> int:
-    """Sets it within [log start, log end]; what was set."""
-    with log.lock:
-        end = log.log_end_offset_metadata
-        if new.message_offset < log.log_start_offset:
-            new = LogOffsetMetadata(log.log_start_offset)
-        elif new.message_offset >= end.message_offset:
-            new = end
-        _set_high_watermark(log, new)
-        return new.message_offset
+    def update_high_watermark(self, offset: int) -> int:
+        """Sets it within [log start, log end]; the one that was set."""
+        with self._local.lock:
+            end = self._local.end_metadata
+            new = LogOffsetMetadata(offset)
+            if offset < self.log_start_offset:
+                new = LogOffsetMetadata(self.log_start_offset)
+            elif offset >= end.message_offset:
+                new = end
+            self._set_high_watermark(new)
+            return new.message_offset
 
+    def _set_high_watermark(self, new: LogOffsetMetadata) -> None:
+        if new.message_offset < 0:
+            raise IllegalArgumentError("High watermark offset should be non-negative")
+        before = self.high_watermark_metadata
+        if new.message_offset < before.message_offset:
+            _logger.warning(self._local.log_text("Non-monotonic update of high watermark from "
+                                                 f"{before} to {new}"))
+        self.high_watermark_metadata = new
+        self._producers.on_high_watermark_updated(new.message_offset)
+        self.update_first_unstable_offset()
+        self._local.followers.wake()
 
-def _set_high_watermark(log: UnifiedLog, new: LogOffsetMetadata) -> None:
-    if new.message_offset < 0:
-        raise IllegalArgumentError("High watermark offset should be non-negative")
-    before = log.high_watermark_metadata
-    if new.message_offset < before.message_offset:
-        _logger.warning(log.log_text(f"Non-monotonic update of high watermark from {before} to "
-                                     f"{new}"))
-    log.high_watermark_metadata, log.high_watermark = new, new.message_offset
-    log.producer_manager.on_high_watermark_updated(new.message_offset)
-    log.on_high_watermark(new.message_offset)
-    update_first_unstable_offset(log)
-    log.followers.wake()
+    def maybe_increment_high_watermark(self, new: LogOffsetMetadata) -> LogOffsetMetadata | None:
+        """See UnifiedLog.maybe_increment_high_watermark."""
+        with self._local.lock:
+            end = self._local.end_metadata
+            if new.message_offset > end.message_offset:
+                raise IllegalArgumentError(f"High watermark {new} update exceeds current log end "
+                                           f"offset {end}")
+            old = self.fetch_high_watermark_metadata()
+            if (old.message_offset < new.message_offset
+                    or (old.message_offset == new.message_offset and old.on_older_segment(new))):
+                self._set_high_watermark(new)
+                return old
+            return None
 
+    def follow_log_end(self) -> None:
+        """After the end has moved: the high watermark is never above it, and knows its segment."""
+        if self.high_watermark >= self._local.log_end_offset:
+            self._set_high_watermark(self._local.end_metadata)
 
-def maybe_increment_high_watermark(log: UnifiedLog,
-                                   new: LogOffsetMetadata) -> LogOffsetMetadata | None:
-    """See UnifiedLog.maybe_increment_high_watermark."""
-    with log.lock:
-        end = log.log_end_offset_metadata
-        if new.message_offset > end.message_offset:
-            raise IllegalArgumentError(f"High watermark {new} update exceeds current log end "
-                                       f"offset {end}")
-        old = fetch_high_watermark_metadata(log)
-        if (old.message_offset < new.message_offset
-                or (old.message_offset == new.message_offset and old.on_older_segment(new))):
-            _set_high_watermark(log, new)
-            return old
-        return None
+    def fetch_high_watermark_metadata(self) -> LogOffsetMetadata:
+        """The high watermark with its position, looked up once. It moves to the beginning of the
+        batch that it is in, as Kafka's does."""
+        with self._local.lock:
+            self._local.check_open()
+            if self.high_watermark_metadata.message_offset_only:
+                self._set_high_watermark(self._reads.locate(self.high_watermark))
+            return self.high_watermark_metadata
 
+    # ---- last stable offset -------------------------------------------------------------------
 
-def follow_log_end(log: UnifiedLog) -> None:
-    """After the end has moved: the high watermark is never behind it, and knows its segment."""
-    if log.high_watermark >= log.log_end_offset:
-        _set_high_watermark(log, log.log_end_offset_metadata)
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it no transaction is open, at most the high watermark."""
+        high, unstable = self.high_watermark, self._first_unstable
+        return high if unstable is None else min(unstable.message_offset, high)
 
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the first transaction begins that is open, or ended above the high watermark."""
+        return None if self._first_unstable is None else self._first_unstable.message_offset
 
-def fetch_high_watermark_metadata(log: UnifiedLog) -> LogOffsetMetadata:
-    """The high watermark with its position, looked up once. It moves to the beginning of the batch
-    that it is in, as Kafka's does."""
-    with log.lock:
-        log.check_open()
-        if log.high_watermark_metadata.message_offset_only:
-            _set_high_watermark(log, _looked_up(log, log.high_watermark))
-        return log.high_watermark_metadata
+    def fetch_last_stable_offset_metadata(self) -> LogOffsetMetadata:
+        """The last stable offset with its position."""
+        with self._local.lock:
+            high = self.fetch_high_watermark_metadata()
+            unstable = self._first_unstable
+            if unstable is None or unstable.message_offset >= high.message_offset:
+                return high
+            if unstable.message_offset_only:
+                unstable = self._first_unstable = self._reads.locate(unstable.message_offset)
+            return unstable
 
+    def update_first_unstable_offset(self) -> None:
+        """Asks the producers' state where the first open transaction begins."""
+        self._local.check_open()
+        found = self._producers.first_unstable_offset
+        known = None if found is None else (found, self.log_start_offset)
+        if known == self._known_unstable:
+            return
+        if found is not None and (found.message_offset_only
+                                  or found.message_offset < self.log_start_offset):
+            # A transaction that began in what was deleted counts from the log's start.
+            found = self._reads.locate(max(found.message_offset, self.log_start_offset))
+            if found.message_offset >= self._local.log_end_offset:
+                known = _UNKNOWN  # its position changes when the next batch begins a segment
+        _logger.debug(self._local.log_text(f"First unstable offset updated to {found}"))
+        self._known_unstable = known
+        self._first_unstable = found
+        self._local.followers.wake()
 
-def fetch_last_stable_offset_metadata(log: UnifiedLog) -> LogOffsetMetadata:
-    """The last stable offset with its position."""
-    with log.lock:
-        high = fetch_high_watermark_metadata(log)
-        unstable = log.first_unstable_metadata
-        if unstable is None or unstable.message_offset >= high.message_offset:
-            return high
-        if unstable.message_offset_only:
-            unstable = _looked_up(log, unstable.message_offset)
-            _set_first_unstable(log, unstable)
-        return unstable
+    # ---- log start offset ---------------------------------------------------------------------
 
+    def maybe_increment_log_start_offset(self, offset: int, reason: StartOffsetReason) -> bool:
+        """See UnifiedLog.maybe_increment_log_start_offset."""
+        local = self._local
+        with local.guarded("Exception while increasing log start offset for "
+                           f"{local.topic_partition} to {offset}"), local.lock:
+            if offset > self.high_watermark:
+                raise OffsetOutOfRangeError(
+                    f"Cannot increment the log start offset to {offset} of partition "
+                    f"{local.topic_partition} since it is larger than the high watermark "
+                    f"{self.high_watermark}")
+            if local.remote_log_enabled:
+                self.local_log_start_offset = max(offset, self.local_log_start_offset)
+            local.check_open()
+            if offset <= self.log_start_offset:
+                return False
+            self._set_log_start(offset)
+            local.recovery_point_at_least(offset)
+            _logger.info(local.log_text(f"Incremented log start offset to {offset} due to "
+                                        f"{reason.value}"))
+            self._epochs.truncate_from_start(offset)
+            self._producers.on_log_start_offset_incremented(offset)
+            self.update_first_unstable_offset()
+            return True
 
-def update_first_unstable_offset(log: UnifiedLog) -> None:
-    """Asks the producers' state where the first open transaction begins."""
-    log.check_open()
-    found = log.producer_manager.first_unstable_offset
-    known = None if found is None else (found, log.log_start_offset)
-    if known == log.unstable_known:
-        return
-    if found is not None and (found.message_offset_only
-                              or found.message_offset < log.log_start_offset):
-        # A transaction that began in what was deleted counts from the log's start.
-        found = _looked_up(log, max(found.message_offset, log.log_start_offset))
-        if found.message_offset >= log.log_end_offset:
-            known = UNKNOWN  # its place is another one when the next batch begins a segment
-    _logger.debug(log.log_text(f"First unstable offset updated to {found}"))
-    log.unstable_known = known
-    _set_first_unstable(log, found)
-    log.followers.wake()
+    def start_after_deletion(self, offset: int) -> None:
+        """Moves the start to the first segment that retention leaves: that of the local segments
+        alone, where deleted ones are in remote storage."""
+        local = self._local
+        if not local.remote_copy_enabled:
+            self.maybe_increment_log_start_offset(offset, StartOffsetReason.SEGMENT_DELETION)
+            return
+        with local.lock:
+            if offset > self.local_log_start_offset:
+                self.local_log_start_offset = offset
+                _logger.info(local.log_text(f"Incremented local log start offset to {offset} due "
+                                            "to reason "
+                                            f"{StartOffsetReason.SEGMENT_DELETION.value}"))
 
+    def start_at_most(self, offset: int) -> None:
+        """After a truncation to `offset`."""
+        self._set_log_start(min(offset, self.log_start_offset))
 
-def _set_first_unstable(log: UnifiedLog, found: LogOffsetMetadata | None) -> None:
-    log.first_unstable_metadata = found
-    log.first_unstable_offset = None if found is None else found.message_offset
+    def start_at(self, offset: int, first_local: int) -> None:
+        """After a truncation of everything: the log begins at `offset`, its segments at
+        `first_local`."""
+        self._set_log_start(offset)
+        if self._local.remote_log_enabled:
+            self.local_log_start_offset = first_local
 
-
-# ---- log start offset -------------------------------------------------------------------------
-
-
-def maybe_increment_log_start_offset(log: UnifiedLog, offset: int,
-                                     reason: StartOffsetReason) -> bool:
-    """See UnifiedLog.maybe_increment_log_start_offset."""
-    with log.guarded(f"Exception while increasing log start offset for {log.topic_partition} to "
-                     f"{offset}"), log.lock:
-        if offset > log.high_watermark:
-            raise OffsetOutOfRangeError(
-                f"Cannot increment the log start offset to {offset} of partition "
-                f"{log.topic_partition} since it is larger than the high watermark "
-                f"{log.high_watermark}")
-        if log.remote_log_enabled:
-            log.local_log_start_offset = max(offset, log.local_log_start_offset)
-        log.check_open()
-        if offset <= log.log_start_offset:
-            return False
-        log.log_start_offset = offset
-        log.recovery_point = max(log.recovery_point, offset)
-        _logger.info(log.log_text(f"Incremented log start offset to {offset} due to "
-                                  f"{reason.value}"))
-        if log.leader_epochs.truncate_from_start(offset):
-            _write_epochs_later(log)
-        log.producer_manager.on_log_start_offset_incremented(offset)
-        update_first_unstable_offset(log)
-        return True
-
-
-def maybe_increment_local_log_start_offset(log: UnifiedLog, offset: int,
-                                           reason: StartOffsetReason) -> None:
-    """Moves the start of the local segments up."""
-    with log.lock:
-        if offset > log.local_log_start_offset:
-            log.local_log_start_offset = offset
-            _logger.info(log.log_text(f"Incremented local log start offset to {offset} due to "
-                                      f"reason {reason.value}"))
-
-
-# ---- leader epochs ----------------------------------------------------------------------------
-
-
-def assign_epoch(log: UnifiedLog, epoch: int, offset: int) -> None:
-    """Notes that an epoch begins at `offset`, on the medium if that is news."""
-    try:
-        changed = log.leader_epochs.assign(epoch, offset)
-    except ValueError as error:
-        raise IllegalArgumentError(str(error)) from None
-    if changed:
-        with log.guarded(f"Error while writing leader epoch checkpoint of {log.topic_partition}"):
-            log.disk.write_epochs(log.leader_epochs)
-
-
-def clear_epochs(log: UnifiedLog, magic: int) -> None:
-    """Forgets all epochs, durably: the log has batches again that do not say theirs."""
-    _logger.warning(log.log_text("Clearing leader epoch cache after unexpected append with message "
-                                 f"format v{magic}"))
-    log.leader_epochs.clear()
-    log.disk.write_epochs(log.leader_epochs)
-
-
-def truncate_epochs_from_end(log: UnifiedLog, offset: int) -> None:
-    """Forgets epochs that began at or above `offset`; the file follows."""
-    if log.leader_epochs.truncate_from_end(offset):
-        _write_epochs_later(log)
-
-
-def _write_epochs_later(log: UnifiedLog) -> None:
-    def write() -> None:
-        with log.lock, log.guarded("Error while writing leader epoch checkpoint of "
-                                   f"{log.topic_partition}"):
-            # The files of a closed log may be another's by now; a load forgets the same again.
-            if not log.is_closed and os.path.isdir(log.path):
-                log.disk.write_epochs(log.leader_epochs)
-
-    log.context.scheduler.schedule_once(f"leader-epoch-cache-flush-{log.topic_partition}", write)
+    def _set_log_start(self, offset: int) -> None:
+        self._local.fast_path.disarm()  # its answers have the log start offset
+        self.log_start_offset = offset

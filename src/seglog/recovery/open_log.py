@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any
 
 from seglog._native.scan import PartitionListing
 from seglog.errors import MalformedCheckpointError
@@ -15,8 +15,10 @@ from seglog.recovery.disk import Disk, RealDisk
 from seglog.recovery.failures import checkpoint_failure, public_errors
 from seglog.recovery.files import tidy
 from seglog.recovery.findings import Finding
-from seglog.recovery.loaded import LoadedLog
-from seglog.recovery.log_loader import LoadInputs, LogLoader
+from seglog.recovery.inputs import LoadInputs, LoadOutcome, Step
+from seglog.recovery.loaded import LoadedLog, LoadedState, first_unstable_offset
+from seglog.recovery.log_files import LogFiles
+from seglog.recovery.log_loader import LogLoader
 from seglog.recovery.plan import (
     LoadLevel, PartitionPlan, check_chunk, chunks_of, join_chunks, list_directory,
 )
@@ -28,17 +30,17 @@ from seglog.recovery.steps import PassFour, raise_unreadable
 from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
 from seglog.storage.meta import read_partition_metadata
 from seglog.storage.paths import (
-    LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, file_names, snapshot_name, temporary_name,
+    LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, file_name, file_names, snapshot_name,
+    temporary_name,
 )
 
-__all__ = ["check_listing", "load_log"]
+__all__ = ["check_listing", "load_log", "load_state"]
 
-#: That are read at every load.
+#: The text files that every load reads.
 _TEXT_FILES = (LEADER_EPOCH_CHECKPOINT, temporary_name(LEADER_EPOCH_CHECKPOINT),
                PARTITION_METADATA)
 
 Report = Callable[[Finding], None]
-_Log = TypeVar("_Log", bound=LoadedLog)
 
 
 def check_listing(listing: PartitionListing) -> PartitionPlan:
@@ -48,33 +50,37 @@ def check_listing(listing: PartitionListing) -> PartitionPlan:
     return join_chunks(listing, chunks)
 
 
-def load_log(path: str, inputs: LoadInputs, *, disk: Disk | None = None,
-             check: Callable[[PartitionListing], PartitionPlan] = check_listing,
-             listener: LoadListener | None = None,
-             remaining: Callable[[int], None] | None = None,
-             scans: SegmentScans | None = None, quarantine: str | None = None,
-             make: Callable[..., _Log] = LoadedLog) -> _Log:  # type: ignore[assignment]
+def load_log(path: str, inputs: LoadInputs, **how: Any) -> LoadedLog:
+    """Loads a log that is only flushed and closed again: `load_state`, with its arguments and
+    errors."""
+    return LoadedLog(load_state(path, inputs, **how))
+
+
+def load_state(path: str, inputs: LoadInputs, *, disk: Disk | None = None,
+               check: Callable[[PartitionListing], PartitionPlan] = check_listing,
+               listener: LoadListener | None = None,
+               remaining: Callable[[int], None] | None = None,
+               scans: SegmentScans | None = None, quarantine: str | None = None) -> LoadedState:
     """Loads the partition directory `path`, recovering what needs it, as Kafka does at start-up.
 
-    `check(listing)` is phase one; `listener.finding` hears of each finding as it is made, in this
-    thread; `remaining(n)` is told before each segment of a recovery how many are left, and 0 at the
-    end. `scans` may scan ahead of a recovery, side by side. `quarantine` is a directory that gets
-    the bytes of logs that are cut or removed. With a PaperDisk as `disk` nothing is changed.
-    `make` makes the log of what was loaded.
+    `check(listing)` is phase one; `listener.finding` receives each finding as it is made, in this
+    thread; `remaining(n)` is called before each segment of a recovery with how many are left, and
+    with 0 at the end. `scans` may scan ahead of a recovery, side by side. `quarantine` is a
+    directory that gets the bytes of logs that are cut or removed. With a PaperDisk as `disk`
+    nothing is changed.
 
     Raises KafkaStorageError where the file system refuses (the data directory goes offline; data
-    are never cut for that), and LogLoadError where Kafka gives up the log.
+    are never cut for that), and LogLoadError where Kafka abandons the log.
     """
     path = os.fspath(path)
     with public_errors(path):
         return _load(path, inputs, disk or RealDisk(path, quarantine=quarantine), check,
-                     (listener or NullListener()).finding, remaining, scans, make)
+                     (listener or NullListener()).finding, remaining, scans)
 
 
 def _load(path: str, inputs: LoadInputs, disk: Disk,
           check: Callable[[PartitionListing], PartitionPlan], report: Report,
-          remaining: Callable[[int], None] | None, scans: SegmentScans | None,
-          make: Callable[..., _Log]) -> _Log:
+          remaining: Callable[[int], None] | None, scans: SegmentScans | None) -> LoadedState:
     try:
         disk.look(_TEXT_FILES)
         epochs = _read_epochs(path, disk)
@@ -92,10 +98,43 @@ def _load(path: str, inputs: LoadInputs, disk: Disk,
             Snapshots(disk, files.snapshots, files.listed_snapshots, report), epochs, report,
             remaining, scans)
         outcome = loader.run(pass_four.steps())
-        read_topic_id = partial(_read_topic_id, path, disk.known(PARTITION_METADATA))
+        topic_id_file = disk.known(PARTITION_METADATA)
     finally:
         disk.forget()
-    return make(disk, loader, outcome, read_topic_id)
+    return _loaded(loader, outcome, lambda: _read_topic_id(path, topic_id_file))
+
+
+def _loaded(loader: LogLoader, outcome: LoadOutcome,
+            read_topic_id: Callable[[], uuid.UUID | None]) -> LoadedState:
+    """The state without the loader, which is released."""
+    inputs, segments = loader.inputs, loader.segments
+    local_start = max(outcome.log_start_offset, int(segments.base_offsets[0]))
+    start = outcome.log_start_offset if inputs.is_remote else local_start
+    unstable = first_unstable_offset(loader.producers.state, segments, start,
+                                     outcome.log_end_offset)
+    files = LogFiles(inputs.topic_partition, segments, loader.removed, partial(
+        _repair, inputs, segments, loader.snapshots, loader.epochs, loader.report,
+        loader.removed))
+    return LoadedState(
+        inputs, files, loader.epochs, loader.producers, start, local_start,
+        outcome.log_start_offset, max(outcome.recovery_point, local_start),
+        outcome.log_end_offset, unstable,
+        read_topic_id())  # last, as in Kafka: either may be what ends the load
+
+
+def _repair(inputs: LoadInputs, segments: SegmentMap, snapshots: Snapshots, epochs: LeaderEpochs,
+            report: Report, removed: list[str], base_offsets: list[int]) -> None:
+    """Pass four at some segments of a loaded log, ascending; `removed` gets the names of the files
+    that it removes. Snapshots above them stay: the end of the log has not changed."""
+    loader = LogLoader(segments.disk, inputs, segments, snapshots, epochs, report)
+    try:
+        for base in base_offsets:
+            with snapshots.hidden_above(base):
+                loader.take_step(Step(file_name(base, FileKind.LOG), base))
+        snapshots.remove_stray(segments.base_offsets)
+    finally:
+        removed += loader.removed
+        loader.write_epochs()
 
 
 def _read_epochs(path: str, disk: Disk) -> LeaderEpochs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,7 +101,7 @@ class LoadReport:
     seconds: float
     thread_segments: tuple[int, ...]
     directory_findings: tuple[Finding, ...]
-    partitions: tuple[PartitionReport, ...] = field(repr=False)
+    partitions: Sequence[PartitionReport] = field(repr=False)
     #: The process that had the directory's lock, in words; None for a free one.
     in_use_by: str | None = None
 

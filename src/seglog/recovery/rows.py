@@ -13,8 +13,9 @@ from seglog.errors import InvalidTopicPartitionError
 from seglog.recovery.findings import DAMAGE_CODES, LOSS_CODES, Finding, Severity
 from seglog.storage.paths import CLUSTER_METADATA_TOPIC, parse_directory_name
 
-__all__ = ["DIRECTORY_FIELDS", "FINDING_FIELDS", "LOSS_FIELDS", "PARTITION_FIELDS",
-           "directory_row", "exit_code", "finding_row", "partition_row", "totals_of"]
+__all__ = ["COMPACTION_FIELDS", "DIRECTORY_FIELDS", "FINDING_FIELDS", "LOSS_FIELDS",
+           "PARTITION_FIELDS", "compaction_row", "directory_row", "exit_code", "finding_row",
+           "partition_row", "totals_of"]
 
 Row = dict[str, Any]
 
@@ -28,7 +29,14 @@ PARTITION_FIELDS: Final = (
     "recovery_point", "producer_state_end_offset", "leader_epoch", "leader_epochs", "topic_id",
     "batches", "records", "recovery_segment_count", "recovery_size",
     "recovery_batches", "recovery_records", "unread_segment_count",
-    "unread_size", "segments", "producers", "error", "message")
+    "unread_size", "segments", "producers", "compaction", "error", "message")
+
+#: Of `compaction`, in a row of `seglog compact`.
+COMPACTION_FIELDS: Final = (
+    "first_dirty_offset", "first_uncleanable_offset", "end_offset", "dirty_ratio", "rounds",
+    "keys", "is_map_full", "size_before", "size_after", "records_before", "records_after",
+    "waiting_tombstones", "waiting_markers", "waiting_until_ms", "uncleanable_file",
+    "uncleanable_position")
 
 FINDING_FIELDS: Final = (
     "path", "directory", "topic", "partition", "file", "position", "code", "severity", "message",
@@ -49,6 +57,11 @@ def _topic_fields(directory: str | None) -> Row:
     key = name.topic_partition
     kind = "metadata" if key.topic == CLUSTER_METADATA_TOPIC else name.kind.name.lower()
     return {"topic": key.topic, "partition": key.partition, "kind": kind}
+
+
+def compaction_row(**known: Any) -> Row:
+    """The `compaction` of a partition's row: every field of COMPACTION_FIELDS."""
+    return _known(COMPACTION_FIELDS, known)
 
 
 def directory_row(path: str, **known: Any) -> Row:

@@ -33,15 +33,25 @@ class SegmentFiles:
     """
 
     def __init__(self, disk: Disk, base_offset: int, config: LogConfig,
-                 state: FileState = FileState.LIVE, size: int | None = None) -> None:
+                 state: FileState = FileState.LIVE, size: int | None = None, *,
+                 created_ms: int = 0, max_seen: TimestampOffset | None = None) -> None:
         self.disk, self.base_offset, self.config = disk, base_offset, config
         self.log_name, index, time_index, txn_index = file_names(base_offset, SEGMENT_FILES, state)
         self.size = (disk.size(self.log_name) or 0) if size is None else size
         self.offset_index = OffsetIndexFile(disk, index, base_offset, config.segment_index_bytes)
         self.time_index = TimeIndexFile(disk, time_index, base_offset, config.segment_index_bytes)
         self.txn_index = TxnIndexFile(disk, txn_index)
-        self.max_seen: TimestampOffset | None = None
-        self.created_ms = 0
+        self.max_seen, self.created_ms = max_seen, created_ms
+
+    def note_appends(self, size: int, offset_entries: int, time_entries: int,
+                     max_timestamp: TimestampOffset) -> None:
+        """Takes what a writer has counted."""
+        self.size, self.max_seen = size, max_timestamp
+        self.offset_index.entries, self.time_index.entries = offset_entries, time_entries
+
+    def note_opened(self, now_ms: int) -> None:
+        """A log opens it, or begins it anew, at this moment."""
+        self.created_ms = now_ms
 
     @property
     def log_path(self) -> str:

@@ -31,7 +31,7 @@ class SegmentMap:
     none), 45 bytes a segment. Objects exist only of segments that somebody works on.
 
     A segment keeps the settings that it was opened with: `generation` is their number. `created_ms`
-    is when it was opened, in ms. `pinned` is the base offset of a segment that is never forgotten.
+    is when it was opened, in ms.
     """
 
     def __init__(self, disk: Disk, config: LogConfig, table: SegmentTable | None = None) -> None:
@@ -43,7 +43,7 @@ class SegmentMap:
         self.opened: npt.NDArray[np.uint8] = np.zeros(count, np.uint8)
         self.created_ms: npt.NDArray[np.int64] = np.zeros(count, np.int64)
         self.generation: npt.NDArray[np.uint32] = np.zeros(count, np.uint32)
-        self.pinned: int | None = None
+        self._pinned: int | None = None
         if table is not None:
             self.base_offsets = table.base_offsets.copy()
             self.log_size = table.log_size.copy()
@@ -93,6 +93,21 @@ class SegmentMap:
         found: list[int] = self.base_offsets[rows.start:rows.stop].tolist()
         return found
 
+    def note_opened(self, now_ms: int) -> None:
+        """A log opens all segments at this moment."""
+        self.created_ms[:] = now_ms
+        for segment in self._held.values():
+            segment.note_opened(now_ms)
+
+    def pin(self, base_offset: int) -> SegmentFiles:
+        """The segment, which is kept as an object until `unpin`, in the place of any other."""
+        self._pinned = base_offset
+        return self.get(base_offset)
+
+    def unpin(self) -> None:
+        """Keeps no segment for its own sake."""
+        self._pinned = None
+
     # ---- segments as objects ------------------------------------------------------------------
 
     def get(self, base_offset: int) -> SegmentFiles:
@@ -102,8 +117,8 @@ class SegmentMap:
             row = self.row(base_offset)
             size = int(self.log_size[row])
             held = SegmentFiles(self.disk, base_offset, self.configs[self.generation[row]],
-                                size=size if size >= 0 else None)
-            held.created_ms = int(self.created_ms[row])
+                                size=size if size >= 0 else None,
+                                created_ms=int(self.created_ms[row]))
             for index, bit in ((held.offset_index, OFFSET_INDEX_OPEN),
                                (held.time_index, TIME_INDEX_OPEN)):
                 if self.opened[row] & bit:
@@ -130,7 +145,7 @@ class SegmentMap:
         self.opened[row] = seen | _MAX_KNOWN if known else seen
         if known and whole:
             whole = segment.max_seen == segment.time_index.last_entry
-        if whole and segment.base_offset != self.pinned:
+        if whole and segment.base_offset != self._pinned:
             self._held.pop(segment.base_offset, None)
 
     @property

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,55 +22,36 @@ from seglog.storage.isolation import AbortedTransaction
 from seglog.storage.ranges import LogGap, LogRange, check_torn
 from seglog.storage.segment import LogSegment, offset_disorder
 
-__all__ = ["BatchHeader", "FetchData", "header_columns", "read_batches", "read_headers"]
+__all__ = ["BatchFlags", "BatchHeader", "FetchData", "header_columns", "read_batches",
+           "read_headers"]
 
 _CHUNK = 16384
-#: Of a file that is not cached, headers 16 KiB apart took 26 s a GiB one by one, and 8 s with the
-#: bytes between them read ahead, so many at a time; of a cached one they take 60 ms.
 _CHUNK_BYTES = 8 << 20
-#: What is cached comes in larger chunks: each costs numpy a third of a millisecond.
-_CACHED_CHUNKS = 8
+#: Headers alone come in larger chunks: each costs numpy a third of a millisecond. Of a file that is
+#: not cached, headers 16 KiB apart take the disk many times as long one by one as with the bytes
+#: between them, which are read ahead; of a cached one a GiB of them takes 60 ms.
+_HEADER_CHUNKS = 8
+#: Linux reads ahead no more than the device takes at a time, whatever one call asks for.
+_ADVICE_BYTES = 1 << 20
 
 
-class BatchHeader(NamedTuple):
-    """One batch of a log; for magic 0 and 1 one message, or the wrapper of several.
+class BatchFlags:
+    """What the attributes of a batch say: of a row of BATCH_DTYPE in any form."""
 
-    There the stored offset is both base and last offset (a wrapper's is its last one's),
-    `record_count` is -1 for a wrapper, and what the old formats lack is -1. Timestamps are ms;
-    `position` and `size` are bytes of `file`.
-    """
+    __slots__ = ()
 
-    base_offset: int
-    last_offset: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    position: int
-    size: int
-    partition_leader_epoch: int
-    base_sequence: int
-    record_count: int
-    crc: int
-    attributes: int
-    producer_epoch: int
-    magic: int
-    file: str
+    if TYPE_CHECKING:
+        @property
+        def attributes(self) -> int:
+            """Of the batch."""
 
-    @property
-    def next_offset(self) -> int:
-        """The offset after the last one."""
-        return self.last_offset + 1
+        @property
+        def magic(self) -> int:
+            """Of the batch."""
 
-    @property
-    def compression_type(self) -> str:
-        """none, gzip, snappy, lz4 or zstd; the number as text for bits that name no codec."""
-        codec = self.attributes & ATTRIBUTE_CODEC
-        return CODEC_NAMES[codec] if codec < len(CODEC_NAMES) else str(codec)
-
-    @property
-    def timestamp_type(self) -> int:
-        """-1 none (magic 0), 0 create time, 1 log append time."""
-        return -1 if self.magic == 0 else int(bool(self.attributes & ATTRIBUTE_LOG_APPEND_TIME))
+        @property
+        def base_timestamp(self) -> int:
+            """Of the batch."""
 
     @property
     def is_transactional(self) -> bool:
@@ -89,6 +70,51 @@ class BatchHeader(NamedTuple):
         return self.base_timestamp if has_horizon else None
 
 
+class _HeaderFields(NamedTuple):
+    base_offset: int
+    last_offset: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    position: int
+    size: int
+    partition_leader_epoch: int
+    base_sequence: int
+    record_count: int
+    crc: int
+    attributes: int
+    producer_epoch: int
+    magic: int
+    file: str
+
+
+class BatchHeader(_HeaderFields, BatchFlags):
+    """One batch of a log; for magic 0 and 1 one message, or the wrapper of several.
+
+    There the stored offset is both base and last offset (a wrapper's is its last one's),
+    `record_count` is -1 for a wrapper, and what the old formats lack is -1. Timestamps are ms;
+    `position` and `size` are bytes of `file`.
+    """
+
+    __slots__ = ()
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last one."""
+        return self.last_offset + 1
+
+    @property
+    def compression_type(self) -> str:
+        """none, gzip, snappy, lz4 or zstd; the number as text for bits that name no codec."""
+        codec = self.attributes & ATTRIBUTE_CODEC
+        return CODEC_NAMES[codec] if codec < len(CODEC_NAMES) else str(codec)
+
+    @property
+    def timestamp_type(self) -> int:
+        """-1 none (magic 0), 0 create time, 1 log append time."""
+        return -1 if self.magic == 0 else int(bool(self.attributes & ATTRIBUTE_LOG_APPEND_TIME))
+
+
 def header_columns(planned: LogRange, opened: Callable[[str], AbstractContextManager[Readable]],
                    check_crcs: bool) -> Generator[BatchColumns, None, tuple[int, str]]:
     """The batches of one range that hold its offsets, thousands at a time, then the typed error
@@ -102,10 +128,9 @@ def header_columns(planned: LogRange, opened: Callable[[str], AbstractContextMan
         with opened(planned.file) as handle:
             size = _CHUNK_BYTES
             if not check_crcs and isinstance(handle.source, int):
-                if _is_cached(handle.source, position, planned.end):
-                    size *= _CACHED_CHUNKS
-                else:
-                    _read_ahead(handle.source, position)
+                size *= _HEADER_CHUNKS
+                if not _is_cached(handle.source, position, planned.end):
+                    _read_ahead(handle.source, position, min(size, planned.end - position))
             found = scan_file(handle.source, position, planned.end, check_crcs=check_crcs,
                               max_batches=_CHUNK, until=position + size)
         batches, error = found.batches, None
@@ -144,7 +169,7 @@ def _is_cached(fd: int, position: int, end: int) -> bool:
     flag, byte = getattr(os, "RWF_NOWAIT", None), bytearray(1)
     if flag is None or position >= end:
         return False
-    last = min(position + _CACHED_CHUNKS * _CHUNK_BYTES, end)
+    last = min(position + _HEADER_CHUNKS * _CHUNK_BYTES, end)
     try:
         return all(os.preadv(fd, [byte], at, flag)
                    for at in (*range(position, last, _CHUNK_BYTES), last - 1))
@@ -152,11 +177,12 @@ def _is_cached(fd: int, position: int, end: int) -> bool:
         return False
 
 
-def _read_ahead(fd: int, position: int) -> None:
+def _read_ahead(fd: int, position: int, size: int) -> None:
     """Asks for the bytes of the next chunk at once: a disk gives them faster than each header."""
     if hasattr(os, "posix_fadvise"):
         with suppress(OSError):
-            os.posix_fadvise(fd, position, _CHUNK_BYTES, os.POSIX_FADV_WILLNEED)
+            for at in range(position, position + size, _ADVICE_BYTES):
+                os.posix_fadvise(fd, at, _ADVICE_BYTES, os.POSIX_FADV_WILLNEED)
 
 
 def _first_offsets(batches: npt.NDArray[np.void], previous: int) -> npt.NDArray[np.int64]:

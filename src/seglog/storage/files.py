@@ -7,8 +7,9 @@ What writes, recovers or deletes knows the local file system only.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
@@ -19,13 +20,14 @@ from seglog._native.index import OffsetIndexView, TimeIndexView, read_aborted
 from seglog._native.scan import PartitionListing, list_partition
 from seglog._native.window import WindowSource
 from seglog.arguments import given_path
+from seglog.errors import KafkaStorageError
 from seglog.objects.options import StorageOptions
 from seglog.objects.store import ObjectVersion
 from seglog.objects.urls import is_url, local_path
 from seglog.storage.textfile import read_beginning, too_large
 
 __all__ = ["LOCAL", "FileHandle", "Files", "LocalFiles", "LogFile", "Opened", "Readable",
-           "Source", "absolute", "files_of", "place_of", "small_file"]
+           "Source", "Stamp", "absolute", "files_of", "place_of", "small_file"]
 
 #: What native readers take: a descriptor, or blocks that are fetched.
 Source = int | WindowSource
@@ -88,6 +90,18 @@ class FileHandle:
             os.close(fd)
 
 
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Differs from an earlier one when a directory gained or lost a file, or a file changed.
+
+    `modified_ns` is the last change, in ns since 1970: a further one within the same tick of the
+    file system's clock does not show. None where every change shows.
+    """
+
+    content: Hashable
+    modified_ns: int | None
+
+
 class Files(Protocol):
     """A place where files lie. Paths are absolute, or URLs. Picklable, for any thread."""
 
@@ -101,6 +115,13 @@ class Files(Protocol):
     def listing(self, path: str) -> tuple[PartitionListing, Mapping[str, ObjectVersion]]:
         """One pass over a partition directory, and the versions of its objects by name where they
         have such. KafkaStorageError as for `entries`."""
+
+    def stamp(self, directory: str, file: str | None) -> Stamp:
+        """What there is in a directory, and the state of a `file` in it. KafkaStorageError, also
+        for what is not there."""
+
+    def state(self, path: str) -> Hashable | None:
+        """Differs when a small file was replaced; None where there is none. KafkaStorageError."""
 
     def open_log(self, path: str, version: ObjectVersion | None) -> LogFile:
         """A log file; of an object its version. KafkaStorageError if it cannot be opened, or is no
@@ -133,6 +154,25 @@ class LocalFiles:
     def listing(self, path: str) -> tuple[PartitionListing, Mapping[str, ObjectVersion]]:
         """See Files."""
         return list_partition(path), {}
+
+    def stamp(self, directory: str, file: str | None) -> Stamp:
+        """See Files: two calls of stat."""
+        try:
+            found = [os.stat(path) for path in (directory, file) if path is not None]
+        except OSError as error:
+            raise KafkaStorageError(error.errno, error.strerror, error.filename) from None
+        return Stamp(tuple((one.st_mtime_ns, one.st_ino, one.st_size) for one in found),
+                     max(one.st_mtime_ns for one in found))
+
+    def state(self, path: str) -> Hashable | None:
+        """See Files."""
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise KafkaStorageError(error.errno, error.strerror, error.filename) from None
+        return found.st_ino, found.st_size, found.st_mtime_ns
 
     def open_log(self, path: str, version: ObjectVersion | None = None) -> FileHandle:
         """See Files."""

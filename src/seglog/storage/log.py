@@ -112,6 +112,7 @@ class PartitionLog(SurvivesFork):
         log = cls(name, handles, log_start_offset, topic_partition, on_gap, where)
         if not len(log.segments):
             _refuse_other_places(name, where, is_named=topic_partition is not None)
+            log.refresh()  # a broker that makes the directory now may have come further
         return log
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -411,7 +412,8 @@ def _refuse_other_places(path: str, where: Files, *, is_named: bool) -> None:
         raise KafkaStorageError(
             errno.EINVAL, "this is a data directory, not one partition's; open it with "
             f"seglog.open_data_dir{partitions}", path)
-    if place.kind is PlaceKind.EMPTY or (is_named and not place.data_directories()):
-        return  # a partition that has no segment yet
+    if place.kind in (PlaceKind.EMPTY, PlaceKind.PARTITION_DIRECTORY) or (
+            is_named and not place.data_directories()):
+        return  # a partition that has no segment yet, or just got its first
     raise KafkaStorageError(errno.EINVAL, place.describe().replace(
         "this is no data directory", "this is no partition directory"), path)

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from seglog._native.batch import ATTRIBUTE_CODEC, ATTRIBUTE_LOG_APPEND_TIME
-from seglog.errors import CorruptDataError, DecompressionError, InvalidRecordError
+from seglog.errors import (
+    CorruptDataError, DecompressionError, IllegalArgumentError, InvalidRecordError, UncheckedError,
+)
 from seglog.storage import codecs
 from seglog.storage.codec_streams import CodecStream, StreamError, open_stream
 
 __all__ = [
-    "CONTROL_BATCH_BYTES_MAX", "ControlType", "EndTransactionMarker", "parse_marker",
+    "CONTROL_BATCH_BYTES_MAX", "ControlType", "EndTransactionMarker", "as_thrown", "parse_marker",
     "read_control_type", "read_marker", "thrown_at",
 ]
 
@@ -349,3 +351,18 @@ def _parse(batch: memoryview) -> EndTransactionMarker | None:
     timestamp = max_timestamp if attributes & ATTRIBUTE_LOG_APPEND_TIME \
         else base_timestamp + record.timestamp_delta
     return EndTransactionMarker(kind is ControlType.ABORT, coordinator_epoch, timestamp)
+
+
+@contextlib.contextmanager
+def as_thrown() -> Iterator[None]:
+    """Raises what Kafka throws at a bad marker or control batch: the error itself, or
+    IllegalArgumentError or UncheckedError in its place."""
+    try:
+        yield
+    except CorruptDataError as error:
+        name, message = thrown_at(error)
+        if name == error.kafka_name:
+            raise
+        if name == IllegalArgumentError.kafka_name:
+            raise IllegalArgumentError(message) from None
+        raise UncheckedError(message, name) from None

@@ -25,9 +25,9 @@ from seglog.model import (
     AbortedTxn, BatchMetadata, CompletedTxn, OpenTransaction, ProducerStateEntry, TopicPartition,
 )
 from seglog.numbers import wrap_int64
+from seglog.storage.files import LOCAL, Files, small_file
 from seglog.storage.javamap import hash_order
 from seglog.storage.markers import read_marker
-from seglog.storage.textfile import read_small_file
 
 __all__ = [
     "BATCHES_MAX", "SNAPSHOT_BYTES_MAX", "ProducerState", "decode_snapshot", "encode_snapshot",
@@ -118,12 +118,13 @@ def encode_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
     return struct.pack(">hI", _VERSION, crc32c(body)) + body
 
 
-def read_snapshot(path: str | os.PathLike[str]) -> list[ProducerStateEntry]:
-    """The entries of a `.snapshot` file (see `decode_snapshot`).
+def read_snapshot(path: str | os.PathLike[str], where: Files = LOCAL
+                  ) -> list[ProducerStateEntry]:
+    """The entries of a `.snapshot` file (see `decode_snapshot`), wherever it lies.
 
     Raises CorruptSnapshotError, and KafkaStorageError for a file that is missing or no file.
     """
-    data = read_small_file(path, SNAPSHOT_BYTES_MAX)
+    data = small_file(where, os.fspath(path), SNAPSHOT_BYTES_MAX)
     if data is None:
         raise status_error(Status.FILE_MISSING, file=path)
     return decode_snapshot(data, file=os.fspath(path))
@@ -154,7 +155,7 @@ class ProducerState:
     a leader: a completed transaction counts as unstable until the high watermark has passed it.
     """
 
-    __slots__ = ("map_end_offset", "table", "topic_partition")
+    __slots__ = ("table", "topic_partition")
 
     def __init__(self, topic_partition: TopicPartition, map_end_offset: int = 0,
                  entries: Iterable[ProducerStateEntry] = ()) -> None:
@@ -169,6 +170,15 @@ class ProducerState:
         self.table.clear()
         if rows := list(entries):
             self.table.load(_to_rows(rows))
+
+    @property
+    def map_end_offset(self) -> int:
+        """The end of the part of the log that the state describes."""
+        return self.table.map_end_offset
+
+    @map_end_offset.setter
+    def map_end_offset(self, offset: int) -> None:
+        self.table.map_end_offset = offset
 
     @property
     def producer_ids(self) -> list[int]:

@@ -6,8 +6,9 @@ themselves, so the union of the ranges is the log, whatever the indexes say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from seglog.storage.segment import LogSegment
 from seglog.storage.segments import Segments
 from seglog.storage.tail import LogTail
 
-__all__ = ["LogGap", "LogRange", "check_torn", "plan_for_skipping", "plan_ranges"]
+__all__ = ["LogGap", "LogRange", "check_torn", "pack", "plan_for_skipping", "plan_ranges"]
 
 #: Wider than any segment, for a reader that wants one range per segment.
 WHOLE_SEGMENT = 1 << 62
@@ -63,6 +64,32 @@ class LogRange:
     def is_segment_end(self) -> bool:
         """Whether the range may end inside a batch: the segment does then."""
         return self.end == self.segment_end
+
+
+class Sized(Protocol):
+    """Something to read."""
+
+    @property
+    def size(self) -> int:
+        """Bytes to read."""
+
+
+_S = TypeVar("_S", bound=Sized)
+
+
+def pack(pieces: Iterable[_S], target_bytes: int) -> Iterator[list[_S]]:
+    """Pieces that follow each other, together as long as they stay within the target: the work of
+    one task."""
+    part: list[_S] = []
+    size = 0
+    for piece in pieces:
+        if part and size + piece.size > target_bytes:
+            yield part
+            part, size = [], 0
+        part.append(piece)
+        size += piece.size
+    if part:
+        yield part
 
 
 @dataclass(frozen=True, slots=True)

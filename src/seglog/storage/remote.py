@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
@@ -28,6 +28,7 @@ from seglog.objects.requests import Requests
 from seglog.objects.store import Block, ObjectVersion, open_store
 from seglog.objects.urls import parse_url
 from seglog.storage.blocks import BLOCK_BYTES, BlockReader
+from seglog.storage.files import Stamp
 
 __all__ = ["RemoteFiles", "RemoteLog"]
 
@@ -86,6 +87,23 @@ class RemoteFiles(SurvivesFork):
         """See Files."""
         objects, _ = self._list(path)
         return list_names(path, objects), objects
+
+    def stamp(self, directory: str, file: str | None) -> Stamp:
+        """See Files: one list, which has the file too."""
+        objects, _ = self._list(directory)
+        newest = max((one.modified_ms or 0 for one in objects.values() if one.etag is None),
+                     default=None)
+        return Stamp(tuple(sorted((name, *one) for name, one in objects.items())),
+                     None if newest is None else newest * 1_000_000)
+
+    def state(self, path: str) -> Hashable | None:
+        """See Files."""
+        try:
+            return self.requests.version(self._key(path), path)
+        except KafkaStorageError as error:
+            if error.code == "file_missing":
+                return None
+            raise
 
     def open_log(self, path: str, version: ObjectVersion | None) -> RemoteLog:
         """See Files. Without a version that was listed this is a request."""

@@ -2,7 +2,7 @@
 
 A reader that keeps up costs the writer next to nothing: it comes back on its own after `linger`,
 takes all that was appended meanwhile in one read without the GIL, and asks to be woken only when
-there was nothing. The writer then looks at one empty queue for each append.
+there was nothing. The writer then checks one empty queue for each append.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Generic, Self, TypeAlias, TypeVar
+from typing import Final, Generic, Protocol, Self, TypeVar
 
 from seglog.errors import KafkaStorageError, OffsetOutOfRangeError, SeglogError
 from seglog.forks import ProcessBound, ending
-from seglog.log.read import FetchIsolation, collect_aborted_transactions, read, upper_bound
-from seglog.log.readers import OpenSegment, ReadableLog, SegmentRetired
-from seglog.model import AbortedTxn
+from seglog.log.follower_queue import Followers
+from seglog.log.offset_metadata import LogOffsetMetadata
+from seglog.log.read import FetchDataInfo, FetchIsolation
+from seglog.log.readers import LogReaders, OpenSegment, SegmentRetired
+from seglog.model import AbortedTxn, TopicPartition
 from seglog.storage.ranges import LogRange
 
-__all__ = ["LINGER_SECONDS", "MAX_BYTES", "AsyncRangeTail", "AsyncSpanTail", "Followers",
+__all__ = ["LINGER_SECONDS", "MAX_BYTES", "AsyncRangeTail", "AsyncSpanTail", "FollowedLog",
            "RangeTail", "SpanTail", "TailSpan"]
 
 #: What one step hands over at most, unless a single batch is larger.
@@ -34,61 +35,57 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 #: at most before it is delivered; in a quiet log an append is delivered at once.
 LINGER_SECONDS: Final = 0.01
 _INT64_MAX: Final = 2**63 - 1
-#: Spans that followers of a log share.
-_SPANS_SHARED: Final = 8
-#: The generation of the files, the base offset of the segment, the byte in it.
-_Key: TypeAlias = tuple[int, int, int]
-#: Whole batches, the offset that they begin at, the offset behind them.
-_Read: TypeAlias = tuple[bytes, int, int]
 
 
-class Followers:
-    """Who waits for a log to change, and what they have read of it lately.
+class FollowedLog(Protocol):
+    """What following asks of a log: a UnifiedLog has it."""
 
-    Whoever has changed the log's end or a watermark, or closed it, wakes them. Safe from any
-    thread.
-    """
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
 
-    __slots__ = ("_reading", "_recent", "waiting")
+    @property
+    def lock(self) -> threading.RLock:
+        """Held by a thread that changes the log."""
 
-    def __init__(self) -> None:
-        self.waiting: deque[Callable[[], object]] = deque()
-        self._recent: deque[tuple[_Key, _Read]] = deque(maxlen=_SPANS_SHARED)
-        self._reading: dict[_Key, threading.Lock] = {}
+    @property
+    def readers(self) -> LogReaders:
+        """The files that readers have open."""
 
-    def wake(self) -> None:
-        """Calls everybody who waits now, once."""
-        for _ in range(len(self.waiting)):
-            try:
-                waiter = self.waiting.popleft()
-            except IndexError:
-                return
-            waiter()
+    @property
+    def followers(self) -> Followers:
+        """The readers that wait for news."""
 
-    def forget(self, waiter: Callable[[], object]) -> None:
-        """Somebody no longer waits, or was called already."""
-        with contextlib.suppress(ValueError):
-            self.waiting.remove(waiter)
+    @property
+    def is_closed(self) -> bool:
+        """Whether there will be nothing new."""
 
-    def read_once(self, key: _Key, read: Callable[[], _Read],
-                  fits: Callable[[_Read], bool]) -> _Read:
-        """What `read` gives, or gave another reader that was at the same place: those who keep up
-        are, and the bytes of a log are copied out of the kernel once for all of them."""
-        lock = self._reading.setdefault(key, threading.Lock())
-        try:
-            with lock:
-                for known, found in tuple(self._recent):
-                    if known == key and fits(found):
-                        return found
-                found = read()
-                self._recent.append((key, found))
-                return found
-        finally:
-            self._reading.pop(key, None)
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that may be read."""
 
-    def let_go(self) -> None:
-        """Nobody needs what was read: there is nothing to catch up with."""
-        self._recent.clear()
+    @property
+    def log_end_offset(self) -> int:
+        """The offset of the next record."""
+
+    @property
+    def high_watermark(self) -> int:
+        """Below it records are replicated."""
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it no transaction is open."""
+
+    def read(self, start_offset: int, max_length: int, isolation: FetchIsolation = ...,
+             min_one_message: bool = ...) -> FetchDataInfo:
+        """See UnifiedLog."""
+
+    def upper_bound(self, isolation: FetchIsolation) -> LogOffsetMetadata:
+        """See UnifiedLog."""
+
+    def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int
+                                     ) -> list[AbortedTxn]:
+        """See UnifiedLog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +105,8 @@ class TailSpan:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Bytes `[start, stop)` of a segment that nobody has handed over; whole batches, and the
-    offset behind them."""
+    """Bytes `[start, stop)` of a segment that were not handed over yet; whole batches, and the
+    offset after them."""
 
     segment: OpenSegment
     start: int
@@ -123,7 +120,7 @@ _Item = TypeVar("_Item")
 class _Tail(ProcessBound, Generic[_Item]):
     """What all of them share: where the reader is, and whether there is more."""
 
-    def __init__(self, log: ReadableLog, start_offset: int, *,
+    def __init__(self, log: FollowedLog, start_offset: int, *,
                  isolation: FetchIsolation = FetchIsolation.LOG_END,
                  stop_offset: int | None = None, timeout: float | None = None,
                  max_bytes: int = MAX_BYTES, linger: float = LINGER_SECONDS) -> None:
@@ -140,7 +137,7 @@ class _Tail(ProcessBound, Generic[_Item]):
         self._generation = log.readers.generation
         self._base, self._position = -1, -1  # of the next batch; unknown
         if not log.log_start_offset <= start_offset <= log.log_end_offset:
-            read(log, start_offset, 0, FetchIsolation.LOG_END, False)  # raises, in Kafka's words
+            log.read(start_offset, 0, FetchIsolation.LOG_END, False)  # raises, in Kafka's words
 
     def _take(self, place: _Place) -> tuple[_Item, int, int]:
         """What there is to hand over, the offset behind it, and how many bytes of the place it
@@ -205,15 +202,18 @@ class _Tail(ProcessBound, Generic[_Item]):
     def _next_place(self) -> _Place | None:
         log, start = self._log, self.next_offset
         if start < log.log_start_offset or self._position < 0:
-            found = read(log, start, 0, self._isolation, False).fetch_offset_metadata
+            found = log.read(start, 0, self._isolation, False).fetch_offset_metadata
             if found.message_offset_only:
                 return None
             self._base = found.segment_base_offset
             self._position = found.relative_position_in_segment
-        bound = upper_bound(log, self._isolation)
-        while self._base <= bound.segment_base_offset:
-            view = log.readers.view(log)
-            segment = log.readers.segment(log, view, self._base)
+        while True:
+            # Asked again each time: a truncation may remove the segment in which the bound was.
+            bound = log.upper_bound(self._isolation)
+            if self._base > bound.segment_base_offset:
+                return None
+            view = log.readers.view()
+            segment = log.readers.segment(view, self._base)
             if self._base == bound.segment_base_offset:
                 stop = bound.relative_position_in_segment
                 return (_Place(segment, self._position, stop, bound.message_offset)
@@ -226,13 +226,12 @@ class _Tail(ProcessBound, Generic[_Item]):
             if self._position < segment.size:
                 return _Place(segment, self._position, segment.size, higher)
             self._base, self._position = higher, 0
-        return None
 
     def _aborted(self, next_offset: int) -> list[AbortedTxn] | None:
         if self._isolation is not FetchIsolation.TXN_COMMITTED:
             return None
-        found = [txn for txn in collect_aborted_transactions(self._log, self.next_offset,
-                                                             next_offset)
+        found = [txn for txn in self._log.collect_aborted_transactions(self.next_offset,
+                                                                       next_offset)
                  if txn.last_offset >= self.next_offset]
         if self.next_offset < self._log.log_start_offset:
             raise SegmentRetired(self._base)  # and with it what was known of its transactions
@@ -284,7 +283,7 @@ class _Blocking(_Tail[_Item], Iterator[_Item]):
         woken.acquire()
 
         def wake() -> None:
-            with contextlib.suppress(RuntimeError):  # somebody else did
+            with contextlib.suppress(RuntimeError):  # another thread did
                 woken.release()
 
         followers = self._log.followers
@@ -292,7 +291,7 @@ class _Blocking(_Tail[_Item], Iterator[_Item]):
         followers.waiting.append(wake)
         # What came before the queue knew of us is seen here, what comes now wakes us.
         if not self._has_news() and not self._closed and not self._log.is_closed:
-            followers.let_go()
+            followers.clear()
             woken.acquire(timeout=-1 if left is None else left)
         self._wake = None
         followers.forget(wake)
@@ -337,7 +336,7 @@ class _Asynchronous(_Tail[_Item], AsyncIterator[_Item]):
         followers.waiting.append(wake)
         try:
             if not self._has_news() and not self._closed and not self._log.is_closed:
-                followers.let_go()
+                followers.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(woken.wait(), left)
         finally:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import base64
 import random
 import resource
 import signal
+import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from seglog._native.append import FastPath
 from seglog.config import LogConfig
-from seglog.errors import InvalidRecordError, KafkaStorageError, SeglogError
-from seglog.log import ordinary, unified_log
+from seglog.errors import (
+    InvalidRecordError, KafkaStorageError, RecordTooLargeError, SeglogError,
+)
+from seglog.log import local_log
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
-from seglog.log.scheduler import MockTime
+from seglog.log.appends import Appends
+from seglog.log.scheduler import MockTime, Time
 from seglog.log.unified_log import UnifiedLog
+from seglog.log.watermarks import StartOffsetReason
 from tests.kafka.drive import run_sequence
 from tests.oracle import batch as v2
 from tests.sequences.generator import generate
@@ -44,20 +52,35 @@ def batch(count: int = 1, *, size: int = 10, timestamp: int = NOW, producer: int
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
-    """Whether each append was ordinary; `taken.append` nothing turns the native path off."""
+    """Whether each append took the fast path."""
     found: list[bool] = []
+    append_fast = Appends.append_fast
 
     def spy(*args: Any, **how: Any) -> LogAppendInfo | None:
-        info = ordinary.append_ordinary(*args, **how)
+        info = append_fast(*args, **how)
         found.append(info is not None)
         return info
 
-    monkeypatch.setattr(unified_log, "append_ordinary", spy)
+    class Spied:
+        def __init__(self, *args: Any, **how: Any) -> None:
+            self._native = FastPath(*args, **how)
+
+        def append(self, *args: Any) -> LogAppendInfo | None:
+            info = self._native.append(*args)
+            if info is not None:  # else `append_fast` is asked next
+                found.append(True)
+            return info
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._native, name)
+
+    monkeypatch.setattr(local_log, "FastPath", Spied)
+    monkeypatch.setattr(Appends, "append_fast", spy)
     yield found
 
 
 def without_native_path(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(unified_log, "append_ordinary", lambda *args, **how: None)
+    patch.setattr(Appends, "append_fast", lambda *args, **how: None)
 
 
 def test_sequences_with_and_without(tmp_path: Path, taken: list[bool]) -> None:
@@ -79,7 +102,7 @@ def outcome(log: UnifiedLog, data: bytes, epoch: int, **how: Any) -> Any:
 
 
 def producing(rng: random.Random) -> bytes:
-    """A batch that is mostly ordinary, of one of three producers that go wrong now and then."""
+    """A batch that is mostly plain, of one of three producers that go wrong now and then."""
     kind = rng.random()
     if kind < .5:
         return batch(rng.choice([1, 3, 20]), size=rng.choice([0, 10, 70, 300]),
@@ -121,7 +144,8 @@ def test_appends_with_and_without(tmp_path: Path, taken: list[bool], seed: int,
         assert fast.log_end_offset_metadata == slow.log_end_offset_metadata
         assert fast.recovery_point == slow.recovery_point
     assert sum(taken) > 20
-    assert (fast.messages_in, fast.bytes_in) == (slow.messages_in, slow.bytes_in)
+    assert ((fast._appends.messages_in, fast._appends.bytes_in)
+            == (slow._appends.messages_in, slow._appends.bytes_in))
     assert {**fast.state(), "path": 0} == {**slow.state(), "path": 0}
     for log in (fast, slow):
         log.close()
@@ -182,7 +206,7 @@ def test_the_callers_bytes_are_not_changed(tmp_path: Path) -> None:
 
 
 def test_transactions_with_and_without(tmp_path: Path, taken: list[bool]) -> None:
-    """Batches of a transaction that goes on are ordinary; its first and its marker are not."""
+    """Batches of an open transaction take the fast path; its first and its marker do not."""
     rng = random.Random(9)
     fast, slow = open_log(tmp_path / "fast" / "t-0"), open_log(tmp_path / "slow" / "t-0")
     sequences = [0, 0, 0]
@@ -220,10 +244,10 @@ def test_what_comes_before_a_refused_batch_of_a_span(tmp_path: Path) -> None:
     log.append_as_leader(batch(1, producer=1, sequence=0), 0)
     good = [batch(1, producer=1, sequence=n) for n in range(1, 30)]
     wrong = batch(1, producer=1, sequence=99)
-    info = ordinary.append_ordinary(log, b"".join([*good, wrong, *good]), 0, is_span=True)
+    info = log._appends.append_fast(b"".join([*good, wrong, *good]), 0, is_span=True)
     assert info is not None and info.valid_bytes == sum(map(len, good))
     assert log.log_end_offset == 30
-    assert ordinary.append_ordinary(log, wrong, 0, is_span=True) is None
+    assert log._appends.append_fast(wrong, 0, is_span=True) is None
 
 
 @pytest.mark.parametrize("is_fast", [True, False], ids=["native", "slow"])
@@ -253,3 +277,113 @@ def test_a_full_disk_in_the_middle_of_a_batch(tmp_path: Path, monkeypatch: pytes
     again = open_log(tmp_path / "t-0")
     assert again.log_end_offset == end
     assert again.append_as_leader(batch(2, size=100), 0).first_offset == end
+
+
+def armed(path: Path, **config: str) -> UnifiedLog:
+    """A log whose next plain append of epoch 0 takes the native fast path."""
+    log = open_log(path, **config)
+    for _ in range(3):
+        log.append_as_leader(batch(), 0)
+    assert log._append_fast(batch(), 0) is not None
+    return log
+
+
+def test_another_epoch_is_not_taken(tmp_path: Path) -> None:
+    log = armed(tmp_path / "t-0")
+    assert log._append_fast(batch(), 1) is None
+    log.append_as_leader(batch(), 1)
+    assert [one.epoch for one in log.leader_epochs] == [0, 1]
+    log.append_as_leader(batch(), 1)
+    log.append_as_leader(batch(), 1)
+    assert log._append_fast(batch(), 0) is None and log._append_fast(batch(), 1) is not None
+    log.assign_epoch_start_offset(3, log.log_end_offset)
+    assert log._append_fast(batch(), 1) is None
+    log.close()
+
+
+def test_what_an_append_must_notice(tmp_path: Path) -> None:
+    """Everything that the fast path was armed with, changed one by one."""
+    log = armed(tmp_path / "t-0")
+    log.update_config(LogConfig.from_properties({"max.message.bytes": "10"}))
+    with pytest.raises(RecordTooLargeError):
+        log.append_as_leader(batch(), 0)
+    log.update_config(LogConfig())
+    end = log.log_end_offset
+    log.roll()
+    assert log.append_as_leader(batch(), 0).first_offset == end == log.active.base_offset
+    log.truncate_to(end)
+    assert log.append_as_leader(batch(), 0).first_offset == end
+    log.update_high_watermark(log.log_end_offset)
+    log.append_as_leader(batch(), 0)
+    log.maybe_increment_log_start_offset(2, StartOffsetReason.CLIENT_RECORD_DELETION)
+    assert log.append_as_leader(batch(), 0).log_start_offset == 2
+    log.append_as_leader(batch(), 0)
+    topic_id = uuid.uuid4()
+    log.assign_topic_id(topic_id)
+    (tmp_path / "t-0" / "partition.metadata").unlink(missing_ok=True)
+    log._metadata.is_dirty = True  # as if the task had not run yet
+    log.append_as_leader(batch(), 0)
+    assert str(base64.urlsafe_b64encode(topic_id.bytes)[:22], "ascii") in (
+        tmp_path / "t-0" / "partition.metadata").read_text()
+    log.append_as_leader(batch(), 0)
+    log.retire("moved away")
+    with pytest.raises(KafkaStorageError, match="moved away"):
+        log.append_as_leader(batch(), 0)
+    log.close()
+    with pytest.raises(KafkaStorageError, match="closed"):
+        log.append_as_leader(batch(), 0)
+
+
+def test_a_directory_that_fails_takes_no_append(tmp_path: Path) -> None:
+    log = armed(tmp_path / "t-0")
+    log.context.failures.maybe_add_offline_log_dir(str(tmp_path), "the disk is gone")
+    end = log.log_end_offset
+    with pytest.raises(KafkaStorageError, match="offline"):
+        log.append_as_leader(batch(), 0)
+    assert log.log_end_offset == end
+    log.close_handlers()
+
+
+def test_flush_messages_counts_from_the_last_flush(tmp_path: Path) -> None:
+    log = armed(tmp_path / "t-0", flush_messages="10")
+    assert (log.recovery_point, log.log_end_offset) == (0, 4)
+    log.flush()
+    for end in range(5, 14):
+        log.append_as_leader(batch(), 0)
+        assert (log.recovery_point, log.log_end_offset) == (4, end)
+    log.append_as_leader(batch(), 0)
+    assert log.recovery_point == log.log_end_offset == 14
+    for _ in range(9):
+        log.append_as_leader(batch(), 0)
+    assert log.recovery_point == 14
+    log.append_as_leader(batch(), 0)
+    assert log.recovery_point == 24
+    log.close()
+
+
+def test_the_clock_of_the_system_is_read_in_c(tmp_path: Path) -> None:
+    log = UnifiedLog.create(tmp_path / "t-0", LogConfig(message_timestamp_type="LogAppendTime"),
+                            scheduler=MockTime().scheduler)
+    for _ in range(3):
+        log.append_as_leader(batch(), 0)
+    before = Time().milliseconds()
+    info = log._append_fast(batch(), 0)
+    assert info is not None and before <= info.log_append_time <= Time().milliseconds()
+    log.close()
+
+
+def test_followers_are_woken_and_the_lock_is_taken(tmp_path: Path) -> None:
+    log = armed(tmp_path / "t-0")
+    woken: list[int] = []
+    log.followers.waiting.append(lambda: woken.append(log.log_end_offset))
+    log.append_as_leader(batch(), 0)
+    assert woken == [5] and not log.followers.waiting
+    done = threading.Event()
+    thread = threading.Thread(target=lambda: (log.append_as_leader(batch(), 0), done.set()))
+    with log.lock:
+        thread.start()
+        assert not done.wait(0.2) and log.log_end_offset == 5
+        log.append_as_leader(batch(), 0)  # the lock is reentrant
+    thread.join()
+    assert log.log_end_offset == 7
+    log.close()

@@ -29,7 +29,7 @@ _OFFSET_REFUSALS = (IndexRefusal.OFFSET_FULL, IndexRefusal.OFFSET_BACK, IndexRef
 class ActiveSegment:
     """The files of the last segment, and what only matters while it is the last.
 
-    For the thread that holds the log's lock. Whoever looks at `files` calls `settle` first.
+    For the thread that holds the log's lock. Call `update_files` before reading `files`.
     """
 
     def __init__(self, files: SegmentFiles) -> None:
@@ -67,7 +67,7 @@ class ActiveSegment:
         return now_ms - self.files.created_ms
 
     def _read_first_timestamp(self) -> int | None:
-        self.settle()
+        self.update_files()
         extent = self.files.extent
         if not extent.size:
             return None
@@ -81,7 +81,7 @@ class ActiveSegment:
     def should_roll(self, config: LogConfig, *, append_size: int, max_timestamp: int,
                     last_offset: int, now_ms: int) -> bool:
         """Whether what is to be appended goes to a new segment (LogSegment.shouldRoll)."""
-        self.settle()
+        self.update_files()
         waited = self.time_waited_for_roll(now_ms, max_timestamp)
         files = self.files
         return (files.size > config.segment_size - append_size
@@ -106,7 +106,7 @@ class ActiveSegment:
         if size == 0:
             return
         if not self.can_convert(last_offset):
-            self.settle()
+            self.update_files()
             files.offset_index.open()  # Kafka asks it, and so it is there
             raise LogSegmentOffsetOverflowError(
                 f"Detected offset overflow at offset {last_offset} in segment {files.describe()}")
@@ -121,7 +121,7 @@ class ActiveSegment:
             self._raise_refused(int(batches["last_offset"][row]), refusal)
 
     def _open_writer(self) -> SegmentWriter:
-        """Opens the segment to write to it; what it counts is the writer's affair from here on."""
+        """Opens the segment to write to it; from then on the writer counts bytes and entries."""
         files = self.files
         files.open_indexes()
         largest, last = files.max_timestamp(), files.time_index.last_entry
@@ -141,7 +141,7 @@ class ActiveSegment:
 
     def _raise_refused(self, last_offset: int, refusal: int) -> None:
         """Says in an index's own words why it did not take an entry."""
-        self.settle()
+        self.update_files()
         files = self.files
         if refusal in _OFFSET_REFUSALS:
             files.offset_index.append(last_offset, 0)
@@ -149,8 +149,8 @@ class ActiveSegment:
             files.time_index.maybe_append(files.max_timestamp())
 
     def writer(self, config: LogConfig) -> SegmentWriter | None:
-        """What does the ordinary appends of a leader with these settings, if anything does: a
-        segment that was appended to, in a log that compresses nothing."""
+        """The writer of the fast path with these settings; None for a segment that was not appended
+        to yet, and for a log that compresses."""
         writer = self._writer
         if writer is None or config is self._configured:
             return writer
@@ -171,14 +171,12 @@ class ActiveSegment:
         """An entry of the transaction index."""
         self.files.txn_index.append([ended])
 
-    def settle(self) -> None:
+    def update_files(self) -> None:
         """Brings `files` up to date."""
         writer, files = self._writer, self.files
         if writer is not None:
-            files.size = writer.size
-            files.offset_index.entries = writer.offset_entries
-            files.time_index.entries = writer.time_entries
-            files.max_seen = TimestampOffset(*writer.max_timestamp)
+            files.note_appends(writer.size, writer.offset_entries, writer.time_entries,
+                               TimestampOffset(*writer.max_timestamp))
 
     # ---- its end ------------------------------------------------------------------------------
 
@@ -193,21 +191,22 @@ class ActiveSegment:
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Cuts at the first batch that ends at or above `offset`, and may be written to again."""
-        self.settle()
+        self.update_files()
         self.close_handles()
         files = self.files
         position = files.translate(offset)
         files.truncate_indexes(offset)
         files.truncate_log(position)
         if files.size == 0:
-            files.created_ms, self._first_timestamp = now_ms, None
+            files.note_opened(now_ms)
+            self._first_timestamp = None
         self._bytes_since_index_entry = 0
 
     def close_handles(self) -> None:
-        """Gives the descriptors back; the next append opens them again."""
+        """Closes the descriptors; the next append opens them again."""
         writer = self._writer
         if writer is not None:
-            self.settle()
+            self.update_files()
             self._bytes_since_index_entry = writer.bytes_since_index_entry
             self._first_timestamp = writer.first_timestamp
             self._writer = None

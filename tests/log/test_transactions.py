@@ -15,9 +15,9 @@ from seglog.errors import (
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
 from seglog.log.read import FetchIsolation
 from seglog.log.scheduler import MockTime
-from seglog.log.transactional import LastRecord
+from seglog.log.log_view import LastRecord
 from seglog.log.unified_log import UnifiedLog
-from seglog.log.verification import VerificationGuard
+from seglog.log.verification_guard import VerificationGuard
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record
 

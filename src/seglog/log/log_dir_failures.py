@@ -42,15 +42,15 @@ class LogDirFailure:
 
 
 class LogDirFailureChannel(ProcessBound):
-    """A set of failed directories, and a queue of those that nobody has handled yet.
+    """A set of failed directories, and a queue of those that are not handled yet.
 
     A directory enters once and stays failed until the process ends. Safe from any thread.
     """
 
     def __init__(self) -> None:
-        #: The directories that ever failed. To be looked at; it waits for nobody.
+        #: The directories that ever failed. A thread may read it without a lock.
         self.failed: set[str] = set()
-        #: The first of them, for those who hear that none is left.
+        #: The first failure, for the message that no directory is left.
         self.first: LogDirFailure | None = None
         self._queue: queue.SimpleQueue[LogDirFailure | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -63,13 +63,13 @@ class LogDirFailureChannel(ProcessBound):
             if log_dir in self.failed:
                 return
             self.failed.add(log_dir)
-            # Not with its traceback: that holds what the frames had open, as long as nobody asks.
+            # Not with its traceback: that holds what the frames had open, until the queue is read.
             failure = LogDirFailure(log_dir, message, copy.copy(error))
             self.first = self.first or failure
         self._queue.put(failure)
 
     def has_offline_log_dir(self, log_dir: str) -> bool:
-        """Whether the directory ever failed. Asked before everything, so it waits for nobody."""
+        """Whether the directory ever failed. Takes no lock: every operation asks first."""
         return log_dir in self.failed
 
     @property
@@ -78,7 +78,7 @@ class LogDirFailureChannel(ProcessBound):
         return bool(self.failed)
 
     def take_next_offline_log_dir(self, block: bool = True) -> LogDirFailure | None:
-        """The next failure nobody has handled; None once `close` was called, or without `block`
+        """The next failure that is not handled; None once `close` was called, or without `block`
         where there is none."""
         try:
             return self._queue.get(block=block)
@@ -87,7 +87,7 @@ class LogDirFailureChannel(ProcessBound):
 
     @ending
     def close(self) -> None:
-        """Wakes whoever waits for a failure."""
+        """Wakes the threads that wait for a failure."""
         self._queue.put(None)
 
     @contextlib.contextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import seglog
-from seglog.log.unsynced import cut_to_first_hole
+from seglog.log.holes import cut_to_first_hole
 
 CONFIG = {"internal.segment.bytes": "400", "segment.index.bytes": "1200"}
 

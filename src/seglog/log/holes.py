@@ -1,10 +1,10 @@
-"""What a power cut left behind the recovery point, made the beginning of what was appended.
+"""Truncates a log at its first hole: a range that was not yet durable at a power cut.
 
-Files come to the medium in no order but that of their syncs. A cut may leave a segment without its
-end and a later one with everything, or zeros where a segment's unused room was given back. Kafka's
-loader looks at each segment alone: it keeps what lies behind such a hole, and starts no log whose
+Files become durable in no order but that of their syncs. A power cut may leave a segment without
+its end and a later one complete, or zeros where the unused end of a segment was trimmed. Kafka's
+loader checks each segment alone: it keeps the records after such a hole, and starts no log whose
 producers it cannot rebuild through the zeros. A log that its leader alone writes has no holes, so
-what lies behind one was written after what is missing, and was never acknowledged as flushed.
+the records after one were written after the missing ones, and never acknowledged as flushed.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _PIECE_BYTES = 1 << 20
 
 
 def cut_to_first_hole(path: str, recovery_point: int, *, preallocated: bool = False) -> int | None:
-    """Cuts the log in the directory `path`, which nobody has open, at its first hole behind the
-    recovery point; the offset of the hole, None without one.
+    """Truncates the log in the directory `path`, which no process has open, at its first hole above
+    the recovery point; the offset of the hole, None without one.
 
-    Of a preallocated log all segments are looked at: the zeros behind one may be there although
-    its records were synced. Not for logs that are compacted or replicated, whose holes are meant.
-    Raises KafkaStorageError.
+    Of a preallocated log all segments are checked: the zeros at the end of one may be there
+    although its records were synced. Not for logs that are compacted or replicated, whose
+    offsets have gaps by design. Raises KafkaStorageError.
     """
     listing, disk = list_partition(path), RealDisk(path)
     bases = [int(base) for base in listing.base_offsets]
@@ -45,15 +45,15 @@ def cut_to_first_hole(path: str, recovery_point: int, *, preallocated: bool = Fa
             continue
         end = _cut_segment(disk, base, next_base)
         if end != next_base:
-            _logger.warning("A power cut left no records of %s from %d to %d: what lies behind "
-                            "them is removed", path, end, next_base - 1)
+            _logger.warning("A power cut left no records of %s from %d to %d: the records "
+                            "after them are removed", path, end, next_base - 1)
             _remove(disk, bases[row + 1:], [int(at) for at in listing.snapshots if at > end])
             return end
     return None
 
 
 def _cut_segment(disk: RealDisk, base: int, next_base: int) -> int:
-    """Leaves of a segment its whole batches below the next one; the offset behind them."""
+    """Truncates a segment after its whole batches below the next one; the offset after them."""
     name = file_name(base, FileKind.LOG)
     extent = disk.extent(name)
     fd = open_log(extent.path)
@@ -68,7 +68,7 @@ def _cut_segment(disk: RealDisk, base: int, next_base: int) -> int:
 
 
 def _cut_zeros(disk: RealDisk, base: int) -> None:
-    """Takes away the zeros behind a segment's batches; other bytes are none of ours."""
+    """Truncates the zeros after a segment's batches; other bytes stay."""
     name = file_name(base, FileKind.LOG)
     extent = disk.extent(name)
     fd = open_log(extent.path)
@@ -88,7 +88,7 @@ def _cut(disk: RealDisk, name: str, end: int, size: int) -> None:
 
 
 def _remove(disk: RealDisk, bases: list[int], snapshots: list[int]) -> None:
-    """The last ones first, so that what a crash leaves of them is behind the same hole."""
+    """The last ones first, so that what a crash leaves of them is after the same hole."""
     for base in reversed(bases):
         for kind in reversed(_OF_SEGMENT):
             disk.delete(file_name(base, kind))

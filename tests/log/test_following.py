@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
 from seglog.log.read import FetchIsolation
 from seglog.log.scheduler import MockTime
-from seglog.log.tail import AsyncSpanTail, RangeTail, SpanTail, TailSpan
+from seglog.log.following import AsyncSpanTail, RangeTail, SpanTail, TailSpan
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.storage.markers import ControlType
@@ -285,3 +286,30 @@ def test_truncations_under_a_reader(log: UnifiedLog) -> None:
         for thread in threads:
             thread.join(SECONDS)
     assert not problems, problems
+
+
+def test_a_truncation_right_after_the_bound_was_read(
+        log: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The segment of the bound is gone, and that of the reader is the last one again."""
+    for _ in range(3):
+        log.append_as_leader(batch(), 0)
+    log.roll()
+    log.append_as_leader(batch(), 0)
+    upper_bound, asked = log.upper_bound, 0
+
+    def then_truncate(isolation: FetchIsolation) -> Any:
+        nonlocal asked
+        asked += 1
+        assert asked < 100, "the reader asks for ever"
+        found = upper_bound(isolation)
+        if asked == 1:
+            log.truncate_to(2)
+        return found
+
+    monkeypatch.setattr(log, "upper_bound", then_truncate)
+    found: list[TailSpan] = []
+    tail = SpanTail(log, 0, timeout=0.0)
+    thread = threading.Thread(target=lambda: found.extend(tail), daemon=True)
+    thread.start()
+    thread.join(SECONDS)
+    assert not thread.is_alive() and offsets_of(found) == [0, 1] and asked > 1

@@ -21,17 +21,17 @@ from seglog._native.producers import (
     ORIGIN_CLIENT, ORIGIN_COORDINATOR, ORIGIN_RAFT_LEADER, ORIGIN_REPLICATION, Verdict,
 )
 from seglog.errors import (
-    CorruptDataError, IllegalArgumentError, InvalidProducerEpochError, InvalidTxnStateError,
-    OutOfOrderSequenceError, SeglogError, TransactionCoordinatorFencedError, UncheckedError,
+    IllegalArgumentError, InvalidProducerEpochError, InvalidTxnStateError,
+    OutOfOrderSequenceError, SeglogError, TransactionCoordinatorFencedError,
 )
 from seglog.log.append_info import AppendOrigin
 from seglog.log.offset_metadata import LogOffsetMetadata
-from seglog.log.verification import VerificationGuard, VerificationStateEntry, next_guard
+from seglog.log.verification_guard import VerificationGuard, VerificationStateEntry, next_guard
 from seglog.model import BatchMetadata, CompletedTxn, ProducerStateEntry, TopicPartition
 from seglog.recovery.producers import LoadingProducers
 from seglog.recovery.snapshots import Snapshots
 from seglog.storage.codecs import Buffer
-from seglog.storage.markers import EndTransactionMarker, parse_marker, thrown_at
+from seglog.storage.markers import EndTransactionMarker, as_thrown, parse_marker
 from seglog.storage.producers import expected_transactional, not_started
 
 __all__ = [
@@ -368,12 +368,5 @@ def _parse(batch: np.void, data: memoryview) -> EndTransactionMarker | None:
     position, size = int(batch["position"]), int(batch["size"])
     if not 0 <= position <= position + size <= len(data):
         raise ValueError("a batch that is not within the records")
-    try:
+    with as_thrown():
         return parse_marker(data[position:position + size])
-    except CorruptDataError as error:
-        name, message = thrown_at(error)
-        if name == error.kafka_name:
-            raise
-        if name == IllegalArgumentError.kafka_name:
-            raise IllegalArgumentError(message) from None
-        raise UncheckedError(message, name) from None

@@ -16,7 +16,7 @@ __all__ = ["VerificationGuard", "VerificationStateEntry"]
 
 @dataclass(frozen=True, slots=True)
 class VerificationGuard:
-    """One question to a coordinator. `SENTINEL` is that of nobody, and verifies nothing."""
+    """One question to a coordinator. `SENTINEL` belongs to no question, and verifies nothing."""
 
     value: int
 

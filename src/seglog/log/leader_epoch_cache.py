@@ -1,0 +1,84 @@
+"""The leader epochs of a log that is written to, and their file (Kafka: LeaderEpochFileCache)."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from seglog.errors import IllegalArgumentError
+from seglog.log.local_log import LocalLog
+from seglog.storage.epochs import LeaderEpochs
+
+__all__ = ["LeaderEpochCache"]
+
+_logger = logging.getLogger("seglog.UnifiedLog")
+
+
+class LeaderEpochCache:
+    """Changes the epochs and writes them. For the thread that holds the log's lock."""
+
+    def __init__(self, local: LocalLog, epochs: LeaderEpochs) -> None:
+        self.epochs = epochs
+        self._local = local
+        self._text = f"Error while writing leader epoch checkpoint of {local.topic_partition}"
+
+    def assign(self, epoch: int, offset: int) -> None:
+        """Notes that an epoch begins at `offset`, durably if that is new. IllegalArgumentError."""
+        try:
+            changed = self.epochs.assign(epoch, offset)
+        except ValueError as error:
+            raise IllegalArgumentError(str(error)) from None
+        if changed:
+            self._local.fast_path.disarm()
+            with self._local.guarded(self._text):
+                self._write()
+
+    def clear_for_old_format(self, magic: int) -> None:
+        """Forgets all epochs, durably: the log has batches again that do not state theirs."""
+        if len(self.epochs):
+            _logger.warning(self._local.log_text(
+                "Clearing leader epoch cache after unexpected append with message format "
+                f"v{magic}"))
+            self.clear_and_write()
+
+    def clear_and_write(self) -> None:
+        """Forgets all epochs, durably."""
+        self.clear()
+        self._write()
+
+    def clear(self) -> None:
+        """Forgets all epochs; the file is on its way out."""
+        self._local.fast_path.disarm()
+        self.epochs.clear()
+
+    def truncate_from_end(self, offset: int) -> None:
+        """Forgets epochs that began at or above `offset`; the file is written later."""
+        if self.epochs.truncate_from_end(offset):
+            self._local.fast_path.disarm()
+            self._write_later()
+
+    def truncate_from_start(self, offset: int) -> None:
+        """Forgets epochs that ended below `offset`; the file is written later."""
+        if self.epochs.truncate_from_start(offset):
+            self._local.fast_path.disarm()
+            self._write_later()
+
+    def end_offset_for(self, epoch: int) -> tuple[int, int] | None:
+        """(largest epoch at or below `epoch`, where it ended); None where nothing is known."""
+        found = self.epochs.end_offset_for(epoch, self._local.log_end_offset)
+        return None if found[1] < 0 else found
+
+    def _write(self) -> None:
+        self._local.disk.write_epochs(self.epochs)
+
+    def _write_later(self) -> None:
+        local = self._local
+
+        def write() -> None:
+            with local.lock, local.guarded(self._text):
+                # The files of a closed log may be another's by now; a load forgets the same again.
+                if not local.files.is_closed and os.path.isdir(local.path):
+                    self._write()
+
+        local.context.scheduler.schedule_once(
+            f"leader-epoch-cache-flush-{local.topic_partition}", write)

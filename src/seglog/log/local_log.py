@@ -1,0 +1,445 @@
+"""The segments of a log on disk, and the log's end (Kafka: LocalLog)."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import NoReturn, TypeAlias
+
+from seglog._native.append import FastPath, LogEnd
+from seglog.config import LogConfig
+from seglog.errors import SeglogError
+from seglog.log.context import LogContext
+from seglog.log.log_dir_failures import closed_error
+from seglog.log.follower_queue import Followers
+from seglog.log.offset_metadata import LogOffsetMetadata
+from seglog.log.readers import LogReaders
+from seglog.log.scheduler import Time
+from seglog.log.active_segment import ActiveSegment
+from seglog.recovery.failures import public_errors
+from seglog.recovery.log_files import LogFiles
+from seglog.recovery.segment_files import SEGMENT_FILES, SegmentFiles
+from seglog.storage.paths import FileKind, FileState, file_name
+
+__all__ = ["LocalLog", "Reason"]
+
+#: Logs why these segments are deleted.
+Reason: TypeAlias = Callable[[Sequence[SegmentFiles]], None]
+
+_logger = logging.getLogger("seglog.LocalLog")
+_unified_logger = logging.getLogger("seglog.UnifiedLog")
+_INT64_MAX = 2**63 - 1
+_KINDS = ("log", "offset index", "time index", "transaction index")
+
+
+class LocalLog:
+    """Segments, the one that is written to, the log's end and the recovery point.
+
+    The caller holds `lock`, except where a method says otherwise. Readers read `end` without it.
+    """
+
+    def __init__(self, files: LogFiles, config: LogConfig, context: LogContext, *,
+                 log_end_offset: int, recovery_point: int, loaded_ms: int | None) -> None:
+        self.files, self.config, self.context = files, config, context
+        self.topic_partition, self.lock = files.topic_partition, files.lock
+        self.segments, self.disk = files.segments, files.disk
+        self.parent_dir = os.path.dirname(files.path)
+        self.recovery_point = recovery_point
+        self.readers, self.followers = LogReaders(files), Followers()
+        #: Why the log takes no appends any more: the partition has another log now.
+        self.retired: str | None = None
+        self.handlers_closed = False
+        now = self.now_ms() if loaded_ms is None else loaded_ms
+        self.last_flush_ms = now
+        self.segments.note_opened(now)
+        # Segments whose closing index entries are not durable although their records are.
+        self._closed_unflushed: list[int] = []
+        self._flush_timer: Callable[[], AbstractContextManager[object]] = nullcontext
+        self.active = self._activate(int(self.segments.base_offsets[-1]))
+        self.end = LogEnd(log_end_offset, self.active.base_offset, self.active.size)
+        #: Whoever changes what it was armed with disarms it.
+        self.fast_path = FastPath(
+            self.end, lock=self.lock, failed=context.failures.failed,
+            waiting=self.followers.waiting, wake=self.followers.wake,
+            clock=None if type(context.time) is Time else context.time.milliseconds,
+            on_error=self.append_failed, flush_if_due=self.flush_if_due)
+
+    # ---- what it is ---------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        """The directory."""
+        return self.files.path
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset of the next record."""
+        return self.end.offset
+
+    @property
+    def end_metadata(self) -> LogOffsetMetadata:
+        """The log's end, with the segment and the byte at which the next batch goes."""
+        return LogOffsetMetadata(*self.end.fields)
+
+    @property
+    def all_bases(self) -> list[int]:
+        """Base offsets of all segments."""
+        return self.segments.bases(range(len(self.segments)))
+
+    @property
+    def remote_log_enabled(self) -> bool:
+        """Whether segments may be in remote storage."""
+        return (self.context.remote_storage and self.config.remote_storage_enable
+                and not self.config.compact)
+
+    @property
+    def remote_copy_enabled(self) -> bool:
+        """Whether segments are still copied there."""
+        return self.remote_log_enabled and not self.config.remote_log_copy_disable
+
+    def size(self) -> int:
+        """Bytes of all segments. Takes the lock."""
+        with self.lock:
+            self.update_files()
+            return self.segments.size
+
+    def now_ms(self) -> int:
+        """The time of the log's clock."""
+        return self.context.time.milliseconds()
+
+    def log_text(self, message: str) -> str:
+        """A line for the log file, with the log's prefix as in Kafka."""
+        return f"[UnifiedLog partition={self.topic_partition}, dir={self.parent_dir}] {message}"
+
+    def update_config(self, config: LogConfig) -> LogConfig:
+        """New settings; the old ones. Segments keep theirs for their indexes."""
+        self.fast_path.disarm()
+        before, self.config = self.config, config
+        return before
+
+    def retire(self, why: str) -> None:
+        """Makes `check_current` raise: the partition has another log."""
+        self.fast_path.disarm()
+        self.retired = why
+
+    def time_flushes(self, timer: Callable[[], AbstractContextManager[object]]) -> None:
+        """Enters `timer()` around the flush of each segment from now on."""
+        self._flush_timer = timer
+
+    # ---- guards -------------------------------------------------------------------------------
+
+    def guarded(self, message: str, *, reads: bool = False) -> AbstractContextManager[None]:
+        """Runs a part of an operation: `guarded_as` with the directory behind the message."""
+        return self.guarded_as(f"{message} in dir {self.parent_dir}", reads=reads)
+
+    @contextlib.contextmanager
+    def guarded_as(self, text: str, *, reads: bool = False) -> Iterator[None]:
+        """Runs a part of an operation (Kafka: maybeHandleIOException).
+
+        An error of the file system takes the data directory offline and is reported as `text`. If
+        the part only `reads`, an error of the process (too many open files, no memory) leaves the
+        directory online.
+        """
+        with (self.context.failures.guard(self.parent_dir, text, reads=reads),
+              public_errors(self.path)):
+            yield
+
+    def append_failed(self, error: OSError) -> NoReturn:
+        """Takes the directory offline for what the file system refused an append."""
+        with self.guarded(f"Error while appending records to {self.topic_partition}"):
+            raise error
+
+    def check_open(self) -> None:
+        """KafkaStorageError if the log was closed or deleted. Takes no lock."""
+        if self.handlers_closed or self.files.is_closed:
+            raise closed_error(f"The log of {self.topic_partition} in {self.path} is closed")
+
+    def check_current(self) -> None:
+        """KafkaStorageError also if another log has replaced this one: changes would be lost."""
+        self.check_open()
+        if self.retired is not None:
+            raise closed_error(self.retired)
+
+    # ---- the end and the active segment -------------------------------------------------------
+
+    def update_files(self) -> None:
+        """Brings `segments` up to date with what was appended to the active one."""
+        if self.files.is_closed:
+            return  # its files may be another log's by now
+        self.active.update_files()
+        self.segments.release(self.active.files)
+
+    def set_end(self, offset: int) -> None:
+        """The log ends at `offset` from now on; the recovery point is never above its end."""
+        self.recovery_point = min(self.recovery_point, offset)
+        self.end.move(offset, self.active.base_offset, self.active.size)
+        if self.followers.waiting:
+            self.followers.wake()
+
+    def recovery_point_at_least(self, offset: int) -> None:
+        """Everything below `offset` is durable, or no longer in the log."""
+        self.recovery_point = max(self.recovery_point, offset)
+
+    def _activate(self, base_offset: int) -> ActiveSegment:
+        """Takes the segment, which is the last one, as the one to write to."""
+        self.active = ActiveSegment(self.segments.pin(base_offset))
+        return self.active
+
+    def _open_segment(self, base_offset: int) -> None:
+        """A new active segment, with a log file and nothing else."""
+        name = file_name(base_offset, FileKind.LOG)
+        if self.config.preallocate:
+            self.disk.preallocate(name, self.config.segment_size)
+        else:
+            self.disk.create(name)
+        self.segments.add(SegmentFiles(self.disk, base_offset, self.config, size=0,
+                                       created_ms=self.now_ms()))
+        self._activate(base_offset)
+
+    def roll(self, expected: int) -> int:
+        """A new segment at the larger of the log's end and `expected`; its base offset."""
+        self.check_open()
+        self.update_files()
+        active, started = self.active, self.now_ms()
+        base = max(expected, self.log_end_offset)
+        where = (f"start offset {base}=max(provided offset = {expected}, LEO = "
+                 f"{self.log_end_offset})")
+        wider = where.replace("=max", " =max")
+        if base in self.segments:
+            if base != active.base_offset or active.files.size:
+                segment = self.segments.get(base).describe()
+                raise SeglogError(
+                    f"Trying to roll a new log segment for topic partition {self.topic_partition} "
+                    f"with {wider} while it already exists. Existing segment is "
+                    f"Optional[{segment}].")
+            active.files.open_indexes()  # Kafka prints their sizes, and so creates them
+            _logger.warning(self.log_text(
+                f"Trying to roll a new log segment with {where} while it already exists and is "
+                f"active with size 0. Size of time index: {active.files.time_index.entries}, size "
+                f"of offset index: {active.files.offset_index.entries}."))
+            self.replace_active(base, self.reason("Deleting segments as part of log roll: %s"))
+        elif base < active.base_offset:
+            raise SeglogError(
+                f"Trying to roll a new log segment for topic partition {self.topic_partition} with "
+                f"{wider} lower than start offset of the active segment {active.files.describe()}")
+        else:
+            self._remove_leftovers(base)
+            active.become_inactive()
+            if active.size and self.recovery_point >= base:
+                self._closed_unflushed.append(active.base_offset)
+            self.segments.unpin()
+            self.segments.release(active.files)
+            self._open_segment(base)
+        self.set_end(self.log_end_offset)
+        _logger.info(self.log_text(f"Rolled new log segment at offset {base} in "
+                                   f"{self.now_ms() - started} ms."))
+        return base
+
+    def _remove_leftovers(self, base: int) -> None:
+        for name in (file_name(base, kind) for kind in SEGMENT_FILES):
+            if self.disk.size(name) is not None:
+                _logger.warning(self.log_text(f"Newly rolled segment file {self.path}/{name} "
+                                              "already exists; deleting it first"))
+                self.disk.delete(name)
+
+    # ---- flushing -----------------------------------------------------------------------------
+
+    def flush_to(self, offset: int, including_offset: bool = False) -> None:
+        """Flushes all below `offset`; with `including_offset` the segment that begins there too.
+        Takes the lock for moments, never while it waits for the disk. KafkaStorageError."""
+        how = "inclusive" if including_offset else "exclusive"
+        with self.guarded_as(f"Error while flushing log for {self.topic_partition} in dir "
+                             f"{self.parent_dir} with offset {offset} ({how}) and recovery point "
+                             f"{offset}"):
+            self._check_handlers()
+            before, end = self.recovery_point, offset + including_offset
+            self._flush_closed()
+            if end <= before:
+                return
+            _unified_logger.debug(self.log_text(
+                f"Flushing log up to offset {offset} ({how}) with recovery point {offset}, last "
+                f"flushed: {self.last_flush_ms},  current time: {self.now_ms()}, unflushed: "
+                f"{self.log_end_offset - before}"))
+            with self.lock:
+                self._check_handlers()
+                self.update_files()
+            start = self.recovery_point
+            if end > start:
+                self.files.flush(start, end, self._flush_timer)
+                with self.lock:
+                    self.recovery_point_at_least(offset)
+            if self.recovery_point > before:
+                self.last_flush_ms = self.now_ms()
+
+    def flush_due_at(self) -> int:
+        """The log end offset at which `flush.messages` asks for a flush."""
+        return min(self.recovery_point + self.config.flush_messages, _INT64_MAX)
+
+    def flush_if_due(self) -> int:
+        """Flushes the log if `flush.messages` asks for it; the offset of the next time."""
+        if self.log_end_offset >= self.flush_due_at():
+            self.flush_to(self.log_end_offset)
+        return self.flush_due_at()
+
+    def _check_handlers(self) -> None:
+        """A log that was closed in good order can still be flushed; an abandoned one cannot."""
+        if self.handlers_closed:
+            self.check_open()
+
+    def _flush_closed(self) -> None:
+        """Flushes what a roll did to segments that had been flushed to their ends: the last entry
+        of the time index, the sizes. Kafka never syncs it; a power cut would leave zeros."""
+        for base in list(self._closed_unflushed):
+            with self._flush_timer():
+                self.files.flush_segment(base)
+            with self.lock:
+                if base in self._closed_unflushed:
+                    self._closed_unflushed.remove(base)
+
+    # ---- removing segments --------------------------------------------------------------------
+
+    def reason(self, message: str, separator: str = ", ") -> Reason:
+        """Logs one line for all segments, with them in the place of %s."""
+        return lambda segments: _logger.info(
+            self.log_text(message), separator.join(one.describe() for one in segments))
+
+    def remove_segments(self, bases: Sequence[int], why: Reason, *, at_once: bool = False) -> None:
+        """Removes segments from the log and deletes their files, later or `at_once` (Kafka:
+        removeAndDeleteSegments)."""
+        if not bases:
+            return
+        segments = [self.segments.get(base) for base in bases]
+        why(segments)
+        self.segments.remove(bases)
+        self.files.dismiss_checks(list(bases))
+        self.delete_segment_files(segments, at_once=at_once)
+
+    def replace_active(self, base_offset: int, why: Reason) -> None:
+        """A new, empty segment at `base_offset` in the place of the last one, so that there is one
+        at every moment (Kafka: createAndDeleteSegment)."""
+        with self.readers.changing():
+            self.update_files()
+            self.active.close_handles()
+            old = self.active.files
+            if base_offset == old.base_offset:
+                old.rename(FileState.LIVE, FileState.DELETED)
+            self.segments.unpin()
+            self._open_segment(base_offset)
+            why([old])
+            self.files.dismiss_checks([old.base_offset])
+            if base_offset != old.base_offset:
+                self.segments.remove([old.base_offset])
+                old.rename(FileState.LIVE, FileState.DELETED)
+            self._delete_later([old])
+
+    def delete_segment_files(self, segments: Sequence[SegmentFiles], *,
+                             at_once: bool = False) -> None:
+        """Renames the files of segments that are no longer in the log, and deletes them later."""
+        for segment in segments:
+            segment.rename(FileState.LIVE, FileState.DELETED)
+        if at_once:
+            self._delete_files(segments)
+        else:
+            self._delete_later(segments)
+
+    def _delete_later(self, segments: Sequence[SegmentFiles]) -> None:
+        self.context.scheduler.schedule_once("delete-file", partial(self._delete_files, segments),
+                                             self.config.file_delete_delay_ms)
+
+    def _delete_files(self, segments: Sequence[SegmentFiles]) -> None:
+        _logger.info(self.log_text("Deleting segment files %s"),
+                     ", ".join(one.describe() for one in segments))
+        with self.guarded(f"Error while deleting segments for {self.topic_partition}"):
+            for segment in segments:
+                for name, what in zip(segment.names(FileState.DELETED), _KINDS, strict=True):
+                    path = os.path.join(self.path, name)
+                    if self.disk.delete(name):
+                        _logger.info("Deleted %s %s.", what, path)
+                    elif what != "transaction index":
+                        _logger.info("Failed to delete %s %s because it does not exist.", what,
+                                     path)
+
+    def delete_snapshots(self, names: Sequence[str], *, at_once: bool = False) -> None:
+        """Deletes producer snapshots that were renamed, later or `at_once`."""
+        def delete() -> None:
+            with self.guarded("Error while deleting producer state snapshots for "
+                              f"{self.topic_partition}"):
+                for name in names:
+                    self.disk.delete(name)
+
+        if at_once:
+            delete()
+        else:
+            self.context.scheduler.schedule_once("delete-producer-snapshot", delete,
+                                                 self.config.file_delete_delay_ms)
+
+    # ---- truncation ---------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int, why: Reason) -> list[int]:
+        """Truncates the segments so that the log ends at `offset`; base offsets of those that were
+        removed. The caller is inside `readers.changing`."""
+        self.update_files()
+        first = int(self.segments.floor_row(offset)) + 1
+        bases = self.segments.bases(range(first, len(self.segments)))
+        if bases:
+            self.active.close_handles()
+            self.segments.unpin()
+            self.remove_segments(bases, why)
+            self._activate(int(self.segments.base_offsets[-1]))
+        self.active.truncate_to(offset, self.now_ms())
+        self.update_files()
+        self.set_end(offset)
+        return bases
+
+    def truncate_fully_and_start_at(self, offset: int, why: Reason) -> None:
+        """Removes all segments but a new, empty one at `offset`, where the log ends."""
+        self.update_files()
+        self.remove_segments(self.all_bases[:-1], why)
+        self.replace_active(offset, why)
+        self.set_end(offset)
+
+    # ---- name and end -------------------------------------------------------------------------
+
+    def rename(self, name: str) -> None:
+        """Gives the directory another name. A reader that looks for a file by its old path begins
+        again."""
+        with self.readers.changing():
+            self.files.rename(name)
+            self.parent_dir = os.path.dirname(self.path)
+
+    def release_readers(self) -> None:
+        """Closes the files that no reader uses, and wakes followers: the log is at its end."""
+        self.readers.close()
+        self.followers.wake()
+
+    def close_handlers(self) -> None:
+        """Abandons the files as they are."""
+        self.fast_path.disarm()
+        self.active.close_handles()
+        self.handlers_closed = True
+        self.files.abandon()
+
+    def delete_all_segments(self) -> list[int]:
+        """Deletes all segments at once; their base offsets. No operation works from then on."""
+        bases = self.all_bases
+        self.active.close_handles()
+        self.segments.unpin()
+        with self.guarded(f"Error while deleting all segments for {self.topic_partition}"):
+            self.remove_segments(bases, self.reason(
+                "Deleting segments as the log has been deleted: %s"), at_once=True)
+        self.handlers_closed = True
+        self.files.abandon()
+        self.release_readers()
+        return bases
+
+    def delete_directory(self) -> None:
+        """Deletes the directory and all in it, also while a `delete-file` task deletes files."""
+        with self.guarded(f"Error while deleting dir for {self.topic_partition}"):
+            while os.path.lexists(self.path):
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.rmtree(self.path)

@@ -1,0 +1,180 @@
+"""Reads of the segments up to a bound (Kafka: LocalLog.read, LogSegment.read)."""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import Final
+
+from seglog._native.fetch import FetchDataInfo
+from seglog.arguments import int64
+from seglog.errors import (
+    CorruptDataError, CorruptRecordError, IllegalArgumentError, OffsetOutOfRangeError, SeglogError,
+)
+from seglog.log.local_log import LocalLog
+from seglog.log.offset_metadata import LogOffsetMetadata
+from seglog.log.readers import OpenSegment, SegmentView
+from seglog.model import AbortedTxn
+from seglog.recovery.failures import LoaderFailure
+from seglog.recovery.tail import find_offset
+
+__all__ = ["LocalReads", "public_error"]
+
+_LENGTH: Final = struct.Struct(">i")
+_LENGTH_AT, _PREFIX_SIZE = 8, 12
+# Ends of a native walk over headers that Kafka's own iteration decides otherwise: old messages,
+# whose first offset may be inside of a compressed payload, and entries shorter than a header.
+_KAFKA_DECIDES: Final = ("batch_magic", "batch_size")
+
+
+class LocalReads:
+    """Reads by offset that know no watermark. Any thread may read, through a view of the readers
+    whose changes the caller watches."""
+
+    def __init__(self, local: LocalLog) -> None:
+        self._local, self._readers = local, local.readers
+
+    def convert_to_offset_metadata(self, offset: int) -> LogOffsetMetadata:
+        """The position of the batch that holds `offset`, or of the next one; the answer has that
+        batch's base offset. OffsetOutOfRangeError (Kafka: convertToOffsetMetadataOrThrow).
+
+        For the thread that holds the log's lock.
+        """
+        return self.read_up_to(self._readers.view(), offset, 1, False, self._local.end_metadata,
+                               None).fetch_offset_metadata
+
+    def locate(self, offset: int) -> LogOffsetMetadata:
+        """The same; the offset alone where it is outside of the log."""
+        with self._local.guarded(f"Exception while reading from {self._local.topic_partition}"):
+            try:
+                return self.convert_to_offset_metadata(offset)
+            except OffsetOutOfRangeError:
+                return LogOffsetMetadata(offset)
+
+    def read_up_to(self, view: SegmentView, start_offset: int, max_length: int,
+                   min_one_message: bool, bound: LogOffsetMetadata,
+                   none_aborted: list[AbortedTxn] | None) -> FetchDataInfo:
+        """LocalLog.read; `none_aborted` is [] where aborted transactions are wanted, else None."""
+        local, end = self._local, self._local.end_metadata
+        floor = view.floor(start_offset)
+        if start_offset > end.message_offset or floor < 0:
+            raise OffsetOutOfRangeError(
+                f"Received request for offset {start_offset} for partition "
+                f"{local.topic_partition}, but we only have log segments upto "
+                f"{end.message_offset}.")
+        if start_offset >= bound.message_offset:
+            if start_offset > bound.message_offset:
+                bound = self.convert_to_offset_metadata(start_offset)
+            return FetchDataInfo(bound, b"", False, none_aborted)
+        base: int | None = floor
+        while base is not None:
+            segment = self._readers.segment(view, base)
+            found = self._read_segment(segment, start_offset, max_length, min_one_message, bound,
+                                       end)
+            if found is not None:
+                if none_aborted is not None:
+                    self._add_aborted(view, segment, start_offset, found)
+                return found
+            base = view.higher(base)
+        return FetchDataInfo(local.end_metadata)
+
+    def _read_segment(self, segment: OpenSegment, start_offset: int, max_length: int,
+                      min_one_message: bool, bound: LogOffsetMetadata, end: LogOffsetMetadata
+                      ) -> FetchDataInfo | None:
+        if max_length < 0:
+            raise IllegalArgumentError(f"Invalid max size {max_length} for log read from segment "
+                                       f"{segment.reader.path}")
+        base, size, entries = segment.base_offset, segment.size, segment.entries
+        if size is None or entries is None:
+            size, entries = (end.relative_position_in_segment, self._local.active.index_entries)
+        if base < bound.segment_base_offset:
+            max_position = size
+        elif base == bound.segment_base_offset:
+            max_position = bound.relative_position_in_segment
+        else:
+            max_position = -1
+        try:
+            return segment.reader.fetch(start_offset, size, entries, max_length, max_position,
+                                        min_one_message)
+        except OverflowError:
+            int64("start_offset", start_offset)
+            int64("max_length", max_length)
+            raise
+        except CorruptDataError as error:
+            if error.code not in _KAFKA_DECIDES:
+                raise
+        return _fetch_old_formats(segment, start_offset, size, entries, max_length, max_position,
+                                  min_one_message)
+
+    # ---- aborted transactions -----------------------------------------------------------------
+
+    def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int,
+                                     log_start_offset: int) -> list[AbortedTxn]:
+        """The aborted transactions of the segment that holds `start_offset` and those after it, as
+        far as they concern offsets from `log_start_offset` to below `upper_bound_offset`."""
+        def collect(view: SegmentView) -> list[AbortedTxn]:
+            base = view.floor(start_offset)
+            return [] if base < 0 else self._aborted(view, base, log_start_offset,
+                                                     upper_bound_offset)
+
+        return self._readers.read_steadily(
+            collect, lambda generation, _: self._readers.is_unchanged(generation))
+
+    def _add_aborted(self, view: SegmentView, segment: OpenSegment, start_offset: int,
+                     found: FetchDataInfo) -> None:
+        """Which of the records were aborted: the offset index says how far they go at most."""
+        entries = self._local.active.index_entries if segment.entries is None else segment.entries
+        stop = found.fetch_offset_metadata.relative_position_in_segment + len(found.records)
+        entry = segment.reader.index.upper_bound(stop, entries)
+        if entry is not None:
+            upper_bound = entry[0]
+        else:
+            higher = view.higher(segment.base_offset)
+            upper_bound = self._local.end.offset if higher is None else higher
+        found.aborted_transactions = self._aborted(view, segment.base_offset, start_offset,
+                                                   upper_bound)
+
+    def _aborted(self, view: SegmentView, first_base: int, start_offset: int, upper_bound: int
+                 ) -> list[AbortedTxn]:
+        found: list[AbortedTxn] = []
+        base: int | None = first_base
+        while base is not None:
+            for aborted in self._readers.aborted(view, base):
+                if aborted.last_offset >= start_offset and aborted.first_offset < upper_bound:
+                    found.append(aborted)
+                if aborted.last_stable_offset >= upper_bound:
+                    return found
+            base = view.higher(base)
+        return found
+
+
+def _fetch_old_formats(segment: OpenSegment, start_offset: int, size: int, entries: int,
+                       max_length: int, max_position: int, min_one_message: bool
+                       ) -> FetchDataInfo | None:
+    """SegmentReader.fetch where there are messages of old formats on the way."""
+    reader = segment.reader
+    position = max(reader.index.lookup(start_offset, entries)[1], 0)
+    try:
+        found = find_offset(reader.fileno(), reader.path, position, size, start_offset)
+    except LoaderFailure as failure:
+        raise public_error(failure, reader.path) from failure
+    if found is None:
+        return None
+    base_offset, position = found
+    batch_size = _LENGTH.unpack(reader.read(position + _LENGTH_AT, _LENGTH.size))[0] + _PREFIX_SIZE
+    place = LogOffsetMetadata(base_offset, segment.base_offset, position)
+    limit = max(max_length, batch_size) if min_one_message else max_length
+    if limit == 0 or max_position < 0:
+        return FetchDataInfo(place)
+    length = min(limit, min(max_position, size) - position)
+    if length < 0:
+        raise IllegalArgumentError(f"Invalid size: {length} in read from {reader.path}")
+    return FetchDataInfo(place, reader.read(position, length), limit < batch_size)
+
+
+def public_error(failure: LoaderFailure, path: str) -> SeglogError:
+    """The exception of a reader for bytes at which Kafka's iteration throws."""
+    if failure.kafka_error == "CorruptRecordException":
+        return CorruptRecordError(failure.message, file=path,
+                                  position=failure.where.get("position"), code="batch_length")
+    return failure.to_error(os.path.dirname(path))

@@ -1,0 +1,340 @@
+"""The questions that a log answers: offsets, reads, producers (Kafka: UnifiedLog)."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from seglog.arguments import int64
+from seglog.config import LogConfig
+from seglog.forks import ProcessBound
+from seglog.log.context import LogContext
+from seglog.log.follower_queue import Followers
+from seglog.log.leader_epoch_cache import LeaderEpochCache
+from seglog.log.local_log import LocalLog
+from seglog.log.local_reads import LocalReads
+from seglog.log.offset_metadata import LogOffsetMetadata
+from seglog.log.old_segments import OldSegments
+from seglog.log.partition_metadata import PartitionMetadata
+from seglog.log.producer_state_manager import ProducerStateManager
+from seglog.log.read import FetchDataInfo, FetchIsolation, LogReads
+from seglog.log.readers import LogReaders
+from seglog.log.active_segment import ActiveSegment
+from seglog.log.offsets_by_timestamp import FoundOffset, OffsetsByTimestamp
+from seglog.log.stats import BrokerTopicStats
+from seglog.log.verification_guard import VerificationGuard
+from seglog.log.watermarks import Watermarks
+from seglog.model import AbortedTxn, ProducerStateEntry, TopicPartition
+from seglog.recovery.deferred import DeferredChecks
+from seglog.recovery.disk import Disk
+from seglog.recovery.loaded import log_state, state_without_files
+from seglog.recovery.segment_map import SegmentMap
+from seglog.storage.epochs import LeaderEpochs
+from seglog.storage.paths import DirectoryKind
+from seglog.storage.producers import ProducerState
+
+__all__ = ["LastRecord", "LogView"]
+
+
+@dataclass(frozen=True, slots=True)
+class LastRecord:
+    """The offset of a producer's last record, None where only a marker is known, and its epoch."""
+
+    last_data_offset: int | None
+    producer_epoch: int
+
+
+class LogView(ProcessBound):
+    """What a UnifiedLog answers without changing anything. UnifiedLog makes the parts."""
+
+    context: LogContext
+    topic_partition: TopicPartition
+    lock: threading.RLock
+    disk: Disk
+    #: The segments as columns; see `update_files`.
+    segments: SegmentMap
+    readers: LogReaders
+    followers: Followers
+    leader_epochs: LeaderEpochs
+    producer_manager: ProducerStateManager
+    _local: LocalLog
+    _local_reads: LocalReads
+    _watermarks: Watermarks
+    _epochs: LeaderEpochCache
+    _metadata: PartitionMetadata
+    _reads: LogReads
+    _offsets_by_timestamp: OffsetsByTimestamp
+    _old_segments: OldSegments
+
+    # ---- what it is ---------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        topic_id = "" if self.topic_id is None else f", topicId={self.topic_id}"
+        return (f"Log(dir={self.path}{topic_id}, topic={self.topic_partition.topic}, "
+                f"partition={self.topic_partition.partition}, "
+                f"highWatermark={self.high_watermark}, "
+                f"lastStableOffset={self.last_stable_offset}, "
+                f"logStartOffset={self.log_start_offset}, logEndOffset={self.log_end_offset})")
+
+    @property
+    def path(self) -> str:
+        """Its directory."""
+        return self._local.path
+
+    @property
+    def parent_dir(self) -> str:
+        """The data directory that the log is in."""
+        return self._local.parent_dir
+
+    @property
+    def active(self) -> ActiveSegment:
+        """The segment that is written to."""
+        return self._local.active
+
+    @property
+    def config(self) -> LogConfig:
+        """The settings."""
+        return self._local.config
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, deleted or abandoned."""
+        return self._local.files.is_closed
+
+    @property
+    def is_future(self) -> bool:
+        """Whether it will replace another directory's log."""
+        return self.path.endswith(DirectoryKind.FUTURE.value)
+
+    @property
+    def number_of_segments(self) -> int:
+        """With the active one."""
+        return len(self._local.segments)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return self._local.size()
+
+    @property
+    def topic_id(self) -> uuid.UUID | None:
+        """The id of its topic, if it has one."""
+        return self._metadata.topic_id
+
+    @property
+    def producers(self) -> ProducerState:
+        """The producers' state up to the log's end."""
+        return self.producer_manager.state
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that may be read."""
+        return self._watermarks.log_start_offset
+
+    @property
+    def local_log_start_offset(self) -> int:
+        """Where the segments on this disk begin."""
+        return self._watermarks.local_log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset of the next record."""
+        return self._local.log_end_offset
+
+    @property
+    def log_end_offset_metadata(self) -> LogOffsetMetadata:
+        """The log's end, with the segment and the byte at which the next batch goes."""
+        return self._local.end_metadata
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below it is durable."""
+        return self._local.recovery_point
+
+    @property
+    def last_flush_ms(self) -> int:
+        """When the log was flushed, in ms."""
+        return self._local.last_flush_ms
+
+    @property
+    def high_watermark(self) -> int:
+        """Below it records are replicated, and consumers may read them."""
+        return self._watermarks.high_watermark
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the first transaction begins that is open, or ended above the high watermark."""
+        return self._watermarks.first_unstable_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it no transaction is open, at most the high watermark."""
+        return self._watermarks.last_stable_offset
+
+    @property
+    def retention_size_in_percent(self) -> int:
+        """How full the log was of what it may retain, at the last run of retention."""
+        return self._old_segments.size_in_percent
+
+    @property
+    def deferred_checks(self) -> DeferredChecks | None:
+        """The checks that the load deferred (KIP-263); None where it made all."""
+        return self._local.files.deferred_checks
+
+    @deferred_checks.setter
+    def deferred_checks(self, checks: DeferredChecks | None) -> None:
+        self._local.files.deferred_checks = checks
+
+    def now_ms(self) -> int:
+        """The time of the log's clock."""
+        return self._local.now_ms()
+
+    def guarded(self, message: str) -> AbstractContextManager[None]:
+        """See LocalLog."""
+        return self._local.guarded(message)
+
+    def check_open(self) -> None:
+        """KafkaStorageError if the log was closed or deleted."""
+        self._local.check_open()
+
+    def check_current(self) -> None:
+        """KafkaStorageError also if another log has replaced this one: changes would be lost."""
+        self._local.check_current()
+
+    @property
+    def stats(self) -> BrokerTopicStats | None:
+        """The meters that count its appends; None where it has no metrics."""
+        return self.context.stats
+
+    # ---- offsets with positions ---------------------------------------------------------------
+
+    def fetch_offset_snapshot(self) -> tuple[int, LogOffsetMetadata, LogOffsetMetadata,
+                                             LogOffsetMetadata]:
+        """(log start offset, log end, high watermark, last stable offset), with positions."""
+        stable = self._watermarks.fetch_last_stable_offset_metadata()
+        high = self._watermarks.fetch_high_watermark_metadata()
+        return self.log_start_offset, self.log_end_offset_metadata, high, stable
+
+    def convert_to_offset_metadata(self, offset: int) -> LogOffsetMetadata:
+        """Where the batch with `offset`, or the next one, is; OffsetOutOfRangeError."""
+        with self.lock, self.guarded(f"Exception while reading from {self.topic_partition}"):
+            self.check_open()
+            return self._local_reads.convert_to_offset_metadata(int64("offset", offset))
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
+        """(largest epoch at or below `epoch`, where it ended); None where nothing is known."""
+        with self.lock:
+            return self._epochs.end_offset_for(int64("epoch", epoch))
+
+    # ---- reading ------------------------------------------------------------------------------
+
+    def read(self, start_offset: int, max_length: int,
+             isolation: FetchIsolation = FetchIsolation.LOG_END,
+             min_one_message: bool = True) -> FetchDataInfo:
+        """Up to `max_length` bytes from the batch that holds `start_offset`, none beyond the bound
+        of `isolation`; with `min_one_message` at least that whole batch (UnifiedLog.read).
+
+        Takes no lock, unless files are being changed. Raises OffsetOutOfRangeError,
+        IllegalArgumentError for a negative `max_length`, CorruptRecordError where the headers on
+        the way cannot be followed, KafkaStorageError.
+        """
+        return self._reads.read(start_offset, max_length, isolation, min_one_message)
+
+    def upper_bound(self, isolation: FetchIsolation) -> LogOffsetMetadata:
+        """The end of what a read with this isolation returns, with its position."""
+        return self._reads.upper_bound(isolation)
+
+    def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int
+                                     ) -> list[AbortedTxn]:
+        """The aborted transactions of the segment that holds `start_offset` and those after it, as
+        far as they concern offsets from the log's start to below `upper_bound_offset`."""
+        return self._local_reads.collect_aborted_transactions(
+            int64("start_offset", start_offset), int64("upper_bound_offset", upper_bound_offset),
+            self.log_start_offset)
+
+    def fetch_offset_by_timestamp(self, timestamp_ms: int) -> FoundOffset | None:
+        """The first record at or after a time, or what a special value asks for: see
+        OffsetsByTimestamp."""
+        local = self._local
+        with local.guarded(f"Error while fetching offset by timestamp for {local.topic_partition}",
+                           reads=True):
+            local.check_open()
+            return self._offsets_by_timestamp.fetch(int64("timestamp_ms", timestamp_ms))
+
+    # ---- producers ----------------------------------------------------------------------------
+
+    @property
+    def producer_id_count(self) -> int:
+        """Producers that are known; waits for no write."""
+        return self.producer_manager.producer_id_count
+
+    def has_late_transaction(self, now_ms: int) -> bool:
+        """Whether a transaction probably hangs: the earliest one that is open was last written to
+        more than `transaction.max.timeout.ms` and five minutes ago. Waits for no write."""
+        return self.producer_manager.has_late_transaction(int64("now_ms", now_ms))
+
+    def active_producers(self) -> list[ProducerStateEntry]:
+        """All producers that are known, by id: what `kafka-transactions.sh describe-producers`
+        shows, the first offset of an open transaction included."""
+        with self.lock:
+            return list(self.producer_manager.active_producers.values())
+
+    def active_producers_with_last_sequence(self) -> dict[int, int]:
+        """The last sequence of each producer, -1 where only a marker is known."""
+        return {entry.producer_id: entry.last_sequence for entry in self.active_producers()}
+
+    def last_records_of_active_producers(self) -> dict[int, LastRecord]:
+        """The last record of each producer."""
+        return {entry.producer_id: LastRecord(
+            entry.last_data_offset if entry.last_data_offset >= 0 else None, entry.producer_epoch)
+            for entry in self.active_producers()}
+
+    def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a transaction is open that was begun with exactly this epoch."""
+        int64("producer_id", producer_id)
+        with self.lock:
+            return self.producer_manager.has_ongoing_transaction(producer_id, producer_epoch)
+
+    def verification_guard(self, producer_id: int) -> VerificationGuard:
+        """The guard of a transaction under verification, else the sentinel."""
+        int64("producer_id", producer_id)
+        with self.lock:
+            return self.producer_manager.verification_guard(producer_id)
+
+    # ---- snapshots ----------------------------------------------------------------------------
+
+    @property
+    def latest_producer_snapshot_offset(self) -> int | None:
+        """That of the newest snapshot."""
+        with self.lock:
+            return self.producer_manager.latest_snapshot_offset
+
+    @property
+    def oldest_producer_snapshot_offset(self) -> int | None:
+        """That of the oldest snapshot."""
+        with self.lock:
+            return self.producer_manager.oldest_snapshot_offset
+
+    @property
+    def latest_producer_state_end_offset(self) -> int:
+        """Up to where the producers' state says what the log says."""
+        with self.lock:
+            return self.producer_manager.map_end_offset
+
+    # ---- reporting ----------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """See `recovery.loaded.log_state`."""
+        with self.lock:
+            self._local.update_files()
+            return log_state(
+                self._local.files, self.producers, self.leader_epochs,
+                log_start_offset=self.log_start_offset, recovery_point=self.recovery_point,
+                log_end_offset=self.log_end_offset, last_stable_offset=self.last_stable_offset)
+
+    def state_without_files(self) -> dict[str, Any]:
+        """The part of `state` that reads no file."""
+        return state_without_files(self.producers, self.leader_epochs)

@@ -1,0 +1,257 @@
+"""Offsets by timestamp (Kafka: UnifiedLog.fetchOffsetByTimestamp)."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from seglog._native.fetch import IndexReader, SegmentReader
+from seglog.errors import IllegalArgumentError, SeglogError
+from seglog.log.deep_records import stamped_records
+from seglog.log.local_log import LocalLog
+from seglog.log.local_reads import public_error
+from seglog.log.readers import SegmentRetired, SegmentView
+from seglog.log.watermarks import Watermarks
+from seglog.model import TimestampOffset
+from seglog.recovery.failures import LoaderFailure, public_errors
+from seglog.recovery.segment_files import SegmentFiles
+from seglog.recovery.tail import whole_headers
+from seglog.storage.epochs import LeaderEpochs
+
+__all__ = ["EARLIEST_LOCAL_TIMESTAMP", "EARLIEST_PENDING_UPLOAD_TIMESTAMP", "EARLIEST_TIMESTAMP",
+           "LATEST_TIERED_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP", "FoundOffset",
+           "OffsetsByTimestamp"]
+
+LATEST_TIMESTAMP: Final = -1
+EARLIEST_TIMESTAMP: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL_TIMESTAMP: Final = -4
+LATEST_TIERED_TIMESTAMP: Final = -5
+EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
+
+_logger = logging.getLogger("seglog.UnifiedLog")
+_NONE: Final = -1
+
+
+class FoundOffset(NamedTuple):
+    """A record's timestamp (ms, -1 for what is asked for by a special value), its offset, and the
+    leader epoch that it was written in, None where that is not known."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int | None = None
+
+
+_NO_REMOTE: Final = FoundOffset(_NONE, _NONE, _NONE)
+
+
+class OffsetsByTimestamp:
+    """Looks up offsets by time. Any thread may; it takes the log's lock for moments."""
+
+    def __init__(self, local: LocalLog, watermarks: Watermarks, epochs: LeaderEpochs) -> None:
+        self._local, self._watermarks, self._epochs = local, watermarks, epochs
+        self._readers = local.readers
+
+    def fetch(self, timestamp_ms: int) -> FoundOffset | None:
+        """The first record at or after a time, None if there is none; or what a special value asks
+        for.
+
+        LATEST (-1) is the log's end, EARLIEST (-2) its start, MAX_TIMESTAMP (-3) the first record
+        with the largest timestamp, EARLIEST_LOCAL (-4) where local segments begin, LATEST_TIERED
+        (-5) and EARLIEST_PENDING_UPLOAD (-6) what is known of remote storage (offset -1 without
+        it). A segment without a time index counts as late as its file's modification.
+
+        Segments that retention takes away meanwhile are passed over: the log begins after them
+        then. Raises CorruptRecordError, InvalidRecordError, IllegalArgumentError where the way to
+        the record is damaged, KafkaStorageError, SeglogError where only remote storage could
+        answer.
+        """
+        _logger.debug("Searching offset for timestamp %d.", timestamp_ms)
+        special = self._SPECIAL.get(timestamp_ms)
+        if special is not None:
+            return special(self)
+        if (self._local.remote_log_enabled
+                and self._watermarks.log_start_offset != self._local.log_end_offset):
+            raise SeglogError("RemoteLogManager is empty even though the remote log storage is "
+                              "enabled.")
+        return self._steadily(lambda view: self._first_at(timestamp_ms, view))
+
+    def _steadily(self, look: Callable[[SegmentView], FoundOffset | None]) -> FoundOffset | None:
+        # What `_Lookup` holds stays as it is when segments are rolled or retired.
+        return self._readers.read_steadily(
+            look, lambda generation, _: self._readers.is_unchanged(generation))
+
+    def _first_at(self, timestamp_ms: int, view: SegmentView) -> FoundOffset | None:
+        local, start = self._local, self._watermarks.log_start_offset
+        for base in view.base_offsets.tolist():
+            try:
+                if _largest_timestamp(local, base) >= timestamp_ms:
+                    return _find_in_segment(_Lookup(local, view, base, by_time=True),
+                                            timestamp_ms, start)
+            except SegmentRetired:
+                continue  # the log begins after it by now, or the lookup begins again
+        return None
+
+    # ---- special values -----------------------------------------------------------------------
+
+    def _latest(self) -> FoundOffset:
+        latest = self._epochs.latest
+        return FoundOffset(_NONE, self._local.end.offset, None if latest is None else latest.epoch)
+
+    def _earliest(self) -> FoundOffset:
+        start, first = self._watermarks.log_start_offset, self._epochs.earliest
+        return FoundOffset(_NONE, start, first.epoch if first is not None
+                           and first.start_offset <= start else None)
+
+    def _earliest_local(self) -> FoundOffset:
+        if not self._local.remote_log_enabled:
+            return self._earliest()
+        start = self._watermarks.local_log_start_offset
+        return FoundOffset(_NONE, start, self._epochs.epoch_for_offset(start))
+
+    def _latest_tiered(self) -> FoundOffset:
+        if not self._local.remote_log_enabled:
+            return _NO_REMOTE
+        highest = self._watermarks.highest_offset_in_remote_storage
+        epoch = self._epochs.epoch_for_offset(highest)
+        return FoundOffset(_NONE, highest, _NONE if epoch is None and highest == _NONE else epoch)
+
+    def _earliest_pending_upload(self) -> FoundOffset:
+        if not self._local.remote_log_enabled:
+            return _NO_REMOTE
+        watermarks = self._watermarks
+        highest, start = watermarks.highest_offset_in_remote_storage, watermarks.log_start_offset
+        if highest != _NONE:
+            pending = max(highest + 1, start)
+            return FoundOffset(_NONE, pending, self._epochs.epoch_for_offset(pending))
+        return self._earliest() if watermarks.local_log_start_offset == start else _NO_REMOTE
+
+    def _of_max_timestamp(self) -> FoundOffset | None:
+        return self._steadily(self._first_of_max_timestamp)
+
+    def _first_of_max_timestamp(self, view: SegmentView) -> FoundOffset | None:
+        best: tuple[int, TimestampOffset] | None = None
+        for base in view.base_offsets.tolist():
+            try:
+                with _files(self._local, base) as files:
+                    found = files.max_timestamp()
+            except SegmentRetired:
+                continue
+            if best is None or found.timestamp > best[1].timestamp:
+                best = base, found
+        if best is None:
+            return None
+        base, largest = best
+        lookup = _Lookup(self._local, view, base)
+        for batch in lookup.batches(lookup.position_of(largest.offset)):
+            if int(batch["max_timestamp"]) == largest.timestamp:
+                if batch["magic"] == 0:
+                    return None
+                return lookup.first_record(
+                    batch, lambda timestamp, _: timestamp == largest.timestamp, streaming=True)
+        return None
+
+    _SPECIAL: Final[dict[int, Callable[[OffsetsByTimestamp], FoundOffset | None]]] = {
+        LATEST_TIMESTAMP: _latest,
+        EARLIEST_TIMESTAMP: _earliest,
+        MAX_TIMESTAMP: _of_max_timestamp,
+        EARLIEST_LOCAL_TIMESTAMP: _earliest_local,
+        LATEST_TIERED_TIMESTAMP: _latest_tiered,
+        EARLIEST_PENDING_UPLOAD_TIMESTAMP: _earliest_pending_upload,
+    }
+
+
+# ---- the search -------------------------------------------------------------------------------
+
+
+@contextmanager
+def _files(local: LocalLog, base_offset: int) -> Iterator[SegmentFiles]:
+    """The files of a segment, for as long as the lock is held. SegmentRetired."""
+    local.files.ensure_checked(base_offset)
+    with local.lock, public_errors(local.path):
+        local.check_open()
+        local.update_files()
+        if base_offset not in local.segments:
+            raise SegmentRetired(base_offset)
+        files = local.segments.get(base_offset)
+        try:
+            yield files
+        finally:
+            local.segments.release(files)
+
+
+def _largest_timestamp(local: LocalLog, base_offset: int) -> int:
+    """Of a segment's records; when its file was changed, if none is known."""
+    with _files(local, base_offset) as files:
+        largest = files.max_timestamp().timestamp
+        return largest if largest >= 0 else files.disk.modified_ms(files.log_name)
+
+
+class _Lookup:
+    """One segment as it was at one moment, its log and indexes open: a lookup ends as it began,
+    whatever becomes of the segment meanwhile."""
+
+    def __init__(self, local: LocalLog, view: SegmentView, base_offset: int, *,
+                 by_time: bool = False) -> None:
+        """Raises SegmentRetired, KafkaStorageError."""
+        with _files(local, base_offset) as files:
+            self._reader: SegmentReader = local.readers.segment(view, base_offset).reader
+            # Fetches end at the log's end, lookups behind what an index refused.
+            self._size, self._entries = files.size, files.offset_index.entries
+            if by_time:
+                files.time_index.open()
+                self._time_entries = files.time_index.entries
+                self._times = IndexReader(os.path.join(local.path, files.time_index.name),
+                                          base_offset, times=True)
+
+    def offset_at(self, timestamp_ms: int) -> int:
+        """Where the time index says that a search for this time begins."""
+        return self._times.lookup(timestamp_ms, self._time_entries)[1]
+
+    def position_of(self, offset: int) -> int:
+        """Byte of the log from which a search for this offset begins."""
+        return max(self._reader.index.lookup(offset, self._entries)[1], 0)
+
+    def batches(self, position: int) -> Iterator[np.void]:
+        """Headers from a position on, of which Kafka asks the largest timestamp.
+
+        CorruptRecordError, and IllegalArgumentError for a magic that has no header.
+        """
+        reader = self._reader
+        try:
+            for batches in whole_headers(reader.fileno(), reader.path, position, self._size):
+                for batch in batches:
+                    if batch["magic"] < 0:
+                        raise IllegalArgumentError(f"Invalid magic value {batch['magic']}")
+                    yield batch
+        except LoaderFailure as failure:
+            raise public_error(failure, reader.path) from failure
+
+    def first_record(self, batch: np.void, wanted: Callable[[int, int], bool], *,
+                     streaming: bool = False) -> FoundOffset | None:
+        """Of one batch, by timestamp and offset."""
+        data = os.pread(self._reader.fileno(), int(batch["size"]), int(batch["position"]))
+        batches = np.array([batch], dtype=batch.dtype)
+        batches["position"], batches["size"] = 0, len(data)
+        epoch = int(batch["partition_leader_epoch"]) if batch["magic"] >= 2 else _NONE
+        for offset, timestamp in stamped_records(memoryview(data), batches, 0,
+                                                 streaming=streaming):
+            if wanted(timestamp, offset):
+                return FoundOffset(timestamp, offset, epoch if epoch >= 0 else None)
+        return None
+
+
+def _find_in_segment(lookup: _Lookup, timestamp_ms: int, start_offset: int) -> FoundOffset | None:
+    offset = lookup.offset_at(timestamp_ms)
+    for batch in lookup.batches(lookup.position_of(max(offset, start_offset))):
+        if int(batch["max_timestamp"]) >= timestamp_ms:
+            found = lookup.first_record(batch, lambda timestamp, offset: (
+                timestamp >= timestamp_ms and offset >= start_offset))
+            if found is not None:
+                return found
+    return None
