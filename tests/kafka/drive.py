@@ -17,7 +17,7 @@ from typing import Any
 from seglog.cleaner import Cleaner, LogToClean, OffsetMap, cleanable_offsets
 from seglog.config import LogConfig
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
-from seglog.log.failures import LogDirFailureChannel
+from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.log.read import FetchIsolation
 from seglog.log.scheduler import ScheduledTask, Scheduler, Time
 from seglog.log.unified_log import UnifiedLog
@@ -204,7 +204,7 @@ class Driver:
         """Reads no record: a batch that does not decompress has a place in a log, too."""
         log, segments = self.log, []
         with log.lock:
-            log.settle()
+            log.update_files()
             for base in log.segments.base_offsets.tolist():
                 segment = log.segments.get(base)
                 segment.open_indexes()

@@ -34,6 +34,17 @@ def cramjams_zstd() -> Path:
     return _fetched("zstd-jni-1.5.7", ("com.github.luben:zstd-jni:1.5.7-6",))[0]
 
 
+def hadoop_jars() -> list[Path]:
+    """A name node and data nodes for tests, and what they stand on."""
+    return _fetched("hadoop-3.5.0", (
+        "org.apache.hadoop:hadoop-client-minicluster:3.5.0",
+        "org.apache.hadoop:hadoop-client-api:3.5.0",
+        "org.apache.hadoop:hadoop-client-runtime:3.5.0",
+        "org.slf4j:slf4j-api:2.0.17",
+        "commons-logging:commons-logging:1.3.5",
+    ))
+
+
 def _fetched(name: str, artifacts: Iterable[str]) -> list[Path]:
     """The jars, out of the cache's `name`. KafkaUnavailable where they cannot be had."""
     home = cache_dir() / name

@@ -14,8 +14,8 @@ import numpy as np
 from seglog._native.batch import scan
 from seglog.errors import SeglogError
 from seglog.log.append_info import AppendOrigin
-from seglog.log.producers import ProducerStateManager, ProducerStateManagerConfig
-from seglog.log.verification import VerificationGuard
+from seglog.log.producer_state_manager import ProducerStateManager, ProducerStateManagerConfig
+from seglog.log.verification_guard import VerificationGuard
 from seglog.model import BatchMetadata, ProducerStateEntry, TopicPartition
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.snapshots import SnapshotNames, Snapshots

@@ -1,14 +1,16 @@
-"""The log cleaner: compaction, byte for byte as Apache Kafka 4.3.1 does it (LogCleaner, Cleaner).
+"""The log cleaner: compaction, byte for byte as Apache Kafka 4.3.1 does it.
 
-A round rewrites the segments of a log up to a bound, so that of each key the last record stays:
+`Cleaner` does one round over one log: it rewrites the segments up to a bound, so that of each key
+the last record stays (Kafka: Cleaner). `LogCleanerManager` knows which log is the dirtiest, where
+its last round ended, and which partitions may not be cleaned now. `LogCleaner` runs rounds in
+threads of its own.
 
     cleaner = Cleaner(offset_map=OffsetMap(1 << 20))
     end, stats = cleaner.clean(LogToClean.of(log))
     ...                                                  # appends, rolls
     end, stats = cleaner.clean(LogToClean.of(log, end))  # what came since then
 
-`log` is a `seglog.log.unified_log.UnifiedLog`. Nothing here runs by itself or keeps an offset
-between rounds: the caller passes the end of one round to the next.
+`log` is a `seglog.log.unified_log.UnifiedLog`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,11 @@ from __future__ import annotations
 from seglog._native.clean import OffsetMap
 from seglog.cleaner.cleanable import LogToClean, OffsetsToClean, cleanable_offsets
 from seglog.cleaner.cleaner import Cleaner
+from seglog.cleaner.cleaner_manager import CleanedLogs, LogCleanerManager
 from seglog.cleaner.cleaner_stats import CleanerStats
+from seglog.cleaner.config import CleanerConfig
+from seglog.cleaner.log_cleaner import LogCleaner
 
-__all__ = ["Cleaner", "CleanerStats", "LogToClean", "OffsetMap", "OffsetsToClean",
+__all__ = ["CleanedLogs", "Cleaner", "CleanerConfig", "CleanerStats", "LogCleaner",
+           "LogCleanerManager", "LogToClean", "OffsetMap", "OffsetsToClean",
            "cleanable_offsets"]

@@ -13,15 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from seglog._native.batch import (
-    ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, ATTRIBUTE_DELETE_HORIZON, ATTRIBUTE_TRANSACTIONAL,
-)
+from seglog._native.batch import ATTRIBUTE_CODEC
 from seglog._native.validate import frames
-from seglog.errors import (
-    CorruptDataError, CorruptRecordError, IllegalArgumentError, IllegalStateError, UncheckedError,
-)
+from seglog.errors import CorruptRecordError, IllegalStateError
 from seglog.log.refusals import of_frame
-from seglog.storage.markers import ControlType, read_control_type, thrown_at
+from seglog.storage.batches import BatchFlags
+from seglog.storage.markers import ControlType, as_thrown, read_control_type
 
 __all__ = ["Batch", "BufferSizes", "Chunk", "read_chunks"]
 
@@ -31,9 +28,7 @@ _LENGTH = struct.Struct(">i")
 _logger = logging.getLogger("seglog.LogCleaner")
 
 
-class Batch(NamedTuple):
-    """A row of BATCH_DTYPE."""
-
+class _BatchFields(NamedTuple):
     base_offset: int
     last_offset: int
     base_timestamp: int
@@ -49,6 +44,12 @@ class Batch(NamedTuple):
     producer_epoch: int
     magic: int
 
+
+class Batch(_BatchFields, BatchFlags):
+    """A row of BATCH_DTYPE."""
+
+    __slots__ = ()
+
     @property
     def is_legacy(self) -> bool:
         """A message of magic 0 or 1."""
@@ -59,29 +60,20 @@ class Batch(NamedTuple):
         """The id of its codec."""
         return self.attributes & ATTRIBUTE_CODEC
 
-    @property
-    def is_transactional(self) -> bool:
-        """Part of a transaction, or its end."""
-        return self.magic >= 2 and bool(self.attributes & ATTRIBUTE_TRANSACTIONAL)
-
-    @property
-    def is_control(self) -> bool:
-        """A control batch: a transaction's end, most of all."""
-        return self.magic >= 2 and bool(self.attributes & ATTRIBUTE_CONTROL)
-
-    @property
-    def delete_horizon_ms(self) -> int | None:
-        """When its tombstones, or its marker, may go (KIP-534); None before a round has set it."""
-        has_horizon = self.magic >= 2 and self.attributes & ATTRIBUTE_DELETE_HORIZON
-        return self.base_timestamp if has_horizon else None
-
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Whole batches of a segment: `rows` of BATCH_DTYPE count their positions from `data`."""
+    """Whole batches of a segment: `rows` of BATCH_DTYPE count their positions from `data`, which
+    begins at the byte `position` of the file `path`."""
 
     data: memoryview
     rows: npt.NDArray[np.void]
+    path: str
+    position: int
+
+    def place(self, batch: Batch) -> tuple[str, int]:
+        """The file of a batch, and the byte where it begins."""
+        return self.path, self.position + batch.position
 
     def batches(self) -> Iterator[tuple[int, Batch]]:
         """(row, batch) of each."""
@@ -89,15 +81,8 @@ class Chunk:
 
     def control_type(self, batch: Batch) -> ControlType | None:
         """What a control batch is; None for an empty one. Raises what Kafka throws at a bad one."""
-        try:
+        with as_thrown():
             return read_control_type(self.data[batch.position:batch.position + batch.size])
-        except CorruptDataError as error:
-            name, message = thrown_at(error)
-            if name == error.kafka_name:
-                raise
-            if name == IllegalArgumentError.kafka_name:
-                raise IllegalArgumentError(message) from None
-            raise UncheckedError(message, name) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +108,9 @@ def read_chunks(fd: int, path: str, position: int, sizes: BufferSizes, max_messa
         found = frames(data)
         error = of_frame(found.refusal, found.a)
         if len(found.batches):
-            yield Chunk(data, found.batches)
+            yield Chunk(data, found.batches, path, position)
         if error is not None:
+            error.batch_at = path, position + found.position
             raise error
         if not len(found.batches):
             capacity = _grown(data, capacity, sizes, max_message_bytes, end - position,

@@ -4,14 +4,20 @@ LogToClean)."""
 from __future__ import annotations
 
 import logging
+import os
 from typing import NamedTuple
 
 import numpy as np
 
+from seglog._native.batch import scan_file
 from seglog.errors import IllegalArgumentError
 from seglog.log.unified_log import UnifiedLog
+from seglog.model import TopicPartition
+from seglog.recovery.segment_files import SegmentFiles
+from seglog.recovery.tail import open_log
 
-__all__ = ["LogToClean", "OffsetsToClean", "cleanable_offsets", "log_segments"]
+__all__ = ["LogToClean", "OffsetsToClean", "cleanable_offsets", "log_segments",
+           "max_compaction_delay"]
 
 _logger = logging.getLogger("seglog.LogCleaner")
 
@@ -58,7 +64,7 @@ def cleanable_offsets(log: UnifiedLog, last_clean_offset: int | None = None,
     """
     with log.lock, log.guarded(f"Error while reading {log.topic_partition} for its cleaning"):
         log.check_open()
-        log.settle()
+        log.update_files()
         first, is_reset = _first_dirty(log, last_clean_offset)
         bounds = [log.last_stable_offset, log.active.base_offset]
         lag = max(log.config.min_compaction_lag_ms, 0)
@@ -97,22 +103,58 @@ def _first_younger(log: UnifiedLog, start: int, timestamp_ms: int) -> list[int]:
     return []
 
 
+def max_compaction_delay(log: UnifiedLog, first_dirty_offset: int, now_ms: int) -> int:
+    """For how many ms a dirty record has been due by `max.compaction.lag.ms`, 0 if none is.
+
+    The age of a segment is that of its first batch.
+    """
+    due = now_ms - max(log.config.max_compaction_lag_ms, 0)
+    if due <= 1:  # no timestamp that counts is below it: no file need be read
+        return 0
+    with log.lock, log.guarded(f"Error while reading {log.topic_partition} for its cleaning"):
+        log.check_open()
+        log.update_files()
+        earliest = due
+        for base in _non_active_from(log, first_dirty_offset):
+            segment = log.segments.get(base)
+            first = _first_batch_timestamp(segment)
+            log.segments.release(segment)
+            earliest = min(earliest, first if first > 0 else due)
+        return due - earliest
+
+
+def _first_batch_timestamp(segment: SegmentFiles) -> int:
+    """The first batch's largest timestamp; -1 for a segment without batches."""
+    extent = segment.extent
+    if not extent.size:
+        return -1
+    fd = open_log(extent.path)
+    try:
+        first = scan_file(fd, extent.start, extent.end, check_crcs=False, max_batches=1).batches
+    finally:
+        os.close(fd)
+    return int(first["max_timestamp"][0]) if len(first) else -1
+
+
 class LogToClean:
     """A log with the range of a round, ended at a segment's base offset (Kafka: LogToClean).
 
     `first_uncleanable_offset` is the base of the segment that holds the given offset, or of the
     active one. `clean_bytes` are those of segments up to the dirty offset, `cleanable_bytes` those
     of segments in the range; a segment with the dirty offset inside counts in both.
+    `needs_compaction_now`: a record is older than `max.compaction.lag.ms`.
     """
 
     __slots__ = ("clean_bytes", "cleanable_bytes", "first_dirty_offset",
-                 "first_uncleanable_offset", "log", "total_bytes")
+                 "first_uncleanable_offset", "log", "needs_compaction_now", "total_bytes")
 
-    def __init__(self, log: UnifiedLog, first_dirty_offset: int, uncleanable_offset: int) -> None:
+    def __init__(self, log: UnifiedLog, first_dirty_offset: int, uncleanable_offset: int,
+                 needs_compaction_now: bool = False) -> None:
         self.log, self.first_dirty_offset = log, first_dirty_offset
+        self.needs_compaction_now = needs_compaction_now
         with log.lock:
             log.check_open()
-            log.settle()
+            log.update_files()
             self.clean_bytes = _size(log, -1, first_dirty_offset)
             bases = _non_active_from(log, uncleanable_offset)
             end = bases[0] if bases else log.active.base_offset
@@ -131,3 +173,14 @@ class LogToClean:
     def cleanable_ratio(self) -> float:
         """The dirty part of the bytes that a round would rewrite; 0 for a log without any."""
         return self.cleanable_bytes / self.total_bytes if self.total_bytes else 0.0
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose log it is."""
+        return self.log.topic_partition
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the log is dirty enough for a round, or a record in it old enough."""
+        return ((self.needs_compaction_now and self.cleanable_bytes > 0)
+                or self.cleanable_ratio > self.log.config.min_cleanable_dirty_ratio)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from seglog._native.validate import frames
-from seglog.log.segment import ActiveSegment
+from seglog.log.active_segment import ActiveSegment
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import AbortedTxn
 from seglog.recovery.failures import public_errors
@@ -24,6 +24,11 @@ class CleanedSegment:
         self.delete()  # what a round that failed left
         with public_errors(self.path):
             self.disk.create(self.files.log_name)
+
+    @property
+    def base_offset(self) -> int:
+        """Of the first of its sources."""
+        return self.files.base_offset
 
     def append(self, max_offset: int, data: bytearray) -> None:
         """Writes whole batches, with index entries as any append. `max_offset` is the largest

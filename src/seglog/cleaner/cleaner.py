@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from seglog._native.clean import OffsetMap
 from seglog._native.validate import RecordWalk
@@ -16,22 +17,22 @@ from seglog.cleaner.cleaned_segment import CleanedSegment
 from seglog.cleaner.cleaner_stats import CleanerStats
 from seglog.cleaner.grouping import group_segments_by_size
 from seglog.cleaner.record_filter import LastRecord, RecordFilter, Rules, read_records
+from seglog.cleaner.throttler import Throttler
 from seglog.cleaner.transaction_metadata import CleanedTransactionMetadata
-from seglog.errors import LogCleaningAbortedError, LogSegmentOffsetOverflowError
+from seglog.errors import LogCleaningAbortedError, LogSegmentOffsetOverflowError, SeglogError
 from seglog.log.deep_records import legacy_records
-from seglog.log.read import collect_aborted_transactions
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
 from seglog.recovery.failures import public_errors
 from seglog.recovery.tail import open_log
 
-__all__ = ["Cleaner"]
+__all__ = ["Cleaner", "Round", "Source", "Target"]
 
 _logger = logging.getLogger("seglog.LogCleaner")
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class Source:
     """A segment as the round found it; `inode` tells it from another of the same name."""
 
     base_offset: int
@@ -50,7 +51,8 @@ class Cleaner:
     used (`log.cleaner.dedupe.buffer.size`, 128 MiB, and `log.cleaner.io.buffer.load.factor`).
     `io_buffer_size` (bytes) is how much is read at a time, `max_io_buffer_size` the largest
     message of the broker (`message.max.bytes`). `check_done(topic_partition)` is called before
-    each read and may raise LogCleaningAbortedError to end a round.
+    each read and may raise LogCleaningAbortedError to end a round. `throttler` holds its bytes to
+    a rate.
 
     Any other thread may append to the log and read it meanwhile. Of two rounds over one log at a
     time the second must not begin: this is the caller's to see to.
@@ -59,12 +61,14 @@ class Cleaner:
     def __init__(self, cleaner_id: int = 0, *, offset_map: OffsetMap | None = None,
                  io_buffer_size: int = 256 << 10, max_io_buffer_size: int = (1 << 20) + 12,
                  load_factor: float = .9,
-                 check_done: Callable[[TopicPartition], None] | None = None) -> None:
+                 check_done: Callable[[TopicPartition], None] | None = None,
+                 throttler: Throttler | None = None) -> None:
         self.cleaner_id = cleaner_id
         self.offset_map = OffsetMap(128 << 20) if offset_map is None else offset_map
         self._sizes = BufferSizes(io_buffer_size, max_io_buffer_size)
         self._max_map_size = int(self.offset_map.slots * load_factor)
         self._check_done = check_done or (lambda topic_partition: None)
+        self._throttler = throttler
 
     def clean(self, cleanable: LogToClean) -> tuple[int, CleanerStats]:
         """One round at the time of the log's clock: see `do_clean`."""
@@ -78,6 +82,21 @@ class Cleaner:
         LogCleaningAbortedError, KafkaStorageError; each group of segments is then as it was, or
         cleaned and swapped in.
         """
+        log, upper_bound = cleanable.log, cleanable.first_uncleanable_offset
+        round_, end, stats = self.begin(cleanable, now_ms)
+        with log.lock, log.guarded(f"Error while cleaning {log.topic_partition}"):
+            groups = group_segments_by_size(
+                log, log_segments(log, 0, end), log.config.segment_size,
+                log.config.segment_index_bytes, upper_bound)
+        for group in groups:
+            round_.clean_segments(group)
+        stats.buffer_utilization = len(self.offset_map) / self.offset_map.slots
+        stats.all_done()
+        return end, stats
+
+    def begin(self, cleanable: LogToClean, now_ms: int) -> tuple[Round, int, CleanerStats]:
+        """The first half of a round, which only reads: what is known then, and where the round
+        ends."""
         log, upper_bound = cleanable.log, cleanable.first_uncleanable_offset
         _logger.info("Beginning cleaning of log %s", log.topic_partition)
         with log.lock:
@@ -93,16 +112,7 @@ class Cleaner:
         self.build_offset_map(log, cleanable.first_dirty_offset, upper_bound, stats)
         end = self.offset_map.latest_offset + 1
         stats.index_done()
-        round_ = _Round(self, log, now_ms, upper_bound, legacy_horizon_ms, stats)
-        with log.lock, log.guarded(f"Error while cleaning {log.topic_partition}"):
-            groups = group_segments_by_size(
-                log, log_segments(log, 0, end), log.config.segment_size,
-                log.config.segment_index_bytes, upper_bound)
-        for group in groups:
-            round_.clean_segments(group)
-        stats.buffer_utilization = len(self.offset_map) / self.offset_map.slots
-        stats.all_done()
-        return end, stats
+        return Round(self, log, now_ms, upper_bound, legacy_horizon_ms, stats), end, stats
 
     # ---- the offset map -----------------------------------------------------------------------
 
@@ -113,7 +123,7 @@ class Cleaner:
         with log.lock:
             bases = log_segments(log, start, end)
             transactions = CleanedTransactionMetadata()
-            transactions.add_aborted(collect_aborted_transactions(log, start, end))
+            transactions.add_aborted(log.collect_aborted_transactions(start, end))
         _logger.info("Building offset map for log %s for %s segments in offset range [%s, %s).",
                      log.topic_partition, len(bases), start, end)
         for base, next_base in zip(bases, [*bases[1:], end], strict=False):
@@ -135,8 +145,12 @@ class Cleaner:
                 log.segments.release(segment)
             for chunk in self.chunks(log, source, position):
                 for row, batch in chunk.batches():
-                    if self._map_batch(chunk, row, batch, start, transactions, stats):
-                        return True
+                    try:
+                        if self._map_batch(chunk, row, batch, start, transactions, stats):
+                            return True
+                    except SeglogError as error:
+                        error.batch_at = chunk.place(batch)
+                        raise
                     if batch.last_offset >= start:
                         self.offset_map.latest_offset = batch.last_offset
                     stats.map_bytes_read += batch.size
@@ -179,7 +193,7 @@ class Cleaner:
     # ---- sources ------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def open_source(self, log: UnifiedLog, base: int) -> Iterator[_Source]:
+    def open_source(self, log: UnifiedLog, base: int) -> Iterator[Source]:
         """A segment of the log, open. LogCleaningAbortedError if it is gone."""
         with log.lock:
             log.check_open()
@@ -191,20 +205,38 @@ class Cleaner:
                 fd = open_log(segment.log_path)
         try:
             status = os.fstat(fd)
-            yield _Source(base, segment.log_name, segment.log_path, status.st_size, status.st_ino,
+            yield Source(base, segment.log_name, segment.log_path, status.st_size, status.st_ino,
                           fd, status.st_mtime_ns // 1_000_000)
         finally:
             os.close(fd)
 
-    def chunks(self, log: UnifiedLog, source: _Source, position: int = 0) -> Iterator[Chunk]:
+    def chunks(self, log: UnifiedLog, source: Source, position: int = 0) -> Iterator[Chunk]:
         """The batches of a source from a byte on."""
         with public_errors(log.path):
-            yield from read_chunks(source.fd, source.path, position, self._sizes,
-                                   log.config.max_message_bytes,
-                                   lambda: self._check_done(log.topic_partition))
+            for chunk in read_chunks(source.fd, source.path, position, self._sizes,
+                                     log.config.max_message_bytes,
+                                     lambda: self._check_done(log.topic_partition)):
+                self.throttle(log, len(chunk.data))
+                yield chunk
+
+    def throttle(self, log: UnifiedLog, size: int) -> None:
+        """Counts bytes that were read or written, and sleeps if there are too many."""
+        if self._throttler is not None:
+            self._throttler.maybe_throttle(size, lambda: self._check_done(log.topic_partition))
 
 
-class _Round:
+class Target(Protocol):
+    """What takes the batches that a round keeps: a CleanedSegment, or what only counts them."""
+
+    @property
+    def base_offset(self) -> int:
+        """Of the segment."""
+
+    def append(self, max_offset: int, data: bytearray) -> None:
+        """Whole batches; see CleanedSegment."""
+
+
+class Round:
     """The second half of a round: groups of segments become one segment each."""
 
     def __init__(self, cleaner: Cleaner, log: UnifiedLog, now_ms: int, upper_bound: int,
@@ -219,27 +251,29 @@ class _Round:
         log = self.log
         with log.lock:
             cleaned = CleanedSegment(log, group[0])
-            last_records = self._last_records()
+            last_records = self.last_records()
         self.transactions.retained = cleaned.append_aborted
-        sources: list[_Source] = []
+        sources: list[Source] = []
         try:
             for base, following in zip(group, [*group[1:], None], strict=True):
                 with self.cleaner.open_source(log, base) as source:
                     sources.append(source)
-                    self._clean_into(cleaned, source, following, last_records)
+                    self.clean_into(cleaned, source, following, last_records)
             cleaned.finish(sources[-1].name)
         except BaseException:
             cleaned.delete()
             raise
         self._swap(cleaned, sources)
 
-    def _last_records(self) -> dict[int, LastRecord]:
+    def last_records(self) -> dict[int, LastRecord]:
+        """Where the producers are. The log's lock is the caller's."""
         return {producer_id: LastRecord(
             entry.last_data_offset if entry.last_data_offset >= 0 else None, entry.producer_epoch)
             for producer_id, entry in self.log.producer_manager.active_producers.items()}
 
-    def _clean_into(self, cleaned: CleanedSegment, source: _Source, following: int | None,
-                    last_records: dict[int, LastRecord]) -> None:
+    def clean_into(self, cleaned: Target, source: Source, following: int | None,
+                   last_records: dict[int, LastRecord]) -> None:
+        """Copies what stays of a source, which ends at `following`, or at its end."""
         log = self.log
         with log.lock, public_errors(log.path):
             if following is None:
@@ -247,12 +281,12 @@ class _Round:
                 following = segment.read_next_offset()
                 log.segments.release(segment)
             self.transactions.add_aborted(
-                collect_aborted_transactions(log, source.base_offset, following))
+                log.collect_aborted_transactions(source.base_offset, following))
         retains = source.modified_ms > self.legacy_horizon_ms
         _logger.info(
             "Cleaning %s in log %s into %s with an upper bound deletion horizon %s computed from "
             "the segment last modified time of %s,%s deletes.", source.name, log.topic_partition,
-            cleaned.files.base_offset, self.legacy_horizon_ms, source.modified_ms,
+            cleaned.base_offset, self.legacy_horizon_ms, source.modified_ms,
             "retaining" if retains else "discarding")
         record_filter = RecordFilter(
             self.cleaner.offset_map, self.transactions,
@@ -263,13 +297,14 @@ class _Round:
                 filtered = record_filter.filter(chunk)
                 if filtered.data:
                     cleaned.append(filtered.max_offset, filtered.data)
+                    self.cleaner.throttle(log, len(filtered.data))
         except LogSegmentOffsetOverflowError as error:
             _logger.info("Caught segment overflow error during cleaning: %s", error)
             log.split_overflowed_segment(source.base_offset)
             raise LogCleaningAbortedError(f"Segment {source.base_offset} of {log.topic_partition} "
                                           f"was split: {error}") from None
 
-    def _swap(self, cleaned: CleanedSegment, sources: Sequence[_Source]) -> None:
+    def _swap(self, cleaned: CleanedSegment, sources: Sequence[Source]) -> None:
         log = self.log
         with log.lock:
             for source in sources:
@@ -283,7 +318,7 @@ class _Round:
                          cleaned.files.base_offset, bases, log.topic_partition)
             log.replace_segments([cleaned.files], bases)
 
-    def _is_there(self, source: _Source) -> bool:
+    def _is_there(self, source: Source) -> bool:
         """Whether the source is still the log's, as it was read."""
         if (source.base_offset not in self.log.segments
                 or source.base_offset == self.log.active.base_offset):

@@ -15,7 +15,7 @@ from seglog._native.validate import RecordWalk, Refusal, Source
 from seglog.cleaner.chunks import Batch, Chunk
 from seglog.cleaner.cleaner_stats import CleanerStats
 from seglog.cleaner.transaction_metadata import CleanedTransactionMetadata
-from seglog.errors import IllegalStateError
+from seglog.errors import IllegalStateError, SeglogError
 from seglog.log.batch_builder import NO_TIMESTAMP, RecordBatchBuilder, attributes_of
 from seglog.log.deep_records import (
     HEADER_BYTES, legacy_records, plain_or_readable, refused_record,
@@ -130,10 +130,14 @@ class RecordFilter:
         filtered = Filtered(chunk)
         for row, batch in chunk.batches():
             self.stats.bytes_read += batch.size
-            if batch.is_legacy:
-                self._filter_legacy(chunk, row, batch, filtered)
-            else:
-                self._filter_batch(chunk, row, batch, filtered)
+            try:
+                if batch.is_legacy:
+                    self._filter_legacy(chunk, row, batch, filtered)
+                else:
+                    self._filter_batch(chunk, row, batch, filtered)
+            except SeglogError as error:
+                error.batch_at = chunk.place(batch)
+                raise
         filtered.finish()
         self.stats.bytes_written += len(filtered.data)
         return filtered

@@ -33,6 +33,7 @@ VERBS: dict[str, str] = {
     "load": "load a data directory and report what is wrong",
     "verify": "check every batch and every index",
     "dump": "print log, index and snapshot files as kafka-dump-log does",
+    "compact": "compact the logs of a stopped broker",
     "cat": "print records (kcat's formats)",
     "export": "write records as Parquet, Arrow, CSV or JSON lines",
     "demo": "the main job on real directories",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -410,6 +410,15 @@ def _no_access(path: str) -> KafkaStorageError:
         f"{owner}) or as root", path)
 
 
+class _Closable(Protocol):
+    """A log that was loaded: the manager's, or a LoadedLog."""
+
+    @property
+    def path(self) -> str: ...
+    def flush(self, force_flush_active_segment: bool = ..., /) -> None: ...
+    def close(self) -> None: ...
+
+
 class _Recovery:
     """One data directory, which is locked as long as this is at work.
 
@@ -477,7 +486,7 @@ class _Recovery:
                     except SeglogError as error:
                         self.outcome.failed(disk.path, error)
 
-    def _close(self, log: LoadedLog) -> None:
+    def _close(self, log: _Closable) -> None:
         """Flushes and closes what is not the manager's to close."""
         try:
             log.flush(True)

@@ -20,7 +20,7 @@ from seglog.storage.discover import split_partition
 
 __all__ = [
     "add_load_options", "exit_code_of", "load_options", "load_part", "load_properties",
-    "load_with_progress", "print_parts", "print_report",
+    "load_with_progress", "print_parts", "print_report", "setting",
 ]
 
 _THREADS = "num.segment.loading.threads.per.data.dir"
@@ -32,7 +32,7 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
                         "of log.dirs) or single partition directories")
     parser.add_argument("--threads", type=_positive, metavar="N",
                         help=f"{_THREADS}; default: one per CPU")
-    parser.add_argument("--config", type=_setting, action="append", default=[],
+    parser.add_argument("--config", type=setting, action="append", default=[],
                         metavar="KEY=VALUE", help="a setting of the broker or the topics under "
                         "Kafka's name, such as index.interval.bytes=512; may be repeated")
     parser.add_argument("--properties", metavar="FILE", type=given_path,
@@ -49,7 +49,8 @@ def _positive(text: str) -> int:
     return number
 
 
-def _setting(text: str) -> tuple[str, str]:
+def setting(text: str) -> tuple[str, str]:
+    """An option `KEY=VALUE` with the name of a setting. ArgumentTypeError."""
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
@@ -65,7 +66,7 @@ def load_properties(args: argparse.Namespace, *threads: str) -> dict[str, object
     if args.properties is not None:
         properties |= read_properties(args.properties)
     properties |= dict(args.config)
-    if args.threads is not None:
+    if threads and args.threads is not None:
         properties |= dict.fromkeys(threads, args.threads)
     return properties
 

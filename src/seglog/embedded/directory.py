@@ -12,9 +12,10 @@ import os
 import threading
 from typing import Final, Self
 
+from seglog.embedded.cleaning import EmbeddedCleaning
 from seglog.errors import KafkaStorageError, LogDirLockedError
 from seglog.forks import ProcessBound, ending
-from seglog.log.failures import LogDirFailureChannel
+from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.log.scheduler import Scheduler
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager.directories import LogDirectory
@@ -53,6 +54,8 @@ class SharedDirectory(ProcessBound):
         self._directory = LogDirectory(path, None, self.failures)
         self._logs: dict[TopicPartition, UnifiedLog] = {}
         self._opening: set[TopicPartition] = set()
+        #: Compacts the logs of the directory that are open here.
+        self.cleaning = EmbeddedCleaning(self._directory, self._logs, self.failures)
         # Offsets of logs that were closed here, and which of them went well.
         self._ended: dict[str, dict[TopicPartition, int]] = {name: {} for name in _CHECKPOINTS}
         self._clean: set[TopicPartition] = set()
@@ -116,6 +119,7 @@ class SharedDirectory(ProcessBound):
             self._logs[key] = log
             self._clean.discard(key)
             self._dirty.add(key)
+            self.cleaning.opened(log)
 
     def checkpoint(self) -> None:
         """Writes recovery points and log start offsets down. KafkaStorageError."""
@@ -160,6 +164,7 @@ class SharedDirectory(ProcessBound):
 
     def _give_up(self) -> None:
         _shared.pop(self.path, None)
+        self.cleaning.stop()
         self.scheduler.shutdown()
         try:
             if self._may_be_marked_clean():

@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 from seglog._native.columns import RecordColumns
 from seglog.forks import ProcessBound, ending
-from seglog.log.tail import AsyncRangeTail, RangeTail
+from seglog.log.following import AsyncRangeTail, RangeTail
 from seglog.storage.ranges import LogRange
 from seglog.storage.stream import DecodeOptions, Plan, RecordBatchStream
 

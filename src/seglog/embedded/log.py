@@ -18,9 +18,11 @@ from typing import Any, Final, Self
 
 from seglog._native.columns import DEFAULT_COLUMNS
 from seglog.arguments import int32, int64, names, offset, optional, seconds
+from seglog.cleaner.cleaner_stats import CleanerStats
 from seglog.config import LogConfig
 from seglog.embedded.directory import SharedDirectory
 from seglog.embedded.followers import AsyncFollower, Follower, Record, one_by_one, plan_of
+from seglog.embedded.latest import LatestOffsets
 from seglog.embedded.settings import Durability, durability_of, place_of, settings_of
 from seglog.embedded.transaction import Transaction, build_batches
 from seglog.errors import (
@@ -29,11 +31,11 @@ from seglog.errors import (
 from seglog.forks import ProcessBound, ending
 from seglog.log.batch_builder import Headers, RecordBatchBuilder
 from seglog.log.column_batches import encode_spans
-from seglog.log.failures import public_errors
+from seglog.log.log_dir_failures import public_errors
 from seglog.log.read import FetchIsolation
-from seglog.log.tail import AsyncRangeTail, RangeTail
+from seglog.log.following import AsyncRangeTail, RangeTail
 from seglog.log.unified_log import UnifiedLog
-from seglog.log.unsynced import cut_to_first_hole
+from seglog.log.holes import cut_to_first_hole
 from seglog.log.watermarks import StartOffsetReason
 from seglog.model import TopicPartition
 from seglog.storage.codecs import Buffer
@@ -64,7 +66,8 @@ def open(path: str | os.PathLike[str], *,
     data directory may be open in one process.
 
     `config` are a topic's settings, as a LogConfig or by Kafka's names; nothing is deleted unless
-    they say so (`retention.ms`), and then every five minutes. A batch above `max.message.bytes`
+    they say so (`retention.ms`), and then every five minutes. With `cleanup.policy=compact` a
+    thread compacts closed segments as a broker's cleaner does. A batch above `max.message.bytes`
     (1 MiB) is refused: `config={"max.message.bytes": ...}` allows more. After a crash
     what lies behind the last flush is recovered: a batch that is not whole is cut off, as by a
     broker. `batch_bytes` bounds the batches that `append_many` makes, before compression.
@@ -136,11 +139,13 @@ class EmbeddedLog(ProcessBound):
         self._epoch = 0 if latest is None else latest.epoch
         self._is_closed = False
         self._guard, self._transactions = threading.Lock(), set[int]()
+        self._latest = LatestOffsets(self)
         log.update_high_watermark(log.log_end_offset)
         schedule = directory.scheduler.schedule
         self._tasks = [schedule("recovery-point-checkpoint", directory.checkpoint, _CHECKPOINT_MS,
                                 _CHECKPOINT_MS)]
-        if log.config.delete and (log.config.retention_ms >= 0 or log.config.retention_bytes >= 0):
+        retains = log.config.retention_ms >= 0 or log.config.retention_bytes >= 0
+        if log.config.delete and not log.config.compact and retains:  # else its cleaner does it
             self._tasks.append(schedule("log-retention", log.delete_old_segments, _RETENTION_MS,
                                         _RETENTION_MS))
         if not isinstance(durability, str):
@@ -292,7 +297,40 @@ class EmbeddedLog(ProcessBound):
             self.log.delete_old_segments()
         return moved
 
+    def compact(self) -> list[CleanerStats]:
+        """Compacts the log now, however dirty it is: begins a new segment, and cleans all before
+        it; the statistics of each round. Without records since the last time there is none.
+
+        An open transaction and `min.compaction.lag.ms` bound it, as a broker's cleaner.
+        IllegalStateError without `cleanup.policy=compact`; LogCleaningAbortedError if the log is
+        closed meanwhile; what Kafka throws at records that it cannot read.
+        """
+        log = self.log
+        log.check_open()
+        if not log.config.compact:
+            raise IllegalStateError(f"{self.path} is not compacted: its cleanup.policy is "
+                                    f"{','.join(log.config.cleanup_policy)}")
+        with log.lock:
+            if log.active.size:
+                log.roll()
+        return self._directory.cleaning.compact(log)
+
     # ---- reading ------------------------------------------------------------------------------
+
+    def latest(self, key: Buffer) -> bytes | None:
+        """The last committed value of a key; None without one, or after a tombstone (a value of
+        None). Records after the first open transaction do not count yet.
+
+        The first call reads the whole log, each later one what was appended since. Offsets of all
+        keys that have a value are kept in memory, and values read from the log.
+        """
+        self.log.check_open()
+        return self._latest.value(bytes(memoryview(key)))
+
+    def keys(self) -> list[bytes]:
+        """The keys for which `latest` has a value, in the order of their last records."""
+        self.log.check_open()
+        return self._latest.keys()
 
     def read(self, start_offset: int | None = None, end_offset: int | None = None, *,
              isolation: Isolation = "read_uncommitted", columns: Sequence[str] | None = None,
@@ -352,7 +390,7 @@ class EmbeddedLog(ProcessBound):
 
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
         """The offset of the first record at or after a time, None if all are earlier; and Kafka's
-        special values (`seglog.log.timestamps`)."""
+        special values (`seglog.log.offsets_by_timestamp`)."""
         found = self.log.fetch_offset_by_timestamp(int64("timestamp_ms", timestamp_ms))
         return None if found is None else found.offset
 
@@ -375,7 +413,8 @@ class EmbeddedLog(ProcessBound):
         self._is_closed = True
         for task in self._tasks:
             task.cancel()
-        is_clean, log = False, self.log
+        is_clean, log, cleaning = False, self.log, self._directory.cleaning
+        cleaning.pause(log)
         try:
             with log.lock:
                 log.flush(True)
@@ -384,7 +423,10 @@ class EmbeddedLog(ProcessBound):
         finally:
             if not is_clean:
                 log.close_handlers()
-            self._directory.release(log.topic_partition, is_clean=is_clean)
+            try:
+                self._directory.release(log.topic_partition, is_clean=is_clean)
+            finally:
+                cleaning.closed(log)
 
     def __enter__(self) -> Self:
         return self

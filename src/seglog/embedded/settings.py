@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from seglog.arguments import directory_path, partition_of, shown
 from seglog.config import LogConfig
-from seglog.errors import ConfigError, IllegalArgumentError, InvalidTopicPartitionError
+from seglog.errors import IllegalArgumentError, InvalidTopicPartitionError
 from seglog.model import TopicPartition
 from seglog.storage.paths import DirectoryKind, check_topic, parse_directory_name
 
@@ -30,10 +30,6 @@ def settings_of(config: LogConfig | Mapping[str, object] | None) -> LogConfig:
         settings = LogConfig().override({**_FOREVER, **(config or {})})
     else:
         raise TypeError(f"config must be a LogConfig or a mapping, not {shown(config)}")
-    if settings.compact:
-        raise ConfigError(
-            "cleanup.policy=compact: seglog does not compact logs yet, so this one would keep "
-            "every record; open it with cleanup.policy=delete")
     return settings
 
 

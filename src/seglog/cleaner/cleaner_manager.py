@@ -1,0 +1,302 @@
+"""Which log is cleaned next, and who may not be cleaned now (Kafka: LogCleanerManager)."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from seglog.cleaner.checkpoints import CheckpointDirectory, CleanerCheckpoints
+from seglog.cleaner.cleanable import LogToClean, cleanable_offsets, max_compaction_delay
+from seglog.cleaner.states import ABORTED, CleaningStates, LogCleaningState
+from seglog.errors import (
+    IllegalStateError, KafkaStorageError, LogCleaningAbortedError, LogCleaningError,
+)
+from seglog.forks import ProcessBound
+from seglog.log.log_dir_failures import CLOSED, OFFLINE
+from seglog.log.unified_log import UnifiedLog
+from seglog.model import TopicPartition
+
+__all__ = ["CleanedLogs", "LogCleanerManager", "PreCleanStats"]
+
+_logger = logging.getLogger("seglog.LogCleaner")
+_WAIT_SECONDS = 0.1
+
+Log = tuple[TopicPartition, UnifiedLog]
+
+
+class CleanedLogs(Protocol):
+    """The logs of a process, as a cleaner sees them. Any thread may ask.
+
+    Only `compacted` and `others` may open a log; the manager asks them without its lock.
+    """
+
+    def compacted(self) -> Iterable[Log]:
+        """Logs with `compact` in their policy."""
+
+    def serves(self, log: UnifiedLog) -> bool:
+        """Whether the log is still that of its partition, and is not being moved."""
+
+    def has(self, key: TopicPartition) -> bool:
+        """Whether the partition has a log here."""
+
+    def keeps(self, log_dir: str, key: TopicPartition) -> bool:
+        """Whether the partition's line stays in the checkpoint of a data directory."""
+
+
+@dataclass(slots=True)
+class PreCleanStats:
+    """What a choice of log found: cleanable logs, those with records that are overdue, and for
+    how long (Kafka: PreCleanStats)."""
+
+    cleanable_partitions: int = 0
+    delayed_partitions: int = 0
+    max_compaction_delay_ms: int = 0
+
+    def update_max_compaction_delay(self, delay_ms: int) -> None:
+        """One more log."""
+        self.max_compaction_delay_ms = max(self.max_compaction_delay_ms, delay_ms)
+        self.delayed_partitions += delay_ms > 0
+
+
+class LogCleanerManager(ProcessBound):
+    """The state of each partition, the checkpoints and the uncleanable partitions, under one lock.
+
+    A caller that holds the lock of a log calls nothing here, unless the partition is paused or
+    `CleanedLogs.serves` denies it: the choice of a log takes the logs' locks under this one.
+    """
+
+    def __init__(self, directories: Iterable[CheckpointDirectory], logs: CleanedLogs) -> None:
+        self._logs = logs
+        self._checkpoints = CleanerCheckpoints(directories, logs.keeps)
+        self._states = CleaningStates()
+        self._uncleanable: dict[str, set[TopicPartition]] = {}
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        #: Of the last choice: the largest cleanable ratio, and when it was (ms).
+        self.dirtiest_log_cleanable_ratio = 0.0
+        self.time_of_last_run_ms: int | None = None
+
+    # ---- choosing -----------------------------------------------------------------------------
+
+    def grab_filthiest_compacted_log(self, now_ms: int) -> tuple[LogToClean | None, PreCleanStats]:
+        """The log to clean next, whose partition is then in progress; None if none is due.
+
+        LogCleaningError for a log whose ratio cannot be told.
+        """
+        logs, stats = list(self._logs.compacted()), PreCleanStats()
+        with self._lock:
+            self.time_of_last_run_ms = now_ms
+            last_clean = self.all_cleaner_checkpoints()
+            dirty = [found for key, log in logs if self._may_begin(key, log)
+                     and (found := self._to_clean(log, last_clean.get(key), now_ms, stats))]
+            self.dirtiest_log_cleanable_ratio = max(
+                (one.cleanable_ratio for one in dirty), default=0.0)
+            due = [one for one in dirty if one.is_due]
+            stats.cleanable_partitions = len(due)
+            filthiest = max(due, key=lambda one: one.cleanable_ratio, default=None)
+            if filthiest is not None:
+                self._states.begin(filthiest.topic_partition)
+            return filthiest, stats
+
+    def grab(self, log: UnifiedLog, now_ms: int) -> LogToClean | None:
+        """One log, however dirty it is, for a round now; waits for a round or a pause to end.
+
+        None if nothing can be cleaned. KafkaStorageError if the log is closed or has been replaced,
+        IllegalStateError if it is being moved.
+        """
+        key = log.topic_partition
+        with self._changed:
+            while not self._states.is_idle(key):
+                log.check_current()
+                self._changed.wait(_WAIT_SECONDS)
+            log.check_current()
+            if not self._logs.serves(log):
+                raise IllegalStateError(f"{key} is being moved to another data directory")
+            found = self._measured(log, self._checkpoints.get(log.parent_dir, key), now_ms)
+            if not found.cleanable_bytes:
+                return None
+            self._states.begin(key)
+            return found
+
+    def _may_begin(self, key: TopicPartition, log: UnifiedLog) -> bool:
+        return (log.config.compact and self._states.is_idle(key) and self._logs.serves(log)
+                and not self._is_uncleanable(log))
+
+    def _to_clean(self, log: UnifiedLog, last_clean: int | None, now_ms: int,
+                  stats: PreCleanStats) -> LogToClean | None:
+        try:
+            found = self._measured(log, last_clean, now_ms, stats)
+        except Exception as error:
+            if isinstance(error, KafkaStorageError) and error.code in (OFFLINE, CLOSED):
+                return None  # its directory has failed, or it was deleted meanwhile
+            raise LogCleaningError("Failed to calculate log cleaning stats for partition "
+                                   f"{log.topic_partition}", log) from error
+        return found if found.total_bytes else None
+
+    def _measured(self, log: UnifiedLog, last_clean: int | None, now_ms: int,
+                  stats: PreCleanStats | None = None) -> LogToClean:
+        offsets = cleanable_offsets(log, last_clean, now_ms)
+        if offsets.force_update_checkpoint:
+            self.update_checkpoints(log.parent_dir,
+                                    add=(log.topic_partition, offsets.first_dirty_offset))
+        delay_ms = max_compaction_delay(log, offsets.first_dirty_offset, now_ms)
+        if stats is not None:
+            stats.update_max_compaction_delay(delay_ms)
+        return LogToClean(log, offsets.first_dirty_offset, offsets.first_uncleanable_dirty_offset,
+                          delay_ms > 0)
+
+    @contextlib.contextmanager
+    def deletable_logs(self) -> Iterator[list[UnifiedLog]]:
+        """Compacted logs on which nothing else works, for a pass of retention: also those without
+        `delete`, which may have segments below their start offsets."""
+        logs = list(self._logs.compacted())
+        with self._lock:
+            found = [log for key, log in logs if self._may_begin(key, log)]
+            for log in found:
+                self._states.begin(log.topic_partition)
+        try:
+            yield found
+        finally:
+            with self._changed:
+                for log in found:
+                    self._states.end(log.topic_partition)
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def paused_for_retention(self, logs: Sequence[Log]) -> Iterator[list[Log]]:
+        """Of these logs, which are not compacted, those on which nothing else works; paused for
+        the time of a pass of retention (Kafka: pauseCleaningForNonCompactedPartitions)."""
+        with self._lock:
+            found = [(key, log) for key, log in logs
+                     if not log.config.compact and self._states.is_idle(key)]
+            for key, _ in found:
+                self._states.pause(key)
+        try:
+            yield found
+        finally:
+            self.resume_cleaning(key for key, _ in found)
+
+    # ---- states -------------------------------------------------------------------------------
+
+    def cleaning_state(self, key: TopicPartition) -> LogCleaningState | None:
+        """The state of a partition, None for an idle one."""
+        with self._lock:
+            return self._states.get(key)
+
+    def abort_cleaning(self, key: TopicPartition) -> None:
+        """Ends a round of the partition, and waits for its end. IllegalStateError if another
+        caller is ending it."""
+        with self._lock:
+            self.abort_and_pause_cleaning(key)
+            self.resume_cleaning((key,))
+
+    def abort_and_pause_cleaning(self, key: TopicPartition) -> None:
+        """The same, and none begins until `resume_cleaning`. A second call needs a second one."""
+        with self._changed:
+            self._states.pause(key)
+            while not self._states.is_paused(key):
+                self._changed.wait(_WAIT_SECONDS)
+
+    def resume_cleaning(self, keys: Iterable[TopicPartition]) -> None:
+        """Takes back one pause of each partition. IllegalStateError for one that is not paused."""
+        with self._changed:
+            for key in keys:
+                self._states.resume(key)
+            self._changed.notify_all()
+
+    def check_cleaning_aborted(self, key: TopicPartition) -> None:
+        """LogCleaningAbortedError if the partition's round was asked to end."""
+        with self._lock:
+            if self._states.get(key) == ABORTED:
+                raise LogCleaningAbortedError(f"The cleaning of {key} was aborted")
+
+    def done_cleaning(self, log: UnifiedLog, log_dir: str, end_offset: int) -> None:
+        """A round is over: the partition is idle, and the checkpoint at `end_offset`; or paused,
+        if the round was asked to end."""
+        key = log.topic_partition
+        with self._changed:
+            if self._states.check_in_progress(key):
+                self.update_checkpoints(log_dir, add=(key, end_offset))
+            self._states.end(key)
+            self._changed.notify_all()
+
+    # ---- checkpoints --------------------------------------------------------------------------
+
+    def all_cleaner_checkpoints(self) -> dict[TopicPartition, int]:
+        """Where the next round of each partition begins, by the files."""
+        with self._lock:
+            return self._checkpoints.all()
+
+    def update_checkpoints(self, log_dir: str, *, add: tuple[TopicPartition, int] | None = None,
+                           remove: TopicPartition | None = None) -> None:
+        """Rewrites the file of a directory with a line more, or one less."""
+        with self._lock:
+            self._checkpoints.update(log_dir, add=add, remove=remove)
+
+    def maybe_truncate_checkpoint(self, log: UnifiedLog, offset: int) -> None:
+        """Lowers the offset of a compacted log to `offset` if it is above."""
+        if log.config.compact:
+            with self._lock:
+                self._checkpoints.truncate(log.parent_dir, log.topic_partition, offset)
+
+    def alter_checkpoint_dir(self, key: TopicPartition, source: str, target: str) -> None:
+        """Moves a partition's line, and its mark if it is uncleanable, to another directory."""
+        with self._lock:
+            offset = self._checkpoints.get(source, key)
+            if offset is not None:
+                self._checkpoints.update(source, remove=key)
+                self._checkpoints.update(target, add=(key, offset))
+            marked = self._uncleanable.get(source, set())
+            if key in marked:
+                marked.discard(key)
+                self.mark_partition_uncleanable(target, key)
+
+    def handle_log_dir_failure(self, log_dir: str) -> None:
+        """The directory is offline."""
+        _logger.warning("Stopping cleaning logs in dir %s", log_dir)
+        with self._lock:
+            self._checkpoints.drop(log_dir)
+
+    # ---- uncleanable partitions ---------------------------------------------------------------
+
+    def uncleanable_partitions(self, log_dir: str) -> frozenset[TopicPartition]:
+        """Partitions of a directory whose cleaning failed: they are not cleaned again until the
+        next start."""
+        with self._lock:
+            return frozenset(self._uncleanable.get(log_dir, ()))
+
+    def mark_partition_uncleanable(self, log_dir: str, key: TopicPartition) -> None:
+        """The cleaning of the partition failed."""
+        with self._lock:
+            self._uncleanable.setdefault(log_dir, set()).add(key)
+
+    def _is_uncleanable(self, log: UnifiedLog) -> bool:
+        return log.topic_partition in self._uncleanable.get(log.parent_dir, ())
+
+    def maintain_uncleanable_partitions(self) -> None:
+        """Forgets partitions that have no log any more."""
+        with self._lock:
+            for log_dir, keys in list(self._uncleanable.items()):
+                left = {key for key in keys if self._logs.has(key)}
+                if left:
+                    self._uncleanable[log_dir] = left
+                else:
+                    del self._uncleanable[log_dir]
+
+    def uncleanable_bytes(self, log_dir: str, now_ms: int) -> int:
+        """What a round over the uncleanable partitions of a directory would clean. (Kafka's gauge
+        throws for one without a checkpoint.)"""
+        marked = self.uncleanable_partitions(log_dir)
+        if not marked:
+            return 0
+        last_clean, total = self.all_cleaner_checkpoints(), 0
+        for key, log in self._logs.compacted():  # without the lock: see the class
+            if key in marked:
+                with contextlib.suppress(KafkaStorageError):
+                    offsets = cleanable_offsets(log, last_clean.get(key), now_ms)
+                    total += LogToClean(log, *offsets[:2]).cleanable_bytes
+        return total

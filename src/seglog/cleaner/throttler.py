@@ -1,0 +1,56 @@
+"""Holds the bytes of all cleaner threads to a rate (Kafka: Throttler)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from seglog.forks import ProcessBound
+from seglog.log.scheduler import Time
+from seglog.metrics import Meter
+
+__all__ = ["Throttler"]
+
+_CHECK_INTERVAL_NS = 300_000_000
+_SLICE_MS = 100
+_LONGEST_S = 1e9
+_NS_PER_S, _NS_PER_MS = 1_000_000_000, 1_000_000
+
+
+class Throttler(ProcessBound):
+    """Threads that report their bytes sleep so that together they keep to `desired_rate` bytes a
+    second. Safe from any thread.
+
+    Kafka's sleep cannot be interrupted. Here it is cut into pieces of 100 ms, and a caller's check
+    runs between them: a shutdown does not wait for a low rate.
+    """
+
+    def __init__(self, desired_rate: float, time: Time) -> None:
+        self.desired_rate = desired_rate
+        #: Counts the bytes, if there is one.
+        self.meter: Meter | None = None
+        self._time, self._lock = time, threading.Lock()
+        self._started_ns = self._resume_ns = time.nanoseconds()
+        self._observed = 0
+
+    def maybe_throttle(self, observed: int, check: Callable[[], object] = lambda: None) -> None:
+        """Counts so many bytes and sleeps if there were too many; `check` may raise to end it."""
+        if self.meter is not None:
+            self.meter.mark(observed)
+        with self._lock:
+            self._observed += observed
+            now = self._time.nanoseconds()
+            elapsed = now - self._started_ns
+            if elapsed > _CHECK_INTERVAL_NS and self._observed:
+                wanted = max(elapsed, self._wanted_ns())
+                self._resume_ns = self._started_ns + wanted
+                self._started_ns, self._observed = self._resume_ns, 0
+            resume_ns = self._resume_ns
+        while (left := (resume_ns - self._time.nanoseconds()) // _NS_PER_MS) > 0:
+            check()
+            self._time.sleep(min(left, _SLICE_MS))
+
+    def _wanted_ns(self) -> int:
+        """How long the bytes seen so far should have taken; a rate of 0 lets none through."""
+        seconds = self._observed / self.desired_rate if self.desired_rate else _LONGEST_S
+        return int(min(seconds, _LONGEST_S) * _NS_PER_S)

@@ -1,0 +1,105 @@
+"""The last value of each key of a log: where it is, in memory, and what it is, from the log."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from seglog._native.columns import RecordColumns
+from seglog.errors import OffsetOutOfRangeError
+from seglog.storage.isolation import Isolation
+from seglog.log.unified_log import UnifiedLog
+
+__all__ = ["LatestOffsets"]
+
+_COLUMNS = ("offset", "key", "value")
+
+
+class _Readable(Protocol):
+    """An EmbeddedLog."""
+
+    log: UnifiedLog
+
+    def read(self, start_offset: int | None = None, end_offset: int | None = None, *,
+             isolation: Isolation = "read_uncommitted", columns: Sequence[str] | None = None
+             ) -> Iterator[RecordColumns]:
+        """See EmbeddedLog.read."""
+
+
+class LatestOffsets:
+    """The offset of the last committed record of each key. Safe from any thread.
+
+    It reads the log once, and then what was appended since the last call. A key whose last record
+    is a tombstone has no entry. The entries are checked against the log when they are used: a
+    round of cleaning, or a truncation, makes none of them wrong for long.
+    """
+
+    def __init__(self, of: _Readable) -> None:
+        self._of, self._lock = of, threading.Lock()
+        self._offsets: dict[bytes, int] = {}
+        self._next = 0
+
+    def value(self, key: bytes) -> bytes | None:
+        """The key's last committed value; None without one, or after a tombstone."""
+        with self._lock:
+            known, is_read_again = -1, False
+            while True:
+                self._catch_up()
+                offset = self._offsets.get(key)
+                if offset is None:
+                    return None
+                found, value = self._record(offset, key)
+                if found:
+                    return value
+                if offset == known:  # nothing newer came: it was deleted, or the log truncated
+                    if is_read_again:
+                        return None
+                    self._forget()
+                    is_read_again = True
+                known = offset
+
+    def keys(self) -> list[bytes]:
+        """The keys that have a value, oldest value first."""
+        with self._lock:
+            self._catch_up()
+            start = self._of.log.log_start_offset
+            return [key for key, offset in self._offsets.items() if offset >= start]
+
+    def _forget(self) -> None:
+        self._offsets.clear()
+        self._next = 0
+
+    def _catch_up(self) -> None:
+        """Takes in what is committed by now."""
+        log, offsets = self._of.log, self._offsets
+        stable = log.last_stable_offset
+        if stable < self._next:  # it was truncated
+            self._forget()
+        while self._next < stable:
+            try:
+                for batch in self._of.read(max(self._next, log.log_start_offset), stable,
+                                           isolation="read_committed", columns=_COLUMNS):
+                    lists = batch.to_pylists()
+                    for offset, key, value in zip(lists["offset"], lists["key"], lists["value"],
+                                                  strict=True):
+                        offsets.pop(key, None)
+                        if key is not None and value is not None:
+                            offsets[key] = offset
+            except OffsetOutOfRangeError:
+                continue  # the start of the log has moved meanwhile
+            self._next = stable
+
+    def _record(self, offset: int, key: bytes) -> tuple[bool, bytes | None]:
+        """(whether the record at the offset has the key, its value)."""
+        try:
+            for batch in self._of.read(offset, offset + 1, isolation="read_committed",
+                                       columns=_COLUMNS):
+                lists = batch.to_pylists()
+                for at, found, value in zip(lists["offset"], lists["key"], lists["value"],
+                                            strict=True):
+                    if at == offset:
+                        return found == key, value
+        except OffsetOutOfRangeError:
+            pass
+        return False, None
