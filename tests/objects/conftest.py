@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.objects.faulty import Faulty, serve_faulty
+from tests.objects.hdfs import serve_hdfs
 from tests.objects.server import ServerMissing, options_of, serve
 
 
@@ -27,6 +28,18 @@ def s3(bucket: Path) -> Iterator[dict[str, str]]:
     try:
         with serve(bucket) as port:
             yield options_of(port)
+    except ServerMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def hdfs(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a real HDFS that has some logs below /data."""
+    pytest.importorskip("hdfs_native",
+                        reason="hdfs-native is not installed (pip install 'seglog[hdfs]')")
+    try:
+        with serve_hdfs(tmp_path_factory.mktemp("hdfs"), golden / "real" / "clean") as url:
+            yield url
     except ServerMissing as missing:
         pytest.skip(str(missing))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'se
 
 from seglog.spark import register
 from seglog.spark.options import parse_options
+from tests.objects.hdfs import LOGS
 from tests.support.documents import examples_of
 from tests.spark.conftest import spark  # noqa: F401  (a fixture)
 
@@ -43,6 +46,62 @@ def test_rows_from_a_bucket(
     local = rows(session, str(bucket / "golden" / "real" / "clean"), options)
     assert len(local) > 100
     assert rows(session, "s3://golden/real/clean", {**options, **s3}) == local
+
+
+@pytest.mark.parametrize("table", ["segments", "batches", "indexes", "producers", "transactions",
+                                   "epochs", "consumer_offsets"])
+def test_tables_of_a_bucket(session: Any, bucket: Path, s3: dict[str, str], table: str) -> None:
+    def found(path: str, **options: str) -> list[str]:
+        frame = session.read.format("seglog").option("table", table).options(**options).load(path)
+        if table == "segments":  # LastModified has no fractions of a second
+            frame = frame.withColumn("modified", frame["modified"].cast("long"))
+        return sorted(map(str, frame.drop("path").collect()))
+
+    local = found(str(bucket / "golden" / "real" / "unclean"))
+    assert len(local) > 1
+    assert found("s3://golden/real/unclean", **s3) == local
+
+
+def test_findings_are_of_directories(session: Any, s3: dict[str, str]) -> None:
+    with pytest.raises(Exception, match="table findings reads directories, not s3://golden/real"):
+        session.read.format("seglog").option("table", "findings").options(**s3).load(
+            "s3://golden/real/clean").count()
+
+
+def test_a_stream_of_a_bucket(session: Any, bucket: Path, s3: dict[str, str], tmp_path: Path
+                              ) -> None:
+    """Trigger.AvailableNow twice, with a partition that comes between."""
+    def run() -> list[str]:
+        query = (session.readStream.format("seglog").options(**s3)
+                 .option("startingOffsets", "earliest").load("s3://golden/grows")
+                 .writeStream.format("parquet").option("path", str(tmp_path / "out"))
+                 .option("checkpointLocation", str(tmp_path / "state"))
+                 .trigger(availableNow=True).start())
+        assert query.awaitTermination(120)
+        return sorted(map(str, session.read.parquet(str(tmp_path / "out")).collect()))
+
+    clean, grows = bucket / "golden" / "real" / "clean", bucket / "golden" / "grows"
+    expected: list[str] = []
+    for name in ("txn-0", "plain-zstd-0"):
+        shutil.copytree(clean / name, grows / name)
+        expected = rows(session, str(grows), {})
+        assert run() == expected
+    assert len(expected) > 100
+
+
+def test_hdfs(session: Any, hdfs: str, golden: Path, tmp_path: Path) -> None:
+    clean = golden / "real" / "clean"
+    expected = sorted(row for name in LOGS for row in rows(session, str(clean / name), {}))
+    assert rows(session, f"{hdfs}/data", {"assign": json.dumps({
+        name.rpartition("-")[0]: [0] for name in LOGS})}) == expected
+    query = (session.readStream.format("seglog").option("startingOffsets", "earliest")
+             .option("subscribe", "txn").load(f"{hdfs}/data").writeStream.format("parquet")
+             .option("path", str(tmp_path / "out"))
+             .option("checkpointLocation", str(tmp_path / "state"))
+             .trigger(availableNow=True).start())
+    assert query.awaitTermination(120)
+    found = session.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted(map(str, found)) == rows(session, str(clean / "txn-0"), {})
 
 
 def test_the_example_of_the_page(session: Any, s3: dict[str, str]) -> None:

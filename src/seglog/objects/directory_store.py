@@ -48,7 +48,8 @@ class DirectoryStore:
 
 
 def _version(status: os.stat_result) -> ObjectVersion:
-    return ObjectVersion(status.st_size, f"{status.st_mtime_ns:x}-{status.st_ino:x}")
+    return ObjectVersion(status.st_size, f"{status.st_mtime_ns:x}-{status.st_ino:x}",
+                         status.st_mtime_ns // 1_000_000)
 
 
 def _failure(error: OSError) -> StoreError:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from typing import Any
+from datetime import datetime
+from typing import Any, Final
 
 import fsspec
 
@@ -14,6 +15,10 @@ from seglog.objects.urls import ObjectUrl
 
 __all__ = ["FsspecStore"]
 
+#: What file systems call the time of the last change.
+_MODIFIED: Final = ("mtime", "modification_time", "modificationTime", "modified", "LastModified",
+                    "last_modified", "updated")
+
 
 class FsspecStore:
     """One file system of fsspec, or of an installed package that fsspec knows."""
@@ -22,7 +27,8 @@ class FsspecStore:
         try:
             find: Any = fsspec.get_filesystem_class
             system = find(url.scheme)
-            given = {**system._get_kwargs_from_urls(url.root + "/"), **options.client()}
+            given = {**_patience(system, options),
+                     **system._get_kwargs_from_urls(url.root + "/"), **options.client()}
             given.pop("path", None)
             self._system: Any = system(**given)
         except ValueError as error:
@@ -68,7 +74,7 @@ class FsspecStore:
             raise _failure(error) from None
 
     def read(self, key: str, start: int, end: int) -> tuple[Block, ObjectVersion]:
-        """See ObjectStore. A change is seen by the size alone, which costs a second request."""
+        """See ObjectStore. To see a change costs a second request."""
         try:
             path = self._path(key)
             info = self._system.info(path)
@@ -77,9 +83,32 @@ class FsspecStore:
             raise _failure(error) from None
 
 
+def _patience(system: Any, options: StorageOptions) -> dict[str, str]:
+    """Settings of hdfs-native: by itself it tries a name node that does not answer for minutes,
+    before `Requests` hears of it."""
+    if not system.__module__.startswith("hdfs_native"):
+        return {}
+    return {"dfs.client.failover.max.attempts": "4",  # several, because it may be a standby's turn
+            "dfs.client.failover.sleep.base.millis": "100",
+            "dfs.client.failover.sleep.max.millis": "1000",
+            "dfs.client.socket-timeout": str(1000 * options.request_timeout_seconds)}
+
+
 def _version(info: dict[str, Any]) -> ObjectVersion:
-    etag = info.get("ETag") or info.get("etag")
-    return ObjectVersion(int(info["size"]), None if etag is None else str(etag))
+    modified = next((_milliseconds(info[name]) for name in _MODIFIED if name in info), None)
+    tag = info.get("ETag") or info.get("etag")
+    return ObjectVersion(int(info["size"]), None if tag is None else str(tag), modified)
+
+
+def _milliseconds(when: Any) -> int | None:
+    """A time as file systems tell it: a datetime, seconds as float, or ms."""
+    if isinstance(when, datetime):
+        return int(when.timestamp() * 1000)
+    if isinstance(when, float):
+        return int(when * 1000)
+    if isinstance(when, int):
+        return when if when > 1 << 34 else when * 1000
+    return None
 
 
 def _failure(error: Exception) -> StoreError:

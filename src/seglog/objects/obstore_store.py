@@ -100,7 +100,8 @@ class ObstoreStore:
 def _version(meta: Mapping[str, Any]) -> ObjectVersion:
     """Azure's list gives an entity tag without the quotes that the same tag has in a header."""
     tag = meta["e_tag"]
-    return ObjectVersion(meta["size"], None if tag is None else tag.strip('"'))
+    return ObjectVersion(meta["size"], None if tag is None else tag.strip('"'),
+                         int(meta["last_modified"].timestamp() * 1000))
 
 
 def _endpoints(given: Mapping[str, str]) -> list[str]:

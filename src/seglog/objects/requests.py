@@ -123,8 +123,7 @@ def _check_size(data: Block, size: int) -> None:
 
 
 def _check_version(expected: ObjectVersion, found: ObjectVersion, url: str, position: int) -> None:
-    if expected.size == found.size and (
-            expected.etag is None or found.etag is None or expected.etag == found.etag):
+    if expected.is_content_of(found):
         return
     error = _error(errno.ESTALE, f"the object changed while it was read: {_shown(expected)} was "
                    f"listed, {_shown(found)} is there now", url, position, "object_changed")
@@ -133,6 +132,8 @@ def _check_version(expected: ObjectVersion, found: ObjectVersion, url: str, posi
 
 
 def _shown(version: ObjectVersion) -> str:
+    if version.etag is None and version.modified_ms is not None:
+        return f"{version.size} bytes (of {version.modified_ms} ms)"
     return f"{version.size} bytes" + (f" ({version.etag})" if version.etag else "")
 
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from functools import lru_cache
+from typing import Final, NamedTuple, Protocol
 
 from seglog.errors import KafkaStorageError
 from seglog.objects.options import StorageOptions
 from seglog.objects.urls import ObjectUrl, parse_url
 
 __all__ = ["Block", "ObjectInfo", "ObjectStore", "ObjectVersion", "StoreError", "open_store"]
+
+
+#: Settings of clients in the environment begin so.
+_CLIENT_VARIABLES: Final = ("AWS_", "GOOGLE_", "AZURE_", "HADOOP_", "FSSPEC_")
 
 
 class Block(Protocol):
@@ -22,11 +28,22 @@ class Block(Protocol):
 
 
 class ObjectVersion(NamedTuple):
-    """Which content of an object was seen: its size in bytes, and its entity tag if the store has
-    such. A read of another content is an error."""
+    """Which content of an object was seen: its size in bytes, its entity tag if the store has such,
+    and when it was written, in ms since 1970, if the store tells. A read of another content is an
+    error."""
 
     size: int
     etag: str | None = None
+    modified_ms: int | None = None
+
+    def is_content_of(self, other: ObjectVersion) -> bool:
+        """Whether two looks saw the same content, as far as both tell."""
+        if self.size != other.size:
+            return False
+        if self.etag is not None and other.etag is not None:
+            return self.etag == other.etag
+        return (self.modified_ms is None or other.modified_ms is None
+                or self.modified_ms == other.modified_ms)
 
 
 class ObjectInfo(NamedTuple):
@@ -67,10 +84,23 @@ class _Adapters(Protocol):
 
 def open_store(url: str, options: StorageOptions) -> ObjectStore:
     """The store of a URL's container. KafkaStorageError, in one sentence, where its client is not
-    installed, knows no such scheme or refuses the options."""
-    parsed = parse_url(url)
+    installed, knows no such scheme or refuses the options.
+
+    Readers of one container with the same options and environment share a client, and so its
+    connections.
+    """
+    surroundings = frozenset((name, value) for name, value in os.environ.items()
+                             if name.upper().startswith(_CLIENT_VARIABLES))
+    return _opened(url, frozenset(options.items()), surroundings, os.getpid())
+
+
+@lru_cache(maxsize=32)
+def _opened(url: str, options: frozenset[tuple[str, str]],
+            surroundings: frozenset[tuple[str, str]], pid: int) -> ObjectStore:
+    """A client that the environment of before has made, or that was forked, is not the same."""
+    parsed, given = parse_url(url), StorageOptions(dict(options))
     try:
-        return _adapter(parsed)(parsed, options)
+        return _adapter(parsed)(parsed, given)
     except KafkaStorageError:
         raise
     except ModuleNotFoundError as error:

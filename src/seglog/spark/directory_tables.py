@@ -24,16 +24,17 @@ from seglog.arrow import contents
 from seglog.dump.consumer_offsets import committed_offsets
 from seglog.errors import SeglogError
 from seglog.model import TopicPartition
-from seglog.scrub import DirectoryScrub, LoadLevel, LoadOptions, SegmentsPiece, finding_row, pack
+from seglog.scrub import DirectoryScrub, LoadLevel, LoadOptions, SegmentsPiece, finding_row
 from seglog.spark.executors import CheckedOnArrival
 from seglog.spark.finding_rows import FINDING_COLUMNS, finding_batches
 from seglog.spark.locations import directories, require_local
 from seglog.spark.options import SPLIT_BYTES, ReadOptions, parse_options
 from seglog.spark.table_columns import Columns, alternate, arrow_schema, row_batches, struct_type
 from seglog.storage.discover import FoundDirectory, find_directories
+from seglog.storage.files import files_of
 from seglog.storage.isolation import Isolation
 from seglog.storage.log import PartitionLog
-from seglog.storage.ranges import LogRange
+from seglog.storage.ranges import LogRange, pack
 from seglog.storage.selection import unknown_partition, unknown_topic
 
 __all__ = ["TABLES", "TableReader", "table_of", "table_schema"]
@@ -60,39 +61,39 @@ Rows = Callable[[FoundDirectory, ReadOptions], Iterable[contents.Table]]
 # ---- what the tables hold ----------------------------------------------------------------------
 
 def _segments(found: FoundDirectory, options: ReadOptions) -> Iterator[contents.Table]:
-    for chunk in contents.segments(found.path):
+    for chunk in contents.segments(found.path, options.storage):
         kinds = [found.kind.name.lower()] * len(chunk["base_offset"])
         yield {**chunk, "kind": kinds, "modified": chunk["modified_ms"]}
 
 
-def _batches_in(planned: LogRange) -> Iterator[contents.Table]:
-    for chunk in contents.batches(planned):
+def _batches_in(planned: LogRange, options: ReadOptions) -> Iterator[contents.Table]:
+    for chunk in contents.batches(planned, options.storage):
         yield {**chunk, "base_timestamp": chunk["base_timestamp_ms"],
                "max_timestamp": chunk["max_timestamp_ms"]}
 
 
 def _indexes(found: FoundDirectory, options: ReadOptions) -> Iterator[contents.Table]:
-    for chunk in contents.index_entries(found.path):
+    for chunk in contents.index_entries(found.path, options.storage):
         yield {**chunk, "timestamp": chunk["timestamp_ms"]}
 
 
 def _producers(found: FoundDirectory, options: ReadOptions) -> Iterator[contents.Table]:
-    rows = contents.producers(found.path)
+    rows = contents.producers(found.path, options.storage)
     if rows:
         yield {**rows, "last_timestamp": rows["last_timestamp_ms"]}
 
 
 def _transactions(found: FoundDirectory, options: ReadOptions) -> Iterator[contents.Table]:
-    yield contents.transactions(found.path)
+    yield contents.transactions(found.path, options.storage)
 
 
 def _epochs(found: FoundDirectory, options: ReadOptions) -> Iterator[contents.Table]:
-    yield contents.leader_epochs(found.path)
+    yield contents.leader_epochs(found.path, options.storage)
 
 
 def _consumer_offsets(found: FoundDirectory, options: ReadOptions) -> Iterator[contents.Table]:
     committed: Isolation = "read_committed"
-    with PartitionLog.open(found.path) as log:
+    with PartitionLog.open(found.path, storage_options=options.storage) as log:
         stream = log.to_arrow(columns=["offset", "key", "value"], isolation=committed,
                               on_damage=options.on_damage)
         commits = committed_offsets(
@@ -246,11 +247,12 @@ class TableReader(CheckedOnArrival, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of the query. Raises KafkaStorageError for a path without logs,
         UnknownTopicOrPartitionError for a topic or partition that is not there."""
-        require_local(self._options.paths, f"table {self._name}")
         if self._name == "findings":
+            # A dry run of Kafka's loader, which knows the local file system alone.
+            require_local(self._options.paths, "table findings")
             return self._scrub_tasks()
         found = [one for path in directories(self._options.paths)
-                 for one in find_directories(path)]
+                 for one in find_directories(path, files_of(path, self._options.storage))]
         self._check_named({one.topic_partition for one in found})
         topic = TABLES[self._name].topic
         chosen = sorted(one for one in found if self._wants(one.topic_partition)
@@ -301,7 +303,8 @@ class TableReader(CheckedOnArrival, DataSourceReader):
     def _range_tasks(self, chosen: Sequence[FoundDirectory]) -> list[InputPartition]:
         target, pieces = self._options.split_bytes or SPLIT_BYTES, []
         for found in chosen:
-            with self._passing(found), PartitionLog.open(found.path) as log:
+            with self._passing(found), PartitionLog.open(
+                    found.path, storage_options=self._options.storage) as log:
                 pieces += [_Sized((found, planned), planned.size)
                            for planned in log.ranges(target)]
         return [_Ranges([one.piece for one in some]) for some in pack(pieces, target)]
@@ -309,7 +312,7 @@ class TableReader(CheckedOnArrival, DataSourceReader):
     def _rows_of_ranges(self, task: _Ranges) -> Iterator[pa.RecordBatch]:
         for found, planned in task.pieces:
             with self._passing(found):
-                yield from self._to_batches(found, _batches_in(planned))
+                yield from self._to_batches(found, _batches_in(planned, self._options))
 
     @contextmanager
     def _passing(self, found: FoundDirectory) -> Iterator[None]:

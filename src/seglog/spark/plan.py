@@ -25,7 +25,7 @@ from seglog.spark.options import EARLIEST, LATEST, SPLIT_BYTES, OffsetBound, Rea
 from seglog.storage.discover import FoundDirectory, find_replicas
 from seglog.storage.log import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, PartitionLog
 from seglog.storage.place import NOT_A_DATA_DIRECTORY
-from seglog.storage.ranges import LogGap, LogRange
+from seglog.storage.ranges import LogGap, LogRange, pack
 from seglog.storage.replicas import choose_replica
 from seglog.storage.selection import is_internal, unknown_partition, unknown_topic
 from seglog.storage.timestamps import ranges_since
@@ -87,8 +87,8 @@ def plan_partitions(options: ReadOptions, pushed: Pushed | None = None, *, is_na
 
 
 def has_changed(error: KafkaStorageError) -> bool:
-    """Whether a file was deleted, or a preallocated one trimmed, while it was looked at."""
-    return has_vanished(error) or error.code == "file_shrank"
+    """Whether a file was deleted, replaced or trimmed while it was looked at."""
+    return has_vanished(error) or error.code in ("file_shrank", "object_changed")
 
 
 def has_vanished(error: KafkaStorageError) -> bool:
@@ -280,7 +280,7 @@ def cut_tasks(options: ReadOptions, ranges: Sequence[OffsetRange],
         total = sum(one.size for _, pieces in planned for one in pieces)
         target = min(max(total // _LIGHT_TASKS, target), _LIGHT_SPLIT_BYTES)
     for tp, pieces in planned:
-        for some in _pack(pieces, target):
+        for some in pack(pieces, target):
             yield SeglogPartition(tp, some)
 
 
@@ -300,17 +300,3 @@ def _ranges(options: ReadOptions, log: PartitionLog, part: OffsetRange, pushed: 
 def warn_of_gap(gap: LogGap) -> None:
     """Logs what failOnDataLoss=false passed over."""
     _log.warning("failOnDataLoss is false: %s", gap)
-
-
-def _pack(ranges: Sequence[LogRange], target: int) -> Iterator[list[LogRange]]:
-    """Ranges that follow each other, together as long as they stay below the target."""
-    part: list[LogRange] = []
-    size = 0
-    for planned in ranges:
-        if part and size + planned.size > target:
-            yield part
-            part, size = [], 0
-        part.append(planned)
-        size += planned.size
-    if part:
-        yield part

@@ -78,7 +78,8 @@ class RowPartitioner:
         if (chosen == first).all():
             self._gather(TopicPartition(topic, first), records)
             return
-        order = np.argsort(chosen, kind="stable")
+        # numpy sorts small numbers by their digits.
+        order = np.argsort(chosen.astype(np.uint16) if count <= 1 << 16 else chosen, kind="stable")
         records = records.take(pa.array(order))
         start = 0
         for number, size in enumerate(np.bincount(chosen, minlength=count).tolist()):

@@ -22,11 +22,12 @@ from seglog.arguments import given_path
 from seglog.config import BrokerConfig
 from seglog.scrub import (
     DirectoryScrub, LoadListener, LoadLevel, LoadOptions, LoadReport, NullListener, PartitionPiece,
-    PartitionReport, SegmentCheck, SegmentsPiece, exit_code, finding_row, pack,
+    PartitionReport, SegmentCheck, SegmentsPiece, exit_code, finding_row,
 )
 from seglog.spark.table_columns import alternate
 from seglog.spark.finding_rows import finding_batches, findings_schema
 from seglog.spark.session import context_of, register, session
+from seglog.storage.ranges import pack
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -1,5 +1,5 @@
-"""Where the logs of a stream begin and end now, at the price of two `stat` calls for each log that
-did not change.
+"""Where the logs of a stream begin and end now, at the price of two `stat` calls (in an object
+store: one list) for each log that did not change.
 
 A log that changed is opened anew: one listing, and its active segment from the last index entry.
 Nothing stays open between two triggers.
@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.model import TopicPartition
 from seglog.spark.plan import choose_partitions, has_changed
 from seglog.spark.streaming.stream_options import StreamOptions
-from seglog.storage.checkpoints import read_offset_checkpoint
+from seglog.storage.checkpoints import CHECKPOINT_BYTES_MAX, read_offset_checkpoint
+from seglog.storage.files import Files, Stamp, files_of, small_file
 from seglog.storage.log import PartitionLog
 from seglog.storage.paths import HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
 
@@ -28,8 +29,6 @@ _SETTLED_SECONDS = 2.0
 
 #: How often a log is looked at that changes meanwhile.
 _LOOKS = 5
-
-_Signature = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class _Seen:
     """What was found at a look. `active` is the path of the active segment, if there is one.
     `bad_since` is when its end was first found to be corrupt, in monotonic seconds."""
 
-    signature: _Signature
+    stamp: Stamp
     active: str | None
     checkpointed_start: int | None
     start: int
@@ -64,7 +63,8 @@ class WatchedLogs:
         self._options = options
         self._clock = clock
         self._seen: dict[str, _Seen] = {}
-        self._checkpoints: dict[str, tuple[_Signature, dict[TopicPartition, int]]] = {}
+        self._checkpoints: dict[str, tuple[Hashable, dict[TopicPartition, int]]] = {}
+        self._current: set[str] = set()  # checkpoints that were looked at in this look
         self._was_complete = False
 
     def paths(self) -> dict[TopicPartition, str]:
@@ -83,6 +83,7 @@ class WatchedLogs:
         Raises KafkaStorageError, and CorruptDataError where failOnDataLoss is true and the stream
         would wait for ever at damaged bytes.
         """
+        self._current.clear()
         paths = self.paths()
         found = {}
         for tp, path in paths.items():
@@ -102,7 +103,11 @@ class WatchedLogs:
     def open(self, tp: TopicPartition, path: str) -> PartitionLog:
         """The log at `path`, with its checkpointed log start offset."""
         return PartitionLog.open(path, topic_partition=tp, log_start_offset=max(
-            0, self._checkpoint(path, LOG_START_OFFSET_CHECKPOINT).get(tp, 0)))
+            0, self._checkpoint(path, LOG_START_OFFSET_CHECKPOINT).get(tp, 0)),
+            storage_options=self._options.read.storage)
+
+    def _where(self, path: str) -> Files:
+        return files_of(path, self._options.read.storage)
 
     def _looked_at(self, tp: TopicPartition, path: str) -> _Seen | None:
         """What there is of a log that changes meanwhile: segments come and go. None if all of it
@@ -111,7 +116,7 @@ class WatchedLogs:
             try:
                 return self._look_at(tp, path)
             except KafkaStorageError as error:
-                if not has_changed(error) or (not left and os.path.isdir(path)):
+                if not has_changed(error) or (not left and _is_there(path, self._where(path))):
                     raise
                 self._seen.pop(path, None)
         return None
@@ -120,17 +125,17 @@ class WatchedLogs:
         known = self._seen.get(path)
         start = self._checkpoint(path, LOG_START_OFFSET_CHECKPOINT).get(tp)
         if known is not None and known.is_settled and known.checkpointed_start == start \
-                and known.signature == _signature(path, known.active):
+                and known.stamp == self._where(path).stamp(path, known.active):
             return known
         log = self.open(tp, path)
         try:
             # A change since the log was opened is a young one: it is seen at the next look.
             last = log.segments.last
             active = None if last is None else last.files.log
-            signature = _signature(path, active)
+            stamp = log.where.stamp(path, active)
             read = self._options.read
-            seen = _Seen(signature, active, start, log.log_start_offset, log.log_end_offset,
-                         log.end_offset(read.isolation, read.on_damage), _is_settled(signature))
+            seen = _Seen(stamp, active, start, log.log_start_offset, log.log_end_offset,
+                         log.end_offset(read.isolation, read.on_damage), _is_settled(stamp))
             self._refuse_damage(log, seen, known)
         finally:
             log.close()
@@ -159,28 +164,27 @@ class WatchedLogs:
     def _checkpoint(self, path: str, name: str) -> dict[TopicPartition, int]:
         """A checkpoint of the data directory that holds `path`, read when it was replaced."""
         file = os.path.join(os.path.dirname(path), name)
-        try:
-            found = os.stat(file)
-        except FileNotFoundError:
-            return {}
-        signature = (found.st_ino, found.st_size, found.st_mtime_ns)
         known = self._checkpoints.get(file)
-        if known is None or known[0] != signature:
-            known = signature, read_offset_checkpoint(file)
+        if known is not None and file in self._current:
+            return known[1]
+        where = self._where(path)
+        state = where.state(file)
+        if known is None or known[0] != state:
+            content = small_file(where, file, CHECKPOINT_BYTES_MAX) or b""
+            known = state, read_offset_checkpoint(file, content)
             self._checkpoints[file] = known
+        self._current.add(file)
         return known[1]
 
 
-def _signature(path: str, active: str | None) -> _Signature:
-    """Changes with the files of a directory and with the size or content of the active segment."""
+def _is_there(path: str, where: Files) -> bool:
     try:
-        return tuple(number for file in (path, active) if file is not None
-                     for found in (os.stat(file),)
-                     for number in (found.st_mtime_ns, found.st_ino, found.st_size))
-    except OSError as error:
-        raise KafkaStorageError(error.errno, error.strerror, error.filename) from None
+        where.entries(path)
+    except OSError:
+        return False
+    return True
 
 
-def _is_settled(signature: _Signature) -> bool:
-    newest = max(signature[0::3])
-    return time.time_ns() - newest > _SETTLED_SECONDS * 1e9
+def _is_settled(stamp: Stamp) -> bool:
+    return stamp.modified_ns is None or \
+        time.time_ns() - stamp.modified_ns > _SETTLED_SECONDS * 1e9

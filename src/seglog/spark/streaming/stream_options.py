@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from seglog.spark.locations import require_local
 from seglog.spark.option_values import positive
 from seglog.spark.options import ReadOptions, parse_options
 
@@ -55,10 +54,8 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
     if most is not None and least is not None and least > most:
         raise ValueError(f"The value of minOffsetPerTrigger({least}) is higher than the "
                          f"maxOffsetsPerTrigger({most}).")
-    read = parse_options(options, is_stream=True)
-    require_local(read.paths, "readStream")
     return StreamOptions(
-        read=read,
+        read=parse_options(options, is_stream=True),
         max_offsets=most,
         min_offsets=least,
         max_trigger_delay_ms=_duration_ms(given.get("maxtriggerdelay", _MAX_TRIGGER_DELAY)),
