@@ -21,7 +21,7 @@ from seglog.config import LogConfig
 from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.log.read import FetchIsolation
 from seglog.log.scheduler import MockTime, Time
-from seglog.log.tail import SpanTail
+from seglog.log.following import SpanTail
 from seglog.log.unified_log import UnifiedLog
 
 LOG_BYTES = pick(2 << 20, 128 << 20, 900 << 20)
@@ -73,10 +73,10 @@ def test_random_lookup(compare: Compare, floors: Floors, log: tuple[Load, Unifie
     load, made = log
     size = len(load.batch)
     offsets = random.Random(1).choices(range(made.log_end_offset), k=LOOKUPS)
-    made.settle()
+    made.update_files()
     made.flush()
     segment = Path(made.path) / f"{0:020d}"
-    entries = segment.with_suffix(".index").read_bytes()[:made.active_index_entries() * 8]
+    entries = segment.with_suffix(".index").read_bytes()[:made.active.index_entries * 8]
     targets = np.array(offsets, np.int64)
     isolation = FetchIsolation.LOG_END
 

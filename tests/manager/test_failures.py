@@ -17,7 +17,7 @@ import pytest
 
 import seglog
 from seglog.errors import AllLogDirsFailedError, KafkaStorageError
-from seglog.log.failures import LogDirFailure, LogDirFailureChannel
+from seglog.log.log_dir_failures import LogDirFailure, LogDirFailureChannel
 from seglog.model import TopicPartition
 from seglog.log.unified_log import UnifiedLog
 from tests.manager.support import break_load, entries, input_output_error, make_dir, snapshot

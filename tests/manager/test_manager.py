@@ -19,6 +19,7 @@ from seglog.errors import (
 from seglog.manager import closing
 from seglog.model import TopicPartition
 from seglog.log.unified_log import UnifiedLog
+from seglog.log.watermarks import StartOffsetReason
 from tests.manager.support import (
     break_load, copy, entries, input_output_error, make_dir, snapshot, write_meta,
 )
@@ -118,8 +119,10 @@ def test_checkpoints_hold_what_kafka_writes(tmp_path: Path) -> None:
     with seglog.LogManager([root]) as manager:
         first = manager.get_log(TopicPartition("a", 0))
         assert first is not None
-        first.log_start_offset += 1
-        first.update_high_watermark(first.log_start_offset + 1)
+        start = first.log_start_offset + 1
+        first.update_high_watermark(start + 1)
+        assert first.maybe_increment_log_start_offset(
+            start, StartOffsetReason.CLIENT_RECORD_DELETION)
         manager.checkpoint_log_recovery_offsets()
         manager.checkpoint_log_start_offsets()
         manager.checkpoint_high_watermarks()

@@ -342,7 +342,7 @@ def test_abandoned_future_logs(roots: list[Path], same_topic: bool,
             assert current(manager) is log
         wanted = 1
         if not same_topic:
-            log.topic_id = uuid.uuid4()
+            log._metadata.topic_id = uuid.uuid4()
         manager.recover_abandoned_future_logs(assigned)
         assert current(manager) is future and not manager.future_logs
         assert asked == [(N0, topic_id)] * 3

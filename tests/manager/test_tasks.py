@@ -95,7 +95,7 @@ def test_retention(tmp_path: Path) -> None:
 def test_compacted_logs_are_not_retained(tmp_path: Path) -> None:
     settings = LogConfig(internal_segment_bytes=1_000, retention_bytes=1,
                          cleanup_policy=("compact", "delete"))
-    manager, time = manager_of(tmp_path / "k", settings)
+    manager, time = manager_of(tmp_path / "k", settings, {"log.cleaner.enable": "false"})
     with manager:
         log = manager.get_or_create_log(N0)
         log.update_high_watermark(fill(log, 9))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from seglog.errors import KafkaStorageError
-from seglog.log.unified_log import UnifiedLog
 from seglog.manager.directories import LogDirectory
 from seglog.manager.live import LiveDirectories
 from seglog.manager.table import LogTable
+from seglog.model import TopicPartition
 from seglog.storage.paths import (
     HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,
 )
@@ -21,26 +21,37 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 
-def write_recovery_points(directory: LogDirectory, logs: Iterable[UnifiedLog]) -> None:
+# A log that is opened between the two looks of each function is in both, and counts as it is now.
+
+def write_recovery_points(directory: LogDirectory, table: LogTable) -> None:
     """Of every log of the directory. KafkaStorageError."""
-    directory.write_checkpoint(RECOVERY_POINT_CHECKPOINT, {
-        log.topic_partition: log.recovery_point for log in logs})
+    offsets: dict[TopicPartition, int] = {}
+    for unopened in table.unopened(directory.path):
+        offsets |= unopened.recovery_points()
+    directory.write_checkpoint(RECOVERY_POINT_CHECKPOINT, offsets | {
+        log.topic_partition: log.recovery_point for log in table.opened(directory.path)})
 
 
-def write_log_start_offsets(directory: LogDirectory, logs: Iterable[UnifiedLog]) -> None:
+def write_log_start_offsets(directory: LogDirectory, table: LogTable) -> None:
     """Only of logs that start behind the base of their first segment. KafkaStorageError."""
-    starts = {}
-    for log in logs:
+    starts: dict[TopicPartition, int] = {}
+    for unopened in table.unopened(directory.path):
+        starts |= unopened.log_start_offsets()
+    for log in table.opened(directory.path):
+        starts.pop(log.topic_partition, None)
         bases = log.segments.base_offsets  # none of a log that is being deleted
         if len(bases) and log.log_start_offset > bases[0]:
             starts[log.topic_partition] = log.log_start_offset
     directory.write_checkpoint(LOG_START_OFFSET_CHECKPOINT, starts)
 
 
-def write_high_watermarks(directory: LogDirectory, logs: Iterable[UnifiedLog]) -> None:
+def write_high_watermarks(directory: LogDirectory, table: LogTable) -> None:
     """Of every log of the directory (Kafka: ReplicaManager). KafkaStorageError."""
-    directory.write_checkpoint(HIGH_WATERMARK_CHECKPOINT, {
-        log.topic_partition: log.high_watermark for log in logs})
+    offsets: dict[TopicPartition, int] = {}
+    for unopened in table.unopened(directory.path):
+        offsets |= unopened.high_watermarks()
+    directory.write_checkpoint(HIGH_WATERMARK_CHECKPOINT, offsets | {
+        log.topic_partition: log.high_watermark for log in table.opened(directory.path)})
 
 
 class Checkpoints:
@@ -62,7 +73,7 @@ class Checkpoints:
 
     def high_watermarks(self) -> None:
         """`replication-offset-checkpoint`, of directories that have logs."""
-        for log_dir in self._table.by_dir():
+        for log_dir in self._table.counts():
             self._write("high watermarks", write_high_watermarks, log_dir)
 
     def offsets(self, log_dir: str) -> None:
@@ -70,13 +81,12 @@ class Checkpoints:
         self.recovery_offsets(log_dir)
         self.log_start_offsets(log_dir)
 
-    def _write(self, what: str, write: Callable[[LogDirectory, Iterable[UnifiedLog]], None],
+    def _write(self, what: str, write: Callable[[LogDirectory, LogTable], None],
                log_dir: str | None) -> None:
-        logs = self._table.by_dir()
         for directory in self._directories.all():
             if log_dir in (None, directory.path):
                 try:
-                    write(directory, logs.get(directory.path, ()))
+                    write(directory, self._table)
                 except KafkaStorageError as error:
                     _log.error("Disk error while writing %s checkpoint in directory %s: %s", what,
                                directory.path, error)

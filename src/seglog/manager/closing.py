@@ -12,7 +12,7 @@ from seglog.errors import KafkaStorageError
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager.checkpoints import write_log_start_offsets, write_recovery_points
 from seglog.manager.directories import LogDirectory
-from seglog.log.failures import LogDirFailureChannel
+from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.manager.pool import WorkerPool
 from seglog.manager.table import LogTable
 
@@ -24,6 +24,7 @@ _log = logging.getLogger(__name__)
 def close_logs(directories: Sequence[LogDirectory], table: LogTable,
                channel: LogDirFailureChannel, threads: int, broker_epoch: int) -> None:
     """Flushes and closes all current and future logs, and marks the directories that went well.
+    A log that nobody has opened is as its last close left it.
 
     A directory with a log that does not close gets neither checkpoints nor a marker: its next
     start is one after a crash.
@@ -37,7 +38,7 @@ def close_logs(directories: Sequence[LogDirectory], table: LogTable,
             pools.append(pool)
             jobs.append((directory, [
                 pool.submit(partial(_close, log, directory, channel))
-                for log in table.served_in(directory.path)]))
+                for log in table.opened(directory.path)]))
         for directory, futures in jobs:
             if _wait_for_all(futures):
                 _finish(directory, table, broker_epoch)
@@ -77,11 +78,10 @@ def _finish(directory: LogDirectory, table: LogTable, broker_epoch: int) -> None
     """The order is what a later start relies on: files, then checkpoints, then the marker."""
     with contextlib.suppress(KafkaStorageError):  # it is logged, and in the failure channel
         if directory.knows_its_logs:
-            logs = table.served_in(directory.path)
             _log.debug("Updating recovery points at %s", directory.path)
-            write_recovery_points(directory, logs)
+            write_recovery_points(directory, table)
             _log.debug("Updating log start offsets at %s", directory.path)
-            write_log_start_offsets(directory, logs)
+            write_log_start_offsets(directory, table)
         if directory.may_be_marked_clean:
             _log.debug("Writing clean shutdown marker at %s", directory.path)
             with contextlib.suppress(OSError):

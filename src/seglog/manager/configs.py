@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from seglog.config import LogConfig
 from seglog.errors import ConfigError
 from seglog.log.unified_log import UnifiedLog
 
-__all__ = ["TopicConfigs", "at_least_one", "warn_of_compacted"]
-
-_log = logging.getLogger(__name__)
-_TOPICS_SHOWN = 5
+__all__ = ["TopicConfigs", "at_least_one"]
 
 
 class TopicConfigs:
@@ -41,6 +37,13 @@ class TopicConfigs:
         with self._lock:
             return self._topics.get(topic, self._default)
 
+    def serve(self, log: UnifiedLog) -> None:
+        """Gives a log that has just come into the table the settings that count now: they may have
+        changed while it was loaded."""
+        config = self.of(log.topic_partition.topic)
+        if log.config is not config:
+            log.update_config(config)
+
     def set_topic(self, topic: str, properties: Mapping[str, object]) -> None:
         """Replaces the topic's own settings. ConfigError; then nothing has changed."""
         with self._lock:
@@ -61,19 +64,6 @@ class TopicConfigs:
             for topic, found in self._topics.items():
                 if found.overridden_configs:
                     self._topics[topic] = _rebased(found, default)
-
-
-def warn_of_compacted(logs: Iterable[UnifiedLog]) -> None:
-    """One line for all logs whose topics are compacted, as long as nothing here compacts them."""
-    found = set()
-    for log in logs:
-        if isinstance(log, UnifiedLog):  # and not what `load` put in its place
-            found |= {log.topic_partition.topic} if log.config.compact else set()
-    if topics := sorted(found):
-        _log.warning("%d topics are compacted (cleanup.policy=compact): their logs are kept whole, "
-                     "seglog does not compact them yet: %s%s", len(topics),
-                     ", ".join(topics[:_TOPICS_SHOWN]),
-                     ", ..." if len(topics) > _TOPICS_SHOWN else "")
 
 
 def at_least_one(name: str, value: int) -> None:

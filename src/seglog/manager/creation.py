@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections import Counter
 
 from seglog.config import LogConfig
 from seglog.errors import IllegalStateError, InconsistentTopicIdError, KafkaStorageError
@@ -87,7 +86,7 @@ class LogCreation:
         free = [path for path in paths if path not in self.cordoned]
         if len(paths) == 1 or not free:
             return paths[:1]
-        counts = Counter(dir_of(log) for log in self._state.table.served())
+        counts = self._state.table.counts()
         return sorted(free, key=lambda path: counts[path])
 
     # ---- making one

@@ -42,6 +42,8 @@ class LogDeletion:
                         f"it may be in one of the offline directories {','.join(offline)}")
                 return None
             log_dir = dir_of(log)
+            if not is_future:
+                state.cleaning.removed(log)
             self._put_away(log, is_stray)
         if checkpoint:
             state.checkpoints.offsets(log_dir)

@@ -17,7 +17,7 @@ from seglog.errors import (
     LogDirLockedError, MalformedCheckpointError,
 )
 from seglog.fragments.journal import finish_commit
-from seglog.log.failures import LogDirFailureChannel
+from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.model import TopicPartition
 from seglog.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from seglog.storage.lock import FileLock
@@ -130,7 +130,8 @@ class LogDirectory:
         with self._checkpoint_locks[name]:
             try:
                 every = {**self._on_file.get(name, {}), **offsets}
-                write_offset_checkpoint(path, dict(sorted(every.items())))
+                write_offset_checkpoint(path, {key: every[key] for key in sorted(
+                    every, key=lambda key: (key.topic, key.partition))})
             except OSError as error:
                 message = f"Error while writing to checkpoint file {path}"
                 self._channel.maybe_add_offline_log_dir(self.path, message, error)
@@ -162,11 +163,12 @@ class LogDirectory:
         what they say of the logs would be gone."""
         return bool(self._on_file)
 
-    def forget_on_file(self, key: TopicPartition) -> None:
-        """From here on the loaded log says what goes into the checkpoints."""
+    def forget_on_file(self, *keys: TopicPartition) -> None:
+        """From here on the loaded logs say what goes into the checkpoints."""
         for name, found in self._on_file.items():
             with self._checkpoint_locks[name]:
-                found.pop(key, None)
+                for key in keys:
+                    found.pop(key, None)
 
     # ---- the clean shutdown marker
 

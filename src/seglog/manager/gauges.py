@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
-from seglog.metrics import MetricsRegistry
+from seglog.config import LogConfig
+from seglog.log.stats import BrokerTopicStats, LogMetrics
+from seglog.manager.unopened import UnopenedLogs, retention_percent
+from seglog.metrics import Gauge, Metric, MetricName, MetricsRegistry
+from seglog.model import TopicPartition
 
-__all__ = ["Countdown", "Gauges"]
+__all__ = ["Countdown", "Gauges", "UnopenedGauges"]
+
+_LOG = ("kafka.log", "Log")
+# The gauges of a log, and the columns that have their values.
+_LOG_GAUGES = {"NumLogSegments": "segments", "LogStartOffset": "log_start_offset",
+               "LogEndOffset": "log_end_offset", "Size": "size", "RetentionSizeInPercent": ""}
 
 
 class Gauges:
@@ -47,3 +57,55 @@ class Countdown:
         """The number, None before it was put."""
         with self._lock:
             return self._values.get(key)
+
+
+class UnopenedGauges:
+    """The gauges of logs that nobody has opened (`log.stats.LogMetrics`), and the meters of their
+    topics: a MetricsSource. Each gauge is made when it is read."""
+
+    def __init__(self, logs: UnopenedLogs, stats: BrokerTopicStats,
+                 config_of: Callable[[str], LogConfig]) -> None:
+        self._logs, self._stats, self._config_of = logs, stats, config_of
+        self._has_topics = False
+
+    def __len__(self) -> int:
+        self._register_topics()
+        return len(self._logs) * len(_LOG_GAUGES)
+
+    def metrics(self) -> Iterator[tuple[MetricName, Metric]]:
+        """See MetricsSource."""
+        self._register_topics()
+        for key in self._logs:
+            for name, gauge in self._gauges(key).items():
+                yield MetricName.of(*_LOG, name, LogMetrics.tags(key)), gauge
+
+    def find(self, mbean: str) -> Metric | None:
+        """See MetricsSource."""
+        if mbean.startswith(f"{_LOG[0]}:type={_LOG[1]},"):
+            keys = (key for key in self._logs if mbean.endswith(f",partition={key.partition}"))
+            return next((gauge for key in keys for name, gauge in self._gauges(key).items()
+                         if MetricName.of(*_LOG, name, LogMetrics.tags(key)).mbean == mbean), None)
+        if not self._has_topics and "type=BrokerTopicMetrics" in mbean:
+            self._register_topics()
+            return self._stats.registry.get(mbean)
+        return None
+
+    def _register_topics(self) -> None:
+        if not self._has_topics:
+            self._has_topics = True
+            for topic in {key.topic for key in self._logs}:
+                _ = self._stats.topic_stats(topic).appended
+
+    def _gauges(self, key: TopicPartition) -> dict[str, Metric]:
+        found: dict[str, Metric] = {
+            name: Gauge(partial(self._logs.number, key, column))
+            for name, column in _LOG_GAUGES.items() if column}
+        found["RetentionSizeInPercent"] = Gauge(partial(self._percent, key))
+        return found
+
+    def _percent(self, key: TopicPartition) -> int:
+        """0 as long as retention has not looked at the log, as of any log."""
+        config = self._config_of(key.topic)
+        if not self._logs.was_swept or config.compact:
+            return 0
+        return retention_percent(self._logs.number(key, "size"), config)

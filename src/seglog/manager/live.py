@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from seglog.arguments import directory_path
 from seglog.errors import AllLogDirsFailedError, LogDirNotFoundError
-from seglog.log.failures import LogDirFailureChannel
+from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.manager.directories import (
     LogDirectory, create_and_validate_log_dirs, lock_log_dirs,
 )

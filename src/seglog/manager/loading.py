@@ -10,7 +10,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +18,7 @@ from functools import partial
 from seglog._native.scan import PartitionListing
 from seglog.errors import LogManagerStateError
 from seglog.log.unified_log import UnifiedLog, load_unified_log
+from seglog.manager.clean_loading import CleanLoading, PartitionReports, says_little
 from seglog.manager.directories import LogDirectory
 from seglog.manager.garbage import collections_paused
 from seglog.manager.gauges import Countdown, Gauges
@@ -28,9 +29,10 @@ from seglog.manager.sanity import (
     defer_checks, plan_of_active_segment, without_wrong_indexes,
 )
 from seglog.manager.state import ManagerState
+from seglog.manager.unopened import CleanRows
 from seglog.metrics import MetricsRegistry
 from seglog.model import TopicPartition
-from seglog.recovery.callbacks import LoadListener
+from seglog.recovery.callbacks import LoadListener, NullListener
 from seglog.recovery.log_loader import LoadInputs
 from seglog.recovery.plan import LoadLevel, PartitionPlan
 from seglog.recovery.report import LoadReport, PartitionReport
@@ -46,6 +48,11 @@ _log = logging.getLogger(__name__)
 
 # A warm log of a few hundred segments takes less.
 _QUICK_SECONDS = 0.002
+# Logs of one native call: enough work for a thread, and enough calls for all threads.
+_PART_LOGS = 256
+# Of one with more, several threads check the segments.
+_PART_SEGMENTS = 1024
+_Found = tuple[str, DirectoryName]
 _SERVED = (DirectoryKind.LIVE, DirectoryKind.FUTURE)
 # The checkpoints that are read, and what becomes of the offsets where one cannot be.
 _RESETS = {
@@ -63,7 +70,8 @@ class LoadSettings:
     segment_threads: int
     level: LoadLevel
     deferred: bool  # inactive segments are checked later, after a clean shutdown
-    is_stray: Callable[[UnifiedLog], bool]
+    #: None: nothing is stray.
+    is_stray: Callable[[UnifiedLog], bool] | None
     listener: LoadListener
     #: What loads one log; None: `load_unified_log`.
     load: Callable[..., UnifiedLog] | None
@@ -88,7 +96,11 @@ class _DirectoryLoad:
     directory: LogDirectory
     pool: WorkerPool
     segments: SegmentLoading
-    jobs: list[_Job] = field(default_factory=list)
+    found: list[_Found] = field(default_factory=list)
+    offsets: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    clean: CleanLoading | None = None
+    rows: CleanRows | None = None
+    parts: list[Future[list[_Found]]] = field(default_factory=list)
     remaining: int = 0
     futures: list[Future[None]] = field(default_factory=list)
     reports: dict[str, PartitionReport] = field(default_factory=dict)
@@ -132,6 +144,8 @@ class LogLoading:
             for directory in self._directories:
                 self._submit(directory)
             for load in self._loads:
+                self._submit_rest(load)
+            for load in self._loads:
                 wait(load.futures, return_when=FIRST_EXCEPTION)  # woken once, not by each
                 for future in load.futures:
                     future.result()
@@ -151,7 +165,7 @@ class LogLoading:
                 load.pool.shutdown(cancel=not done)
                 load.segments.close()
         unclean = f" (unclean log dirs = {', '.join(self._unclean)})" if self._unclean else ""
-        _log.info("Loaded %d logs in %dms%s", sum(len(load.jobs) for load in self._loads),
+        _log.info("Loaded %d logs in %dms%s", sum(len(load.found) for load in self._loads),
                   _ms_since(started), unclean)
 
     def cancel(self) -> None:
@@ -194,7 +208,7 @@ class LogLoading:
             load.directory.path, self._settings.level.value, load.directory.had_clean_shutdown,
             self._settings.segment_threads, time.perf_counter() - started,
             tuple(load.thread_segments.get(number, 0) for number in threads), (),
-            tuple(load.reports[job.path] for job in load.jobs))
+            self._partition_reports(load))
         self.reports[load.directory.path] = report
         self._settings.listener.done(report)
 
@@ -221,18 +235,78 @@ class LogLoading:
             return
         directory.keep_on_file(offsets, {name.topic_partition for _, name in found
                                          if name.kind in _SERVED})
-        load.jobs = [self._job(path, name, clean, offsets) for path, name in found]
-        load.remaining = len(load.jobs)
+        load.found, load.offsets = found, offsets
+        load.remaining = len(found)
         self._announce(load, clean)
-        self._settings.listener.load_started(len(load.jobs), self._settings.segment_threads)
-        directory.loading_completed = not load.jobs
-        load.futures = [load.pool.submit(partial(self._run_job, load, job)) for job in load.jobs]
+        self._settings.listener.load_started(len(found), self._settings.segment_threads)
+        directory.loading_completed = not found
+        if clean and self._knows_rows():
+            self._submit_clean(load)
 
-    def _job(self, path: str, name: DirectoryName, clean: bool,
-             offsets: Mapping[str, Mapping[TopicPartition, int]]) -> _Job:
-        key = name.topic_partition
+    def _knows_rows(self) -> bool:
+        """Whether nobody wants more of an ordinary log than a row says."""
+        settings = self._settings
+        return (settings.level is LoadLevel.KAFKA and not settings.deferred
+                and settings.load is None and settings.is_stray is None and says_little())
+
+    def _submit_clean(self, load: _DirectoryLoad) -> None:
+        """Begins with the logs that may be ordinary."""
+        listener = self._settings.listener
+        load.clean = CleanLoading(self._state, load.directory.path, load.offsets,
+                                  None if type(listener) is NullListener else listener,
+                                  _PART_SEGMENTS if self._settings.segment_threads > 1 else 0)
+        candidates = [one for one in load.found if CleanLoading.is_candidate(one)]
+        load.parts = [
+            load.pool.submit(partial(self._run_part, load, load.clean, start,
+                                     candidates[start:start + _PART_LOGS]))
+            for start in range(0, len(candidates), _PART_LOGS)]
+
+    def _submit_rest(self, load: _DirectoryLoad) -> None:
+        """Files the logs that are ordinary, and begins with all others."""
+        rest = load.found
+        if load.clean is not None:
+            wait(load.parts, return_when=FIRST_EXCEPTION)
+            rest = [one for one in rest if not CleanLoading.is_candidate(one)]
+            for part in load.parts:
+                rest += part.result()
+            logs = load.clean.finish()
+            if logs is not None:
+                load.rows = logs.rows
+                self._state.table.add_unopened(logs)
+                load.directory.forget_on_file(*logs)
+                self._state.measure_unopened(logs)
+        load.futures = [load.pool.submit(partial(self._run_job, load, path, name))
+                        for path, name in sorted(rest, key=lambda one: one[0])]
+
+    def _run_part(self, load: _DirectoryLoad, clean: CleanLoading, number: int,
+                  found: list[_Found]) -> list[_Found]:
+        """What is not ordinary of it."""
+        def count(logs: int) -> str:
+            with load.lock:
+                load.remaining -= logs
+                done = len(load.found) - load.remaining
+                load.directory.loading_completed = not load.remaining
+            return f"({done}/{len(load.found)} completed in {load.directory.path})"
+
+        segments, rest = clean.load(number, found, count)
+        with load.lock:
+            load.thread_segments[0] = load.thread_segments.get(0, 0) + segments
+        return rest
+
+    @staticmethod
+    def _partition_reports(load: _DirectoryLoad) -> Sequence[PartitionReport]:
+        if load.rows is None:
+            return tuple(load.reports[path] for path, _ in load.found)
+        rows = iter(range(len(load.rows.keys)))
+        return PartitionReports([
+            load.reports[path] if path in load.reports else next(rows)
+            for path, _ in load.found], load.rows)
+
+    def _job(self, load: _DirectoryLoad, path: str, name: DirectoryName) -> _Job:
+        key, offsets = name.topic_partition, load.offsets
         return _Job(path, name, LoadInputs(
-            key, clean, offsets[LOG_START_OFFSET_CHECKPOINT].get(key, 0),
+            key, load.directory.had_clean_shutdown,
+            offsets[LOG_START_OFFSET_CHECKPOINT].get(key, 0),
             offsets[RECOVERY_POINT_CHECKPOINT].get(key, 0), self._state.configs.of(key.topic),
             is_deleted=name.kind is DirectoryKind.DELETED,
             producer_id_expiration_ms=self._state.producer_id_expiration_ms,
@@ -240,7 +314,7 @@ class LogLoading:
         ), offsets[HIGH_WATERMARK_CHECKPOINT].get(key))
 
     def _announce(self, load: _DirectoryLoad, clean: bool) -> None:
-        path, count = load.directory.path, len(load.jobs)
+        path, count = load.directory.path, len(load.found)
         if not count:
             _log.info("No logs found to be loaded in %s", path)
         elif clean:
@@ -269,7 +343,8 @@ class LogLoading:
 
     # ---- one log
 
-    def _run_job(self, load: _DirectoryLoad, job: _Job) -> None:
+    def _run_job(self, load: _DirectoryLoad, path: str, name: DirectoryName) -> None:
+        job = self._job(load, path, name)
         started = time.perf_counter()
         key = (load.directory.path, WorkerPool.thread_number())
         progress = LogProgress(os.path.basename(job.path), self._settings.listener,
@@ -294,10 +369,10 @@ class LogLoading:
         path = load.directory.path
         with load.lock:
             load.remaining -= 1
-            done = len(load.jobs) - load.remaining
+            done = len(load.found) - load.remaining
             load.directory.loading_completed = not load.remaining
             load.directory.loading_failed |= log is None
-        counts = f"({done}/{len(load.jobs)} completed in {path})"
+        counts = f"({done}/{len(load.found)} completed in {path})"
         if log is None:
             _log.info("Error while loading logs in %s in %dms %s", job.path, ms, counts)
         elif _log.isEnabledFor(logging.INFO):
@@ -344,7 +419,8 @@ class LogLoading:
         kind = job.name.kind
         if kind is DirectoryKind.STRAY:
             _log.warning("Loaded stray log: %s", job.path)
-        elif kind is not DirectoryKind.DELETED and self._settings.is_stray(log):
+        elif (kind is not DirectoryKind.DELETED and self._settings.is_stray is not None
+              and self._settings.is_stray(log)):
             kind = DirectoryKind.STRAY
             log.rename_dir(stray_dir_name(log.topic_partition, uuid.uuid4().hex))
             _log.warning("Log in %s marked stray and renamed to %s", job.path, log.path)

@@ -18,13 +18,14 @@ from seglog.errors import (
     KafkaStorageError, LogManagerStateError, UnknownTopicOrPartitionError,
 )
 from seglog.forks import ending
-from seglog.log.failures import CLOSED, LogDirFailure, LogDirFailureChannel
+from seglog.log.log_dir_failures import CLOSED, LogDirFailure, LogDirFailureChannel
 from seglog.log.scheduler import Scheduler, Time
 from seglog.log.stats import BrokerTopicStats
 from seglog.log.unified_log import LogContext, UnifiedLog
 from seglog.manager.checkpoints import Checkpoints
+from seglog.manager.cleaning import LogCleaning
 from seglog.manager.closing import close_logs
-from seglog.manager.configs import TopicConfigs, at_least_one, warn_of_compacted
+from seglog.manager.configs import TopicConfigs, at_least_one
 from seglog.manager.deferred import BackgroundChecks, open_reader
 from seglog.manager.directories import (
     agreed_broker_epoch, configured_log_dirs, refuse_duplicates, refuse_foreign_directories,
@@ -137,8 +138,8 @@ class LogManager(LogOperations):
         self._owns_scheduler = not self._scheduler.is_started
         super().__init__(self._make_state(broker, log_config or broker.log_config(),
                                           topic_configs or {}, time or Time()))
-        self._tasks = None if scheduler is None else BackgroundTasks(
-            self._state, self._deletion, broker)
+        self._tasks = BackgroundTasks(
+            self._state, self._deletion, None if scheduler is None else broker)
         self._gauges = Gauges(self.metrics)
         self._server_gauges = Gauges(self.metrics, "kafka.server", "ReplicaManager")
         self._register_gauges()
@@ -146,7 +147,6 @@ class LogManager(LogOperations):
     def _make_state(self, broker: BrokerConfig, default: LogConfig,
                     topic_configs: Mapping[str, LogConfig], time: Time) -> ManagerState:
         directories = LiveDirectories(self.log_dirs, self._identities, self._channel)
-        table = LogTable(time.milliseconds)
         context = LogContext(
             self._scheduler, time, self._channel,
             transaction_verification=broker.transaction_partition_verification_enable,
@@ -154,10 +154,12 @@ class LogManager(LogOperations):
             producer_id_expiration_check_interval_ms=
             broker.producer_id_expiration_check_interval_ms,
             stats=BrokerTopicStats(self.metrics))
+        configs = TopicConfigs(default, topic_configs, broker.remote_log_storage_system_enable)
+        table = LogTable(time.milliseconds, configs.serve)
+        cleaning = LogCleaning(table, configs, directories, broker, context, self.metrics)
         return ManagerState(
-            directories, table, self._channel,
-            TopicConfigs(default, topic_configs, broker.remote_log_storage_system_enable),
-            Checkpoints(directories, table), context, self.config.producer_id_expiration_ms)
+            directories, table, self._channel, configs, Checkpoints(directories, table), cleaning,
+            context, self.config.producer_id_expiration_ms)
 
     def _register_gauges(self) -> None:
         directories = self._state.directories
@@ -165,12 +167,10 @@ class LogManager(LogOperations):
         self._gauges.add("CordonedLogDirectoryCount", {}, lambda: len(self.cordoned_log_dirs))
         for path in self.log_dirs:
             tags = {"logDirectory": path}
-            self._gauges.add("LogDirectoryOffline", tags,
-                             partial(self._is_offline, path))
-            self._gauges.add("LogDirectoryCordoned", tags,
-                             partial(self._is_cordoned, path))
-        self._server_gauges.add("ProducerIdCount", {}, lambda: sum(
-            len(log.producers.entries) for log in self.current_logs.values()))
+            self._gauges.add("LogDirectoryOffline", tags, partial(self._is_offline, path))
+            self._gauges.add("LogDirectoryCordoned", tags, partial(self._is_cordoned, path))
+        self._server_gauges.add("ProducerIdCount", {}, lambda: self._state.table.producer_count(
+            self._state.now_ms()))
 
     def _is_offline(self, path: str) -> int:
         return int(self._state.directories.get(path) is None)
@@ -207,9 +207,7 @@ class LogManager(LogOperations):
                                              name="LogDirFailureHandler", daemon=True)
             self._handler.start()
             self._phase = "running"
-            if self._tasks is not None:
-                self._tasks.start()
-        warn_of_compacted(self.all_logs)
+            self._tasks.start(is_quiet=self._load is not None)
         self._callbacks.fire()
 
     def _load_settings(self) -> LoadSettings:
@@ -217,7 +215,8 @@ class LogManager(LogOperations):
             self._recovery_threads, self._segment_threads,
             LoadLevel(self.config.sanity_check_level),
             not self.config.sanity_check_all_logs_enabled,
-            self._is_stray, self._listener, self._load, self._on_load_error)
+            None if self._is_stray is _never else self._is_stray, self._listener, self._load,
+            self._on_load_error)
 
     @ending
     def shutdown(self, broker_epoch: int = -1) -> None:
@@ -236,11 +235,11 @@ class LogManager(LogOperations):
         self._server_gauges.remove()
         if loading is not None:
             loading.cancel()
-        if self._tasks is not None:
-            self._tasks.stop()
+        self._tasks.stop()
         if self._owns_scheduler:
             self._scheduler.shutdown()
-        for log in self.all_logs:
+        self._state.table.seal()
+        for log in self._state.table.opened():
             if log.deferred_checks is not None:
                 log.deferred_checks.stop()
         self._checks.close()
@@ -320,7 +319,7 @@ class LogManager(LogOperations):
                 is_future: bool = False) -> UnifiedLog | None:
         """The current log of a partition, or the copy that a move builds; None without one.
 
-        AllLogDirsFailedError.
+        AllLogDirsFailedError; KafkaStorageError where its directory has just failed.
         """
         self._state.directories.require_one()
         return self._state.table.get(topic_partition, is_future)
@@ -355,8 +354,7 @@ class LogManager(LogOperations):
     @property
     def current_logs(self) -> dict[TopicPartition, UnifiedLog]:
         """The logs in place, by partition."""
-        with self._state.table.lock:
-            return dict(self._state.table.current)
+        return self._state.table.current
 
     @property
     def future_logs(self) -> dict[TopicPartition, UnifiedLog]:
@@ -466,16 +464,16 @@ class LogManager(LogOperations):
         _log.warning("Stopping serving logs in dir %s", path)
         with self._state.lock:
             directory = self._state.directories.remove(path)
-            current, future, others = self._state.table.remove_dir(path)
-        for log in [*current, *future, *others]:
+            gone = self._state.table.remove_dir(path)
+        self._state.cleaning.directory_failed(path)
+        for log in gone.opened:
             if log.deferred_checks is not None:
                 log.deferred_checks.stop()
             if isinstance(log, UnifiedLog):  # and not what `load` put in its place
                 log.remove_log_metrics()
             log.close_handlers()
-        told = LogDirFailure(path, failure.message, failure.error,
-                             tuple(log.topic_partition for log in current),
-                             tuple(log.topic_partition for log in future))
+        told = LogDirFailure(path, failure.message, failure.error, gone.current_partitions,
+                             tuple(log.topic_partition for log in gone.future))
         _log.warning("Logs for partitions %s are offline and logs for future partitions %s are "
                      "offline due to failure on log directory %s",
                      ",".join(map(str, told.partitions)),

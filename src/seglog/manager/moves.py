@@ -72,6 +72,7 @@ class LogMoves:
             if dir_of(current) == log_dir:
                 return None
             self._creation.get_or_create(key, False, True, current.topic_id, None)
+            state.cleaning.move_begins(key)
             return FutureLogMover(self, key)
 
     def logs(self, key: TopicPartition) -> tuple[UnifiedLog | None, UnifiedLog | None]:
@@ -113,6 +114,8 @@ class LogMoves:
         future.remove_log_metrics()
         if update_high_watermark and source is not None:
             future.update_high_watermark(source.high_watermark)
+        if source is not None:
+            state.cleaning.moved(key, dir_of(source), dir_of(future))
         state.table.promote(future)
         state.checkpoints.offsets(dir_of(future))
         if source is not None:

@@ -8,8 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 
 from seglog.arguments import partition_of, shown, text
+from seglog.cleaner.cleaner_stats import CleanerStats
 from seglog.config import LogConfig
-from seglog.errors import LogDirNotFoundError
+from seglog.errors import (
+    IllegalStateError, LogDirNotFoundError, UnknownTopicOrPartitionError,
+)
 from seglog.forks import ProcessBound
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager.creation import LogCreation
@@ -169,8 +172,10 @@ class LogOperations(ProcessBound, ABC):
         changed: set[str] = set()
         for key, offset in offsets.items():
             log = self._state.table.get(key, is_future)
-            if log is not None and log.truncate_to(offset):
-                changed.add(dir_of(log))
+            if log is not None:
+                with self._state.cleaning.truncation(log, offset):
+                    if log.truncate_to(offset):
+                        changed.add(dir_of(log))
         for log_dir in sorted(changed):
             self._state.checkpoints.recovery_offsets(log_dir)
 
@@ -182,7 +187,8 @@ class LogOperations(ProcessBound, ABC):
         self._require_running()
         log = self._state.table.get(topic_partition, is_future)
         if log is not None:
-            log.truncate_fully_and_start_at(offset, log_start_offset)
+            with self._state.cleaning.truncation(log, -1):
+                log.truncate_fully_and_start_at(offset, log_start_offset)
             self._state.checkpoints.recovery_offsets(dir_of(log))
 
     # ---- settings
@@ -200,16 +206,43 @@ class LogOperations(ProcessBound, ABC):
         """Replaces a topic's own settings, for its logs that are there too. ConfigError; then
         nothing has changed."""
         self._state.configs.set_topic(text("topic", topic), properties)
-        for log in self._state.table.of_topic(topic):
+        for log in self._state.table.opened_of_topic(topic):  # the others get them when opened
+            before = log.config
             self._state.serve(log)
+            self._state.cleaning.reconfigured(log, before)
 
     def reconfigure_default_log_config(self, log_config: LogConfig) -> None:
         """Replaces the defaults; what a topic has set itself stays."""
         if not isinstance(log_config, LogConfig):
             raise TypeError(f"log_config must be a LogConfig, not {shown(log_config)}")
         self._state.configs.set_default(log_config)
-        for log in self._state.table.served():
+        for log in self._state.table.opened():
             self._state.serve(log)
+
+    # ---- cleaning
+
+    def compact(self, topic_partition: TopicPartition) -> list[CleanerStats]:
+        """Cleans a log now, in the calling thread, however dirty it is; the statistics of each
+        round. Without records that can be cleaned there is no round.
+
+        The active segment, open transactions and `min.compaction.lag.ms` bound a round as always.
+        Raises UnknownTopicOrPartitionError, IllegalStateError (the topic is not compacted),
+        LogCleaningAbortedError (the log is truncated, moved or deleted meanwhile), and
+        what Kafka throws at records that it cannot read.
+        """
+        self._require_running()
+        log = self._state.table.get(partition_of(topic_partition))
+        if log is None:
+            raise UnknownTopicOrPartitionError(f"there is no log of {topic_partition} here")
+        if not log.config.compact:
+            raise IllegalStateError(f"{topic_partition} is not compacted: its cleanup.policy is "
+                                    f"{','.join(log.config.cleanup_policy)}")
+        return self._state.cleaning.compact(log)
+
+    def reconfigure_cleaner(self, properties: Mapping[str, object]) -> None:
+        """Changes settings of the cleaner, by Kafka's names, at run time: its threads are replaced
+        by others. ConfigError for a name that cannot be changed, or a refused value."""
+        self._state.cleaning.reconfigure(properties)
 
     # ---- directories
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seglog._native.scan import PartitionListing
+from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener, NullListener
 from seglog.recovery.findings import Finding
@@ -76,7 +77,7 @@ class LogProgress(NullListener):
         self._listener.segments_recovered(self._directory, done - self._recovered, size)
         self._recovered = done
 
-    def report(self, key: TopicPartition, recovery_point: int, log: LoadedLog | None,
+    def report(self, key: TopicPartition, recovery_point: int, log: LoadedLog | UnifiedLog | None,
                error: BaseException | None) -> PartitionReport:
         """The end, well or not; the listener hears of it."""
         unflushed = self._sizes[:0] if self._unflushed is None else self._unflushed

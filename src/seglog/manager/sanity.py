@@ -24,7 +24,7 @@ from seglog._native.scan import (
 )
 from seglog._native.status import Status
 from seglog.errors import KafkaStorageError, SeglogError
-from seglog.log.failures import LogDirFailureChannel
+from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager.table import dir_of
 from seglog.recovery.deferred import DeferredChecks

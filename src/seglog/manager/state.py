@@ -5,12 +5,16 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-from seglog.log.failures import LogDirFailureChannel
+from seglog.log.log_dir_failures import LogDirFailureChannel
+from seglog.log.stats import flush_timer
 from seglog.log.unified_log import LogContext, UnifiedLog
 from seglog.manager.checkpoints import Checkpoints
+from seglog.manager.cleaning import LogCleaning
 from seglog.manager.configs import TopicConfigs
+from seglog.manager.gauges import UnopenedGauges
 from seglog.manager.live import LiveDirectories
 from seglog.manager.table import LogTable
+from seglog.manager.unopened import UnopenedLogs
 
 __all__ = ["ManagerState"]
 
@@ -28,6 +32,7 @@ class ManagerState:
     failures: LogDirFailureChannel
     configs: TopicConfigs
     checkpoints: Checkpoints
+    cleaning: LogCleaning
     context: LogContext
     producer_id_expiration_ms: int
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -36,9 +41,13 @@ class ManagerState:
         """What the manager's clock says."""
         return self.context.time.milliseconds()
 
+    def measure_unopened(self, logs: UnopenedLogs) -> None:
+        """Shows the gauges of logs that nobody has opened."""
+        stats = self.context.stats
+        if stats is not None:
+            flush_timer(stats.registry)
+            stats.registry.add_source(UnopenedGauges(logs, stats, self.configs.of))
+
     def serve(self, log: UnifiedLog) -> None:
-        """Gives a log that has just come into the table the settings that count now: they may have
-        changed while it was loaded."""
-        config = self.configs.of(log.topic_partition.topic)
-        if log.config is not config:
-            log.update_config(config)
+        """See TopicConfigs.serve."""
+        self.configs.serve(log)

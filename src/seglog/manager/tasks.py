@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from seglog.config import BrokerConfig
 from seglog.errors import KafkaStorageError
-from seglog.log.failures import CLOSED, OFFLINE
+from seglog.log.log_dir_failures import CLOSED, OFFLINE
 from seglog.log.scheduler import ScheduledTask
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager.deletion import LogDeletion
@@ -16,18 +16,26 @@ from seglog.manager.state import ManagerState
 __all__ = ["BackgroundTasks"]
 
 _log = logging.getLogger(__name__)
+_retention_log = logging.getLogger("seglog.UnifiedLog")
 
 
 class BackgroundTasks:
     """The tasks of one manager on its scheduler, under Kafka's names."""
 
-    def __init__(self, state: ManagerState, deletion: LogDeletion, config: BrokerConfig) -> None:
+    def __init__(self, state: ManagerState, deletion: LogDeletion,
+                 config: BrokerConfig | None) -> None:
+        """Without `config` there are none: the manager does nothing by the clock."""
         self._state, self._deletion, self._config = state, deletion, config
         self._scheduled: list[ScheduledTask] = []
 
-    def start(self) -> None:
-        """Schedules them; the first run is after `log.initial.task.delay.ms`."""
+    def start(self, *, is_quiet: bool = False) -> None:
+        """Schedules them; the first run is after `log.initial.task.delay.ms`. Without tasks a line
+        says which topics nothing compacts, unless `is_quiet`."""
         config, checkpoints = self._config, self._state.checkpoints
+        if config is None:
+            if not is_quiet:
+                self._state.cleaning.warn()
+            return
         _log.info("Starting log cleanup with a period of %d ms.",
                   config.log_retention_check_interval_ms)
         self._schedule("kafka-log-retention", self.cleanup_logs,
@@ -41,6 +49,7 @@ class BackgroundTasks:
         self._schedule("kafka-log-start-offset-checkpoint", checkpoints.log_start_offsets,
                        config.log_flush_start_offset_checkpoint_interval_ms)
         self._deletion.schedule(config.log_initial_task_delay_ms)
+        self._state.cleaning.start()
         # Kafka: ReplicaManager.
         self._schedule("highwatermark-checkpoint", checkpoints.high_watermarks,
                        config.replica_high_watermark_checkpoint_interval_ms, 0)
@@ -48,12 +57,14 @@ class BackgroundTasks:
     def _schedule(self, name: str, task: Callable[[], object], period_ms: int,
                   delay_ms: int | None = None) -> None:
         if delay_ms is None:
+            assert self._config is not None
             delay_ms = self._config.log_initial_task_delay_ms
         self._scheduled.append(
             self._state.context.scheduler.schedule(name, task, delay_ms, period_ms))
 
     def stop(self) -> None:
-        """None of them begins again; waits for those that run."""
+        """None of them begins again; waits for those that run. The cleaner ends first."""
+        self._state.cleaning.stop()
         self._deletion.stop()
         for task in self._scheduled:
             task.cancel()
@@ -64,25 +75,39 @@ class BackgroundTasks:
         _log.debug("Beginning log cleanup...")
         state, total = self._state, 0
         started = state.now_ms()
-        with state.table.lock:
-            logs = list(state.table.current.items())
-        for key, log in logs:
-            if log.config.compact:
-                continue
-            _log.debug("Garbage collecting '%s'", log.path)
-            total += _delete_old_segments(log)
-            future = state.table.get(key, is_future=True)
-            if future is not None:
-                _log.debug("Garbage collecting future log '%s'", future.path)
-                total += _delete_old_segments(future)
+        self._open_what_retention_needs(started)
+        with state.cleaning.retention(list(state.table.opened_current().items())) as deletable:
+            for key, log in deletable:
+                _log.debug("Garbage collecting '%s'", log.path)
+                total += _delete_old_segments(log)
+                future = state.table.get(key, is_future=True)
+                if future is not None:
+                    _log.debug("Garbage collecting future log '%s'", future.path)
+                    total += _delete_old_segments(future)
         _log.debug("Log cleanup completed. %d files deleted in %d seconds", total,
                    (state.now_ms() - started) // 1000)
         return total
 
+    def _open_what_retention_needs(self, now_ms: int) -> None:
+        """Opens the logs that it may delete something of; with debug messages all, as it says
+        something about each."""
+        state = self._state
+        if any(one.isEnabledFor(logging.DEBUG) for one in (_log, _retention_log)):
+            state.table.open_all()
+        for logs in state.table.unopened():
+            for key in logs.sweep(now_ms, state.configs.of):
+                try:
+                    state.table.get(key)
+                except KafkaStorageError as error:
+                    if error.code not in (CLOSED, OFFLINE):
+                        raise
+
     def flush_dirty_logs(self) -> None:
         """Flushes the logs whose last flush is `flush.ms` ago."""
         _log.debug("Checking for dirty logs to flush...")
-        for log in self._state.table.served():
+        # What was not opened since its clean shutdown has nothing to flush.
+        table, says_all = self._state.table, _log.isEnabledFor(logging.DEBUG)
+        for log in table.served() if says_all else table.opened():
             topic = log.topic_partition.topic
             try:
                 since = self._state.now_ms() - log.last_flush_ms

@@ -12,9 +12,9 @@ exports a registry through prometheus_client (extra `[metrics]`).
 from __future__ import annotations
 
 from seglog.metrics.kinds import Counter, Gauge, Histogram, Meter, Metric, Timer
-from seglog.metrics.registry import MetricName, MetricsGroup, MetricsRegistry
+from seglog.metrics.registry import MetricName, MetricsGroup, MetricsRegistry, MetricsSource
 
 __all__ = [
     "Counter", "Gauge", "Histogram", "Meter", "Metric", "MetricName", "MetricsGroup",
-    "MetricsRegistry", "Timer",
+    "MetricsRegistry", "MetricsSource", "Timer",
 ]

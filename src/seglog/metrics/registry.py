@@ -6,12 +6,12 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from seglog.forks import SurvivesFork
 from seglog.metrics.kinds import Counter, Gauge, Histogram, Meter, Metric, Timer
 
-__all__ = ["MetricName", "MetricsGroup", "MetricsRegistry", "quote_tag"]
+__all__ = ["MetricName", "MetricsGroup", "MetricsRegistry", "MetricsSource", "quote_tag"]
 
 _T = TypeVar("_T")
 _M = TypeVar("_M", bound=Metric)
@@ -65,6 +65,19 @@ class MetricName:
         return self.mbean
 
 
+class MetricsSource(Protocol):
+    """Metrics that are made when somebody reads them. Called outside of any lock."""
+
+    def metrics(self) -> Iterable[tuple[MetricName, Metric]]:
+        """All of this moment."""
+
+    def find(self, mbean: str) -> Metric | None:
+        """The one of that MBean name."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+
 class MetricsRegistry(SurvivesFork):
     """Metrics by name. Any thread may add, remove and read at any time.
 
@@ -74,6 +87,7 @@ class MetricsRegistry(SurvivesFork):
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self._metrics: dict[str, tuple[MetricName, Metric]] = {}  # by MBean name; under the lock
+        self._sources: tuple[MetricsSource, ...] = ()
 
     def group(self, group: str, type_: str) -> MetricsGroup:
         """What registers metrics of one class: `registry.group("kafka.log", "LogManager")`."""
@@ -96,6 +110,17 @@ class MetricsRegistry(SurvivesFork):
             for mbean, entry in metrics.items():
                 self._metrics.setdefault(mbean, entry)
 
+    def add_source(self, source: MetricsSource) -> None:
+        """Lets `source` make metrics of its own. One that is registered under the same name comes
+        first."""
+        with self._lock:
+            self._sources = (*self._sources, source)
+
+    def remove_source(self, source: MetricsSource) -> None:
+        """Its metrics are gone."""
+        with self._lock:
+            self._sources = tuple(one for one in self._sources if one is not source)
+
     def remove(self, name: MetricName | str) -> bool:
         """Takes a metric out, by its name or MBean name; whether it was there."""
         with self._lock:
@@ -109,9 +134,13 @@ class MetricsRegistry(SurvivesFork):
 
     def get(self, name: MetricName | str) -> Metric | None:
         """The metric of that name or MBean name."""
+        mbean = str(name)
         with self._lock:
-            found = self._metrics.get(str(name))
-        return None if found is None else found[1]
+            found = self._metrics.get(mbean)
+        if found is not None:
+            return found[1]
+        made = (source.find(mbean) for source in self._sources)
+        return next((metric for metric in made if metric is not None), None)
 
     def snapshot(self) -> dict[str, dict[str, object]]:
         """{MBean name: {attribute: value}} with the attributes that JMX shows of Kafka's metrics.
@@ -121,13 +150,15 @@ class MetricsRegistry(SurvivesFork):
         return {name.mbean: metric.attributes() for name, metric in self}
 
     def __iter__(self) -> Iterator[tuple[MetricName, Metric]]:
-        """All of this moment, oldest first. Values are read without holding the registry."""
+        """All of this moment, oldest first, then those of sources. Values are read without holding
+        the registry."""
+        made = [one for source in self._sources for one in source.metrics()]
         with self._lock:
-            found = list(self._metrics.values())
-        return iter(found)
+            found, names = list(self._metrics.values()), set(self._metrics) if made else set()
+        return iter(found + [one for one in made if one[0].mbean not in names])
 
     def __len__(self) -> int:
-        return len(self._metrics)
+        return len(self._metrics) + sum(map(len, self._sources))
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, MetricName | str) and self.get(name) is not None

@@ -11,10 +11,10 @@ from seglog.recovery.plan import LoadLevel
 from seglog.recovery.report import LoadReport, PartitionReport
 from seglog.recovery.rows import FINDING_FIELDS, exit_code, finding_row
 from seglog.recovery.verify import SegmentCheck
-from seglog.scrub.pieces import DirectoryScrub, PartitionPiece, SegmentsPiece, pack
+from seglog.scrub.pieces import DirectoryScrub, PartitionPiece, SegmentsPiece
 
 __all__ = [
     "FINDING_FIELDS", "DirectoryScrub", "Finding", "LoadLevel", "LoadListener", "LoadOptions",
     "LoadReport", "NullListener", "PartitionPiece", "PartitionReport", "SegmentCheck",
-    "SegmentsPiece", "Severity", "exit_code", "finding_row", "pack",
+    "SegmentsPiece", "Severity", "exit_code", "finding_row",
 ]

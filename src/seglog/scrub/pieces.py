@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
 
 from seglog._native.scan import HAS_INDEX, HAS_TIME_INDEX, PartitionListing
 from seglog.errors import KafkaStorageError
@@ -27,30 +26,7 @@ from seglog.recovery.verify import SegmentCheck, verify_segment
 from seglog.storage.discover import split_partition
 from seglog.storage.paths import FileKind, file_name
 
-__all__ = ["DirectoryScrub", "PartitionPiece", "SegmentsPiece", "pack"]
-
-
-class _Sized(Protocol):
-    @property
-    def size(self) -> int:
-        """Bytes to read."""
-
-
-_P = TypeVar("_P", bound=_Sized)
-
-
-def pack(pieces: Iterable[_P], target_bytes: int) -> Iterator[list[_P]]:
-    """Pieces that follow each other, together as long as they stay within the target."""
-    part: list[_P] = []
-    size = 0
-    for piece in pieces:
-        if part and size + piece.size > target_bytes:
-            yield part
-            part, size = [], 0
-        part.append(piece)
-        size += piece.size
-    if part:
-        yield part
+__all__ = ["DirectoryScrub", "PartitionPiece", "SegmentsPiece"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,172 @@
+"""The log cleaner of a manager, and what creating, truncating, moving and deleting logs tell it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from seglog.cleaner.cleaner_stats import CleanerStats
+from seglog.cleaner.config import CleanerConfig
+from seglog.cleaner.log_cleaner import LogCleaner
+from seglog.config import BrokerConfig, LogConfig
+from seglog.errors import ConfigError, KafkaStorageError
+from seglog.log.context import LogContext
+from seglog.log.log_dir_failures import CLOSED, OFFLINE
+from seglog.log.unified_log import UnifiedLog
+from seglog.manager.configs import TopicConfigs
+from seglog.manager.live import LiveDirectories
+from seglog.manager.table import LogTable, dir_of
+from seglog.metrics import MetricsRegistry
+from seglog.model import TopicPartition
+
+__all__ = ["LogCleaning"]
+
+_log = logging.getLogger(__name__)
+_TOPICS_SHOWN = 5
+
+#: What a broker may change of its cleaner while it runs (Kafka: LogCleaner.RECONFIGURABLE_CONFIGS).
+_DYNAMIC = ("log.cleaner.threads", "log.cleaner.dedupe.buffer.size",
+            "log.cleaner.io.buffer.load.factor", "log.cleaner.io.buffer.size", "message.max.bytes",
+            "log.cleaner.io.max.bytes.per.second", "log.cleaner.backoff.ms")
+
+
+class _ServedLogs:
+    """The current logs of a manager as its cleaner sees them (CleanedLogs)."""
+
+    def __init__(self, table: LogTable, configs: TopicConfigs,
+                 directories: LiveDirectories) -> None:
+        self._table, self._configs, self._directories = table, configs, directories
+
+    def compacted_partitions(self) -> list[TopicPartition]:
+        """Those with `compact` in their topic's policy."""
+        return [key for key in self._table.current_keys() if self._configs.of(key.topic).compact]
+
+    def compacted(self) -> Iterator[tuple[TopicPartition, UnifiedLog]]:
+        """Their logs. A log of any other topic is not touched."""
+        for key in self.compacted_partitions():
+            try:
+                log = self._table.get(key)
+            except KafkaStorageError as error:
+                if error.code not in (CLOSED, OFFLINE):
+                    raise
+                continue  # its directory has just failed
+            if isinstance(log, UnifiedLog):  # and not what `load` put in its place
+                yield key, log
+
+    def serves(self, log: UnifiedLog) -> bool:
+        """A log with a future log is not cleaned: what the move has copied already would stay
+        dirty below the checkpoint."""
+        key = log.topic_partition
+        with self._table.lock:
+            return self._table.is_current(log) and key not in self._table.future
+
+    def has(self, key: TopicPartition) -> bool:
+        """Whether the partition has a current log."""
+        return self._table.has(key)
+
+    def keeps(self, log_dir: str, key: TopicPartition) -> bool:
+        """Lines of vanished partitions go, as in Kafka; those of logs that failed to load stay."""
+        directory = self._directories.get(log_dir)
+        return self.has(key) or (directory is not None and directory.loading_failed)
+
+
+class LogCleaning:
+    """Keeps the cleaner's checkpoints true in any case; cleans once `start` was called."""
+
+    def __init__(self, table: LogTable, configs: TopicConfigs, directories: LiveDirectories,
+                 broker: BrokerConfig, context: LogContext, metrics: MetricsRegistry) -> None:
+        self._broker = broker
+        self._logs = _ServedLogs(table, configs, directories)
+        #: Whether its threads run.
+        self.is_started = False
+        self.cleaner = LogCleaner(
+            CleanerConfig.of(broker), directories.all(), self._logs, context.failures,
+            context.time, metrics)
+
+    def start(self) -> None:
+        """Starts the threads, unless `log.cleaner.enable` is false."""
+        if self._broker.log_cleaner_enable:
+            self.cleaner.startup()
+            self.is_started = True
+        else:
+            self.warn()
+
+    def warn(self) -> None:
+        """One line says which topics stay as they are without a cleaner."""
+        if topics := sorted({key.topic for key in self._logs.compacted_partitions()}):
+            _log.warning("%d topics are compacted (cleanup.policy=compact), but no cleaner runs: "
+                         "the manager has no scheduler, or log.cleaner.enable is false: %s%s",
+                         len(topics), ", ".join(topics[:_TOPICS_SHOWN]),
+                         ", ..." if len(topics) > _TOPICS_SHOWN else "")
+
+    def stop(self) -> None:
+        """Ends the threads and rounds on demand, in the middle if need be."""
+        self.is_started = False
+        self.cleaner.shutdown()
+
+    def reconfigure(self, properties: Mapping[str, object]) -> None:
+        """See LogManager.reconfigure_cleaner."""
+        if unknown := sorted(set(map(str, properties)) - set(_DYNAMIC)):
+            raise ConfigError("Cannot update these configs dynamically: " + ", ".join(unknown))
+        broker = replace(self._broker, **BrokerConfig.pick(properties))
+        config = CleanerConfig.of(broker)
+        if self.is_started:
+            self.cleaner.reconfigure(config)
+        else:
+            self.cleaner.validate_reconfiguration(config)
+            self.cleaner.config = config
+        self._broker = broker
+
+    def compact(self, log: UnifiedLog) -> list[CleanerStats]:
+        """See LogManager.compact."""
+        return self.cleaner.clean_now(log)
+
+    # ---- what happens to logs -----------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def retention(self, logs: Sequence[tuple[TopicPartition, UnifiedLog]]
+                  ) -> Iterator[list[tuple[TopicPartition, UnifiedLog]]]:
+        """Those of the logs from which retention may delete segments: not the compacted ones, of
+        which the cleaner's threads do it, and none with a round in progress."""
+        with self.cleaner.manager.paused_for_retention(logs) as found:
+            yield found
+
+    @contextlib.contextmanager
+    def truncation(self, log: UnifiedLog, offset: int) -> Iterator[None]:
+        """No round runs over the log while it is truncated to `offset`, and its checkpoint is not
+        above the active segment then."""
+        if log.is_future or offset >= log.active.base_offset:
+            yield
+            return
+        manager, key = self.cleaner.manager, log.topic_partition
+        manager.abort_and_pause_cleaning(key)
+        try:
+            yield
+            manager.maybe_truncate_checkpoint(log, log.active.base_offset)
+        finally:
+            manager.resume_cleaning((key,))
+
+    def move_begins(self, key: TopicPartition) -> None:
+        """The partition has a future log now; see `_ServedLogs.serves`."""
+        self.cleaner.manager.abort_cleaning(key)
+
+    def moved(self, key: TopicPartition, source: str, target: str) -> None:
+        """The partition's log is about to be the one in another directory."""
+        self.cleaner.manager.alter_checkpoint_dir(key, source, target)
+
+    def removed(self, log: UnifiedLog) -> None:
+        """The log is out of the table and about to be renamed for its deletion."""
+        manager, key = self.cleaner.manager, log.topic_partition
+        manager.abort_cleaning(key)
+        manager.update_checkpoints(dir_of(log), remove=key)
+
+    def reconfigured(self, log: UnifiedLog, before: LogConfig) -> None:
+        """The log has other settings; a round over one that is not compacted any more ends."""
+        if before.compact and not log.config.compact and not log.is_future:
+            self.cleaner.manager.abort_cleaning(log.topic_partition)
+
+    def directory_failed(self, log_dir: str) -> None:
+        """A data directory is offline."""
+        self.cleaner.manager.handle_log_dir_failure(log_dir)

@@ -1,0 +1,200 @@
+"""Logs that were closed cleanly, loaded as rows of a table, and that nobody has asked for yet.
+
+A row says of a log what the log would say of itself. Its files are as they were: a start makes
+the indexes of the last segment longer, to write to them, and here the first one who asks for the
+log does so. A log that nobody asks for is closed already.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from seglog._native.clean_load import largest_timestamps
+from seglog.config import LogConfig
+from seglog.log.unified_log import UnifiedLog
+from seglog.model import TopicPartition
+from seglog.storage.producers import is_expired
+
+__all__ = ["CleanRows", "UnopenedLogs", "retention_percent"]
+
+_UNKNOWN = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True, slots=True)
+class CleanRows:
+    """Ordinary partitions of one data directory, row by row: what their files say (CLEAN_DTYPE),
+    their high watermarks, the settings that they were loaded with, the checkpointed log start
+    offsets and recovery points, and the timestamps of their producers (ms)."""
+
+    keys: Sequence[TopicPartition]
+    files: npt.NDArray[np.void]
+    high_watermarks: npt.NDArray[np.int64]
+    start_offsets: npt.NDArray[np.int64]
+    recovery_points: npt.NDArray[np.int64]
+    configs: Sequence[LogConfig]
+    timestamps: npt.NDArray[np.int64]
+
+    @classmethod
+    def joined(cls, parts: Sequence[CleanRows]) -> CleanRows:
+        """All rows in one table."""
+        files, before = [], 0
+        for part in parts:
+            files.append(part.files.copy() if before else part.files)
+            files[-1]["producers_at"] += before
+            before += len(part.timestamps)
+        return cls(
+            [key for part in parts for key in part.keys], np.concatenate(files),
+            np.concatenate([part.high_watermarks for part in parts]),
+            np.concatenate([part.start_offsets for part in parts]),
+            np.concatenate([part.recovery_points for part in parts]),
+            [config for part in parts for config in part.configs],
+            np.concatenate([part.timestamps for part in parts]))
+
+
+class UnopenedLogs:
+    """Those of one data directory. `loaded_ms` is when. Safe from any thread.
+
+    `open_log(row)` makes the log of a row, `expires` says after how many idle ms a producer is
+    forgotten (None: never), at looks that are `expiry_interval_ms` apart.
+    """
+
+    def __init__(self, log_dir: str, rows: CleanRows, loaded_ms: int,
+                 open_log: Callable[[UnopenedLogs, int], UnifiedLog], expires: int | None,
+                 expiry_interval_ms: int) -> None:
+        self.log_dir, self.rows, self.loaded_ms = log_dir, rows, loaded_ms
+        self._open_log, self._expires, self._interval = open_log, expires, expiry_interval_ms
+        self._row_of = {key: row for row, key in enumerate(rows.keys)}
+        self._first_timestamps: npt.NDArray[np.int64] | None = None
+        #: Whether retention has looked at them since the load.
+        self.was_swept = False
+
+    def __len__(self) -> int:
+        return len(self._row_of)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._row_of
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(list(self._row_of))
+
+    def path(self, key: TopicPartition) -> str:
+        """The directory of a log."""
+        return os.path.join(self.log_dir, str(key))
+
+    def row(self, key: TopicPartition) -> int | None:
+        """Of a log that is here."""
+        return self._row_of.get(key)
+
+    def open(self, row: int) -> UnifiedLog:
+        """The log. It stays in the table until `take`, which whoever files the log calls."""
+        return self._open_log(self, row)
+
+    def take(self, key: TopicPartition) -> bool:
+        """Takes a log out; whether it was there."""
+        return self._row_of.pop(key, None) is not None
+
+    # ---- what the logs would say --------------------------------------------------------------
+
+    def _column(self, name: str) -> dict[TopicPartition, int]:
+        values = self.rows.files[name].tolist()
+        return {key: values[row] for key, row in self._members()}
+
+    def _members(self) -> list[tuple[TopicPartition, int]]:
+        return list(self._row_of.items())  # others may take logs out meanwhile
+
+    def recovery_points(self) -> dict[TopicPartition, int]:
+        """Of each log: its end."""
+        return self._column("log_end_offset")
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """Of each log."""
+        values = self.rows.high_watermarks.tolist()
+        return {key: values[row] for key, row in self._members()}
+
+    def log_start_offsets(self) -> dict[TopicPartition, int]:
+        """Of those that start behind the base of their first segment."""
+        files = self.rows.files
+        behind = np.flatnonzero(files["log_start_offset"] > files["first_base_offset"]).tolist()
+        found = ((self.rows.keys[row], int(files["log_start_offset"][row])) for row in behind)
+        return {key: start for key, start in found if key in self._row_of}
+
+    def number(self, key: TopicPartition, name: str) -> int:
+        """One column of one log; 0 where it is not here any more."""
+        row = self._row_of.get(key)
+        return 0 if row is None else int(self.rows.files[name][row])
+
+    def producer_count(self, now_ms: int) -> int:
+        """Producers of all logs, without those that the last look found idle for too long."""
+        files = self.rows.files
+        rows = np.array([row for _, row in self._members()], np.int64)
+        rows = rows[files["producers"][rows] > 0]
+        looks = (now_ms - self.loaded_ms) // self._interval * self._interval
+        at, count = self.loaded_ms + max(looks, 0), 0
+        for first, producers in zip(files["producers_at"][rows].tolist(),
+                                    files["producers"][rows].tolist(), strict=True):
+            count += sum(self._expires is None or not is_expired(last, at, self._expires)
+                         for last in self.rows.timestamps[first:first + producers].tolist())
+        return count
+
+    # ---- retention ----------------------------------------------------------------------------
+
+    def sweep(self, now_ms: int, config_of: Callable[[str], LogConfig]) -> list[TopicPartition]:
+        """The logs in which retention may find something to delete, or to say. All others it
+        would leave as they are.
+
+        Compacted ones are not looked at, as in Kafka.
+        """
+        self.was_swept = True
+        by_topic: dict[str, LogConfig] = {}
+        groups: dict[int, tuple[LogConfig, list[int]]] = {}
+        for key, row in self._members():
+            config = by_topic.get(key.topic)
+            if config is None:
+                config = by_topic[key.topic] = config_of(key.topic)
+            if not config.compact:
+                groups.setdefault(id(config), (config, []))[1].append(row)
+        found: list[TopicPartition] = []
+        for config, members in groups.values():
+            rows = np.array(members, np.int64)
+            found += [self.rows.keys[row] for row in
+                      rows[self._may_be_deleted(rows, config, now_ms)].tolist()]
+        return found
+
+    def _may_be_deleted(self, rows: npt.NDArray[np.int64], config: LogConfig,
+                        now_ms: int) -> npt.NDArray[np.bool_]:
+        """Whether one of the rules of `log.retention` holds for the first segment."""
+        files = self.rows.files[rows]
+        single = files["second_base_offset"] < 0
+        upper = np.where(single, files["log_end_offset"], files["second_base_offset"])
+        found: npt.NDArray[np.bool_] = ~single & (upper <= files["log_start_offset"])
+        if config.delete:
+            stays = single & (files["size"] == 0)
+            limit = config.retention_bytes
+            if limit >= 0:
+                found |= ~stays & (files["size"] - limit - files["first_size"] >= 0)
+            if config.retention_ms >= 0:
+                largest = self._largest_timestamps()[rows]
+                # What cannot be told, or lies in the future, the log itself has to judge.
+                old = (largest == _UNKNOWN) | (now_ms - largest > config.retention_ms)
+                found |= (~stays & old) | (largest > now_ms)
+        reached: npt.NDArray[np.bool_] = self.rows.high_watermarks[rows] >= upper
+        return found & reached
+
+    def _largest_timestamps(self) -> npt.NDArray[np.int64]:
+        """Of the first segment of each log. Nobody writes to them as long as they are here."""
+        if self._first_timestamps is None:
+            self._first_timestamps = largest_timestamps(
+                self.log_dir, [str(key) for key in self.rows.keys],
+                self.rows.files["first_base_offset"])
+        return self._first_timestamps
+
+
+def retention_percent(size: int, config: LogConfig) -> int:
+    """What `log.retention.retention_size_in_percent` says of a log without a remote part."""
+    return size * 100 // config.retention_bytes if config.retention_bytes > 0 else 0
+

@@ -1,0 +1,447 @@
+"""A start that loads ordinary logs as rows, beside one that loads each with Kafka's loader: the
+same logs, reports, messages, metrics, events, and the same files at every step."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import threading
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seglog
+from seglog._native.clean_load import load_clean
+from seglog.config import BrokerConfig, LoadConfig, LogConfig
+from seglog.errors import DuplicatePartitionError, KafkaStorageError, LogManagerStateError
+from seglog.log.scheduler import MockTime
+from seglog.log.unified_log import UnifiedLog
+from seglog.manager.loading import LogLoading
+from seglog.metrics import Gauge, MetricsRegistry
+from seglog.model import TopicPartition
+from seglog.recovery.callbacks import NullListener
+from seglog.storage.checkpoints import write_offset_checkpoint
+from seglog.storage.paths import parse_directory_name
+from tests.differential import registry as damages
+from tests.differential.cases import plan
+from tests.differential.sources import Source, Sources
+from tests.manager.records import batch
+from tests.manager.support import snapshot
+from tests.support.golden import LOAD_CONFIG
+
+NOW_MS = 1_800_000_000_000
+CLEAN = ".kafka_cleanshutdown"
+SETTINGS = LogConfig.from_properties(LOAD_CONFIG)
+
+
+CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint",
+               "log-start-offset-checkpoint")
+#: Golden logs, and what they are called here.
+ORDINARY = {"plain-none-0": "t-0", "txn-0": "t-1", "idempotent-0": "a" * 240 + "-17",
+            "empty-0": "x.y_z-0", "outoforder-0": "-1-2"}
+
+
+class Events(NullListener):
+    """What a listener hears of each directory."""
+
+    def __init__(self) -> None:
+        self.heard: dict[str, list[Any]] = {}
+
+    def note(self, directory: str | None, *what: Any) -> None:
+        self.heard.setdefault(directory or "", []).append(what)
+
+    def load_started(self, partitions: int, threads: int) -> None:
+        self.note("", "load_started", partitions, threads)
+
+    def partition_started(self, directory: str) -> None:
+        self.note(directory, "started")
+
+    def segments_listed(self, directory: str, count: int) -> None:
+        self.note(directory, "listed", count)
+
+    def segments_loaded(self, directory: str, count: int, thread: int) -> None:
+        self.note(directory, "loaded", count, thread)
+
+    def finding(self, found: Any) -> None:
+        self.note(found.directory, "finding", found)
+
+    def partition_loaded(self, report: Any) -> None:
+        self.note(report.directory, "report", report)
+
+    def done(self, report: Any) -> None:
+        self.note("", "done", report.to_dict() | {"seconds": 0, "partitions": 0})
+
+
+class Messages(logging.Handler):
+    """Log lines, without how long something took and how many came before."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = re.sub(r"in \d+ms", "in 0ms", record.getMessage())
+        text = re.sub(r"\(\d+/(\d+) completed", r"(n/\1 completed", text)
+        self.lines.append(f"{record.name} {record.levelname} {text}")
+
+
+def state_of(log: UnifiedLog) -> dict[str, Any]:
+    return {
+        "path": log.path, "topic_id": log.topic_id, "config": log.config,
+        "start": log.log_start_offset, "local_start": log.local_log_start_offset,
+        "end": log.log_end_offset, "end_metadata": log.log_end_offset_metadata,
+        "high": log.high_watermark, "stable": log.last_stable_offset,
+        "recovery_point": log.recovery_point, "flushed": log.last_flush_ms,
+        "epochs": list(log.leader_epochs), "producers": log.producers.entries,
+        "map_end": log.producers.map_end_offset, "segments": log.segments.base_offsets.tolist(),
+        "sizes": log.segments.log_size.tolist(), "created": log.segments.created_ms.tolist(),
+        "state": log.state()}
+
+
+def run(root: Path, config: LogConfig, *, rows: bool, opens: bool, threads: int = 1,
+        listens: bool = True) -> dict[str, Any]:
+    """One start and its shutdown, in every detail. `opens`: somebody asks for every log."""
+    messages, events, registry = Messages(), Events(), MetricsRegistry(clock=lambda: 1.0)
+    found: dict[str, Any] = {"rows": 0}
+    logger = logging.getLogger("seglog")
+    before, level = logger.handlers[:], logger.level
+    logger.addHandler(messages)
+    logger.setLevel(logging.INFO)
+    with pytest.MonkeyPatch.context() as patch:
+        if not rows:
+            patch.setattr(LogLoading, "_knows_rows", lambda self: False)
+        manager = seglog.LogManager(
+            [root], log_config=config, metrics=registry, time=MockTime(current_time_ms=NOW_MS),
+            config=LoadConfig(num_recovery_threads_per_data_dir=threads),
+            listener=events if listens else None)
+        try:
+            manager.startup()
+            found["metrics"] = registry.snapshot()
+            found["names"] = sorted(name.mbean for name, _ in registry)
+            assert len(registry) == len(found["names"])
+            found["rows"] = len(manager._state.table.unopened_keys())
+            if opens:
+                messages_before = list(messages.lines)
+                logs = manager.current_logs
+                found["files after start"] = snapshot(root)
+                messages.lines = messages_before  # the loader speaks of a log when it is opened
+                found["logs"] = {key: state_of(log) for key, log in logs.items()}
+                found["future"] = {key: state_of(log)
+                                   for key, log in manager.future_logs.items()}
+                assert not manager._state.table.unopened_keys()
+                found["metrics of opened"] = registry.snapshot()
+        except Exception as error:
+            found["error"] = type(error), str(error)
+        reports = manager.load_reports
+        found["reports"] = {path: (report.to_dict() | {"seconds": 0})
+                            for path, report in reports.items()}
+        found["offline"] = manager.offline_log_dirs
+        manager.shutdown()
+    logger.handlers[:] = before
+    logger.setLevel(level)
+    found["messages"], found["events"] = sorted(messages.lines), events.heard
+    found["files"] = snapshot(root)
+    return found
+
+
+def compare(template: Path, work: Path, config: LogConfig = SETTINGS, *,
+            threads: int = 1) -> int:
+    """Both starts of copies of one directory; how many logs were rows."""
+    rows = 0
+    for opens in (False, True):
+        results = []
+        for by_rows in (False, True):
+            shutil.rmtree(work, ignore_errors=True)
+            shutil.copytree(template, work, symlinks=True)
+            results.append(run(work, config, rows=by_rows, opens=opens, threads=threads))
+        if results[0]["offline"]:  # its logs are given up as they are; rows as they were
+            for found in results:
+                found["files"] = {name: data.rstrip(b"\0") if name.endswith("index") else data
+                                  for name, data in found["files"].items()}
+        rows = results[1].pop("rows")
+        assert results[0].pop("rows") == 0
+        for what in results[0].keys() | results[1].keys():
+            assert results[1].get(what) == results[0].get(what), (opens, what)
+    return rows
+
+
+def settled(root: Path, config: LogConfig = SETTINGS) -> Path:
+    """The directory after a start and a shutdown."""
+    with seglog.LogManager([root], log_config=config, time=MockTime(current_time_ms=NOW_MS)):
+        pass
+    return root
+
+
+@pytest.fixture(scope="module")
+def template(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of a few logs that were closed cleanly, none of which is anything special."""
+    root = tmp_path_factory.mktemp("clean") / "k"
+    root.mkdir()
+    offsets = {}
+    for number, (source, name) in enumerate(ORDINARY.items()):
+        shutil.copytree(golden / "real/clean" / source, root / name)
+        offsets[parse_directory_name(name).topic_partition] = number
+    for name in CHECKPOINTS:
+        write_offset_checkpoint(root / name, offsets if "replication" in name else {})
+    (root / CLEAN).write_text('{"version":0,"brokerEpoch":-1}')
+    settled(root)
+    assert load_clean(root, list(ORDINARY.values()), [0] * len(ORDINARY))[0]["ordinary"].all()
+    return root
+
+
+def test_ordinary_logs_are_rows(template: Path, tmp_path: Path) -> None:
+    for threads in (1, 2):
+        assert compare(template, tmp_path / "k", threads=threads) == len(ORDINARY)
+
+
+def test_what_kafka_closed(golden: Path, tmp_path: Path) -> None:
+    """As it is, and closed once more by us."""
+    before = compare(golden / "real/clean", tmp_path / "k")
+    shutil.copytree(golden / "real/clean", tmp_path / "settled")
+    assert compare(settled(tmp_path / "settled"), tmp_path / "k") >= max(before, 5)
+
+
+def test_the_snapshot_of_the_shutdown_before(template: Path, tmp_path: Path) -> None:
+    """Every start deletes it, of every log that was written to since."""
+    home = Path(shutil.copytree(template, tmp_path / "template"))
+    with seglog.LogManager([home], log_config=SETTINGS) as manager:
+        for log in manager.all_logs:
+            log.append_as_leader(batch(2), 0)
+    strays = [path for path in home.glob("*/*.snapshot")
+              if not path.with_suffix(".log").exists() and path != max(path.parent.glob("*.snap*"))]
+    assert len(strays) >= 3
+    assert compare(home, tmp_path / "k") == len(ORDINARY)
+    for path in strays[:1]:
+        path.unlink()
+        path.mkdir()
+    assert compare(home, tmp_path / "k") == len(ORDINARY) - 1
+
+
+@pytest.mark.parametrize("first", range(0, 24, 8))
+def test_drawn_damage(golden: Path, tmp_path: Path, first: int) -> None:
+    """Directories as Kafka's loader is compared with ours, with and without marker."""
+    seed = int(os.environ.get("SEGLOG_CLEAN_SEED", "7"))
+    sources = Sources(golden, tmp_path / "sources")
+    for number in range(first, first + 8):
+        case = plan(sources, seed, number)
+        root = tmp_path / f"case-{number}"
+        case.build(sources, root)
+        if number % 3:
+            (root / CLEAN).touch()
+        compare(root, tmp_path / "k", LogConfig.from_properties(dict(case.config)))
+        shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("kind", sorted(damages.kinds()))
+def test_one_damage_to_logs_that_were_closed_cleanly(golden: Path, tmp_path: Path,
+                                                     kind: str) -> None:
+    """Each of the kinds that Kafka's loader is compared by."""
+    seed = os.environ.get("SEGLOG_CLEAN_SEED", "7")
+    partition = ("plain-none-0", "txn-0")[zlib.crc32(kind.encode()) % 2]
+    root = tmp_path / "template"
+    Sources(golden, tmp_path / "sources").copy(Source("clean", partition), root)
+    settled(root)
+    damages.apply(kind, root, partition, f"{seed}/{partition}")
+    compare(root, tmp_path / "k")
+
+
+# ---- while they are rows ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def home(template: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(template, tmp_path / "k"))
+
+
+def unopened(manager: seglog.LogManager) -> int:
+    return len(manager._state.table.unopened_keys())
+
+
+def test_a_start_and_a_shutdown_touch_no_log(home: Path) -> None:
+    def seen() -> dict[str, tuple[int, int, int]]:
+        return {str(path): (path.stat().st_mtime_ns, path.stat().st_ctime_ns, path.stat().st_ino)
+                for folder in home.iterdir() if folder.is_dir()
+                for path in [folder, *folder.iterdir()]}
+
+    before, checkpoints = seen(), {name: (home / name).read_bytes() for name in CHECKPOINTS}
+    with seglog.LogManager([home], log_config=SETTINGS) as manager:
+        assert unopened(manager) == len(ORDINARY)
+        assert not (home / CLEAN).exists()
+        manager.checkpoint_log_recovery_offsets()
+        manager.checkpoint_log_start_offsets()
+        manager.checkpoint_high_watermarks()
+        assert unopened(manager) == len(ORDINARY)
+    assert seen() == before
+    assert (home / CLEAN).exists()
+    assert {name: (home / name).read_bytes() for name in CHECKPOINTS} == checkpoints
+
+
+def test_a_log_is_made_when_somebody_asks(home: Path) -> None:
+    key = TopicPartition("t", 0)
+    with seglog.LogManager([home], log_config=SETTINGS) as manager:
+        log = manager.get_log(key)
+        assert log is not None and manager.get_log(key) is log
+        assert unopened(manager) == len(ORDINARY) - 1
+        assert manager.get_log(TopicPartition("t", 5)) is None
+        assert manager.get_log(key, is_future=True) is None
+        end = log.log_end_offset
+        log.append_as_leader(batch(1), 0)
+    with seglog.LogManager([home], log_config=SETTINGS) as manager:
+        assert unopened(manager) == len(ORDINARY)
+        log = manager.get_log(key)
+        assert log is not None and log.log_end_offset == end + 1
+        assert len(manager.all_logs) == len(manager.current_logs) == len(ORDINARY)
+        assert not unopened(manager)
+        assert log in manager.all_logs
+
+
+def test_threads_get_the_same_log(home: Path) -> None:
+    keys = [parse_directory_name(name).topic_partition for name in ORDINARY.values()]
+    with (seglog.LogManager([home], log_config=SETTINGS) as manager,
+          ThreadPoolExecutor(8) as pool):
+        found = list(pool.map(manager.get_log, keys * 16))
+        assert len({id(log) for log in found}) == len(keys)
+        assert [log.topic_partition for log in found if log] == keys * 16
+
+
+def test_nothing_is_opened_after_the_end(home: Path) -> None:
+    manager = seglog.LogManager([home], log_config=SETTINGS)
+    manager.startup()
+    log = manager.get_log(TopicPartition("t", 0))
+    manager.shutdown()
+    assert log is not None and manager.get_log(TopicPartition("t", 0)) is log and log.is_closed
+    before = snapshot(home)
+    for ask in (lambda: manager.get_log(TopicPartition("t", 1)), lambda: manager.all_logs):
+        with pytest.raises(LogManagerStateError):
+            ask()
+    assert snapshot(home) == before
+
+
+def test_a_partition_that_is_there_twice(home: Path, tmp_path: Path) -> None:
+    """Both ordinary, or one of them not: the broker refuses to start either way."""
+    for damage in (None, "k", "l"):
+        other = tmp_path / "l"
+        shutil.rmtree(other, ignore_errors=True)
+        other.mkdir()
+        shutil.copytree(home / "t-0", other / "t-0")
+        (other / CLEAN).touch()
+        if damage is not None:
+            (tmp_path / damage / "t-0/notes").touch()
+        manager = seglog.LogManager([home, other], log_config=SETTINGS)
+        with pytest.raises(DuplicatePartitionError, match="Duplicate log directories for t-0"):
+            manager.startup()
+        manager.shutdown()
+
+
+def test_a_directory_that_fails(home: Path, tmp_path: Path) -> None:
+    other = tmp_path / "l"
+    other.mkdir()
+    shutil.copytree(home / "t-0", other / "u-0")
+    (other / CLEAN).touch()
+    told: list[Any] = []
+    heard = threading.Event()
+    with seglog.LogManager([home, other], log_config=SETTINGS, on_log_dir_failure=lambda failure: (
+            told.append(failure), heard.set())) as manager:
+        manager.get_log(TopicPartition("t", 1))
+        manager.handle_log_dir_failure(home)
+        assert heard.wait(10)
+        assert sorted(map(str, told[0].partitions)) == sorted(ORDINARY.values())
+        assert [str(log.topic_partition) for log in manager.all_logs] == ["u-0"]
+        assert manager.get_log(TopicPartition("t", 0)) is None
+    assert not (home / CLEAN).exists() and (other / CLEAN).exists()
+
+
+def test_a_log_that_does_not_open_any_more(home: Path) -> None:
+    """Somebody took its index away from under us: as for any log, the directory goes offline."""
+    with seglog.LogManager([home], log_config=SETTINGS) as manager:
+        shutil.rmtree(home / "t-0")
+        with pytest.raises(KafkaStorageError):
+            manager.get_log(TopicPartition("t", 0))
+
+
+def test_settings_that_change_before_a_log_is_opened(home: Path) -> None:
+    """Its segments keep those that they were loaded with, the log has the new ones."""
+    with seglog.LogManager([home], log_config=SETTINGS) as manager:
+        manager.update_topic_config("t", {"segment.index.bytes": "4096"})
+        log = manager.get_log(TopicPartition("t", 0))
+        assert log is not None
+        assert log.config.segment_index_bytes == 4096
+        assert max((home / "t-0").glob("*.index")).stat().st_size == 16384
+
+
+def test_deleting_and_counting(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "l").mkdir()
+    with seglog.LogManager([home, tmp_path / "l"], log_config=SETTINGS) as manager:
+        assert manager.next_log_dirs() == [str(tmp_path / "l"), str(home)]
+        assert unopened(manager) == len(ORDINARY)
+        manager.async_delete(TopicPartition("t", 0))
+        assert manager.get_log(TopicPartition("t", 0)) is None
+        assert not (home / "t-0").exists()
+        assert TopicPartition("t", 0) not in manager.current_logs
+
+
+def test_gauges(home: Path) -> None:
+    registry = MetricsRegistry()
+    with seglog.LogManager([home], log_config=SETTINGS, metrics=registry) as manager:
+        name = "kafka.log:type=Log,name=LogEndOffset,topic=t,partition=0"
+        meter = "kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=t"
+        assert meter in registry and f"{meter}x" not in registry
+        gauge, count = registry.get(name), len(registry)
+        assert isinstance(gauge, Gauge) and gauge.value == 625
+        assert registry.get(name.replace("=0", "=9")) is None
+        log = manager.get_log(TopicPartition("t", 0))
+        assert log is not None
+        log.append_as_leader(batch(1), 0)
+        again = registry.get(name)
+        assert isinstance(again, Gauge) and again.value == 626
+        assert len(registry) == count == len(list(registry))
+        producers = registry.get("kafka.server:type=ReplicaManager,name=ProducerIdCount")
+        assert isinstance(producers, Gauge)
+
+
+@pytest.mark.parametrize("config", [
+    {}, {"retention.ms": "-1"}, {"retention.ms": "1000"}, {"retention.bytes": "1"},
+    {"retention.bytes": "50000", "retention.ms": "-1"}, {"cleanup.policy": "compact"},
+    {"retention.bytes": "60000", "retention.ms": "999999999999999"},
+    {"cleanup.policy": "compact,delete", "retention.ms": "1"}], ids=str)
+def test_retention(template: Path, tmp_path: Path, config: dict[str, str]) -> None:
+    """What is deleted is the same, and a log of which nothing is stays a row."""
+    settings = LogConfig.from_properties({**LOAD_CONFIG, **config})
+    results = []
+    for rows in (False, True):
+        home = tmp_path / "k"
+        shutil.rmtree(home, ignore_errors=True)
+        shutil.copytree(template, home)
+        clock = MockTime(current_time_ms=NOW_MS)
+        registry = MetricsRegistry()
+        with pytest.MonkeyPatch.context() as patch:
+            if not rows:
+                patch.setattr(LogLoading, "_knows_rows", lambda self: False)
+            # Without the cleaner, whose threads open what is compacted.
+            broker = BrokerConfig.from_properties({
+                "log.dirs": str(home), "log.cleaner.enable": "false"})
+            with seglog.LogManager(config=broker, log_config=settings, time=clock,
+                                   metrics=registry, scheduler=clock.scheduler) as manager:
+                clock.sleep(400_000)
+                left = unopened(manager)
+                gauges = {name: value for name, value in registry.snapshot().items()
+                          if "type=Log," in name}
+                found = {key: (log.log_start_offset, log.segments.base_offsets.tolist(),
+                               log.last_flush_ms) for key, log in manager.current_logs.items()}
+        results.append((found, gauges, snapshot(home)))
+        assert left == 0 if not rows else left >= 1  # the empty log has nothing to delete
+    assert results[0] == results[1]
+    if config.get("retention.ms") == "-1" and "retention.bytes" not in config:
+        assert left == len(ORDINARY)
+
+
+def test_messages_for_those_who_look_for_faults(home: Path,
+                                                caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "seglog"), \
+            seglog.LogManager([home], log_config=SETTINGS) as manager:
+        assert not unopened(manager)
