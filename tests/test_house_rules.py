@@ -41,14 +41,15 @@ LAYERS: dict[str, set[str]] = {
     "_native": {"errors"},
     "objects": {"errors"},
     "storage": {"objects", "_native", *VALUES},
-    "arrow": {"storage", "_native", *VALUES},
+    "arrow": {"storage", "objects", "_native", *VALUES},
     "recovery": {"storage", "_native", *VALUES},
     "log": {"metrics", "recovery", "storage", "_native", *VALUES},
     "encoding": {"log"},
     "fragments": {"log", "storage", "_native", *VALUES},
-    "manager": {"fragments", "log", "metrics", "recovery", "storage", "_native", *VALUES},
-    "cleaner": {"log", "recovery", "storage", "_native", *VALUES},
-    "embedded": {"log", "manager", "storage", "_native", *VALUES},
+    "manager": {"cleaner", "fragments", "log", "metrics", "recovery", "storage", "_native",
+                *VALUES},
+    "cleaner": {"log", "metrics", "recovery", "storage", "_native", *VALUES},
+    "embedded": {"cleaner", "log", "manager", "storage", "_native", *VALUES},
     "datadir": {"recovery", "storage", "arrow", *VALUES},
     "tiered": {"storage", "_native", *VALUES},
     "dump": {"storage", "tiered", "_native", *VALUES},
@@ -57,8 +58,8 @@ LAYERS: dict[str, set[str]] = {
     "spark": {"", "_native", "arrow", "dump", "encoding", "fragments", "objects", "scrub",
               "storage", *VALUES},
     "export": {"arrow", "_native", *VALUES},
-    "cli": {"", "datadir", "dump", "export", "manager", "metrics", "recovery", "arrow", "storage",
-            "_native", "spark", *VALUES},
+    "cli": {"", "cleaner", "datadir", "dump", "export", "log", "manager", "metrics", "recovery",
+            "arrow", "storage", "_native", "spark", *VALUES},
     "__main__": {"cli"},
     "": {"embedded", "log", "manager", "datadir", "recovery", "arrow", "storage", "_native",
          *VALUES},
@@ -214,9 +215,9 @@ def test_csrc_has_no_mutable_globals(tmp_path: Path) -> None:
 
 
 # What a clone holds at its top.
-TOP = {".ci", ".gitignore", "CHANGES.md", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "Makefile",
-       "README.md", "bench", "csrc", "docs", "examples", "pyproject.toml", "setup.py", "src",
-       "tests", "tools"}
+TOP = {".ci", ".clang-format", ".clang-tidy", ".gitignore", "CHANGES.md", "CONTRIBUTING.md",
+       "LICENSE", "MANIFEST.in", "Makefile", "README.md", "bench", "csrc", "docs", "examples",
+       "pyproject.toml", "setup.py", "src", "tests", "tools"}
 
 
 def test_nothing_strange_lies_at_the_top() -> None:
@@ -352,6 +353,23 @@ def test_the_architecture_page_is_short_and_true() -> None:
     assert len(named) > 10
     assert not [name for name in named for room, module in [name.split(".")]
                 if not list((PACKAGE / room).glob(f"{module}.py*"))]
+
+
+def test_what_is_generated_from_the_headers_is_fresh() -> None:
+    """capi*.pxd declares the headers of today, and status.pyi has the table's members."""
+    command = [sys.executable, ROOT / "tools/make_capi.py", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"python tools/make_capi.py\n{done.stdout}{done.stderr}"
+
+
+def test_every_header_is_declared_once_and_by_no_hand() -> None:
+    """No extension declares C of its own."""
+    headers = {path.stem for path in (CORE / "include/seglog").glob("*.h")} - {"statuses"}
+    named = re.findall(r'^cdef extern from "seglog/(\w+)\.h"', "".join(
+        path.read_text() for path in (PACKAGE / "_native").glob("*.p[yx]*")), re.M)
+    assert sorted(named) == sorted(headers)
+    assert not [name_of(path) for path in (PACKAGE / "_native").glob("*.p[yx]*")
+                if 'from "seglog/' in path.read_text() and not path.name.startswith("capi")]
 
 
 def test_every_stem_of_c_is_listed() -> None:

@@ -58,11 +58,10 @@ SOUND: dict[str, Any] = {
 
 # What ends an object, or is the business of its parts.
 LEFT_OUT = {
-    "close", "close_handlers", "shutdown", "startup", "delete", "retire", "mark_deleted",
-    "rename_dir", "replace_segments", "activate", "measure", "sync_file", "set_log_end",
-    "publish_end", "guarded", "log_text", "forget_deferred", "check_deferred", "follow_async",
-    "check_deferred_until", "rebuild_producers", "recover_segments", "handle_log_dir_failure",
-    "assign_topic_id", "stop_tasks", "remove_log_metrics", "follow_appends", "append_as_follower"}
+    "close", "close_handlers", "shutdown", "startup", "delete", "retire",
+    "rename_dir", "replace_segments", "guarded", "follow_async", "recover_segments",
+    "handle_log_dir_failure", "assign_topic_id", "stop_tasks", "remove_log_metrics",
+    "follow_appends", "append_as_follower"}
 
 
 def drive(found: Any) -> None:

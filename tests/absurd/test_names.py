@@ -79,12 +79,8 @@ def test_a_brokers_properties_may_hold_what_logs_do_not_need() -> None:
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
-def test_nothing_is_compacted_yet(tmp_path: Path, policy: str,
-                                  caplog: pytest.LogCaptureFixture) -> None:
-    for config in ({"cleanup.policy": policy}, LogConfig().override({"cleanup.policy": policy})):
-        with pytest.raises(ConfigError, match="does not compact logs yet"):
-            seglog.open(tmp_path / "t-0", config=config)
-    assert list(tmp_path.iterdir()) == []
+def test_a_manager_without_a_cleaner_says_so(tmp_path: Path, policy: str,
+                                             caplog: pytest.LogCaptureFixture) -> None:
     topics = {name: LogConfig().override({"cleanup.policy": policy}) for name in ("a", "b")}
     for _ in range(2):
         caplog.clear()
@@ -94,5 +90,5 @@ def test_nothing_is_compacted_yet(tmp_path: Path, policy: str,
                 for topic in ("a", "b", "plain"):
                     manager.get_or_create_log(seglog.TopicPartition(topic, number), is_new=True)
     said = [one.getMessage() for one in caplog.records if "compact" in one.getMessage()]
-    assert said == ["2 topics are compacted (cleanup.policy=compact): their logs are kept whole, "
-                    "seglog does not compact them yet: a, b"]
+    assert said == ["2 topics are compacted (cleanup.policy=compact), but no cleaner runs: the "
+                    "manager has no scheduler, or log.cleaner.enable is false: a, b"]

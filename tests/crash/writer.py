@@ -14,7 +14,7 @@ from seglog.log.append_info import AppendOrigin
 from seglog.log.read import FetchIsolation
 from seglog.log.scheduler import MockScheduler, MockTime
 from seglog.log.unified_log import UnifiedLog
-from seglog.log.unsynced import cut_to_first_hole
+from seglog.log.holes import cut_to_first_hole
 from seglog.log.watermarks import StartOffsetReason
 from tests.crash.promises import Acknowledgements
 from tests.oracle import batch as v2

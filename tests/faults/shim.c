@@ -496,4 +496,5 @@ ASK(fstatat64, (int dir, const char *path, struct stat64 *into, int flags),
     (dir, path, into, flags), dir, path)
 ASK(fstatat, (int dir, const char *path, struct stat *into, int flags), (dir, path, into, flags),
     dir, path)
+ASK(faccessat, (int dir, const char *path, int how, int flags), (dir, path, how, flags), dir, path)
 ASK(access, (const char *path, int how), (path, how), AT_FDCWD, path)

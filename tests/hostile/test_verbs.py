@@ -64,6 +64,8 @@ def verbs(root: Path, partition: Path) -> list[list[str]]:
         ["ls", str(root)], ["ls", str(partition)],
         *(["load", str(root), "--level", level] for level in ("kafka", "full", "verify")),
         ["load", str(root), "--recover", "--dry-run"], ["verify", str(root)],
+        ["compact", str(root), "--dry-run", "-t", partition.name.rpartition("-")[0],
+         "--config", "cleanup.policy=compact"],
         dump, [*dump, "--print-data-log", "--verify-index-only"],
         ["dump", "--files", ",".join(logs), "--print-data-log", "--deep-iteration"],
         ["dump", "--files", ",".join(logs), "--offsets-decoder"],

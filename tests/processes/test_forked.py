@@ -19,7 +19,7 @@ from seglog.embedded.log import EmbeddedLog
 from seglog.errors import ForkedProcessError, LogDirLockedError
 from seglog.forks import ProcessBound
 from seglog.log.scheduler import Scheduler
-from seglog.log.tail import SpanTail
+from seglog.log.following import SpanTail
 from seglog.manager.pool import WorkerPool
 from seglog.metrics import MetricsRegistry
 from tests.processes.children import contents, fork, in_child, outcome

@@ -17,10 +17,10 @@ from seglog.errors import (
 )
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import end_transaction_marker
-from seglog.log.failures import CLOSED
-from seglog.log.read import FetchIsolation, collect_aborted_transactions
-from seglog.log.tail import RangeTail, SpanTail
-from seglog.log.timestamps import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
+from seglog.log.log_dir_failures import CLOSED
+from seglog.log.read import FetchIsolation
+from seglog.log.following import RangeTail, SpanTail
+from seglog.log.offsets_by_timestamp import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.recovery.segment_files import SegmentFiles
@@ -210,7 +210,7 @@ class Actor:
             log.has_late_transaction(log.now_ms())
             assert log.size >= 0 and log.number_of_segments >= 0
             log.end_offset_for_epoch(0)
-            collect_aborted_transactions(log, log.log_start_offset, log.log_end_offset)
+            log.collect_aborted_transactions(log.log_start_offset, log.log_end_offset)
             if log.stats is not None:
                 log.stats.registry.snapshot()
 

@@ -19,11 +19,11 @@ from seglog.config import BrokerConfig, LogConfig
 from seglog.embedded.log import EmbeddedLog
 from seglog.errors import KafkaStorageError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from seglog.log.context import LogContext
-from seglog.log.failures import CLOSED, LogDirFailureChannel
+from seglog.log.log_dir_failures import CLOSED, LogDirFailureChannel
 from seglog.log.read import FetchIsolation
 from seglog.log.scheduler import Scheduler, Time
 from seglog.log.stats import BrokerTopicStats
-from seglog.log.tail import RangeTail
+from seglog.log.following import RangeTail
 from seglog.log.unified_log import UnifiedLog, load_unified_log
 from seglog.metrics import MetricsRegistry
 from seglog.model import TopicPartition

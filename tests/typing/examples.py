@@ -38,6 +38,9 @@ async def embedding(path: Path) -> None:
         assert_type(log, seglog.EmbeddedLog)
         assert_type(log.append(b"value", key=None, headers=[("h", None)]), int)
         assert_type(log.append_many([b"v", (b"k", b"v"), None]), range)
+        assert_type(log.latest(b"k"), bytes | None)
+        assert_type(log.keys(), list[bytes])
+        assert_type(log.compact()[0].messages_written, int)
         assert_type(next(log.records()).value, bytes | None)
         for event in log.follow(0, timeout=1.5).records():
             assert_type(event, seglog.Record)

@@ -1,15 +1,16 @@
 """What a partition directory holds besides records, as columns: a mapping of names to arrays.
 
-Each function takes the path of a partition directory, opens files for reading alone, and raises
-KafkaStorageError for what it cannot read and CorruptDataError for files that do not parse. Sizes
-are bytes, times ms since 1970; None (-1 in arrays of numbers, where the docstring says so) is
-what is not there.
+Each function takes the path of a partition directory (or its URL, with the options of the object
+store), opens files for reading alone, and raises KafkaStorageError for what it cannot read and
+CorruptDataError for files that do not parse. Sizes are bytes, times ms since 1970; None (-1 in
+arrays of numbers, where the docstring says so) is what is not there.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,12 @@ from seglog._native.batch import (
     ATTRIBUTE_TRANSACTIONAL,
 )
 from seglog._native.index import OffsetIndexView, TimeIndexView
-from seglog._native.scan import HAS_INDEX, HAS_TIME_INDEX, list_partition
+from seglog._native.scan import HAS_INDEX, HAS_TIME_INDEX
 from seglog.errors import CorruptSnapshotError
+from seglog.objects.options import StorageOptions
+from seglog.objects.store import ObjectVersion
 from seglog.storage.codecs import CODEC_NAMES
+from seglog.storage.files import LOCAL, files_of
 from seglog.storage.log import PartitionLog
 from seglog.storage.paths import FileKind, file_name, snapshot_name
 from seglog.storage.producers import read_snapshot
@@ -44,30 +48,40 @@ _FILES = {FileKind.LOG: "size", FileKind.INDEX: "index_size",
           FileKind.TIME_INDEX: "time_index_size", FileKind.TXN_INDEX: "txn_index_size"}
 
 
-def segments(path: str) -> Iterator[Table]:
+def segments(path: str, storage_options: StorageOptions | None = None) -> Iterator[Table]:
     """One row a segment: `base_offset`, `size`, `index_size`, `time_index_size`, `txn_index_size`
     (-1 for a file that is not there), `modified_ms` of the log, and `is_active` for the last."""
-    listing = list_partition(path)
+    where = files_of(path, storage_options)
+    listing, objects = where.listing(path)
     bases = listing.base_offsets
+    look = partial(_file_status, path) if where is LOCAL else partial(_object_status, objects)
     for start in range(0, len(bases), _CHUNK_SEGMENTS):
         some = bases[start:start + _CHUNK_SEGMENTS]
-        found = [[_status(path, base, kind) for kind in _FILES] for base in some.tolist()]
+        found = [[look(file_name(base, kind)) for kind in _FILES] for base in some.tolist()]
         yield {"base_offset": some, "is_active": some == bases[-1],
                "modified_ms": np.array([row[0][1] for row in found], np.int64),
                **{name: np.array([row[number][0] for row in found], np.int64)
                   for number, name in enumerate(_FILES.values())}}
 
 
-def _status(path: str, base_offset: int, kind: FileKind) -> tuple[int, int]:
+def _file_status(path: str, name: str) -> tuple[int, int]:
     """(size, ms of the last change); -1 for a file that is not there."""
     try:
-        found = os.lstat(os.path.join(path, file_name(base_offset, kind)))
+        found = os.lstat(os.path.join(path, name))
     except OSError:
         return -1, -1
     return found.st_size, found.st_mtime_ns // 1_000_000
 
 
-def batches(planned: LogRange) -> Iterator[Table]:
+def _object_status(objects: Mapping[str, ObjectVersion], name: str) -> tuple[int, int]:
+    found = objects.get(name)
+    if found is None:
+        return -1, -1
+    return found.size, -1 if found.modified_ms is None else found.modified_ms
+
+
+def batches(planned: LogRange, storage_options: StorageOptions | None = None
+            ) -> Iterator[Table]:
     """One row a batch of one range (of `PartitionLog.ranges`), from the headers alone:
     `segment_base_offset`, `position` in its log, `size`, `base_offset`, `last_offset`, `magic`,
     `codec`, `timestamp_type` (0 CreateTime, 1 LogAppendTime, -1 none), `is_transactional`,
@@ -77,7 +91,7 @@ def batches(planned: LogRange) -> Iterator[Table]:
 
     Raises as `seglog.arrow.decode_range`.
     """
-    for chunk in read_batch_headers(planned):
+    for chunk in read_batch_headers(planned, where=files_of(planned.file, storage_options)):
         rows, attributes = chunk.batches, chunk.batches["attributes"]
         is_new, has_horizon = rows["magic"] >= 2, (attributes & ATTRIBUTE_DELETE_HORIZON) != 0
         stamp = (attributes & ATTRIBUTE_LOG_APPEND_TIME != 0).astype(np.int8)
@@ -92,17 +106,18 @@ def batches(planned: LogRange) -> Iterator[Table]:
                **{name: rows[name] for name in _OF_BATCHES}}
 
 
-def index_entries(path: str) -> Iterator[Table]:
+def index_entries(path: str, storage_options: StorageOptions | None = None) -> Iterator[Table]:
     """One row an entry of the offset and time indexes: `base_offset` of the segment, `index`
     ("offset" or "time"), `entry` (its number, from 0), `offset`, and `position` (of an offset
     index) or `timestamp_ms` (of a time index), else -1."""
-    listing = list_partition(path)
+    where = files_of(path, storage_options)
+    listing, _ = where.listing(path)
     for base, flags in zip(listing.base_offsets.tolist(), listing.flags.tolist(), strict=True):
         if flags & HAS_INDEX:
-            offsets = OffsetIndexView(os.path.join(path, file_name(base, FileKind.INDEX)), base)
+            offsets = where.offset_index(os.path.join(path, file_name(base, FileKind.INDEX)), base)
             yield _entries(base, "offset", offsets)
         if flags & HAS_TIME_INDEX:
-            times = TimeIndexView(os.path.join(path, file_name(base, FileKind.TIME_INDEX)), base)
+            times = where.time_index(os.path.join(path, file_name(base, FileKind.TIME_INDEX)), base)
             yield _entries(base, "time", times)
 
 
@@ -120,15 +135,16 @@ def _entries(base_offset: int, index: str, view: OffsetIndexView | TimeIndexView
             "timestamp_ms": entries["timestamp"] if "timestamp" in names else missing}
 
 
-def producers(path: str) -> Table:
+def producers(path: str, storage_options: StorageOptions | None = None) -> Table:
     """One row a producer id in the newest producer snapshot that reads well: `snapshot_offset`,
     `producer_id`, `producer_epoch`, `last_sequence`, `last_offset`, `offset_delta`,
     `last_timestamp_ms`, `coordinator_epoch`, `current_txn_first_offset` (None without an open
     transaction)."""
+    where = files_of(path, storage_options)
     error: CorruptSnapshotError | None = None
-    for offset in reversed(list_partition(path).snapshots.tolist()):
+    for offset in reversed(where.listing(path)[0].snapshots.tolist()):
         try:
-            entries = read_snapshot(os.path.join(path, snapshot_name(offset)))
+            entries = read_snapshot(os.path.join(path, snapshot_name(offset)), where)
         except CorruptSnapshotError as unsound:
             error = error or unsound
             continue
@@ -146,14 +162,14 @@ def producers(path: str) -> Table:
     return {}
 
 
-def transactions(path: str) -> Table:
+def transactions(path: str, storage_options: StorageOptions | None = None) -> Table:
     """One row a transaction that was aborted or is open: `state` ("aborted", "ongoing"),
     `producer_id`, `first_offset`, `last_offset` (of the abort marker; None while it is open).
 
     As readers of committed records know them: from the transaction indexes, and from the log where
     these are missing or unsound.
     """
-    with PartitionLog.open(path) as log:
+    with PartitionLog.open(path, storage_options=storage_options) as log:
         aborted = log.aborted_transactions(0, 2**63 - 1)
         ongoing = log.open_transactions
     return {"state": ["aborted"] * len(aborted) + ["ongoing"] * len(ongoing),
@@ -164,10 +180,10 @@ def transactions(path: str) -> Table:
             "last_offset": [one.last_offset for one in aborted] + [None] * len(ongoing)}
 
 
-def leader_epochs(path: str) -> Table:
+def leader_epochs(path: str, storage_options: StorageOptions | None = None) -> Table:
     """One row a leader epoch within the log: `leader_epoch`, `start_offset`, `end_offset` (the
     start of the next one, or the log end offset)."""
-    with PartitionLog.open(path) as log:
+    with PartitionLog.open(path, storage_options=storage_options) as log:
         entries, end = list(log.leader_epochs), log.log_end_offset
     starts = [one.start_offset for one in entries]
     return {"leader_epoch": [one.epoch for one in entries], "start_offset": starts,
