@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import re
 import struct
 import tracemalloc
 import zlib
@@ -14,13 +15,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seglog.config.log import COMPRESSION_TYPES, LogConfig
 from seglog.errors import (
-    CorruptDataError, DecompressionError, InvalidRecordError, UnsupportedCompressionTypeError,
+    ConfigError, CorruptDataError, DecompressionError, InvalidRecordError,
+    UnsupportedCompressionTypeError,
 )
 from seglog.storage import codecs
+from seglog.storage.codec_streams import open_stream
 from tests.oracle import compression as oracle
 
-CODECS = [codecs.GZIP, codecs.SNAPPY, codecs.LZ4, codecs.ZSTD]
+ROOT = Path(__file__).resolve().parents[2]
+CODECS = list(range(1, len(codecs.CODECS)))
 SMALL = b"hello world " * 4
 BIG = random.Random(7).randbytes(3000) * 30 + random.Random(8).randbytes(70_000)
 
@@ -52,6 +57,31 @@ def test_round_trip(codec: int, data: bytes) -> None:
         assert oracle.decompress(codec, payload, magic=magic) == data
         theirs = oracle.compress(codec, data, magic=magic)
         assert read(codec, theirs, magic) == data
+
+
+def test_the_tables_agree() -> None:
+    """C, the settings and the streams have the codecs of CODECS."""
+    names = [codec.name for codec in codecs.CODECS]
+    ids = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}  # Kafka's CompressionType
+    assert {name: codecs.codec_id(name) for name in names} == ids
+    header = (ROOT / "csrc/include/seglog/format.h").read_text()
+    found = re.findall(r"SLG_CODEC_([A-Z0-9]+) = (\d+)", header)
+    assert {name.lower(): int(number) for name, number in found} == ids
+    assert f"SLG_CODEC_MAX = SLG_CODEC_{names[-1].upper()}" in header
+    assert "{" + ", ".join(f'"{name}"' for name in names) + "}" in (
+        ROOT / "csrc/src/dump.c").read_text()
+    assert {*COMPRESSION_TYPES} == {"uncompressed", "producer", *names[1:]}
+    for codec in codecs.CODECS[1:]:
+        name = f"compression_{codec.name}_level"
+        assert hasattr(LogConfig(), name) is bool(codec.levels)
+        if codec.levels:
+            assert getattr(LogConfig(), name) in {-1, codec.level_default}
+            for level in (codec.levels[0], codec.levels[-1]):
+                LogConfig(**{name: level})
+            with pytest.raises(ConfigError):
+                LogConfig(**{name: codec.levels[-1] + 1})
+        payload = codecs.compress(codecs.codec_id(codec.name), SMALL)
+        assert open_stream(codecs.codec_id(codec.name), 2, payload).read(100) == SMALL
 
 
 def test_written_framing_is_kafkas() -> None:

@@ -27,9 +27,9 @@ def _builder(append: Append) -> RecordBatchBuilder:
     """One batch with the first batch's producer and the topic's codec."""
     first, config = append.batches[0], append.config
     codec = append.target_codec
-    level = None if config.compression_type == "producer" else {
-        codecs.GZIP: config.compression_gzip_level, codecs.LZ4: config.compression_lz4_level,
-        codecs.ZSTD: config.compression_zstd_level}.get(codec)
+    level = None
+    if config.compression_type != "producer" and codecs.CODECS[codec].levels:
+        level = getattr(config, f"compression_{codecs.CODECS[codec].name}_level")
     return RecordBatchBuilder(
         base_offset=append.next_offset, codec=codec, level=level,
         log_append_time=append.now_ms if append.has_append_time else None,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from seglog._native.batch import ATTRIBUTE_CODEC
 from seglog._native.validate import RecordWalk, Refusal, Source, frames
-from seglog.errors import DecompressionError, IllegalArgumentError, SeglogError
+from seglog.errors import DecompressionError, SeglogError
 from seglog.log.legacy_records import LegacyRecord, inner_records
 from seglog.log.refusals import of_frame, of_record, of_stream
 from seglog.storage import codecs
@@ -44,9 +44,7 @@ def plain_or_readable(records: memoryview, batches: Batches,
     Raises IllegalArgumentError for a codec that does not exist, and DecompressionError where Kafka
     cannot even open the payload.
     """
-    codec = int(batches["attributes"][row]) & ATTRIBUTE_CODEC
-    if codec > codecs.ZSTD:
-        raise IllegalArgumentError(f"Unknown compression type id: {codec}")
+    codec = codecs.known_codec(int(batches["attributes"][row]))
     given = payload(records, batches, row)
     if codec != codecs.GZIP:  # whose usual decoder takes codes that zlib, which Java has, refuses
         try:

@@ -28,7 +28,6 @@ _U32 = struct.Struct(">I")
 _MAGIC_AT, _ATTRIBUTES_AT, _TIMESTAMP_AT = 4, 5, 6
 _SIZE_MIN = 14
 _LOG_APPEND_TIME = 0x08
-_CODEC = 0x07
 
 
 @dataclass(slots=True)
@@ -56,10 +55,7 @@ class LegacyRecord:
     @property
     def codec(self) -> int:
         """The id of the codec. Raises IllegalArgumentError for bits that name none."""
-        codec = self.attributes & _CODEC
-        if codec > codecs.ZSTD:
-            raise IllegalArgumentError(f"Unknown compression type id: {codec}")
-        return codec
+        return codecs.known_codec(self.attributes)
 
     @property
     def has_append_time(self) -> bool:
@@ -151,7 +147,7 @@ def inner_records(wrapper: LegacyRecord) -> Iterator[LegacyRecord]:
     and InvalidRecordError in the place of a message that is compressed itself.
     """
     magic = wrapper.magic
-    if wrapper.codec == codecs.ZSTD:
+    if magic < codecs.CODECS[wrapper.codec].min_magic:
         raise InvalidRecordError(
             f"Invalid wrapper compressionType found in legacy deep record iterator {magic}",
             code="legacy_codec")

@@ -17,6 +17,7 @@ from seglog._native.file import read_at
 from seglog._native.status import Status
 from seglog.recovery.scans import Extent
 from seglog.recovery.tail import open_log, read_failure
+from seglog.storage.codecs import CODECS
 
 __all__ = ["Claims", "claims_behind", "claims_of", "counted"]
 
@@ -29,8 +30,9 @@ _LEGACY_BYTES = (26, 34)    # least of a message of magic 0 and 1
 _RECORD_BYTES = 7           # least of a record of magic 2
 _MAGIC_MAX = 2
 _ATTRIBUTES_MAX = (0x07, 0x0f, 0x7f)
-#: The most that a byte can expand to: none, gzip, snappy, lz4, zstd, and three that name no codec.
-_EXPANSION = np.array([1, 1032, 22, 255, 1 << 15, 1, 1, 1], np.int64)
+#: The most bytes that one byte can become, for each value of the codec bits.
+_EXPANSION = np.ones(ATTRIBUTE_CODEC + 1, np.int64)
+_EXPANSION[:len(CODECS)] = [codec.expansion_max for codec in CODECS]
 # Searches for a batch behind bytes that are none: each may read a good part of the file.
 _SEARCHES_MAX = 16
 # Entries that break a rule; behind so many nothing is counted any more.
@@ -255,7 +257,7 @@ class _Walk:
     def _is_possible(self, row: np.void) -> bool:
         attributes = int(row["attributes"])
         return (0 <= attributes <= _ATTRIBUTES_MAX[int(row["magic"])]
-                and attributes & ATTRIBUTE_CODEC < len(_EXPANSION) - 3
+                and attributes & ATTRIBUTE_CODEC < len(CODECS)
                 and bool(self._fits(row)))
 
 

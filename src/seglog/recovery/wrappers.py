@@ -17,6 +17,7 @@ import numpy.typing as npt
 from seglog._native.file import read_at
 from seglog.recovery.failures import LoaderFailure
 from seglog.storage.codec_streams import StreamError, open_stream
+from seglog.storage.codecs import CODECS
 
 __all__ = ["base_offsets", "first_offset"]
 
@@ -24,7 +25,6 @@ _ENTRY = struct.Struct(">qi")  # offset, size of what follows
 _RECORD_BYTES_MIN = 14
 _MAGIC_POSITION, _ATTRIBUTES_POSITION = 4, 5
 _CODEC_MASK = 0x07
-_ZSTD = 4
 _MAGIC_V2 = 2
 
 
@@ -48,7 +48,7 @@ def base_offsets(fd: int, path: str, batches: npt.NDArray[np.void]) -> Iterator[
 
 def _codec(record: bytes) -> int:
     codec = record[_ATTRIBUTES_POSITION] & _CODEC_MASK
-    if codec > _ZSTD:
+    if codec >= len(CODECS):
         raise LoaderFailure("IllegalArgumentException", f"Unknown compression type id: {codec}")
     return codec
 
@@ -67,7 +67,7 @@ def _first_offset(data: bytes) -> int:
     magic = struct.unpack_from(">b", record, _MAGIC_POSITION)[0]
     if magic not in (0, 1):
         raise _invalid(f"Invalid wrapper magic found in legacy deep record iterator {magic}")
-    if codec == _ZSTD:
+    if magic < CODECS[codec].min_magic:
         raise _invalid("Invalid wrapper compressionType found in legacy deep record iterator "
                        f"{magic}")
     value = _value(record, magic)

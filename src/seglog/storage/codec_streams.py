@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import cramjam
@@ -97,26 +98,17 @@ def open_stream(codec: int, magic: int, payload: bytes | memoryview) -> CodecStr
     """The stream of a payload of `codec` (1 to 4). StreamError, a KafkaException, where Kafka
     cannot open it."""
     try:
-        return _open(codec, magic, bytes(payload))
+        source, buffer_bytes = _STREAMS[codec]
+        return CodecStream(source(bytes(payload), magic), buffer_bytes)
     except StreamError as error:  # Kafka wraps all that is thrown here
         raise StreamError("org.apache.kafka.common.KafkaException", str(error)) from None
-
-
-def _open(codec: int, magic: int, data: bytes) -> CodecStream:
-    if codec == codecs.GZIP:
-        return CodecStream(_Gzip(data), 16 << 10)
-    if codec == codecs.SNAPPY:
-        return CodecStream(_Snappy(data), 2 << 10)
-    if codec == codecs.LZ4:
-        return CodecStream(_Lz4(data, checked=magic > 0), 2 << 10)
-    return CodecStream(_Zstd(data), 16 << 10)
 
 
 class _Gzip:
     _INPUT_BYTES = 8 << 10
     _HEADER_CHECKSUM, _EXTRA, _NAME, _COMMENT = 2, 4, 8, 16
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, magic: int) -> None:
         self._data, self._at, self._done = data, 0, False
         self._at = self._header(0)
         self._begin()
@@ -201,7 +193,7 @@ class _Snappy:
     _MAGIC, _HEADER_BYTES = b"\x82SNAPPY\0", 16
     _CHUNK_BYTES_MAX = 512 << 20
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, magic: int) -> None:
         self._data, self._at, self._chunk, self._done = data, self._HEADER_BYTES, b"", False
         if not data:
             raise StreamError("org.xerial.snappy.SnappyIOException",
@@ -282,7 +274,8 @@ class _Lz4:
     _MAGIC = b"\x04\x22\x4d\x18"
     _BLOCK_CHECKSUM, _CONTENT_SIZE, _CONTENT_CHECKSUM = 0x10, 0x08, 0x04
 
-    def __init__(self, data: bytes, *, checked: bool) -> None:
+    def __init__(self, data: bytes, magic: int) -> None:
+        checked = magic > 0  # writers of magic 0 got the header's checksum wrong
         self._data, self._block, self._done = data, b"", False
         if len(data) < 6:
             raise _io("Stream ended prematurely")
@@ -368,7 +361,7 @@ class _Zstd:
     # A frame without checksum and size, with a window of 8 MiB.
     _HEADER = _MAGIC + b"\x00\x68"
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, magic: int) -> None:
         self._data, self._at, self._frame = data, 0, b""
         self._is_cut = False
         # Where the last piece of input begins that Java reads: a frame that ended in it lets the
@@ -444,3 +437,9 @@ class _Zstd:
             if is_last:
                 return blocks, at + 4 * (flags >> 2 & 1)
         return blocks, beyond
+
+
+#: By codec: the stream, and the size of the buffer that Kafka puts before it.
+_STREAMS: Final[dict[int, tuple[Callable[[bytes, int], _Source], int]]] = {
+    codecs.GZIP: (_Gzip, 16 << 10), codecs.SNAPPY: (_Snappy, 2 << 10), codecs.LZ4: (_Lz4, 2 << 10),
+    codecs.ZSTD: (_Zstd, 16 << 10)}

@@ -15,10 +15,11 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import cramjam
 
+from seglog._native.batch import ATTRIBUTE_CODEC
 from seglog._native.snappy import compress_block
 from seglog.errors import (
     DecompressionError, IllegalArgumentError, InvalidRecordError,
@@ -26,13 +27,12 @@ from seglog.errors import (
 )
 
 __all__ = [
-    "CODEC_NAMES", "DIRECT", "GZIP", "LZ4", "LZ4_RATIO_MAX", "MAX_BYTES_DEFAULT", "NONE",
-    "SNAPPY", "ZSTD", "Buffer", "check_lz4_block", "codec_id", "compress", "decompress",
-    "level_of", "xxh32_short",
+    "CODECS", "CODEC_NAMES", "DIRECT", "GZIP", "LZ4", "LZ4_RATIO_MAX", "MAX_BYTES_DEFAULT", "NONE",
+    "SNAPPY", "ZSTD", "Buffer", "Codec", "check_lz4_block", "codec_id", "compress", "decompress",
+    "known_codec", "level_of", "xxh32_short",
 ]
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
-CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 MAX_BYTES_DEFAULT: Final = 512 << 20
 
 Buffer = bytes | bytearray | memoryview
@@ -73,18 +73,18 @@ def decompress(codec: int, magic: int, payload: Buffer, into: bytearray | memory
     and InvalidRecordError for zstd in magic 0 or 1 (`legacy_codec`). None knows the file: the
     caller sets `file` and `position`.
     """
-    if not 0 < codec <= ZSTD:
-        if codec == NONE:
-            return memoryview(payload)
+    if codec == NONE:
+        return memoryview(payload)
+    if not 0 < codec < len(CODECS):
         raise UnsupportedCompressionTypeError(
-            f"Unknown compression type id: {codec}", expected=ZSTD, found=codec,
+            f"Unknown compression type id: {codec}", expected=len(CODECS) - 1, found=codec,
             code="batch_codec")
-    if codec == ZSTD and magic < 2:
+    if magic < CODECS[codec].min_magic:
         raise InvalidRecordError(
-            "Invalid wrapper compressionType for legacy record ZSTD", expected=LZ4, found=codec,
-            code="legacy_codec")
+            f"Invalid wrapper compressionType for legacy record {CODECS[codec].name.upper()}",
+            expected=LZ4, found=codec, code="legacy_codec")
     try:
-        return _DECODERS[codec](magic, payload, into, max_bytes)
+        return CODECS[codec].decode(magic, payload, into, max_bytes)
     except cramjam.DecompressionError as error:
         raise _refused(codec, str(error), len(payload)) from None
 
@@ -353,22 +353,7 @@ def xxh32_short(data: Buffer) -> int:
     return value ^ value >> 16
 
 
-_DECODERS: Final[tuple[Callable[..., memoryview], ...]] = (
-    memoryview, _decompress_gzip, _decompress_snappy, _decompress_lz4, _decompress_zstd)
-
-
-#: cramjam's own functions by codec, (bytes, room) -> size, for decoders that read the framing of
-#: lz4 and snappy themselves and have room. Whatever they refuse is for `decompress` to judge.
-DIRECT: Final[tuple[Callable[..., int] | None, ...]] = (
-    None, cramjam.gzip.decompress_into, cramjam.snappy.decompress_raw_into,
-    cramjam.lz4.decompress_block_into, cramjam.zstd.decompress_into)
-
-
 # --- writing --------------------------------------------------------------------------------------
-
-_LEVELS: Final = {GZIP: range(1, 10), LZ4: range(1, 18), ZSTD: range(-131072, 23)}
-_LEVEL_DEFAULT: Final = {GZIP: 6, LZ4: 9, ZSTD: 3}
-
 
 def codec_id(name: str) -> int:
     """The attribute bits of Kafka's `compression.type` name. Raises ValueError."""
@@ -376,6 +361,15 @@ def codec_id(name: str) -> int:
         return CODEC_NAMES.index(name)
     except ValueError:
         raise ValueError(f"Unknown compression name: {name}") from None
+
+
+def known_codec(attributes: int) -> int:
+    """The codec that a batch's `attributes` name. IllegalArgumentError, as Kafka throws, for bits
+    that name none."""
+    codec = attributes & ATTRIBUTE_CODEC
+    if codec >= len(CODECS):
+        raise IllegalArgumentError(f"Unknown compression type id: {codec}")
+    return codec
 
 
 def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int = 2) -> bytes:
@@ -386,18 +380,19 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
     """
     if codec == NONE:
         return bytes(data)
-    if codec not in _ENCODERS or (codec == ZSTD and magic < 2):
+    if not 0 < codec < len(CODECS) or magic < CODECS[codec].min_magic:
         raise IllegalArgumentError(f"Unknown compression type id: {codec} for magic {magic}")
-    return _ENCODERS[codec](memoryview(data), level_of(codec, level), magic)
+    return CODECS[codec].encode(memoryview(data), level_of(codec, level), magic)
 
 
 def level_of(codec: int, level: int | None) -> int:
     """The level that `compress` uses, 0 for codecs without levels; raises as it does."""
+    chosen = CODECS[codec]
     if level is None or (codec == GZIP and level == -1):
-        return _LEVEL_DEFAULT.get(codec, 0)
-    if codec not in _LEVELS or level not in _LEVELS[codec]:
+        return chosen.level_default
+    if level not in chosen.levels:
         raise IllegalArgumentError(
-            f"{CODEC_NAMES[codec]} doesn't support given compression level: {level}")
+            f"{chosen.name} doesn't support given compression level: {level}")
     return level
 
 
@@ -425,7 +420,7 @@ def _compress_lz4(data: memoryview, level: int, magic: int) -> bytes:
     parts = [_LZ4_HEADER if magic else _LZ4_HEADER_MAGIC_0]
     for position in range(0, len(data), _LZ4_BLOCK_BYTES):
         raw = data[position:position + _LZ4_BLOCK_BYTES]
-        if level != _LEVEL_DEFAULT[LZ4]:
+        if level != CODECS[LZ4].level_default:
             parts.append(_lz4_high_compression(raw, level))
             continue
         block = bytes(cramjam.lz4.compress_block(raw, store_size=False))
@@ -457,5 +452,34 @@ def _compress_zstd(data: memoryview, level: int, magic: int) -> bytes:
     return flushed + bytes(stream.finish())
 
 
-_ENCODERS: Final[dict[int, Callable[[memoryview, int, int], bytes]]] = {
-    GZIP: _compress_gzip, SNAPPY: _compress_snappy, LZ4: _compress_lz4, ZSTD: _compress_zstd}
+# --- the table ------------------------------------------------------------------------------------
+
+class Codec(NamedTuple):
+    """One of Kafka's codecs. Its id is its index in `CODECS`."""
+
+    name: str
+    min_magic: int  #: the oldest message format that may use it
+    expansion_max: int  #: the most bytes that one compressed byte can become
+    levels: range  #: the levels that Kafka accepts; empty for a codec without levels
+    level_default: int
+    decode: Callable[..., memoryview]  #: (magic, payload, into, max_bytes)
+    #: cramjam's own decoder, (bytes, room) -> size, for native decoders that read the framing of
+    #: lz4 and snappy themselves. `decompress` decides about what it refuses.
+    direct: Callable[..., int] | None
+    encode: Callable[[memoryview, int, int], bytes]  #: (data, level, magic)
+
+
+CODECS: Final[tuple[Codec, ...]] = (
+    Codec("none", 0, 1, range(0), 0,
+          lambda _, payload, *__: memoryview(payload), None, lambda data, *_: bytes(data)),
+    Codec("gzip", 0, 1032, range(1, 10), 6,
+          _decompress_gzip, cramjam.gzip.decompress_into, _compress_gzip),
+    Codec("snappy", 0, _SNAPPY_RATIO_MAX, range(0), 0,
+          _decompress_snappy, cramjam.snappy.decompress_raw_into, _compress_snappy),
+    Codec("lz4", 0, LZ4_RATIO_MAX, range(1, 18), 9,
+          _decompress_lz4, cramjam.lz4.decompress_block_into, _compress_lz4),
+    Codec("zstd", 2, 1 << 15, range(-131072, 23), 3,
+          _decompress_zstd, cramjam.zstd.decompress_into, _compress_zstd),
+)
+CODEC_NAMES: Final = tuple(codec.name for codec in CODECS)
+DIRECT: Final = tuple(codec.direct for codec in CODECS)

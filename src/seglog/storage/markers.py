@@ -336,7 +336,7 @@ def _first(batch: memoryview) -> tuple[_Record, tuple[int, ...]] | None:
     size = 12 + int.from_bytes(batch[8:12], "big", signed=True)
     payload = batch[_BATCH_HEADER_BYTES:]
     codec = attributes & ATTRIBUTE_CODEC
-    if codec > codecs.ZSTD:
+    if codec >= len(codecs.CODECS):
         raise _Invalid(f"Unknown compression type id: {codec}", "batch_codec")
     return _first_record(payload, codec, count, size - _BATCH_HEADER_BYTES), fields
 
