@@ -1,1 +1,1 @@
-"""A log inside of a program: `seglog.open`."""
+"""A log inside a program: `seglog.open`."""

@@ -1,4 +1,4 @@
-"""A log inside of a program, in ten lines:
+"""A log inside a program, in ten lines:
 
     with seglog.open("data/events-0") as log:
         log.append(b"value", key=b"key")
