@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy
 from Cython.Build import cythonize
+from Cython.Compiler import Options
 from setuptools import Extension, setup
 from setuptools.command.build_clib import build_clib
 from setuptools.command.build_ext import build_ext
@@ -31,6 +32,7 @@ STEMS = [
     "dump",
     "encode",
     "encode_columns",
+    "encode_sources",
     "fetch",
     "file",
     "index",
@@ -65,7 +67,7 @@ C_SOURCES = [
     "crc32c_x86",
     "dump",
     "encode",
-    "encode_arrow",
+    "encode_sources",
     "encode_columns",
     "fetch",
     "file",
@@ -109,6 +111,7 @@ COMMON = ["-std=c11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
 LINK = []
 if WERROR:
     COMMON.append("-Werror")
+    Options.warning_errors = True
 if SANITIZE:
     COMMON += ["-O1", "-g", "-UNDEBUG", "-fno-omit-frame-pointer", "-fsanitize=address,undefined",
                "-fno-sanitize-recover=undefined"]

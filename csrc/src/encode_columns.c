@@ -167,7 +167,8 @@ static slg_status encode_row(slg_encoder *encoder, const slg_input *input, int64
         return slg_fail(error, SLG_ARROW_LAYOUT, row, 0, row);
     }
     if (!timestamp_at(encoder, &input->timestamp, row, &record.timestamp)) {
-        return slg_fail(error, SLG_ENCODE_TIMESTAMP, row, -1, input->timestamp.data[row]);
+        return slg_fail(error, SLG_ENCODE_TIMESTAMP, row, -1,
+                        input->timestamp.data[input->timestamp.first + row]);
     }
     slg_status status =
         measure_headers(&input->headers, row, &from, &to, &record.headers_size, error);
@@ -195,12 +196,25 @@ static slg_status encode_row(slg_encoder *encoder, const slg_input *input, int64
     return status;
 }
 
+/* The row of the columns that the next row of the input is; -1 for a wrong selection. */
+static int64_t next_row(const slg_input *input) {
+    if (input->selection == NULL) {
+        return input->row;
+    }
+    const int64_t row = input->selection[input->row];
+    return row < input->selectable ? row : -1;
+}
+
 slg_status slg_encoder_feed(slg_encoder *encoder, slg_input *input, slg_error *error) {
     if (input->rows - input->row > INT64_MAX - 1 - encoder->batch.last_offset) {
         return slg_fail(error, SLG_ENCODE_DELTA, input->row, encoder->batch.base_offset, INT64_MAX);
     }
     for (; input->row < input->rows; input->row++) {
-        const slg_status status = encode_row(encoder, input, input->row, error);
+        const int64_t row = next_row(input);
+        const slg_status status = row < 0
+                                      ? slg_fail(error, SLG_ARROW_LAYOUT, input->row,
+                                                 input->selectable, input->selection[input->row])
+                                      : encode_row(encoder, input, row, error);
         if (status != SLG_OK) {
             if (status != SLG_CODEC && error != NULL) {
                 error->position = input->row;

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "seglog/encode_columns.h"
+#include "seglog/encode_sources.h"
 
 enum { SLG_VIEW_BYTES = 16, SLG_VIEW_INLINE_MAX = 12 };
 

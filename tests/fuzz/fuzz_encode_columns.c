@@ -215,6 +215,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         fits = slg_input_arrow(&rows, (slg_input_column)i, &columns[i].schema, &columns[i].array, 0,
                                &error) == SLG_OK;
     }
+    int32_t selection[ROWS_MAX];
+    if (fits && (fuzz_byte(&input) & 1)) { /* the rows from the last on, one of them any number */
+        rows.selection = selection;
+        rows.selectable = rows.rows;
+        for (int64_t i = 0; i < rows.rows; i++) {
+            selection[i] = (int32_t)(rows.rows - 1 - i);
+        }
+        if (rows.rows > 0) {
+            selection[fuzz_byte(&input) % rows.rows] = (int8_t)fuzz_byte(&input);
+        }
+    }
     if (fits) {
         int64_t records;
         const size_t first = encode(encoder, rows, step, one, &records);

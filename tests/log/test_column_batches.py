@@ -11,7 +11,9 @@ import pytest
 
 from seglog.errors import IllegalArgumentError
 from seglog.log.batch_builder import RecordBatchBuilder
-from seglog.log.column_batches import MAX_BATCH_BYTES_DEFAULT, encode_batches, encode_spans
+from seglog.log.column_batches import (
+    MAX_BATCH_BYTES_DEFAULT, SelectedRows, encode_batches, encode_spans,
+)
 from seglog.storage.log import PartitionLog
 from tests.oracle import batch as v2
 from tests.oracle.batch import Record
@@ -138,6 +140,40 @@ def test_tables_of_other_libraries(library: str) -> None:
     assert [(record.key, record.value) for record in found] == list(zip(keys, values, strict=True))
     if library in ("polars", "pandas"):
         assert _values(encode_batches({"value": table["value"]})) == values
+
+
+def test_selected_rows() -> None:
+    """As the same rows in a table of their own."""
+    pa = pytest.importorskip("pyarrow")
+    random = np.random.default_rng(7)
+    tables = [pa.record_batch({
+        "key": [None if n % 3 else b"%d" % n for n in range(rows)],
+        "value": ["x" * (n % 50) for n in range(rows)],
+        "timestamp": pa.array([n * 1000 for n in range(rows)], pa.timestamp("us")),
+        "headers": pa.array([[("a", b"%d" % n)] * (n % 4) for n in range(rows)],
+                            pa.map_(pa.string(), pa.binary())),
+    }).slice(3) for rows in (400, 4, 90)]
+    chosen = [random.integers(0, table.num_rows, size).astype(np.int32)
+              for table, size in zip(tables, (500, 0, 77), strict=True)]
+    taken = pa.Table.from_batches([table.take(pa.array(rows)) for table, rows
+                                   in zip(tables, chosen, strict=True)])
+    selected = SelectedRows([(table.__arrow_c_array__(), rows)
+                             for table, rows in zip(tables, chosen, strict=True)])
+    for options in ({"span_bytes": 3000}, {"codec": "lz4"}, {"max_records": 7}):
+        found = list(encode_spans(selected, base_offset=5, timestamp=9, **options))
+        assert found == list(encode_spans(taken, base_offset=5, timestamp=9, **options))
+        assert len(found) > 0
+    assert list(encode_spans(SelectedRows([]))) == []
+
+
+def test_columns_that_are_missing_are_null() -> None:
+    """Whatever the memory of the call held before."""
+    for _ in range(50):
+        list(encode_spans({"key": [b"k"] * 9, "value": [b"v"] * 9, "timestamp": np.arange(9),
+                           "headers": [[("h", b"x")]] * 9}))
+        span, = encode_spans({"value": [b"v"] * 3}, timestamp=4)
+        assert [(one.key, one.value, len(one.headers), one.timestamp)
+                for one in _records(span)] == [(None, b"v", 0, 4)] * 3
 
 
 def test_what_was_read_can_be_written(tmp_path: Path) -> None:

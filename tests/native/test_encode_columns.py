@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seglog._native.batch import scan
-from seglog._native.encode_columns import ColumnEncoder, arrow_source, buffer_source
+from seglog._native.encode_columns import ColumnEncoder
+from seglog._native.encode_sources import arrow_source, buffer_source
 from seglog.errors import IllegalArgumentError
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record

@@ -5,7 +5,7 @@
 #define SEGLOG_CHECKSUMS_H
 
 #include "seglog/crc32c.h"
-#include "seglog/encode_columns.h"
+#include "seglog/encode_sources.h"
 
 #ifdef __cplusplus
 extern "C" {

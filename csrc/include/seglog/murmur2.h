@@ -5,7 +5,7 @@
 #ifndef SEGLOG_MURMUR2_H
 #define SEGLOG_MURMUR2_H
 
-#include "seglog/encode_columns.h"
+#include "seglog/encode_sources.h"
 
 #ifdef __cplusplus
 extern "C" {

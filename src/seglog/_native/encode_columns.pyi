@@ -1,21 +1,7 @@
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, final
+from collections.abc import Callable, Iterable, Iterator
+from typing import final
 
-import numpy as np
-from numpy.typing import NDArray
-
-class Source: ...
-
-def arrow_source(data: object, name: str | None = None) -> Source: ...
-def buffer_source(
-    name: str,
-    format: str,
-    length: int,
-    arrays: Sequence[NDArray[Any]],
-    validity: NDArray[np.uint8] | None,
-) -> Source: ...
-
-def headers_source(lists: Source, keys: Source, values: Source) -> Source: ...
+from seglog._native.encode_sources import Source
 
 @final
 class ColumnEncoder(Iterator[bytes]):

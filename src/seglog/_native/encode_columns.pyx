@@ -1,25 +1,23 @@
-"""Record batches from columns: Arrow's C data interface and buffers in its layouts."""
+"""Record batches from columns."""
 
 from cpython.buffer cimport PyBUF_READ
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyObject
-from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.pythread cimport (
     NOWAIT_LOCK, PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock,
     PyThread_release_lock, PyThread_type_lock,
 )
 from cython cimport final
-from libc.errno cimport EINVAL
-from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, uintptr_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport strerror
+from libc.string cimport memset
 
 from seglog._native.capi cimport *
 from seglog._native.capi_columns cimport *
+from seglog._native.encode_sources cimport Source
 from seglog._native.status cimport check
 
-from seglog._native.columns import COLUMNS as _RECORD_COLUMNS
 from seglog.errors import IllegalArgumentError
 
 cdef extern from "Python.h":
@@ -35,228 +33,8 @@ cdef extern from "Python.h":
 
 cdef enum:
     HEADER_BYTES = 61
-    BUFFERS_MAX = 4
 
 cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
-
-
-# ---- sources -------------------------------------------------------------------------------------
-
-cdef class Source:
-    """One column, or a table of them, that comes in pieces. Pulled by one thread at a time."""
-
-    cdef ArrowSchema *_schema     # borrowed, or &_own_schema
-    cdef ArrowArray *_array       # the piece in hand, NULL when there is none
-    cdef ArrowSchema _own_schema
-    cdef ArrowArray _own_array
-    cdef ArrowArrayStream *_stream
-    cdef object _owner            # keeps alive what is borrowed
-    cdef slg_input_column _column # SLG_INPUT_OTHER: a table
-    cdef str _name
-    cdef int64_t _at              # rows of the piece that were taken
-
-    def __dealloc__(self):
-        self._drop()
-        if self._own_schema.release != NULL:
-            self._own_schema.release(&self._own_schema)
-
-    cdef int _drop(self) except -1:
-        if self._own_array.release != NULL:
-            self._own_array.release(&self._own_array)
-        self._array = NULL
-        self._at = 0
-        return 0
-
-    cdef int64_t _left(self) except -1:
-        """Rows of the piece in hand, after pulling one that has rows; 0 at the end."""
-        while self._array == NULL or self._at >= self._array.length:
-            self._drop()
-            if self._stream == NULL:
-                return 0
-            self._pull()
-            if self._array == NULL:
-                self._stream = NULL
-                return 0
-        return self._array.length - self._at
-
-    cdef int _pull(self) except -1:
-        cdef int code
-        with nogil:
-            code = self._stream.get_next(self._stream, &self._own_array)
-        if code != 0:
-            self._own_array.release = NULL
-            raise _stream_failure(self._stream, code)
-        if self._own_array.release != NULL:
-            self._array = &self._own_array
-        return 0
-
-    cdef int _fill(self, slg_input *rows) except -1:
-        """Aims the columns of `rows` at the next rows.rows of the piece."""
-        cdef int64_t child
-        if self._column != SLG_INPUT_OTHER:
-            return self._aim(rows, self._column, self._name, self._schema, self._array, self._at)
-        if self._array.n_children != self._schema.n_children:
-            raise IllegalArgumentError("a table with fewer columns than its schema")
-        if self._array.null_count != 0 and self._array.n_buffers > 0 \
-                and self._array.buffers[0] != NULL:
-            raise IllegalArgumentError("a table whose rows are null")
-        for child in range(self._schema.n_children):
-            column = slg_input_named(self._schema.children[child].name)
-            if column != SLG_INPUT_OTHER:
-                self._aim(rows, column, _text(self._schema.children[child].name),
-                          self._schema.children[child], self._array.children[child],
-                          self._array.offset + self._at)
-        return 0
-
-    cdef int _aim(self, slg_input *rows, slg_input_column column, str name, ArrowSchema *schema,
-                  ArrowArray *array, int64_t first) except -1:
-        cdef slg_error error
-        cdef slg_status status = slg_input_arrow(rows, column, schema, array, first, &error)
-        if status != SLG_OK:
-            coded = "dictionary of " if schema.dictionary != NULL else ""
-            check(status, &error, f"column {name!r} of Arrow type {coded}{_text(schema.format)!r}")
-        return 0
-
-    cdef int _check_names(self) except -1:
-        """A table's columns are those of records; a misspelt one would silently be missing."""
-        cdef int64_t child
-        seen = set()
-        if _text(self._schema.format) != "+s":
-            raise IllegalArgumentError(
-                f"a table is an Arrow struct, not of type {_text(self._schema.format)!r}")
-        for child in range(self._schema.n_children):
-            name = _text(self._schema.children[child].name)
-            if name not in _RECORD_COLUMNS:
-                raise IllegalArgumentError(
-                    f"records have no column {name!r}; they have key, value, timestamp, headers")
-            if name in seen:
-                raise IllegalArgumentError(f"two columns are named {name!r}")
-            seen.add(name)
-        return 0
-
-
-cdef str _text(const char *text):
-    return "" if text == NULL else text.decode("utf-8", "replace")
-
-
-cdef object _stream_failure(ArrowArrayStream *stream, int code):
-    cdef const char *message = stream.get_last_error(stream)
-    said = _text(message if message != NULL else strerror(code))
-    return ValueError(said) if code == EINVAL else OSError(code, said)
-
-
-cdef Source _new_source(str name):
-    cdef Source source = Source.__new__(Source)
-    source._name = name
-    source._column = SLG_INPUT_OTHER
-    if name is not None:
-        source._column = slg_input_named(name.encode())
-        if source._column == SLG_INPUT_OTHER:
-            raise IllegalArgumentError(
-                f"records have no column {name!r}; they have key, value, timestamp, headers")
-    return source
-
-
-def arrow_source(data, name=None):
-    """A table (or, with a name, a column) of an object with Arrow's PyCapsule protocol."""
-    cdef Source source = _new_source(name)
-    cdef int code
-    if hasattr(data, "__arrow_c_stream__"):
-        source._owner = data.__arrow_c_stream__()
-        source._stream = <ArrowArrayStream *>PyCapsule_GetPointer(
-            source._owner, b"arrow_array_stream")
-        with nogil:
-            code = source._stream.get_schema(source._stream, &source._own_schema)
-        if code != 0:
-            source._own_schema.release = NULL
-            raise _stream_failure(source._stream, code)
-        source._schema = &source._own_schema
-    elif hasattr(data, "__arrow_c_array__"):
-        source._owner = data.__arrow_c_array__()
-        source._schema = <ArrowSchema *>PyCapsule_GetPointer(source._owner[0], b"arrow_schema")
-        source._array = <ArrowArray *>PyCapsule_GetPointer(source._owner[1], b"arrow_array")
-    else:
-        raise TypeError(f"{type(data).__name__} has neither __arrow_c_stream__ nor "
-                        "__arrow_c_array__")
-    if name is None:
-        source._check_names()
-    return source
-
-
-@final
-cdef class _Buffers:
-    """What a column of plain buffers points at."""
-
-    cdef const void *buffers[<int>BUFFERS_MAX]
-    cdef object arrays
-    cdef bytes format
-
-
-def buffer_source(str name, str format, int64_t length, arrays, validity):
-    """A column of an Arrow `format` whose buffers are numpy arrays, `validity` the first or None.
-
-    The caller answers for the arrays: contiguous, and as long as the layout says.
-    """
-    cdef Source source = _new_source(name)
-    cdef _Buffers held = _Buffers.__new__(_Buffers)
-    cdef uintptr_t address
-    cdef int number = 1
-    if len(arrays) >= BUFFERS_MAX:
-        raise ValueError(f"{len(arrays)} buffers are more than a column has")
-    held.arrays = (*arrays, validity)
-    held.format = format.encode()
-    held.buffers[0] = NULL
-    if validity is not None:
-        address = validity.ctypes.data
-        held.buffers[0] = <const void *>address
-        source._own_array.null_count = -1
-    for array in arrays:
-        address = array.ctypes.data
-        held.buffers[number] = <const void *>address
-        number += 1
-    source._own_schema.format = PyBytes_AS_STRING(held.format)
-    source._own_array.length = length
-    source._own_array.n_buffers = number
-    source._own_array.buffers = held.buffers
-    source._owner = held
-    source._schema, source._array = &source._own_schema, &source._own_array
-    return source
-
-
-@final
-cdef class _Pairs:
-    """The structs of a list of pairs, which point at each other and at two columns."""
-
-    cdef ArrowSchema item_schema
-    cdef ArrowArray item
-    cdef ArrowSchema *schemas[3]  # of the item, the key, the value
-    cdef ArrowArray *arrays[3]
-    cdef const void *no_validity[1]
-    cdef object owners
-
-
-def headers_source(Source lists, Source keys, Source values):
-    """The column of headers: row n has the pairs [offsets[n], offsets[n + 1]) of `lists`, a
-    `buffer_source` of one array of int64, whose columns `keys` and `values` are `buffer_source`s.
-    """
-    cdef Source source = _new_source("headers")
-    cdef _Pairs held = _Pairs.__new__(_Pairs)
-    held.owners = (lists, keys, values)
-    held.schemas[:] = [&held.item_schema, keys._schema, values._schema]
-    held.arrays[:] = [&held.item, keys._array, values._array]
-    keys._schema.name, values._schema.name = b"key", b"value"
-    held.item_schema.format = b"+s"
-    held.item_schema.n_children = held.item.n_children = 2
-    held.item_schema.children, held.item.children = &held.schemas[1], &held.arrays[1]
-    held.item.length = keys._array.length
-    held.item.n_buffers = 1
-    held.item.buffers = held.no_validity
-    source._own_schema, source._own_array = lists._own_schema, lists._own_array
-    source._own_schema.n_children = source._own_array.n_children = 1
-    source._own_schema.children, source._own_array.children = held.schemas, held.arrays
-    source._owner = held
-    source._schema, source._array = &source._own_schema, &source._own_array
-    return source
 
 
 cdef bytes _whole(PyObject *span, size_t used, size_t capacity):
@@ -334,6 +112,8 @@ cdef class ColumnEncoder:
         self._sources = list(sources)
         if not self._sources:
             raise ValueError("no column to encode")
+        if len(self._sources) > 1 and any([(<Source>one)._pieces is not None for one in sources]):
+            raise ValueError("selected rows have all columns of their tables")
 
     def __dealloc__(self):
         free(self._records)
@@ -381,13 +161,13 @@ cdef class ColumnEncoder:
         cdef Source source
         for source in self._sources:
             source._at += self._input.rows
-        self._input = slg_input(rows=0, row=0)
+        memset(&self._input, 0, sizeof(slg_input))  # a missing column is all nulls
         for source in self._sources:
             rows = min(rows, source._left())
         for source in self._sources:
             if rows == 0 and source._left() > 0:
                 raise IllegalArgumentError("the columns have different lengths")
-        self._input = slg_input(rows=rows, row=0)
+        self._input.rows = rows
         if rows == 0:
             return False
         for source in self._sources:

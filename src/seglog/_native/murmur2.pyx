@@ -4,6 +4,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memset
 
 from seglog._native.capi cimport SLG_OK, slg_error, slg_status
 from seglog._native.capi_columns cimport (
@@ -61,7 +62,8 @@ cdef object numbers_of(object column, str what, type dtype, column_function func
     owner = column.__arrow_c_array__()
     cdef ArrowSchema *schema = <ArrowSchema *>PyCapsule_GetPointer(owner[0], b"arrow_schema")
     cdef ArrowArray *array = <ArrowArray *>PyCapsule_GetPointer(owner[1], b"arrow_array")
-    rows.rows, rows.row = array.length, 0
+    memset(&rows, 0, sizeof(rows))
+    rows.rows = array.length
     status = slg_input_arrow(&rows, SLG_INPUT_KEY, schema, array, 0, &error)
     if status != SLG_OK:
         format = schema.format.decode("utf-8", "replace")

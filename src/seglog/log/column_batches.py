@@ -13,26 +13,38 @@ import functools
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seglog._native.encode_columns import (
-    ColumnEncoder, Source, arrow_source, buffer_source, headers_source,
+from seglog._native.encode_columns import ColumnEncoder
+from seglog._native.encode_sources import (
+    Source, arrow_source, buffer_source, headers_source, selected_source,
 )
 from seglog.arguments import INT32_MIN, int32, int64, integer, shown
 from seglog.errors import IllegalArgumentError
 from seglog.log.batch_builder import Headers, attributes_of, check_producer, codec_of
 from seglog.storage import codecs
 
-__all__ = ["MAX_BATCH_BYTES_DEFAULT", "SPAN_BYTES_DEFAULT", "encode_batches", "encode_spans"]
+__all__ = ["MAX_BATCH_BYTES_DEFAULT", "SPAN_BYTES_DEFAULT", "SelectedRows", "encode_batches",
+           "encode_spans"]
 
 #: Kafka's `batch.size` of a producer.
 MAX_BATCH_BYTES_DEFAULT: Final = 16384
 SPAN_BYTES_DEFAULT: Final = 1 << 20
 _INT_MAX: Final = 2**31 - 1
 _TIME_UNITS: Final = {"s": "tss:", "ms": "tsm:", "us": "tsu:", "ns": "tsn:"}
+
+
+class SelectedRows(NamedTuple):
+    """Rows of tables, encoded without a copy of the tables.
+
+    A piece is a table, exported by `__arrow_c_array__()`, and the numbers of its rows in the order
+    in which they become records.
+    """
+
+    pieces: Sequence[tuple[tuple[object, object], NDArray[np.int32]]]
 
 
 def encode_batches(data: Any, **options: Any) -> bytes:
@@ -53,7 +65,7 @@ def encode_spans(data: Any, *, codec: int | str = codecs.NONE, level: int | None
     `data` is an object with Arrow's `__arrow_c_stream__` or `__arrow_c_array__` whose rows are the
     records (pyarrow, polars, pandas, duckdb, ...), or a mapping of column names to such objects,
     numpy arrays (`S`, `V`, two-dimensional uint8, int64, datetime64, object) or lists (a row of
-    headers is a sequence of pairs), all of one length.
+    headers is a sequence of pairs), all of one length; or SelectedRows.
 
     A batch ends before the record that would take it over `max_batch_bytes` (header included,
     before compression; a record alone in its batch may pass them) or `max_records`. Every batch
@@ -95,6 +107,8 @@ def _check_numbers(given: Mapping[str, Any]) -> None:
 
 
 def _sources(data: Any) -> list[Source]:
+    if isinstance(data, SelectedRows):
+        return [selected_source(data.pieces)]
     if not isinstance(data, Mapping):
         return [arrow_source(data)]
     sources = []

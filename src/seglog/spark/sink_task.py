@@ -12,12 +12,15 @@ import pyarrow.compute as pc
 
 from seglog._native.murmur2 import partitions
 from seglog.errors import IllegalArgumentError
+from seglog.encoding import SelectedRows
 from seglog.fragments import FragmentWriter, partition_count
 from seglog.model import TopicPartition
 from seglog.spark.sink_options import SinkOptions
 
 __all__ = ["RowPartitioner"]
 
+#: A table, as its capsules, and the rows of it that belong to a partition.
+_Piece = tuple[tuple[object, object], npt.NDArray[np.int32]]
 _RECORD: Final = ("key", "value", "timestamp", "headers")
 # So much of a partition is gathered before it is encoded: batches are full but for the last.
 _GATHER_BYTES: Final = 1 << 20
@@ -35,7 +38,7 @@ class RowPartitioner:
                  task: int) -> None:
         self._writer, self._options, self._data_dir = writer, options, data_dir
         self._turn = task
-        self._gathered: dict[TopicPartition, list[pa.RecordBatch]] = {}
+        self._gathered: dict[TopicPartition, list[_Piece]] = {}
         self._bytes: dict[TopicPartition, int] = {}
         #: How many partitions each topic has.
         self.counts: dict[str, int] = {}
@@ -74,17 +77,15 @@ class RowPartitioner:
                                                          self._options.num_partitions)
         chosen = self._choose(topic, rows, count)
         records = _records(rows)
-        first = int(chosen[0])
-        if (chosen == first).all():
-            self._gather(TopicPartition(topic, first), records)
-            return
+        table, row_bytes = records.__arrow_c_array__(), records.nbytes / len(chosen)
         # numpy sorts small numbers by their digits.
-        order = np.argsort(chosen.astype(np.uint16) if count <= 1 << 16 else chosen, kind="stable")
-        records = records.take(pa.array(order))
+        order = np.argsort(chosen.astype(np.uint16) if count <= 1 << 16 else chosen,
+                           kind="stable").astype(np.int32)
         start = 0
         for number, size in enumerate(np.bincount(chosen, minlength=count).tolist()):
             if size:
-                self._gather(TopicPartition(topic, number), records.slice(start, size))
+                self._gather(TopicPartition(topic, number), (table, order[start:start + size]),
+                             int(size * row_bytes))
                 start += size
 
     def _choose(self, topic: str, rows: pa.RecordBatch, count: int) -> npt.NDArray[np.int32]:
@@ -107,9 +108,9 @@ class RowPartitioner:
         self._turn += len(free)
         return chosen
 
-    def _gather(self, key: TopicPartition, rows: pa.RecordBatch) -> None:
-        self._gathered.setdefault(key, []).append(rows)
-        self._bytes[key] = self._bytes.get(key, 0) + rows.nbytes
+    def _gather(self, key: TopicPartition, piece: _Piece, size: int) -> None:
+        self._gathered.setdefault(key, []).append(piece)
+        self._bytes[key] = self._bytes.get(key, 0) + size
         if self._bytes[key] > _GATHER_BYTES:
             self._flush(key)
 
@@ -120,7 +121,7 @@ class RowPartitioner:
     def _flush(self, key: TopicPartition) -> None:
         pieces = self._gathered.pop(key)
         del self._bytes[key]
-        self._writer.append(key, pa.Table.from_batches(pieces))
+        self._writer.append(key, SelectedRows(pieces))
 
 
 def _records(rows: pa.RecordBatch) -> pa.RecordBatch:

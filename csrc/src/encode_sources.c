@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "seglog/encode_columns.h"
+#include "seglog/encode_sources.h"
 
 slg_input_column slg_input_named(const char *name) {
     static const char *const NAMES[] = {"key", "value", "timestamp", "headers"};
@@ -235,7 +235,7 @@ static slg_status headers_of(slg_input_headers *out, const struct ArrowSchema *s
 slg_status slg_input_arrow(slg_input *input, slg_input_column column,
                            const struct ArrowSchema *schema, const struct ArrowArray *array,
                            int64_t first, slg_error *error) {
-    const int64_t rows = input->rows;
+    const int64_t rows = input->selection == NULL ? input->rows : input->selectable;
     if (schema->dictionary != NULL) {
         return wrong_type(error);
     }
