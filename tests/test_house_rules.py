@@ -52,6 +52,7 @@ LAYERS: dict[str, set[str]] = {
     "embedded": {"cleaner", "log", "manager", "storage", "_native", *VALUES},
     "datadir": {"recovery", "storage", "arrow", *VALUES},
     "tiered": {"storage", "_native", *VALUES},
+    "remote_log": {"arrow", "log", "manager", "metrics", "storage", "tiered", "_native", *VALUES},
     "dump": {"storage", "tiered", "_native", *VALUES},
     # Executors only read: of the loader they have what `scrub` hands out (docs/architecture.md).
     "scrub": {"recovery", "storage", "_native", *VALUES},
@@ -75,6 +76,7 @@ OUTSIDERS: dict[str, set[str]] = {
     "pyspark": {"spark", "pyspark_seglog"},
     "pyarrow": {"spark", "export"},
     "prometheus_client": {"metrics"},
+    "confluent_kafka": {"remote_log"},
 }
 
 
