@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -25,6 +26,8 @@ _POLL_RECORDS = 500
 #: What one request to the cluster may take; an attempt to initialize checks for a close between.
 _REQUEST_SECONDS = 5.0
 _STEP_SECONDS = 0.1
+#: Java's default.api.timeout.ms.
+_API_SECONDS = 60.0
 
 
 def _client_library() -> Any:
@@ -160,17 +163,28 @@ class ClusterMetadataTopic:
 
     def bounds(self, partitions: Collection[int]) -> dict[int, tuple[int, int]]:
         """See MetadataTransport."""
-        found = {}
+        deadline = time.monotonic() + _API_SECONDS
+        found: dict[int, tuple[int, int]] = {}
         for one in self._partitions(dict.fromkeys(partitions)):
-            with self._consuming:
-                if self._is_closed.is_set():
-                    break
-                try:
-                    found[one.partition] = self._consumer.get_watermark_offsets(
-                        one, timeout=_REQUEST_SECONDS)
-                except self._library.KafkaException as error:
-                    raise RetriableRemoteStorageError(str(error.args[0])) from error
+            while (bounds := self._bounds_of(one, deadline)) is None:
+                if self._is_closed.wait(_STEP_SECONDS):
+                    return found
+            found[one.partition] = bounds
         return found
+
+    def _bounds_of(self, one: Any, deadline: float) -> tuple[int, int] | None:
+        """None where a partition that was just created has no leader yet: Java's client waits, too.
+        """
+        with self._consuming:
+            if self._is_closed.is_set():
+                return None
+            try:
+                low, high = self._consumer.get_watermark_offsets(one, timeout=_REQUEST_SECONDS)
+            except self._library.KafkaException as error:
+                if time.monotonic() < deadline:
+                    return None
+                raise RetriableRemoteStorageError(str(error.args[0])) from error
+        return low, high
 
     def poll(self, timeout_ms: int) -> Sequence[ConsumedRecord]:
         """See MetadataTransport."""
