@@ -3,6 +3,7 @@ LocalTieredStorage at the same time."""
 
 from __future__ import annotations
 
+import base64
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,8 @@ pytest.importorskip("confluent_kafka",
 
 OURS = TopicIdPartition(b"\x07" * 16, "ours", 3)
 TOPIC = {"remote.storage.enable": "true", "local.retention.bytes": "1",
-         "index.interval.bytes": "1", "segment.index.bytes": "96", "file.delete.delay.ms": "500"}
+         "retention.ms": "-1", "index.interval.bytes": "1", "segment.index.bytes": "96",
+         "file.delete.delay.ms": "500"}
 
 
 @contextmanager
@@ -140,9 +142,7 @@ def _topic_id(broker: harness.Broker, topic: str) -> bytes:
     admin = _admin(broker)
     found = admin.describe_topics(
         TopicCollection([topic]))[topic].result(60)
-    half = (1 << 64) - 1
-    return b"".join((part & half).to_bytes(8, "big") for part in (
-        found.topic_id.get_most_significant_bits(), found.topic_id.get_least_significant_bits()))
+    return base64.urlsafe_b64decode(f"{found.topic_id}==")
 
 
 def _settings(broker: harness.Broker) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from seglog.remote_log.remote_config import RemoteLogManagerConfig
 from seglog.remote_log.remote_log_manager import RemoteLogManager
 from seglog.remote_log.remote_task import FollowerTask
 from seglog.tiered import RemoteLogSegmentState as S
-from tests.remote_log.support import NOW_MS
+from tests.remote_log.support import NOW_MS, eventually
 from tests.remote_log.tiering import ID_KEY, KEY, TASK_MS, Tiering
 
 Make = Callable[..., Tiering]
@@ -361,11 +362,26 @@ def test_the_copy_quota(make: Make) -> None:
     assert quota.throttle_ms() == 0
     one.append(12)
     quota.record(1_000_000)
-    one.tiering._copies.schedule_once("end", lambda: one.task(CopyTask).cancel())
-    one.copy()
+    copying = threading.Thread(target=one.copy, daemon=True)
+    copying.start()
+    eventually(one.tiering._copy_quota._turn.locked)
     assert one.storage.starts() == []
     one.tiering.reconfigure({"remote.log.manager.copy.max.bytes.per.second": 10**9})
     assert quota.throttle_ms() == 0
+    copying.join(60)
+    assert one.storage.starts() == one.bases()[:-1]
+
+
+def test_a_copy_that_waits_for_its_quota_is_cancelled(make: Make) -> None:
+    one = make(settings={"remote.log.manager.copy.max.bytes.per.second": "1"})
+    one.append(12)
+    one.tiering.copy_quota.record(1_000_000)
+    copying = threading.Thread(target=one.copy, daemon=True)
+    copying.start()
+    eventually(one.tiering._copy_quota._turn.locked)
+    one.task(CopyTask).cancel()
+    copying.join(60)
+    assert not copying.is_alive() and one.storage.starts() == [] and one.segments() == []
 
 
 def test_the_fetch_quota(make: Make) -> None:

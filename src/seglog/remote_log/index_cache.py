@@ -142,10 +142,13 @@ class RemoteIndexCache(ProcessBound):
             with self._lock:
                 found = self._use(segment_id)
             if found is None:
-                found = self._download(segment)
-                with self._lock:
-                    self._put(segment_id, found)
-                    self._loading.pop(segment_id, None)
+                try:
+                    found = self._download(segment)
+                    with self._lock:
+                        self._put(segment_id, found)
+                finally:
+                    with self._lock:
+                        self._loading.pop(segment_id, None)
         return found
 
     def _use(self, segment_id: bytes) -> RemoteIndexes | None:
@@ -161,19 +164,19 @@ class RemoteIndexCache(ProcessBound):
     def _download(self, segment: RemoteLogSegmentMetadata) -> RemoteIndexes:
         segment_id = segment.remote_log_segment_id
         paths = self._paths(f"{segment.start_offset}_{format_uuid(uuid.UUID(bytes=segment_id.id))}")
-        for kind, path in paths.items():
-            with open(f"{path}.tmp", "wb") as file:
-                try:
-                    with self._storage.fetch_index(segment, kind) as stream:
-                        shutil.copyfileobj(stream, file)
-                except RemoteResourceNotFoundError:
-                    if kind is not IndexType.TRANSACTION:
-                        raise
-            os.replace(f"{path}.tmp", path)
         try:
+            for kind, path in paths.items():
+                with open(f"{path}.tmp", "wb") as file:
+                    try:
+                        with self._storage.fetch_index(segment, kind) as stream:
+                            shutil.copyfileobj(stream, file)
+                    except RemoteResourceNotFoundError:
+                        if kind is not IndexType.TRANSACTION:
+                            raise
+                os.replace(f"{path}.tmp", path)
             return RemoteIndexes(paths, segment.start_offset)
-        except CorruptIndexError:
-            _delete(paths)
+        except BaseException:
+            _delete([*paths.values(), *(f"{path}.tmp" for path in paths.values())])
             raise
 
     # ---- bounds
@@ -197,7 +200,7 @@ class RemoteIndexCache(ProcessBound):
         gone = self._entries.pop(segment_id)
         del self._used_ms[segment_id]
         self._size -= gone.size
-        _delete(gone.paths)
+        _delete(gone.paths.values())
 
     def resize(self, size_max: int) -> None:
         """Another bound (`remote.log.index.file.cache.total.size.bytes`)."""
@@ -222,8 +225,8 @@ class RemoteIndexCache(ProcessBound):
             self._used_ms.clear()
 
 
-def _delete(paths: dict[IndexType, str]) -> None:
-    for path in paths.values():
+def _delete(paths: Iterable[str]) -> None:
+    for path in paths:
         try:
             os.unlink(path)
         except FileNotFoundError:
