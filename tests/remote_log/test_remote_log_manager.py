@@ -413,6 +413,32 @@ def test_reads_of_remote_storage_that_fail(make: Make) -> None:
         one.tiering.read(KEY, 0, 400)
 
 
+def test_reads_that_wait(make: Make) -> None:
+    """One thread reads, one read may wait, the third is refused."""
+    one = make(topic={"local.retention.bytes": 1, "retention.bytes": 100_000},
+               settings={"remote.log.reader.threads": "1",
+                         "remote.log.reader.max.pending.tasks": "1"})
+    one.append(12)
+    one.copy()
+    one.log.delete_old_segments()
+    let_go, fetch = threading.Event(), one.storage.fetch_log_segment
+
+    def slow(*arguments: object) -> object:
+        assert let_go.wait(60)
+        return fetch(*arguments)  # type: ignore[arg-type]
+
+    one.storage.fetch_log_segment = slow  # type: ignore[assignment, method-assign]
+    reads = [one.tiering.async_read(KEY, 0, 400) for _ in range(2)]
+    with pytest.raises(RetriableRemoteStorageError, match="1 reads are pending"):
+        one.tiering.async_read(KEY, 0, 400)
+    pool = "kafka.log.remote:type=RemoteStorageThreadPool,name=RemoteLogReader"
+    gauges = [one.manager.metrics.get(pool + name) for name in ("TaskQueueSize", "AvgIdlePercent")]
+    assert [gauge.attributes()["Value"] for gauge in gauges if gauge is not None] == [1, 0]
+    let_go.set()
+    assert all(read.result(60).records for read in reads)
+    eventually(lambda: [gauge.attributes()["Value"] for gauge in gauges if gauge] == [0, 1])
+
+
 def test_without_the_switch_there_is_no_tiering(tmp_path: Path) -> None:
     with LogManager([tmp_path / "data"]) as manager, pytest.raises(
             ConfigError, match="Tiered Storage functionality is disabled"):

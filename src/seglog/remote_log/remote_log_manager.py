@@ -128,17 +128,34 @@ class RemoteLogManager(ProcessBound):
         self._owns_schedulers = schedulers is None
         self._copies, self._expirations, self._followers = schedulers or self._pools()
         self._readers = ThreadPoolExecutor(config.reader_threads, "remote-log-reader-")
-        self._pending_reads = threading.BoundedSemaphore(
-            config.reader_threads + config.reader_max_pending_tasks)
+        self._pending_reads = 0  # with those that run
         self._lock = threading.RLock()
         self._topic_ids: dict[TopicPartition, bytes] = {}
         self._tasks: dict[tuple[type[RemoteLogTask], TopicIdPartition], _Repeated] = {}
         self._is_closed = False
-        group = manager.metrics.group("kafka.log.remote", "RemoteLogManager")
-        self._read_timer = group.timer("RemoteLogReaderFetchRateAndTimeMs")
+        self._read_timer = manager.metrics.group("kafka.log.remote", "RemoteLogManager").timer(
+            "RemoteLogReaderFetchRateAndTimeMs")
+        self._gauges = self._register_gauges()
         manager.remote_lookups.offset_by_timestamp = self._offset_by_timestamp
         if isinstance(self.metadata, BrokerReadyCallback):
             manager.register_startup_callback(self.metadata.on_broker_ready)
+
+    def _register_gauges(self) -> list[str]:
+        metrics, threads = self._manager.metrics, self.config.reader_threads
+
+        def copies_idle() -> float:
+            with self._lock:
+                busy = sum(one.task.is_running for (kind, _), one in self._tasks.items()
+                           if kind is CopyTask)
+            return 1 - busy / self.config.copier_thread_pool_size
+
+        return [
+            *metrics.group("kafka.log.remote", "RemoteLogManager").gauges(
+                {"RemoteLogManagerTasksAvgIdlePercent": copies_idle}, {}),
+            *metrics.group("kafka.log.remote", "RemoteStorageThreadPool").gauges({
+                "RemoteLogReaderTaskQueueSize": lambda: max(self._pending_reads - threads, 0),
+                "RemoteLogReaderAvgIdlePercent":
+                    lambda: 1 - min(self._pending_reads, threads) / threads}, {})]
 
     def _load_storage(self) -> RemoteStorageManager:
         config = self.config
@@ -334,18 +351,21 @@ class RemoteLogManager(ProcessBound):
         log, key = self._log_of(partition), self._key_of(partition)
         if key is None:
             raise RemoteStorageError(f"No topic id registered for topic partition: {partition}")
-        if not self._pending_reads.acquire(blocking=False):
-            raise RetriableRemoteStorageError(
-                f"Unable to fetch data from remote storage for {partition}: "
-                f"{self.config.reader_max_pending_tasks} reads are pending")
-        try:
+        limit = self.config.reader_threads + self.config.reader_max_pending_tasks
+        with self._lock:
+            if self._pending_reads >= limit:
+                raise RetriableRemoteStorageError(
+                    f"Unable to fetch data from remote storage for {partition}: "
+                    f"{self.config.reader_max_pending_tasks} reads are pending")
             future = self._readers.submit(self._read_remote, key, log, offset, max_length,
                                           isolation, min_one_message)
-        except BaseException:
-            self._pending_reads.release()
-            raise
-        future.add_done_callback(lambda _: self._pending_reads.release())
+            self._pending_reads += 1
+        future.add_done_callback(self._read_ended)
         return future
+
+    def _read_ended(self, _: Future[FetchDataInfo]) -> None:
+        with self._lock:
+            self._pending_reads -= 1
 
     def _read_remote(self, key: TopicIdPartition, log: UnifiedLog, offset: int, max_length: int,
                      isolation: FetchIsolation, min_one_message: bool) -> FetchDataInfo:
@@ -420,6 +440,7 @@ class RemoteLogManager(ProcessBound):
         self.metadata.close()
         self.storage.close()
         self.stats.close()
+        self._manager.metrics.remove_all(self._gauges)
         self._manager.metrics.group("kafka.log.remote", "RemoteLogManager").remove(
             "RemoteLogReaderFetchRateAndTimeMs")
 

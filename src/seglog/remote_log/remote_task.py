@@ -60,6 +60,7 @@ class RemoteLogTask(ProcessBound, ABC):
     def __init__(self, context: TaskContext, key: TopicIdPartition) -> None:
         self.context, self.key = context, key
         self._cancelled = threading.Event()
+        self.is_running = False
         self._prefix = f"[RemoteLogManager={context.config.broker_id} partition={key}] "
 
     @property
@@ -82,6 +83,7 @@ class RemoteLogTask(ProcessBound, ABC):
             self.say(logging.DEBUG, "Skipping the current run for partition %s as it is cancelled",
                      self.key)
             return
+        self.is_running = True
         try:
             if not self.context.metadata.is_ready(self.key):
                 self.say(logging.DEBUG, "Skipping the current run for partition %s as the "
@@ -99,6 +101,8 @@ class RemoteLogTask(ProcessBound, ABC):
             if not self.is_cancelled:
                 self.say(logging.WARNING, "Current task for partition %s received error but it "
                          "will be scheduled", self.key, error=error)
+        finally:
+            self.is_running = False
 
     @abstractmethod
     def execute(self, log: UnifiedLog) -> None:
