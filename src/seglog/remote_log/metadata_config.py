@@ -6,20 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from seglog.config.definition import Config, Kind, at_least, between, invalid, setting
+from seglog.config.definition import Config, Kind, at_least, invalid, setting
 
 __all__ = ["CLIENT_PREFIXES", "TopicBasedRemoteLogMetadataManagerConfig"]
 
 #: Before the settings of each client; those of `common` count where a client has none of its own.
 CLIENT_PREFIXES = {kind: f"remote.log.metadata.{kind}"
                    for kind in ("common.client.", "producer.", "consumer.", "admin.")}
-_SHORT_MAX = 0x7FFF
-
-
-def _retention(name: str, value: int) -> int:
-    if value != -1 and value <= 0:
-        raise invalid(name, value, "Value must be -1 or positive")
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +24,13 @@ class TopicBasedRemoteLogMetadataManagerConfig(Config):
     """
 
     metadata_topic_replication_factor: int = setting(
-        "remote.log.metadata.topic.replication.factor", Kind.INT, 3, between(1, _SHORT_MAX))
+        "remote.log.metadata.topic.replication.factor", Kind.SHORT, 3, at_least(1))
     metadata_topic_partitions_count: int = setting(
         "remote.log.metadata.topic.num.partitions", Kind.INT, 50, at_least(1))
     metadata_topic_retention_ms: int = setting(
-        "remote.log.metadata.topic.retention.ms", Kind.LONG, -1, _retention)
+        "remote.log.metadata.topic.retention.ms", Kind.LONG, -1)
     metadata_topic_min_isr: int = setting(
-        "remote.log.metadata.topic.min.isr", Kind.INT, 2, between(1, _SHORT_MAX))
+        "remote.log.metadata.topic.min.isr", Kind.SHORT, 2, at_least(1))
     #: How long a write waits until it was read back.
     consume_wait_ms: int = setting(
         "remote.log.metadata.consume.wait.ms", Kind.LONG, 120_000, at_least(0))
@@ -50,6 +43,12 @@ class TopicBasedRemoteLogMetadataManagerConfig(Config):
 
     #: What clients of a Kafka cluster get, by kind and then by name.
     client_properties: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        Config.__post_init__(self)
+        if self.metadata_topic_retention_ms != -1 and self.metadata_topic_retention_ms <= 0:
+            raise invalid("remote.log.metadata.topic.retention.ms",
+                          self.metadata_topic_retention_ms, "Value must be -1 or positive")
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object]) -> Self:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from seglog.config.definition import Config, Kind, at_least, invalid, setting
+from seglog.config.definition import Config, Kind, at_least, invalid, non_empty, setting
 
 __all__ = ["KAFKA_TOPIC_BASED_MANAGER", "RemoteLogManagerConfig"]
 
@@ -16,8 +16,10 @@ KAFKA_TOPIC_BASED_MANAGER = \
 
 
 def _jitter(name: str, value: float) -> float:
-    if not 0 <= value <= 0.5:
-        raise invalid(name, value, "Value must be between 0 and 0.5")
+    if value > 0.5:
+        raise invalid(name, value, "Value must be no more than 0.5")
+    if value < 0:
+        raise invalid(name, value, "Value must be at least 0")
     return value
 
 
@@ -31,17 +33,19 @@ class RemoteLogManagerConfig(Config):
 
     enable: bool = setting("remote.log.storage.system.enable", Kind.BOOLEAN, False)
     storage_manager_class_name: str | None = setting(
-        "remote.log.storage.manager.class.name", Kind.STRING, None)
+        "remote.log.storage.manager.class.name", Kind.STRING, None, non_empty)
     storage_manager_class_path: str | None = setting(
         "remote.log.storage.manager.class.path", Kind.STRING, None)
     storage_manager_prefix: str = setting(
-        "remote.log.storage.manager.impl.prefix", Kind.STRING, "rsm.config.")
+        "remote.log.storage.manager.impl.prefix", Kind.STRING, "rsm.config.", non_empty)
     metadata_manager_class_name: str = setting(
-        "remote.log.metadata.manager.class.name", Kind.STRING, KAFKA_TOPIC_BASED_MANAGER)
+        "remote.log.metadata.manager.class.name", Kind.STRING, KAFKA_TOPIC_BASED_MANAGER,
+        non_empty)
     metadata_manager_class_path: str | None = setting(
         "remote.log.metadata.manager.class.path", Kind.STRING, None)
     metadata_manager_prefix: str = setting(
-        "remote.log.metadata.manager.impl.prefix", Kind.STRING, "rlmm.config.")
+        "remote.log.metadata.manager.impl.prefix", Kind.STRING, "rlmm.config.",
+        non_empty)
     custom_metadata_max_bytes: int = setting(
         "remote.log.metadata.custom.metadata.max.bytes", Kind.INT, 128, at_least(0))
     index_file_cache_total_size_bytes: int = setting(
