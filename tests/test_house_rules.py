@@ -182,7 +182,7 @@ def test_the_front_door_imports_nothing_optional() -> None:
     code = ("import sys, seglog; "
             "print(*sorted({m.split('.')[0] for m in sys.modules} "
             "& {'pyspark', 'pyarrow', 'pandas', 'polars', 'duckdb', 'prometheus_client',"
-            "'obstore', 'fsspec'}))")
+            "'obstore', 'fsspec', 'confluent_kafka'}))")
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                             check=True)
     assert result.stdout.strip() == ""
