@@ -111,7 +111,7 @@ build/wheel: $(SOURCES) | .venv-build/ready
 
 # One environment per purpose, each with the wheel and some of its extras.
 .venv/ready: EXTRAS := spark
-.venv-test/ready: EXTRAS := test,interop,spark,connect,s3,hdfs,bench,dev
+.venv-test/ready: EXTRAS := test,interop,spark,connect,s3,hdfs,kafka,bench,dev
 .venv-bench/ready: EXTRAS := bench,spark,s3
 .venv-spark/ready: EXTRAS := test,spark
 .venv-spark/ready: PINNED := 'pyspark==4.0.*' 'pandas<3'

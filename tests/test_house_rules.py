@@ -52,6 +52,7 @@ LAYERS: dict[str, set[str]] = {
     "embedded": {"cleaner", "log", "manager", "storage", "_native", *VALUES},
     "datadir": {"recovery", "storage", "arrow", *VALUES},
     "tiered": {"storage", "_native", *VALUES},
+    "remote_log": {"arrow", "log", "manager", "metrics", "storage", "tiered", "_native", *VALUES},
     "dump": {"storage", "tiered", "_native", *VALUES},
     # Executors only read: of the loader they have what `scrub` hands out (docs/architecture.md).
     "scrub": {"recovery", "storage", "_native", *VALUES},
@@ -75,6 +76,7 @@ OUTSIDERS: dict[str, set[str]] = {
     "pyspark": {"spark", "pyspark_seglog"},
     "pyarrow": {"spark", "export"},
     "prometheus_client": {"metrics"},
+    "confluent_kafka": {"remote_log"},
 }
 
 
@@ -180,7 +182,7 @@ def test_the_front_door_imports_nothing_optional() -> None:
     code = ("import sys, seglog; "
             "print(*sorted({m.split('.')[0] for m in sys.modules} "
             "& {'pyspark', 'pyarrow', 'pandas', 'polars', 'duckdb', 'prometheus_client',"
-            "'obstore', 'fsspec'}))")
+            "'obstore', 'fsspec', 'confluent_kafka'}))")
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                             check=True)
     assert result.stdout.strip() == ""

@@ -25,7 +25,8 @@ __all__ = [
     "MalformedCheckpointError", "MetadataParseError", "OffsetOutOfRangeError",
     "OffsetsOutOfOrderError", "OutOfBoundsError", "OutOfOrderSequenceError", "ReadOnlyError",
     "RecordBatchTooLargeError", "RecordTooLargeError", "RecordValidationError",
-    "RemoteResourceNotFoundError", "RemoteStorageError", "ReplicaNotAvailableError",
+    "RemoteMetadataTimeoutError", "RemoteResourceNotFoundError", "RemoteStorageError",
+    "ReplicaNotAvailableError", "RetriableRemoteStorageError",
     "SeglogError", "SparkSetupError", "TransactionCoordinatorFencedError", "UncheckedError",
     "UnexpectedAppendOffsetError", "UnknownTopicOrPartitionError",
     "UnsupportedCompressionTypeError", "UnsupportedOperationError",
@@ -222,6 +223,18 @@ class RemoteStorageError(SeglogError):
     """Remote storage, or the metadata of it, does not answer as it should."""
 
     kafka_name = "RemoteStorageException"
+
+
+class RetriableRemoteStorageError(RemoteStorageError):
+    """The same call may succeed later: nothing is to be cleaned up."""
+
+    kafka_name = "RetriableRemoteStorageException"
+
+
+class RemoteMetadataTimeoutError(RemoteStorageError, TimeoutError):
+    """A metadata record was written, and was not read back in time."""
+
+    kafka_name = "TimeoutException"
 
 
 class RemoteResourceNotFoundError(RemoteStorageError, LookupError):

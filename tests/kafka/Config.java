@@ -2,7 +2,7 @@
 //
 //   java -cp 'lib/*' Config.java < requests > answers
 //
-//   {"op":"keys","of":"topic"}   {name: [type, default]} of LogConfig, or of "broker" (KafkaConfig)
+//   {"op":"keys","of":"topic"}   {name: [type, default]} of LogConfig, of "broker" (KafkaConfig), or of "metadata"
 //   {"op":"value","of":"broker","name":N,"value":TEXT}   the value, or "error" with Kafka's message
 //   {"op":"log","broker":{...},"topic":{...}}      {name: value} of the LogConfig that a topic gets
 //   {"op":"validate","topic":{...}}                "error" when a topic may not be made with these
@@ -19,7 +19,19 @@ public class Config {
     static final ObjectMapper JSON = new ObjectMapper();
 
     static ConfigDef definition(String of) {
+        if (of.equals("metadata")) return metadataManager();
         return of.equals("topic") ? LogConfig.configDefCopy() : KafkaConfig.configDef();
+    }
+
+    static ConfigDef metadataManager() {
+        try {
+            var field = org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManagerConfig.class
+                .getDeclaredField("CONFIG");
+            field.setAccessible(true);
+            return (ConfigDef) field.get(null);
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException(e);
+        }
     }
 
     static Map<String, String> texts(JsonNode object) {

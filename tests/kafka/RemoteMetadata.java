@@ -7,6 +7,7 @@
 // cache | store                 a new, empty one
 // load HEX | init HEX | clear HEX   of the store: the partition of this record (init also of the cache)
 // event HEX                     "ok" or "error CLASS TEXT"
+// lineage HEX END EPOCHS        whether the segment is within the lineage (epoch:offset, comma separated) of a log that ends at END
 // ask HEX EPOCHS OFFSETS        every answer about the record's partition for those epochs and offsets (comma separated);
 //                               a segment is the last two bytes of its id, its state, broker and custom metadata
 import java.io.*;
@@ -68,6 +69,16 @@ public class RemoteMetadata {
 
     static String optional(Object found) {
         return found == null || found.equals(Optional.empty()) ? "-" : segment((RemoteLogSegmentMetadata) ((Optional<?>) found).get());
+    }
+
+    static String lineage(RemoteLogSegmentMetadata metadata, long end, String epochs) throws Throwable {
+        NavigableMap<Integer, Long> lineage = new TreeMap<>();
+        for (String one : epochs.split(",")) lineage.put(Integer.parseInt(one.split(":")[0]), Long.parseLong(one.split(":")[1]));
+        Method filter = RemoteLogManager.class.getDeclaredMethod("buildFilteredLeaderEpochMap", NavigableMap.class);
+        Method within = RemoteLogManager.class.getDeclaredMethod("isRemoteSegmentWithinLeaderEpochs", RemoteLogSegmentMetadata.class, long.class, NavigableMap.class);
+        filter.setAccessible(true);
+        within.setAccessible(true);
+        return filter.invoke(null, lineage) + " " + within.invoke(null, metadata, end, filter.invoke(null, lineage));
     }
 
     interface Question { Object ask() throws Throwable; }
@@ -139,6 +150,7 @@ public class RemoteMetadata {
                 if (store != null) store.markInitialized(partition(words[1])); else call(cache, "markInitialized");
                 return "ok";
             case "event": event(SERDE.deserialize(HEX.parseHex(words[1]))); return "ok";
+            case "lineage": return lineage((RemoteLogSegmentMetadata) SERDE.deserialize(HEX.parseHex(words[1])), Long.parseLong(words[2]), words[3]);
             case "ask": return ask(partition(words[1]), words[2].split(","), words[3].split(","));
             default: throw new IllegalArgumentException(words[0]);
         }

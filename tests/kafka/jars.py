@@ -45,10 +45,22 @@ def hadoop_jars() -> list[Path]:
     ))
 
 
+def local_tiered_storage() -> Path:
+    """Kafka's test jar with LocalTieredStorage, a RemoteStorageManager over a directory."""
+    return _fetched("kafka-storage-test-4.3.1", ("org.apache.kafka:kafka-storage:4.3.1:jar:test",)
+                    )[0]
+
+
+def _file_name(artifact: str) -> str:
+    """Of `group:artifact:version`, or with `:jar:classifier` behind that."""
+    _, name, version, *rest = artifact.split(":")
+    return f"{'-'.join([name, version, *rest[1:]])}.jar"
+
+
 def _fetched(name: str, artifacts: Iterable[str]) -> list[Path]:
     """The jars, out of the cache's `name`. KafkaUnavailable where they cannot be had."""
     home = cache_dir() / name
-    jars = [home / "{1}-{2}.jar".format(*artifact.split(":")) for artifact in artifacts]
+    jars = [home / _file_name(artifact) for artifact in artifacts]
     if all(jar.is_file() for jar in jars):
         return jars
     maven = shutil.which("mvn")

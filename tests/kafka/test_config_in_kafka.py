@@ -14,6 +14,8 @@ import pytest
 from seglog.config import BrokerConfig, LogConfig
 from seglog.config.definition import Config, Setting
 from seglog.errors import ConfigError
+from seglog.remote_log.metadata_config import TopicBasedRemoteLogMetadataManagerConfig
+from seglog.remote_log.remote_config import RemoteLogManagerConfig
 from tests.kafka import harness
 
 pytestmark = pytest.mark.usefixtures("kafka_lib")
@@ -21,6 +23,8 @@ pytestmark = pytest.mark.usefixtures("kafka_lib")
 # What no released Kafka has: KIP-1346, KIP-263, and seglog's own.
 OURS = {"num.segment.loading.threads.per.data.dir", "sanity.check.all.logs.enabled",
         "sanity.check.level"}
+# Given to plug-ins, and of another default in a broker.
+OURS.add("broker.id")
 VALUES = [
     "", " ", "0", "-0", "+1", "-1", "-2", "-3", "1", "2", "3", "4", "9", "10", "17", "18", "22",
     "23", "-131072", "-131073", "1048575", "1048576", " 5000000\t", "5 000", "1_0", "0x10",
@@ -54,8 +58,11 @@ def compared(cls: type[Config]) -> list[Setting]:
 
 
 def test_names_types_and_defaults() -> None:
-    topic, broker = ask([{"op": "keys", "of": "topic"}, {"op": "keys", "of": "broker"}])
-    for cls, kafka in ((LogConfig, topic), (BrokerConfig, broker)):
+    topic, broker, metadata = ask({"op": "keys", "of": of}
+                                  for of in ("topic", "broker", "metadata"))
+    for cls, kafka in ((LogConfig, topic), (BrokerConfig, broker),
+                       (RemoteLogManagerConfig, broker),
+                       (TopicBasedRemoteLogMetadataManagerConfig, metadata)):
         for one in compared(cls):
             assert [one.kind.value, plain(one.default)] == kafka[one.name], one.name
     # Of a topic nothing is missing; of a broker, of the names that are about logs.
@@ -65,7 +72,9 @@ def test_names_types_and_defaults() -> None:
     assert about_logs - {one.name for one in BrokerConfig.settings().values()} == set()
 
 
-@pytest.mark.parametrize(("of", "cls"), [("topic", LogConfig), ("broker", BrokerConfig)])
+@pytest.mark.parametrize(("of", "cls"), [
+    ("topic", LogConfig), ("broker", BrokerConfig), ("broker", RemoteLogManagerConfig),
+    ("metadata", TopicBasedRemoteLogMetadataManagerConfig)])
 def test_every_value_is_read_or_refused_as_kafka_does(of: str, cls: type[Config]) -> None:
     cases = [(one, value) for one in compared(cls) for value in VALUES]
     answers = ask({"op": "value", "of": of, "name": one.name, "value": value}

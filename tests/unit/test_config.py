@@ -103,6 +103,27 @@ def test_a_topics_own_settings() -> None:
         LogConfig.validate({"min.compaction.lag.ms": "3", "max.compaction.lag.ms": "2"})
 
 
+@pytest.mark.parametrize(("properties", "message"), [
+    ({"cleanup.policy": "compact"}, "only supports topics with cleanup.policy=delete"),
+    ({"retention.bytes": "9", "local.retention.bytes": "-1"},
+     "local.retention.bytes: Value must not be -1 as retention.bytes value is set as 9."),
+    ({"retention.ms": "9", "local.retention.ms": "10"},
+     "local.retention.ms: Value must not be more than retention.ms property value: 9"),
+    ({"remote.log.copy.disable": "true", "retention.ms": "9", "local.retention.ms": "8"},
+     "`local.retention.ms` and `retention.ms` must be set to the identical value"),
+    ({"remote.storage.enable": "false"}, "without deleting remote data"),
+])
+def test_settings_of_a_tiered_topic(properties: dict[str, str], message: str) -> None:
+    before = LogConfig.from_properties({"remote.storage.enable": "true"})
+    before.check_tiering(None)
+    with pytest.raises(ConfigError, match=message):
+        LogConfig.from_properties({"remote.storage.enable": "true", **properties}).check_tiering(
+            before)
+    for good in ({"cleanup.policy": ""}, {"retention.bytes": "-1", "local.retention.bytes": "-1"},
+                 {"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"}):
+        LogConfig.from_properties({"remote.storage.enable": "true", **good}).check_tiering(before)
+
+
 @pytest.mark.parametrize(("properties", "retention"), [
     ({}, 168 * HOUR), ({"log.retention.hours": "1"}, HOUR),
     ({"log.retention.hours": "1", "log.retention.minutes": "2"}, 120_000),

@@ -15,7 +15,8 @@ from seglog.errors import ConfigError
 from seglog.numbers import double_text, parse_double, parse_int32, parse_int64, trim
 
 __all__ = [
-    "Config", "Kind", "Setting", "at_least", "between", "invalid", "list_of", "one_of", "setting",
+    "Config", "Kind", "Setting", "at_least", "between", "invalid", "list_of", "non_empty",
+    "one_of", "setting",
 ]
 
 Check = Callable[[str, Any], Any]
@@ -26,6 +27,7 @@ class Kind(Enum):
 
     BOOLEAN = "BOOLEAN"
     STRING = "STRING"
+    SHORT = "SHORT"
     INT = "INT"
     LONG = "LONG"
     DOUBLE = "DOUBLE"
@@ -58,19 +60,21 @@ def _string(name: str, value: object) -> str:
 
 
 def _integer(name: str, value: object, kind: Kind) -> int:
-    bits = 32 if kind is Kind.INT else 64
+    bits = {Kind.SHORT: 16, Kind.INT: 32}.get(kind, 64)
     if isinstance(value, str):
-        parse = parse_int32 if kind is Kind.INT else parse_int64
+        parse = parse_int64 if kind is Kind.LONG else parse_int32
         try:
-            return parse(trim(value))
+            found = parse(trim(value))
         except ValueError:
             raise invalid(name, value, f"Not a number of type {kind.value}") from None
-    if type(value) is not int:
+    elif type(value) is int:
+        found = value
+    else:
         raise invalid(name, value, f"Expected value to be a {bits}-bit integer, but it was a "
                       f"{type(value).__name__}")
-    if not -1 << bits - 1 <= value < 1 << bits - 1:
+    if not -1 << bits - 1 <= found < 1 << bits - 1:
         raise invalid(name, value, f"Not a number of type {kind.value}")
-    return value
+    return found
 
 
 def _double(name: str, value: object) -> float:
@@ -136,6 +140,13 @@ def one_of(*values: str) -> Check:
             raise invalid(name, value, f"String must be one of: {', '.join(values)}")
         return value
     return check
+
+
+def non_empty(name: str, value: Any) -> Any:
+    """Kafka: NonEmptyString."""
+    if not value:
+        raise invalid(name, value, "String must be non-empty")
+    return value
 
 
 def list_of(*values: str, may_be_empty: bool = False) -> Check:

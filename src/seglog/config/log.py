@@ -115,6 +115,43 @@ class LogConfig(Config):
         """Whether old segments are deleted by time and size."""
         return "delete" in self.cleanup_policy
 
+    def check_tiering(self, before: LogConfig | None) -> None:
+        """Refuses settings of a tiered topic that contradict each other, and to switch tiering off
+        (`before` has it on) without deleting what is remote (Kafka: validateTopicLogConfigValues).
+
+        ConfigError with Kafka's text.
+        """
+        if not self.remote_storage_enable:
+            if (before is not None and before.remote_storage_enable
+                    and not self.remote_log_delete_on_disable):
+                raise ConfigError(
+                    "It is invalid to disable remote storage without deleting remote data. If you "
+                    "want to keep the remote data and turn to read only, please set "
+                    "`remote.storage.enable=true,remote.log.copy.disable=true`. If you want to "
+                    "disable remote storage and delete all remote data, please set "
+                    "`remote.storage.enable=false,remote.log.delete.on.disable=true`.")
+            return
+        if self.cleanup_policy not in ((), ("delete",)):
+            raise ConfigError("Remote log storage only supports topics with cleanup.policy=delete "
+                              "or cleanup.policy being an empty list.")
+        limits = (("bytes", self.retention_bytes, self.local_retention_bytes),
+                  ("ms", self.retention_ms, self.local_retention_ms))
+        for unit, whole, local in limits:
+            name = f"local.retention.{unit}"
+            if (whole > -1 if unit == "bytes" else whole != -1) and local != -2:
+                if local == -1:
+                    raise invalid(name, local, f"Value must not be -1 as retention.{unit} value is "
+                                  f"set as {whole}.")
+                if local > whole:
+                    raise invalid(name, local, f"Value must not be more than retention.{unit} "
+                                  f"property value: {whole}")
+        for unit, whole, local in limits:
+            if self.remote_log_copy_disable and local not in (-2, whole):
+                raise ConfigError(
+                    f"When `remote.log.copy.disable` is set to true, the `local.retention.{unit}` "
+                    f"and `retention.{unit}` must be set to the identical value because there will "
+                    "be no more logs copied to the remote storage.")
+
     def override(self, properties: Mapping[str, object]) -> LogConfig:
         """These as defaults, and a topic's own settings on top (Kafka: LogConfig.fromProps).
 

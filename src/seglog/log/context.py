@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
+from seglog.config import LogConfig
 from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.log.scheduler import Scheduler, Time
 from seglog.log.stats import BrokerTopicStats
+from seglog.model import TopicPartition
 
-__all__ = ["LogContext"]
+__all__ = ["FoundOffset", "LogContext", "RemoteLookups"]
+
+#: Kafka: Topic.isInternal, and the topics of metadata.
+_NEVER_REMOTE: Final = frozenset((
+    "__consumer_offsets", "__transaction_state", "__share_group_state", "__remote_log_metadata",
+    "__cluster_metadata"))
+
+
+class FoundOffset(NamedTuple):
+    """A record's timestamp (ms, -1 for what is asked for by a special value), its offset, and the
+    leader epoch that it was written in, None where that is not known."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int | None = None
+
+
+@dataclass(slots=True)
+class RemoteLookups:
+    """What logs ask remote storage for; what tiers them fills it in.
+
+    `offset_by_timestamp(partition, timestamp_ms, start_offset)` finds the first record in remote
+    segments, None without one.
+    """
+
+    offset_by_timestamp: Callable[[TopicPartition, int, int], FoundOffset | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +45,8 @@ class LogContext:
     """The scheduler of its tasks, its clock, the channel of failed directories. Times are ms.
 
     `transaction_verification`: whether a client's transactional batch needs a verification guard
-    (`transaction.partition.verification.enable`). Without `stats` nothing is counted.
+    (`transaction.partition.verification.enable`). `remote_storage`: whether tiering is on
+    (`remote.log.storage.system.enable`). Without `stats` nothing is counted.
     """
 
     scheduler: Scheduler
@@ -27,3 +57,9 @@ class LogContext:
     producer_id_expiration_check_interval_ms: int = 600_000
     remote_storage: bool = False
     stats: BrokerTopicStats | None = None
+    remote: RemoteLookups = field(default_factory=RemoteLookups)
+
+    def is_remote(self, config: LogConfig, topic: str) -> bool:
+        """Whether segments of a topic may be in remote storage (UnifiedLog.isRemoteLogEnabled)."""
+        return (self.remote_storage and config.remote_storage_enable and not config.compact
+                and topic not in _NEVER_REMOTE)

@@ -94,8 +94,7 @@ class LocalLog:
     @property
     def remote_log_enabled(self) -> bool:
         """Whether segments may be in remote storage."""
-        return (self.context.remote_storage and self.config.remote_storage_enable
-                and not self.config.compact)
+        return self.context.is_remote(self.config, self.topic_partition.topic)
 
     @property
     def remote_copy_enabled(self) -> bool:

@@ -140,6 +140,25 @@ class LogView(ProcessBound):
         return self._watermarks.local_log_start_offset
 
     @property
+    def remote_log_enabled(self) -> bool:
+        """Whether segments of the log may be in remote storage."""
+        return self._local.remote_log_enabled
+
+    @property
+    def highest_offset_in_remote_storage(self) -> int:
+        """The last offset that is in remote storage, as far as is known; -1 for none."""
+        return self._watermarks.highest_offset_in_remote_storage
+
+    def only_local_segments(self) -> tuple[int, int]:
+        """(count, bytes) of the segments that are not in remote storage yet
+        (UnifiedLog.onlyLocalLogSegmentsCount, onlyLocalLogSegmentsSize)."""
+        with self.lock:
+            self._local.update_files()
+            segments = self.segments
+            rows = segments.base_offsets >= self.highest_offset_in_remote_storage
+            return int(rows.sum()), int(segments.log_size[rows].clip(0).sum())
+
+    @property
     def log_end_offset(self) -> int:
         """The offset of the next record."""
         return self._local.log_end_offset

@@ -6,12 +6,13 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from seglog._native.fetch import IndexReader, SegmentReader
 from seglog.errors import IllegalArgumentError, SeglogError
+from seglog.log.context import FoundOffset
 from seglog.log.deep_records import stamped_records
 from seglog.log.local_log import LocalLog
 from seglog.log.local_reads import public_error
@@ -38,15 +39,6 @@ _logger = logging.getLogger("seglog.UnifiedLog")
 _NONE: Final = -1
 
 
-class FoundOffset(NamedTuple):
-    """A record's timestamp (ms, -1 for what is asked for by a special value), its offset, and the
-    leader epoch that it was written in, None where that is not known."""
-
-    timestamp: int
-    offset: int
-    leader_epoch: int | None = None
-
-
 _NO_REMOTE: Final = FoundOffset(_NONE, _NONE, _NONE)
 
 
@@ -64,7 +56,8 @@ class OffsetsByTimestamp:
         LATEST (-1) is the log's end, EARLIEST (-2) its start, MAX_TIMESTAMP (-3) the first record
         with the largest timestamp, EARLIEST_LOCAL (-4) where local segments begin, LATEST_TIERED
         (-5) and EARLIEST_PENDING_UPLOAD (-6) what is known of remote storage (offset -1 without
-        it). A segment without a time index counts as late as its file's modification.
+        it). A segment without a time index counts as late as its file's modification. Of a tiered
+        log remote segments are asked first.
 
         Segments that retention takes away meanwhile are passed over: the log begins after them
         then. Raises CorruptRecordError, InvalidRecordError, IllegalArgumentError where the way to
@@ -75,10 +68,15 @@ class OffsetsByTimestamp:
         special = self._SPECIAL.get(timestamp_ms)
         if special is not None:
             return special(self)
-        if (self._local.remote_log_enabled
-                and self._watermarks.log_start_offset != self._local.log_end_offset):
-            raise SeglogError("RemoteLogManager is empty even though the remote log storage is "
-                              "enabled.")
+        local, start = self._local, self._watermarks.log_start_offset
+        if local.remote_log_enabled and start != local.log_end_offset:
+            look = local.context.remote.offset_by_timestamp
+            if look is None:
+                raise SeglogError("RemoteLogManager is empty even though the remote log storage is "
+                                  "enabled.")
+            found = look(local.topic_partition, timestamp_ms, start)
+            if found is not None:
+                return found
         return self._steadily(lambda view: self._first_at(timestamp_ms, view))
 
     def _steadily(self, look: Callable[[SegmentView], FoundOffset | None]) -> FoundOffset | None:

@@ -262,6 +262,21 @@ class UnifiedLog(LogView):
             raise TypeError(f"reason must be a StartOffsetReason, not {shown(reason)}")
         return self._watermarks.maybe_increment_log_start_offset(int64("offset", offset), reason)
 
+    def update_highest_offset_in_remote_storage(self, offset: int) -> None:
+        """Notes what remote storage has up to an offset; it only moves up. Local retention may
+        delete the segments up to it."""
+        self._watermarks.update_highest_offset_in_remote_storage(int64("offset", offset))
+
+    def update_log_start_offset_from_remote_tier(self, offset: int) -> None:
+        """Moves the log's start up to where remote segments begin. OffsetOutOfRangeError above
+        the high watermark."""
+        self._watermarks.update_log_start_offset_from_remote_tier(int64("offset", offset))
+
+    def start_at_local_segments(self) -> None:
+        """Gives up what is in remote storage alone: the log begins where its local segments do."""
+        self._watermarks.maybe_increment_log_start_offset(
+            self.local_log_start_offset, StartOffsetReason.SEGMENT_DELETION)
+
     def fetch_high_watermark_metadata(self) -> LogOffsetMetadata:
         """The high watermark with its position. One inside of a batch moves to where the batch
         begins, as Kafka's does."""

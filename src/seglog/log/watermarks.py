@@ -176,6 +176,26 @@ class Watermarks:
             self.update_first_unstable_offset()
             return True
 
+    def update_highest_offset_in_remote_storage(self, offset: int) -> None:
+        """Moves it up; local segments up to it may be deleted."""
+        if not self._local.remote_log_enabled:
+            _logger.warning(self._local.log_text(
+                "Unable to update the highest offset in remote storage with offset "
+                f"{offset} since remote storage is not enabled. The existing highest offset is "
+                f"{self.highest_offset_in_remote_storage}."))
+        elif offset > self.highest_offset_in_remote_storage:
+            self.highest_offset_in_remote_storage = offset
+
+    def update_log_start_offset_from_remote_tier(self, offset: int) -> None:
+        """Moves the log's start up: remote segments below it are deleted, or are not there. The
+        start of the local segments stays where they begin."""
+        local = self._local
+        if not local.remote_log_enabled:
+            _logger.error(local.log_text(
+                "Ignoring the call as the remote log storage is disabled"))
+            return
+        self.maybe_increment_log_start_offset(offset, StartOffsetReason.SEGMENT_DELETION)
+
     def start_after_deletion(self, offset: int) -> None:
         """Moves the start to the first segment that retention leaves: that of the local segments
         alone, where deleted ones are in remote storage."""

@@ -33,14 +33,15 @@ def write_recovery_points(directory: LogDirectory, table: LogTable) -> None:
 
 
 def write_log_start_offsets(directory: LogDirectory, table: LogTable) -> None:
-    """Only of logs that start behind the base of their first segment. KafkaStorageError."""
+    """Only of logs that start after the base of their first segment, and of tiered ones.
+    KafkaStorageError."""
     starts: dict[TopicPartition, int] = {}
     for unopened in table.unopened(directory.path):
         starts |= unopened.log_start_offsets()
     for log in table.opened(directory.path):
         starts.pop(log.topic_partition, None)
         bases = log.segments.base_offsets  # none of a log that is being deleted
-        if len(bases) and log.log_start_offset > bases[0]:
+        if len(bases) and (log.remote_log_enabled or log.log_start_offset > bases[0]):
             starts[log.topic_partition] = log.log_start_offset
     directory.write_checkpoint(LOG_START_OFFSET_CHECKPOINT, starts)
 

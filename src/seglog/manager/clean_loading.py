@@ -82,7 +82,10 @@ class CleanLoading:
         limits = np.array([config.segment_index_bytes for config in configs], np.int64)
         # A longer index than the settings allow is refused by the loader.
         is_ordinary = (files["ordinary"] & (files["index_size"] <= limits // 8 * 8)
-                       & (files["time_index_size"] <= limits // 12 * 12))
+                       & (files["time_index_size"] <= limits // 12 * 12)
+                       # A tiered log begins before its first segment.
+                       & ~np.array([self._state.context.is_remote(config, key.topic)
+                                    for key, config in zip(keys, configs, strict=True)], bool))
         for row in np.flatnonzero(is_ordinary & (files["stray_snapshot"] >= 0)).tolist():
             is_ordinary[row] = self._delete_stray(keys[row], int(files["stray_snapshot"][row]))
         rows = np.flatnonzero(is_ordinary).tolist()

@@ -52,6 +52,7 @@ class TopicConfigs:
                 raise ConfigError(
                     "You have to delete all topics with the property remote.storage.enable=true "
                     "before disabling tiered storage cluster-wide")
+            found.check_tiering(self._topics.get(topic))
             if found.overridden_configs:
                 self._topics[topic] = found
             else:

@@ -102,6 +102,7 @@ class LogCreation:
             raise KafkaStorageError(f"No log directories available. Tried {', '.join(log_dirs)}")
         config = state.configs.of(key.topic)
         inputs = LoadInputs(key, True, 0, 0, config, clock=state.now_ms,
+                            is_remote=state.context.is_remote(config, key.topic),
                             producer_id_expiration_ms=state.producer_id_expiration_ms)
         log_dir = os.path.dirname(path)
         with state.failures.guard(log_dir, f"Error while creating log for {name} in dir {log_dir}"):

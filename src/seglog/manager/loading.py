@@ -304,11 +304,13 @@ class LogLoading:
 
     def _job(self, load: _DirectoryLoad, path: str, name: DirectoryName) -> _Job:
         key, offsets = name.topic_partition, load.offsets
+        config = self._state.configs.of(key.topic)
         return _Job(path, name, LoadInputs(
             key, load.directory.had_clean_shutdown,
             offsets[LOG_START_OFFSET_CHECKPOINT].get(key, 0),
-            offsets[RECOVERY_POINT_CHECKPOINT].get(key, 0), self._state.configs.of(key.topic),
+            offsets[RECOVERY_POINT_CHECKPOINT].get(key, 0), config,
             is_deleted=name.kind is DirectoryKind.DELETED,
+            is_remote=self._state.context.is_remote(config, key.topic),
             producer_id_expiration_ms=self._state.producer_id_expiration_ms,
             clock=self._state.now_ms,
         ), offsets[HIGH_WATERMARK_CHECKPOINT].get(key))

@@ -153,6 +153,7 @@ class LogManager(LogOperations):
             max_transaction_timeout_ms=broker.transaction_max_timeout_ms,
             producer_id_expiration_check_interval_ms=
             broker.producer_id_expiration_check_interval_ms,
+            remote_storage=broker.remote_log_storage_system_enable,
             stats=BrokerTopicStats(self.metrics))
         configs = TopicConfigs(default, topic_configs, broker.remote_log_storage_system_enable)
         table = LogTable(time.milliseconds, configs.serve)

@@ -14,6 +14,7 @@ from seglog.errors import (
     IllegalStateError, LogDirNotFoundError, UnknownTopicOrPartitionError,
 )
 from seglog.forks import ProcessBound
+from seglog.log.context import RemoteLookups
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager.creation import LogCreation
 from seglog.manager.deletion import LogDeletion
@@ -243,6 +244,11 @@ class LogOperations(ProcessBound, ABC):
         """Changes settings of the cleaner, by Kafka's names, at run time: its threads are replaced
         by others. ConfigError for a name that cannot be changed, or a refused value."""
         self._state.cleaning.reconfigure(properties)
+
+    @property
+    def remote_lookups(self) -> RemoteLookups:
+        """What logs ask remote storage for; a RemoteLogManager fills it in."""
+        return self._state.context.remote
 
     # ---- directories
 

@@ -1,0 +1,224 @@
+"""Copies closed segments of a leader to remote storage (Kafka: RLMCopyTask)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from dataclasses import dataclass
+
+from seglog.errors import (
+    RemoteStorageError, ReplicaNotAvailableError, RetriableRemoteStorageError,
+)
+from seglog.log.unified_log import UnifiedLog
+from seglog.model import EpochEntry
+from seglog.remote_log.lineage import (
+    epochs_of, find_highest_remote_offset, find_log_start_offset,
+)
+from seglog.remote_log.quotas import RemoteQuota
+from seglog.remote_log.remote_task import RemoteLogTask, TaskCancelled, TaskContext
+from seglog.storage.epochs import encode_leader_epochs
+from seglog.storage.paths import index_name, log_name, time_index_name, txn_index_name
+from seglog.tiered.remote_records import (
+    RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate,
+    TopicIdPartition,
+)
+from seglog.tiered.remote_storage import LogSegmentData
+from seglog.tiered.states import RemoteLogSegmentState
+
+__all__ = ["CopyQuota", "CopyTask"]
+
+_QUOTA_WAIT_SECONDS = 1.0
+
+
+class CopyQuota:
+    """The quota that all copy tasks wait for, one after the other."""
+
+    def __init__(self, quota: RemoteQuota) -> None:
+        self.quota = quota
+        self._turn = threading.Lock()
+
+    def take(self, size: int, cancelled: threading.Event) -> int:
+        """Waits until `size` bytes may be copied; how long the quota said to wait, in ms, at most.
+        TaskCancelled."""
+        longest = 0
+        with self._turn:
+            while (throttle_ms := self.quota.throttle_ms()) > 0:
+                longest = max(longest, throttle_ms)
+                if cancelled.wait(_QUOTA_WAIT_SECONDS):
+                    raise TaskCancelled
+            self.quota.record(size)
+        return longest
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A closed segment of which everything is stable."""
+
+    base_offset: int
+    next_offset: int
+    size: int
+    largest_timestamp: int
+
+
+class CopyTask(RemoteLogTask):
+    """Copies the segments below the last stable offset, the active one never."""
+
+    def __init__(self, context: TaskContext, key: TopicIdPartition, quota: CopyQuota) -> None:
+        super().__init__(context, key)
+        self._quota = quota
+        self._directory: str | None = None
+        self._copied: int | None = None
+        self._has_start = False
+
+    def execute(self, log: UnifiedLog) -> None:
+        """See RemoteLogTask."""
+        if log.parent_dir != self._directory:
+            self._directory, self._copied, self._has_start = log.parent_dir, None, False
+        try:
+            self._copy_segments(log)
+        except (TaskCancelled, RetriableRemoteStorageError, ReplicaNotAvailableError):
+            raise
+        except Exception as error:
+            if not self.is_cancelled:
+                self.context.stats.mark("RemoteCopyErrorsPerSec", self.key.topic)
+                self.say(logging.ERROR, "Error occurred while copying log segments of partition: "
+                         "%s", self.key, error=error)
+        finally:
+            self._record_lag(log)
+
+    def _copy_segments(self, log: UnifiedLog) -> None:
+        self._take_over(log)
+        assert self._copied is not None
+        stable = log.last_stable_offset
+        if not 0 < stable or self._copied >= stable:
+            return
+        for candidate in _candidates(log, max(self._copied + 1, log.log_start_offset), stable):
+            if self.is_cancelled:
+                self.say(logging.INFO, "Skipping copying log segments as the current task state is "
+                         "changed, cancelled: true")
+                return
+            self._quota.take(candidate.size, self._cancelled)
+            segment_id = RemoteLogSegmentId.generate_new(self.key)
+            self.context.being_copied.add(segment_id)
+            try:
+                self._copy(log, candidate, segment_id)
+            finally:
+                self.context.being_copied.discard(segment_id)
+
+    def _take_over(self, log: UnifiedLog) -> None:
+        """What an earlier leader, or this process before a restart, has copied."""
+        metadata = self.context.metadata
+        if not self._has_start:
+            start = find_log_start_offset(metadata, self.key, log)
+            log.update_log_start_offset_from_remote_tier(start)
+            self._has_start = True
+            self.say(logging.INFO, "Found the logStartOffset: %d for partition: %s after becoming "
+                     "leader", start, self.key)
+        if self._copied is None:
+            self._copied, epoch = find_highest_remote_offset(metadata, self.key, log)
+            self.say(logging.INFO, "Found the highest copiedRemoteOffset: (%d, epoch %d) for "
+                     "partition: %s after becoming leader", self._copied, epoch, self.key)
+            log.update_highest_offset_in_remote_storage(self._copied)
+
+    def _copy(self, log: UnifiedLog, candidate: _Candidate,
+              segment_id: RemoteLogSegmentId) -> None:
+        context, name = self.context, log_name(candidate.base_offset)
+        self.say(logging.INFO, "Copying %s to remote storage.", name)
+        epochs = epochs_of(log)
+        data = _files_of(log, candidate, encode_leader_epochs(
+            epochs.entries_in_range(-1, candidate.next_offset)))
+        own: list[EpochEntry] = epochs.entries_in_range(candidate.base_offset,
+                                                        candidate.next_offset)
+        segment = RemoteLogSegmentMetadata(
+            segment_id, candidate.base_offset, candidate.next_offset - 1,
+            candidate.largest_timestamp, context.config.broker_id, context.time.milliseconds(),
+            candidate.size, [(entry.epoch, entry.start_offset) for entry in own],
+            txn_idx_empty=data.transaction_index is None
+            or os.path.getsize(data.transaction_index) == 0)
+        self.wait(context.metadata.add_remote_log_segment_metadata(segment))
+        context.stats.mark("RemoteCopyRequestsPerSec", self.key.topic)
+        try:
+            custom = context.storage.copy_log_segment_data(segment, data)
+        except RetriableRemoteStorageError:
+            self.say(logging.INFO, "Copy failed with retriable error for segment %s", segment_id)
+            raise
+        except RemoteStorageError:
+            self.say(logging.INFO, "Copy failed, cleaning segment %s", segment_id)
+            self.try_to_delete(segment)
+            raise
+        self._check_custom_metadata(segment, custom)
+        self.announce(segment, RemoteLogSegmentState.COPY_SEGMENT_FINISHED, custom)
+        context.stats.mark("RemoteCopyBytesPerSec", self.key.topic, candidate.size)
+        self._copied = segment.end_offset
+        log.update_highest_offset_in_remote_storage(segment.end_offset)
+        self.say(logging.INFO, "Copied %s to remote storage with segment-id: %s", name, segment_id)
+
+    def _check_custom_metadata(self, segment: RemoteLogSegmentMetadata,
+                               custom: bytes | None) -> None:
+        """Too much of it ends the copying of this partition, as in Kafka."""
+        limit = self.context.config.custom_metadata_max_bytes
+        if custom is None or len(custom) <= limit:
+            return
+        self.say(logging.INFO, "Custom metadata size %d exceeds configured limit %d. Copying will "
+                 "be stopped and copied segment will be attempted to clean. Original metadata: %s",
+                 len(custom), limit, segment)
+        self.try_to_delete(segment.create_with_updates(RemoteLogSegmentMetadataUpdate(
+            segment.remote_log_segment_id, self.context.time.milliseconds(), custom,
+            RemoteLogSegmentState.COPY_SEGMENT_FINISHED, self.context.config.broker_id)))
+        self.context.stats.mark("RemoteCopyErrorsPerSec", self.key.topic)
+        self.cancel()
+        raise TaskCancelled
+
+    def reset_lag(self) -> None:
+        """Nothing is to be copied any more."""
+        for name in ("RemoteCopyLagBytes", "RemoteCopyLagSegments"):
+            self.context.stats.record(name, self.key.topic, self.key.partition, 0)
+
+    def _record_lag(self, log: UnifiedLog) -> None:
+        if self.is_cancelled or log.is_closed:
+            return
+        count, size = log.only_local_segments()
+        with log.lock:
+            active = log.active.size
+        values = {"RemoteCopyLagBytes": size - active, "RemoteCopyLagSegments": count - 1}
+        for name, value in values.items():
+            self.context.stats.record(name, self.key.topic, self.key.partition, max(value, 0))
+
+
+def _candidates(log: UnifiedLog, from_offset: int, stable_offset: int) -> list[_Candidate]:
+    """The segments from the one that holds `from_offset` whose successor begins at or below
+    `stable_offset` (RLMCopyTask.candidateLogSegments)."""
+    with log.lock:
+        log.update_files()
+        segments = log.segments
+        bases = segments.bases(segments.rows(from_offset, (1 << 63) - 1))
+    found = []
+    for base, following in zip(bases, bases[1:], strict=False):
+        if following > stable_offset:
+            break
+        with log.lock:
+            log.update_files()
+            if base not in log.segments:  # retention was quicker
+                continue
+            segment = log.segments.get(base)
+            found.append(_Candidate(base, following, segment.size, segment.largest_timestamp()))
+            log.segments.release(segment)
+    return found
+
+
+def _files_of(log: UnifiedLog, candidate: _Candidate, leader_epochs: bytes) -> LogSegmentData:
+    """Paths of the files that are copied. RemoteStorageError for one that is missing."""
+    base = candidate.base_offset
+    with log.lock:
+        snapshot = log.producer_manager.fetch_snapshot(candidate.next_offset)
+    paths = [os.path.join(log.path, name(base)) for name in (
+        log_name, index_name, time_index_name, txn_index_name)]
+    if snapshot is None:
+        raise RemoteStorageError(f"{log.path}: no producer snapshot at offset "
+                                 f"{candidate.next_offset}, which the segment at {base} needs")
+    for path in (*paths[:3], snapshot):
+        if not os.path.exists(path):
+            raise RemoteStorageError(f"{path} is missing: the segment at {base} is not copied")
+    txn_index = paths[3] if os.path.exists(paths[3]) else None
+    return LogSegmentData(paths[0], paths[1], paths[2], txn_index, snapshot, leader_epochs)

@@ -1,0 +1,246 @@
+"""The metadata topic as logs of our own LogManager."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Protocol
+
+from seglog.arrow.batch_bytes import BadBytes, decode_chunk
+from seglog.config import LogConfig
+from seglog.errors import (
+    KafkaStorageError, OffsetOutOfRangeError, RemoteStorageError,
+    RetriableRemoteStorageError, SeglogError,
+)
+from seglog.log.batch_builder import RecordBatchBuilder
+from seglog.log.read import FetchIsolation
+from seglog.log.scheduler import Time
+from seglog.log.unified_log import UnifiedLog
+from seglog.model import TopicPartition
+from seglog.remote_log.metadata_config import TopicBasedRemoteLogMetadataManagerConfig
+from seglog.remote_log.metadata_transport import ConsumedRecord
+from seglog.storage.stream import DecodeOptions
+from seglog.tiered.metadata_topic import REMOTE_LOG_METADATA_TOPIC
+
+__all__ = ["EmbeddedMetadataTopic", "MetadataLogs"]
+
+_logger = logging.getLogger(__name__)
+
+#: What one poll takes of one partition, unless a single batch is larger.
+_POLL_BYTES = 1 << 20
+_COLUMNS = DecodeOptions(columns=("offset", "value"))
+
+
+class MetadataLogs(Protocol):
+    """What the topic needs of a LogManager."""
+
+    def get_log(self, topic_partition: TopicPartition,
+                is_future: bool = False) -> UnifiedLog | None:
+        """See LogManager."""
+
+    def get_or_create_log(self, topic_partition: TopicPartition, *, is_new: bool = False,
+                          is_future: bool = False, topic_id: uuid.UUID | None = None,
+                          target_log_directory_id: uuid.UUID | None = None) -> UnifiedLog:
+        """See LogManager."""
+
+    def topic_config(self, topic: str) -> LogConfig:
+        """See LogManager."""
+
+    def update_topic_config(self, topic: str, properties: Mapping[str, object]) -> None:
+        """See LogManager."""
+
+
+class EmbeddedMetadataTopic:
+    """The partitions of __remote_log_metadata are logs of a LogManager (a MetadataTransport).
+
+    A record is durable before its future is done: there are no replicas, and a lost event could
+    be the only trace of a segment that is no longer on this disk. `min.insync.replicas` is set as
+    Kafka sets it and has no effect here.
+
+    The constructor gives the topic its settings and touches no log, so that retention does not
+    delete metadata before the manager is ready.
+    """
+
+    def __init__(self, logs: MetadataLogs, config: TopicBasedRemoteLogMetadataManagerConfig,
+                 time: Time) -> None:
+        self._logs, self._config, self._time = logs, config, time
+        self._news = threading.Condition()
+        self._is_woken = self._is_closed = False
+        self._positions: dict[int, int] = {}
+        if not logs.topic_config(REMOTE_LOG_METADATA_TOPIC).overridden_configs:
+            logs.update_topic_config(REMOTE_LOG_METADATA_TOPIC, config.topic_configs())
+
+    def _key(self, partition: int) -> TopicPartition:
+        return TopicPartition(REMOTE_LOG_METADATA_TOPIC, partition)
+
+    # ---- the topic
+
+    def partition_count(self) -> int | None:
+        """See MetadataTransport. Partitions of a creation that broke off count as absent while
+        all of them are empty."""
+        self._check_settings()
+        with _retriable("look up"):
+            found: list[UnifiedLog] = []
+            while (log := self._logs.get_log(self._key(len(found)))) is not None:
+                found.append(log)
+            if len(found) < self._config.metadata_topic_partitions_count and not any(
+                    log.log_end_offset for log in found):
+                return None
+            return len(found)
+
+    def _check_settings(self) -> None:
+        found = self._logs.topic_config(REMOTE_LOG_METADATA_TOPIC)
+        wrong = {"cleanup.policy": (",".join(found.cleanup_policy), found.compact, "delete"),
+                 "remote.storage.enable": ("true", found.remote_storage_enable, "false")}
+        for name, (value, is_wrong, expected) in wrong.items():
+            if is_wrong:
+                raise RemoteStorageError(
+                    f"The topic {REMOTE_LOG_METADATA_TOPIC} has {name}={value}, expected "
+                    f"{expected}: it would lose metadata")
+        retention, limit = self._config.metadata_topic_retention_ms, found.retention_bytes
+        if found.retention_ms != retention or limit >= 0:
+            _logger.warning(
+                "The topic %s has retention.ms=%d and retention.bytes=%d, expected %d and -1: "
+                "metadata of segments that still exist may be deleted",
+                REMOTE_LOG_METADATA_TOPIC, found.retention_ms, limit, retention)
+
+    def create_topic(self) -> None:
+        """Creates the logs that are missing."""
+        count = self._config.metadata_topic_partitions_count
+        first = self._logs.get_log(self._key(0))
+        topic_id = uuid.uuid4() if first is None or first.topic_id is None else first.topic_id
+        with _retriable("create"):
+            for partition in range(count):
+                self._logs.get_or_create_log(self._key(partition), topic_id=topic_id)
+        _logger.info("Topic %s created. TopicId: %s, numPartitions: %d, config: %s",
+                     REMOTE_LOG_METADATA_TOPIC, topic_id, count, self._config.topic_configs())
+
+    def open(self) -> None:
+        """Makes the records of an earlier process visible: it synced what it acknowledged."""
+        with _retriable("open"):
+            for partition in range(self._config.metadata_topic_partitions_count):
+                log = self._log(partition)
+                log.update_high_watermark(log.log_end_offset)
+
+    def close(self) -> None:
+        """Ends a poll that waits; the logs are the manager's."""
+        self._is_closed = True
+        self.wakeup()
+
+    def _log(self, partition: int) -> UnifiedLog:
+        log = self._logs.get_log(self._key(partition))
+        if log is None:
+            raise RetriableRemoteStorageError(f"{self._key(partition)} has no log here")
+        return log
+
+    # ---- writing
+
+    def publish(self, partition: int, value: bytes) -> Future[int]:
+        """See MetadataTransport. The future is done when this returns."""
+        done: Future[int] = Future()
+        try:
+            log = self._log(partition)
+            builder = RecordBatchBuilder()
+            builder.append(self._time.milliseconds(), None, value)
+            latest = log.leader_epochs.latest
+            offset = log.append_as_leader(
+                builder.build(), 0 if latest is None else latest.epoch).last_offset
+            log.flush()
+            log.update_high_watermark(log.log_end_offset)
+        except SeglogError as error:
+            done.set_exception(error)
+            return done
+        done.set_result(offset)
+        self.wakeup()
+        return done
+
+    # ---- reading
+
+    def assign(self, positions: Mapping[int, int | None]) -> None:
+        """See MetadataTransport."""
+        self._positions = {
+            partition: self._log(partition).log_start_offset if position is None else position
+            for partition, position in positions.items()}
+
+    def bounds(self, partitions: Collection[int]) -> dict[int, tuple[int, int]]:
+        """See MetadataTransport."""
+        return {partition: (log.log_start_offset, log.high_watermark)
+                for partition in partitions for log in (self._log(partition),)}
+
+    def poll(self, timeout_ms: int) -> Sequence[ConsumedRecord]:
+        """See MetadataTransport."""
+        if not (found := self._take()):
+            with self._news:
+                if not self._is_woken and not self._is_closed:
+                    self._news.wait(timeout_ms / 1000)
+                self._is_woken = False
+            found = self._take()
+        return found
+
+    def wakeup(self) -> None:
+        """See MetadataTransport."""
+        with self._news:
+            self._is_woken = True
+            self._news.notify_all()
+
+    def _take(self) -> list[ConsumedRecord]:
+        found: list[ConsumedRecord] = []
+        for partition in self._positions:
+            with _retriable("read"):
+                found += self._read(partition)
+        return found
+
+    def _read(self, partition: int) -> list[ConsumedRecord]:
+        log, position = self._log(partition), self._positions[partition]
+        position = max(position, log.log_start_offset)
+        if position >= log.high_watermark:
+            return []
+        try:
+            data = log.read(position, _POLL_BYTES, FetchIsolation.HIGH_WATERMARK).records
+        except OffsetOutOfRangeError as error:  # retention was quicker: from the new start
+            raise RetriableRemoteStorageError(str(error)) from error
+        records = [ConsumedRecord(partition, offset, value)
+                   for columns in decode_chunk(data, _COLUMNS, name=str(self._key(partition)),
+                                               on_bad=self._tell)
+                   for rows in (columns.to_pylists(),)
+                   for offset, value in zip(rows["offset"], rows["value"], strict=True)
+                   if offset >= position]
+        end = _end_of(data, position)
+        self._positions[partition] = end if end > position else log.high_watermark
+        return records
+
+    @staticmethod
+    def _tell(bad: BadBytes) -> None:
+        _logger.error("Skipped bytes %d to %d of what was read: %s", bad.start, bad.end, bad.error)
+
+
+def _end_of(data: bytes, position: int) -> int:
+    """The offset after the last whole batch."""
+    at = 0
+    while at + 61 <= len(data):
+        size = int.from_bytes(data[at + 8:at + 12]) + 12
+        if at + size > len(data):
+            break
+        base = int.from_bytes(data[at:at + 8])
+        delta = int.from_bytes(data[at + 23:at + 27]) if data[at + 16] >= 2 else 0
+        position = max(position, base + delta + 1)
+        at += size
+    return position
+
+
+class _retriable:
+    """An I/O error of a directory becomes an error that the caller may retry."""
+
+    def __init__(self, action: str) -> None:
+        self._action = action
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, KafkaStorageError):
+            raise RetriableRemoteStorageError(
+                f"Cannot {self._action} {REMOTE_LOG_METADATA_TOPIC}: {error}") from error

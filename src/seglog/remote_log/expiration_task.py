@@ -1,0 +1,190 @@
+"""Deletes remote segments of a leader that retention lets go (Kafka: RLMExpirationTask)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from seglog.log.unified_log import UnifiedLog
+from seglog.remote_log.lineage import (
+    Lineage, epochs_of, epochs_with_records, is_within_leader_epochs,
+)
+from seglog.remote_log.remote_task import RemoteLogTask
+from seglog.tiered.remote_records import RemoteLogSegmentMetadata
+from seglog.tiered.states import RemoteLogSegmentState
+
+__all__ = ["ExpirationTask", "RetentionRules"]
+
+_FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+_DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+_PERCENT = ("RetentionSizeInPercent", "LocalRetentionSizeInPercent")
+
+
+@dataclass(slots=True)
+class RetentionRules:
+    """Which segments break retention. `breach_bytes` is by how much the log is too large,
+    `until_ms` the time before which records may go; None: no such rule."""
+
+    lineage: Lineage
+    log_start_offset: int
+    log_end_offset: int
+    breach_bytes: int
+    until_ms: int | None
+    #: Where the log starts when the chosen segments are gone.
+    new_start_offset: int | None = None
+
+    def breaks(self, segment: RemoteLogSegmentMetadata) -> tuple[str | None, bool]:
+        """(the rule that the segment breaks, whether it is within the lineage). Takes the
+        segments in their order; each that breaks a rule is counted as deleted."""
+        if (self.lineage and segment.end_offset < self.log_start_offset and all(
+                epoch <= self.lineage[0][0] for epoch, _ in segment.segment_leader_epochs)):
+            return "log-start-offset", False
+        if not is_within_leader_epochs(segment, self.log_end_offset, self.lineage):
+            return None, False
+        size = segment.segment_size_in_bytes
+        if self.until_ms is not None and segment.max_timestamp_ms < self.until_ms:
+            self.breach_bytes = max(0, self.breach_bytes - size)
+            rule = "retention time"
+        elif 0 < self.breach_bytes >= size:
+            self.breach_bytes -= size
+            rule = "retention size"
+        else:
+            return None, True
+        self.new_start_offset = max(self.new_start_offset or 0, segment.end_offset + 1)
+        return rule, True
+
+
+class ExpirationTask(RemoteLogTask):
+    """Applies `retention.ms`, `retention.bytes` and the log's start to remote segments."""
+
+    _all_valid = False
+    _percent: dict[str, int] | None = None
+
+    def execute(self, log: UnifiedLog) -> None:
+        """See RemoteLogTask."""
+        self._register()
+        metadata, config = self.context.metadata, log.config
+        every = metadata.list_all_remote_log_segments(self.key)
+        self._record("RemoteLogMetadataCount", len(every))
+        self._record("RemoteLogSizeBytes", sum(
+            one.segment_size_in_bytes for one in every if one.state in (_FINISHED, _DELETING)))
+        if not every:
+            self._set_percent(log.size, log)
+            return
+        epochs = epochs_of(log)
+        lineage = epochs_with_records((one.epoch, one.start_offset) for one in epochs)
+        now, until = self.context.time.milliseconds(), None
+        if config.retention_ms > -1 and now - config.retention_ms >= 0:
+            until = now - config.retention_ms
+        rules = RetentionRules(lineage, log.log_start_offset, log.log_end_offset,
+                               self._breach_bytes(log, every, lineage), until)
+        chosen = self._choose(rules)
+        if chosen is None:
+            return
+        if rules.new_start_offset is not None:  # before the deletion: readers see no hole
+            log.update_log_start_offset_from_remote_tier(rules.new_start_offset)
+        left = list(chosen)
+        self._record_lag(left)
+        for segment in chosen:
+            if not self.delete_segment(segment):
+                self.say(logging.INFO, "The following remote segments could not be deleted: %s",
+                         ",".join(str(one.remote_log_segment_id) for one in left))
+                return
+            left.remove(segment)
+            self._record_lag(left)
+        earliest = epochs.earliest
+        if earliest is not None:
+            self._delete_unreferenced(earliest.epoch)
+
+    def _choose(self, rules: RetentionRules) -> list[RemoteLogSegmentMetadata] | None:
+        """The segments to delete, from the oldest up to the first that stays; None if the task was
+        cancelled."""
+        chosen: dict[bytes, RemoteLogSegmentMetadata] = {}
+        for epoch, _ in rules.lineage:
+            for segment in self.context.metadata.list_remote_log_segments(self.key, epoch):
+                if self.is_cancelled:
+                    self.say(logging.INFO, "Returning from remote log segments cleanup for the "
+                             "remaining segments as the task state is changed.")
+                    return None
+                segment_id = segment.remote_log_segment_id
+                if segment_id in self.context.being_copied:
+                    return list(chosen.values())
+                if segment.state == _DELETING:
+                    chosen[segment_id.id] = segment
+                if segment_id.id in chosen:
+                    continue
+                rule, is_valid = rules.breaks(segment)
+                if rule is not None:
+                    self.say(logging.INFO, "About to delete remote log segment %s due to %s "
+                             "breach.", segment_id, rule)
+                    chosen[segment_id.id] = segment
+                elif is_valid:
+                    return list(chosen.values())
+        return list(chosen.values())
+
+    def _breach_bytes(self, log: UnifiedLog, every: Sequence[RemoteLogSegmentMetadata],
+                      lineage: Lineage) -> int:
+        """By how much the log is above `retention.bytes` (buildRetentionSizeData)."""
+        limit = log.config.retention_bytes
+        if limit < 0:
+            return 0
+        only_local = log.only_local_segments()[1]
+        finished = [one for one in every if one.state == _FINISHED]
+        remote = sum(one.segment_size_in_bytes for one in finished)
+        if only_local + remote > limit and not self._all_valid:
+            started, end = self.context.time.milliseconds(), log.log_end_offset
+            valid = [one for one in finished if is_within_leader_epochs(one, end, lineage)]
+            self._all_valid = len(valid) == len(finished)
+            remote = sum(one.segment_size_in_bytes for one in valid)
+            self._record("RemoteLogSizeComputationTime",
+                         self.context.time.milliseconds() - started)
+        total = only_local + remote
+        self._set_percent(total, log)
+        return max(total - limit, 0)
+
+    def _delete_unreferenced(self, earliest_epoch: int) -> None:
+        """Segments of which the log has no epoch any more."""
+        for segment in self.context.metadata.list_all_remote_log_segments(self.key):
+            if (all(epoch < earliest_epoch for epoch, _ in segment.segment_leader_epochs)
+                    and segment.remote_log_segment_id not in self.context.being_copied
+                    and self.delete_segment(segment)):
+                self.say(logging.INFO, "Deleted remote log segment %s due to leader-epoch-cache "
+                         "truncation. Current earliest epoch: %d, segment-end-offset: %d and "
+                         "segment-epochs: %s", segment.remote_log_segment_id, earliest_epoch,
+                         segment.end_offset, [one for one, _ in segment.segment_leader_epochs])
+
+    # ---- metrics
+
+    def _record(self, name: str, value: int) -> None:
+        self.context.stats.record(name, self.key.topic, self.key.partition, value)
+
+    def _record_lag(self, left: Sequence[RemoteLogSegmentMetadata]) -> None:
+        self._record("RemoteDeleteLagSegments", len(left))
+        self._record("RemoteDeleteLagBytes", sum(one.segment_size_in_bytes for one in left))
+
+    def _tags(self) -> dict[str, str | int]:
+        return {"topic": self.key.topic, "partition": self.key.partition}
+
+    def _register(self) -> None:
+        if self._percent is None:
+            percent = self._percent = dict.fromkeys(_PERCENT, 0)
+            group = self.context.stats.registry.group("kafka.log.remote", "RemoteLogManager")
+            for name in _PERCENT:
+                group.gauge(name, lambda name=name: percent[name],  # type: ignore[misc]
+                            self._tags())
+
+    def _set_percent(self, total: int, log: UnifiedLog) -> None:
+        if self._percent is not None:
+            for name, size, limit in zip(
+                    _PERCENT, (total, log.size),
+                    (log.config.retention_bytes, log.config.local_retention_bytes), strict=True):
+                self._percent[name] = size * 100 // limit if limit > 0 else 0
+
+    def cancel(self) -> None:
+        """See RemoteLogTask; takes the gauges out."""
+        super().cancel()
+        if self._percent is not None:
+            group = self.context.stats.registry.group("kafka.log.remote", "RemoteLogManager")
+            for name in _PERCENT:
+                group.remove(name, self._tags())

@@ -1,0 +1,235 @@
+"""Indexes of remote segments in files here, bounded in size (Kafka: RemoteIndexCache)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final
+
+from seglog._native.fetch import IndexReader
+from seglog._native.index import read_aborted
+from seglog.errors import (
+    CorruptIndexError, IllegalStateError, RemoteResourceNotFoundError, SeglogError,
+)
+from seglog.forks import ProcessBound, ending
+from seglog.log.scheduler import Time
+from seglog.model import AbortedTxn
+from seglog.storage.meta import format_uuid, parse_uuid
+from seglog.storage.paths import REMOTE_LOG_INDEX_CACHE
+from seglog.storage.transactions import to_aborted_txns
+from seglog.tiered.remote_records import RemoteLogSegmentMetadata
+from seglog.tiered.remote_storage import IndexType, RemoteStorageManager
+
+__all__ = ["RemoteIndexCache", "RemoteIndexes"]
+
+_logger = logging.getLogger(__name__)
+
+_SUFFIXES: Final = {IndexType.OFFSET: ".index", IndexType.TIMESTAMP: ".timeindex",
+                    IndexType.TRANSACTION: ".txnindex"}
+_LEFT_OVERS: Final = (".tmp", ".deleted")
+_ENTRY_BYTES: Final = {IndexType.OFFSET: 8, IndexType.TIMESTAMP: 12, IndexType.TRANSACTION: 34}
+
+
+class RemoteIndexes:
+    """The indexes of one remote segment. They work on after the cache has dropped the files."""
+
+    def __init__(self, paths: dict[IndexType, str], base_offset: int) -> None:
+        """CorruptIndexError for what is no index of a segment with this base offset."""
+        self.paths = paths
+        self.size = 0
+        for kind, path in paths.items():
+            size = os.path.getsize(path)
+            self.size += size
+            if size % _ENTRY_BYTES[kind]:
+                raise CorruptIndexError(
+                    f"{path}: {size} bytes are not a multiple of {_ENTRY_BYTES[kind]}",
+                    file=path, position=size - size % _ENTRY_BYTES[kind])
+        self.offsets = IndexReader(paths[IndexType.OFFSET], base_offset)
+        self.times = IndexReader(paths[IndexType.TIMESTAMP], base_offset, times=True)
+        self.aborted: list[AbortedTxn] = to_aborted_txns(
+            read_aborted(paths[IndexType.TRANSACTION]))
+
+    def position_of(self, offset: int) -> int:
+        """Byte of the log from which a search for an offset begins."""
+        return max(self.offsets.lookup(offset)[1], 0)
+
+    def position_at(self, timestamp_ms: int, start_offset: int) -> int:
+        """Byte of the log from which a search for a time begins."""
+        return self.position_of(max(self.times.lookup(timestamp_ms)[1], start_offset))
+
+
+class RemoteIndexCache(ProcessBound):
+    """The indexes that were used last, in `remote-log-index-cache` of a data directory.
+
+    Files are `<start offset>_<segment id>` with the suffix of their kind, as Kafka's. The sum of
+    their sizes is at most `size_max`, apart from an entry that is larger by itself; one that was
+    not used for `ttl_ms` goes too (-1 or 0: by size alone). A start takes over complete entries
+    and deletes what a download or a deletion left. Safe from any thread: two that want the same
+    segment download it once.
+    """
+
+    def __init__(self, log_dir: str, storage: RemoteStorageManager, size_max: int, ttl_ms: int,
+                 time: Time) -> None:
+        self.path = os.path.join(log_dir, REMOTE_LOG_INDEX_CACHE)
+        self._storage, self._size_max = storage, size_max
+        self._ttl_ms, self._time = ttl_ms, time
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[bytes, RemoteIndexes] = OrderedDict()
+        self._used_ms: dict[bytes, int] = {}
+        self._loading: dict[bytes, threading.Lock] = {}
+        self._size = 0
+        self._is_closed = False
+        os.makedirs(self.path, exist_ok=True)
+        self._take_over()
+
+    def _take_over(self) -> None:
+        """What an earlier process left."""
+        names = sorted(os.listdir(self.path))
+        stems: dict[str, set[str]] = {}
+        for name in names:
+            if name.endswith(_LEFT_OVERS):
+                os.unlink(os.path.join(self.path, name))
+            else:
+                stem, suffix = os.path.splitext(name)
+                stems.setdefault(stem, set()).add(suffix)
+        for stem, suffixes in stems.items():
+            start, _, text = stem.partition("_")
+            paths = self._paths(stem)
+            try:
+                if suffixes != set(_SUFFIXES.values()):
+                    raise ValueError("incomplete")
+                indexes = RemoteIndexes(paths, int(start))
+                segment_id = parse_uuid(text).bytes
+            except (SeglogError, ValueError) as error:
+                _logger.info("Deleting the stored index files of %s: %s", stem, error)
+                for suffix in suffixes:
+                    os.unlink(os.path.join(self.path, stem + suffix))
+                continue
+            self._put(segment_id, indexes)
+
+    def _paths(self, stem: str) -> dict[IndexType, str]:
+        return {kind: os.path.join(self.path, stem + suffix)
+                for kind, suffix in _SUFFIXES.items()}
+
+    # ---- use
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return self._size
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, segment_id: bytes) -> bool:
+        return segment_id in self._entries
+
+    def get(self, segment: RemoteLogSegmentMetadata) -> RemoteIndexes:
+        """The indexes of a segment, downloaded if they are not here. Raises what the storage
+        raises, CorruptIndexError, IllegalStateError after `close`."""
+        segment_id = segment.remote_log_segment_id.id
+        with self._lock:
+            found = self._use(segment_id)
+            if found is not None:
+                return found
+            own = self._loading.setdefault(segment_id, threading.Lock())
+        with own:
+            with self._lock:
+                found = self._use(segment_id)
+            if found is None:
+                try:
+                    found = self._download(segment)
+                    with self._lock:
+                        self._put(segment_id, found)
+                finally:
+                    with self._lock:
+                        self._loading.pop(segment_id, None)
+        return found
+
+    def _use(self, segment_id: bytes) -> RemoteIndexes | None:
+        if self._is_closed:
+            raise IllegalStateError("Instance is already closed.")
+        self._expire()
+        found = self._entries.get(segment_id)
+        if found is not None:
+            self._entries.move_to_end(segment_id)
+            self._used_ms[segment_id] = self._time.milliseconds()
+        return found
+
+    def _download(self, segment: RemoteLogSegmentMetadata) -> RemoteIndexes:
+        segment_id = segment.remote_log_segment_id
+        paths = self._paths(f"{segment.start_offset}_{format_uuid(uuid.UUID(bytes=segment_id.id))}")
+        try:
+            for kind, path in paths.items():
+                with open(f"{path}.tmp", "wb") as file:
+                    try:
+                        with self._storage.fetch_index(segment, kind) as stream:
+                            shutil.copyfileobj(stream, file)
+                    except RemoteResourceNotFoundError:
+                        if kind is not IndexType.TRANSACTION:
+                            raise
+                os.replace(f"{path}.tmp", path)
+            return RemoteIndexes(paths, segment.start_offset)
+        except BaseException:
+            _delete([*paths.values(), *(f"{path}.tmp" for path in paths.values())])
+            raise
+
+    # ---- bounds
+
+    def _put(self, segment_id: bytes, indexes: RemoteIndexes) -> None:
+        self._entries[segment_id] = indexes
+        self._used_ms[segment_id] = self._time.milliseconds()
+        self._size += indexes.size
+        while self._size > self._size_max and len(self._entries) > 1:
+            self._drop(next(iter(self._entries)))
+
+    def _expire(self) -> None:
+        if self._ttl_ms <= 0:
+            return
+        limit = self._time.milliseconds() - self._ttl_ms
+        while self._entries and self._used_ms[oldest := next(iter(self._entries))] < limit:
+            self._drop(oldest)
+
+    def _drop(self, segment_id: bytes) -> None:
+        """Readers that have the entry keep its descriptors; the files go at once."""
+        gone = self._entries.pop(segment_id)
+        del self._used_ms[segment_id]
+        self._size -= gone.size
+        _delete(gone.paths.values())
+
+    def resize(self, size_max: int) -> None:
+        """Another bound (`remote.log.index.file.cache.total.size.bytes`)."""
+        with self._lock:
+            self._size_max = size_max
+            while self._size > size_max and self._entries:
+                self._drop(next(iter(self._entries)))
+
+    def remove_all(self, segment_ids: Iterable[bytes]) -> None:
+        """Drops segments that are deleted."""
+        with self._lock:
+            for segment_id in segment_ids:
+                if segment_id in self._entries:
+                    self._drop(segment_id)
+
+    @ending
+    def close(self) -> None:
+        """Keeps the files for the next start. A second call does nothing."""
+        with self._lock:
+            self._is_closed = True
+            self._entries.clear()
+            self._used_ms.clear()
+
+
+def _delete(paths: Iterable[str]) -> None:
+    for path in paths:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:  # the next start tries again
+            _logger.warning("Cannot delete %s: %s", path, error)

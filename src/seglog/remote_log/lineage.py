@@ -1,0 +1,81 @@
+"""Which remote segments belong to a log, by its leader epochs (Kafka: RemoteLogManager)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+
+from seglog.log.unified_log import UnifiedLog
+from seglog.remote_log.metadata_manager import RemoteLogMetadataManager
+from seglog.storage.epochs import LeaderEpochs
+from seglog.tiered.remote_records import RemoteLogSegmentMetadata, TopicIdPartition
+
+__all__ = ["Lineage", "epochs_of", "epochs_with_records", "find_highest_remote_offset",
+           "find_log_start_offset", "is_within_leader_epochs"]
+
+#: (epoch, its first offset), by epoch.
+Lineage = tuple[tuple[int, int], ...]
+
+
+def epochs_of(log: UnifiedLog) -> LeaderEpochs:
+    """A copy of a log's leader epochs."""
+    with log.lock:
+        return log.leader_epochs.copy()
+
+
+def epochs_with_records(epochs: Iterable[tuple[int, int]]) -> Lineage:
+    """Without the epochs that ended where they began (buildFilteredLeaderEpochMap)."""
+    found = list(epochs)
+    return tuple(one for one, following in zip(found, [*found[1:], None], strict=True)
+                 if following is None or one[1] != following[1])
+
+
+def is_within_leader_epochs(segment: RemoteLogSegmentMetadata, log_end_offset: int,
+                            lineage: Lineage) -> bool:
+    """Whether a log with this lineage has written the segment, or would read it as its own
+    (isRemoteSegmentWithinLeaderEpochs)."""
+    own = epochs_with_records(segment.segment_leader_epochs)
+    if not lineage:
+        return False
+    epochs, starts = [epoch for epoch, _ in lineage], dict(lineage)
+    last = own[-1][0]
+    if not epochs[0] <= last <= epochs[-1]:
+        return False
+    relevant = [at for at, (epoch, _) in enumerate(own) if epoch >= epochs[0]]
+    for at in relevant:
+        epoch, offset = own[at]
+        row = bisect_left(epochs, epoch)
+        if row == len(epochs) or epochs[row] != epoch:
+            return False
+        if at == relevant[0] and row > 0 and offset < starts[epoch]:
+            return False
+        following = lineage[row + 1] if row + 1 < len(lineage) else None
+        if epoch == last:
+            if following is not None and segment.end_offset > following[1] - 1:
+                return False
+        elif following != own[at + 1]:
+            return False
+    return segment.end_offset < log_end_offset
+
+
+def find_highest_remote_offset(metadata: RemoteLogMetadataManager, key: TopicIdPartition,
+                               log: UnifiedLog) -> tuple[int, int]:
+    """(last offset of the log that is in remote storage, its epoch); (-1, -1) for none."""
+    epochs, end = epochs_of(log), log.log_end_offset
+    for entry in reversed(list(epochs)):
+        highest = metadata.highest_offset_for_epoch(key, entry.epoch)
+        if highest is not None:
+            requested, epoch_end = epochs.end_offset_for(entry.epoch, end)
+            return (epoch_end - 1, requested) if epoch_end <= highest else (highest, entry.epoch)
+    return -1, -1
+
+
+def find_log_start_offset(metadata: RemoteLogMetadataManager, key: TopicIdPartition,
+                          log: UnifiedLog) -> int:
+    """Where the first remote segment of the lowest epoch begins that has any, else where local
+    segments begin."""
+    for entry in epochs_of(log):
+        segments = metadata.list_remote_log_segments(key, entry.epoch)
+        if segments:
+            return segments[0].start_offset
+    return log.local_log_start_offset

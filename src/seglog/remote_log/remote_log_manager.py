@@ -1,0 +1,449 @@
+"""Tiering of a LogManager: copy, expiration and follower tasks, and reads (Kafka:
+RemoteLogManager)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from seglog.config import BrokerConfig
+from seglog.errors import (
+    ConfigError, RemoteStorageError, RetriableRemoteStorageError, SeglogError,
+    UnknownTopicOrPartitionError,
+)
+from seglog.forks import ProcessBound, ending
+from seglog.log.context import FoundOffset
+from seglog.log.offset_metadata import LogOffsetMetadata
+from seglog.log.read import FetchDataInfo, FetchIsolation
+from seglog.log.scheduler import ScheduledTask, Scheduler, Time
+from seglog.log.unified_log import UnifiedLog
+from seglog.manager.manager import LogManager
+from seglog.model import TopicPartition
+from seglog.remote_log.cluster_topic import ClusterMetadataTopic
+from seglog.remote_log.copy_task import CopyQuota, CopyTask
+from seglog.remote_log.embedded_topic import EmbeddedMetadataTopic
+from seglog.remote_log.expiration_task import ExpirationTask
+from seglog.remote_log.index_cache import RemoteIndexCache
+from seglog.remote_log.metadata_manager import BrokerReadyCallback, RemoteLogMetadataManager
+from seglog.remote_log.plugins import ClassLoaderAwareRemoteLogMetadataManager, load_plugin
+from seglog.remote_log.quotas import RemoteQuota
+from seglog.remote_log.remote_config import KAFKA_TOPIC_BASED_MANAGER, RemoteLogManagerConfig
+from seglog.remote_log.remote_reads import RemoteReads
+from seglog.remote_log.remote_stats import RemoteStats
+from seglog.remote_log.remote_task import FollowerTask, RemoteLogTask, TaskContext
+from seglog.remote_log.topic_based_manager import TopicBasedRemoteLogMetadataManager
+from seglog.tiered.remote_records import RemoteLogSegmentMetadataUpdate, TopicIdPartition
+from seglog.tiered.remote_storage import RemoteStorageManager
+from seglog.tiered.states import RemoteLogSegmentState
+
+__all__ = ["RemoteLogManager", "topic_based_manager"]
+
+_logger = logging.getLogger("seglog.RemoteLogManager")
+
+_METADATA_CLASS = "remote.log.metadata.manager.class.name"
+
+
+def topic_based_manager(manager: LogManager, time: Time) -> TopicBasedRemoteLogMetadataManager:
+    """Over a cluster's topic if its settings name one, else over logs of `manager`."""
+    return TopicBasedRemoteLogMetadataManager(
+        lambda config: ClusterMetadataTopic(config) if config.has_cluster
+        else EmbeddedMetadataTopic(manager, config, time), time=time)
+
+
+class _Repeated:
+    """A task that runs again `interval_ms` after each of its runs."""
+
+    def __init__(self, scheduler: Scheduler, name: str, task: RemoteLogTask,
+                 interval_ms: int) -> None:
+        self.task = task
+        self._scheduler, self._name, self._interval_ms = scheduler, name, interval_ms
+        self._lock = threading.RLock()
+        self._next: ScheduledTask | None = None
+        self._schedule(0)
+
+    def _schedule(self, delay_ms: int) -> None:
+        with self._lock:
+            if not self.task.is_cancelled:
+                scheduled = self._scheduler.schedule_once(self._name, self._run, delay_ms)
+                if not scheduled.done:
+                    self._next = scheduled
+
+    def _run(self) -> None:
+        self.task.run()
+        self._schedule(self._interval_ms)
+
+    def cancel(self) -> None:
+        self.task.cancel()
+        with self._lock:
+            if self._next is not None:
+                self._next.cancel()
+
+
+class RemoteLogManager(ProcessBound):
+    """Tiers the logs of a LogManager (KIP-405, Kafka: of the same name). Safe from any thread.
+
+        manager = LogManager(config=BrokerConfig.from_properties(properties), scheduler=Scheduler())
+        tiering = RemoteLogManager(manager, RemoteLogManagerConfig.from_properties(properties),
+                                   storage=storage)
+        with manager:
+            tiering.on_leadership_change(manager.current_logs)
+
+    It is made before `LogManager.startup`, which calls the metadata manager's ready callback at
+    its end, and closed before `LogManager.shutdown`. Tasks work on partitions from
+    `on_leadership_change` on. The BrokerConfig needs `remote.log.storage.system.enable=true`.
+
+    `schedulers` (of copies, expirations, followers) run the tasks; without them there are pools of
+    threads of the configured sizes. Raises ConfigError.
+    """
+
+    def __init__(self, manager: LogManager, config: RemoteLogManagerConfig, *,
+                 storage: RemoteStorageManager | None = None,
+                 metadata: RemoteLogMetadataManager | None = None, time: Time | None = None,
+                 schedulers: tuple[Scheduler, Scheduler, Scheduler] | None = None) -> None:
+        self._manager, self.config, self._time = manager, config, time or Time()
+        if not isinstance(manager.config, BrokerConfig) or \
+                not manager.config.remote_log_storage_system_enable:
+            raise ConfigError("Tiered Storage functionality is disabled in the broker: "
+                              "remote.log.storage.system.enable is false")
+        self.storage = storage or self._load_storage()
+        self.metadata = metadata or self._load_metadata()
+        self.metadata.configure(config.metadata_properties)
+        self.stats = RemoteStats(manager.metrics)
+        self.indexes = RemoteIndexCache(
+            manager.log_dirs[0], self.storage, config.index_file_cache_total_size_bytes,
+            config.index_file_cache_ttl_ms, self._time)
+        self._reads = RemoteReads(self.metadata, self.storage, self.indexes)
+        self._context = TaskContext(config, self.metadata, self.storage, manager.get_log,
+                                    self._time, self.stats)
+        self.copy_quota = RemoteQuota(
+            config.copy_max_bytes_per_second, config.copy_quota_window_num,
+            config.copy_quota_window_size_seconds * 1000, self._time)
+        self.fetch_quota = RemoteQuota(
+            config.fetch_max_bytes_per_second, config.fetch_quota_window_num,
+            config.fetch_quota_window_size_seconds * 1000, self._time)
+        self._copy_quota = CopyQuota(self.copy_quota)
+        self._owns_schedulers = schedulers is None
+        self._copies, self._expirations, self._followers = schedulers or self._pools()
+        self._readers = ThreadPoolExecutor(config.reader_threads, "remote-log-reader-")
+        self._pending_reads = 0  # with those that run
+        self._lock = threading.RLock()
+        self._topic_ids: dict[TopicPartition, bytes] = {}
+        self._tasks: dict[tuple[type[RemoteLogTask], TopicIdPartition], _Repeated] = {}
+        self._is_closed = False
+        self._read_timer = manager.metrics.group("kafka.log.remote", "RemoteLogManager").timer(
+            "RemoteLogReaderFetchRateAndTimeMs")
+        self._gauges = self._register_gauges()
+        manager.remote_lookups.offset_by_timestamp = self._offset_by_timestamp
+        if isinstance(self.metadata, BrokerReadyCallback):
+            manager.register_startup_callback(self.metadata.on_broker_ready)
+
+    def _register_gauges(self) -> list[str]:
+        metrics, threads = self._manager.metrics, self.config.reader_threads
+
+        def copies_idle() -> float:
+            with self._lock:
+                busy = sum(one.task.is_running for (kind, _), one in self._tasks.items()
+                           if kind is CopyTask)
+            return 1 - busy / self.config.copier_thread_pool_size
+
+        return [
+            *metrics.group("kafka.log.remote", "RemoteLogManager").gauges(
+                {"RemoteLogManagerTasksAvgIdlePercent": copies_idle}, {}),
+            *metrics.group("kafka.log.remote", "RemoteStorageThreadPool").gauges({
+                "RemoteLogReaderTaskQueueSize": lambda: max(self._pending_reads - threads, 0),
+                "RemoteLogReaderAvgIdlePercent":
+                    lambda: 1 - min(self._pending_reads, threads) / threads}, {})]
+
+    def _load_storage(self) -> RemoteStorageManager:
+        config = self.config
+        if config.storage_manager_class_name is None:
+            raise ConfigError("remote.log.storage.manager.class.name is not set")
+        made: RemoteStorageManager = load_plugin(
+            "remote.log.storage.manager.class.name", config.storage_manager_class_name,
+            config.storage_manager_class_path)
+        made.configure(config.storage_properties)
+        return made
+
+    def _load_metadata(self) -> RemoteLogMetadataManager:
+        config = self.config
+        if config.metadata_manager_class_name == KAFKA_TOPIC_BASED_MANAGER:
+            return topic_based_manager(self._manager, self._time)
+        made = load_plugin(_METADATA_CLASS, config.metadata_manager_class_name,
+                           config.metadata_manager_class_path)
+        return ClassLoaderAwareRemoteLogMetadataManager(made)
+
+    def _pools(self) -> tuple[Scheduler, Scheduler, Scheduler]:
+        config = self.config
+        found = tuple(Scheduler(size, thread_name_prefix=f"kafka-rlm-{name}-thread-pool-")
+                      for name, size in (("copy", config.copier_thread_pool_size),
+                                         ("expiration", config.expiration_thread_pool_size),
+                                         ("follower", config.follower_thread_pool_size)))
+        for one in found:
+            one.startup()
+        return found[0], found[1], found[2]
+
+    # ---- partitions
+
+    def on_leadership_change(self, leaders: Iterable[TopicPartition],
+                             followers: Iterable[TopicPartition] = ()) -> None:
+        """Tiers the partitions that this process leads from now on, and follows what others do
+        with the rest. Partitions that are not tiered are passed over.
+
+        RemoteStorageError for a log without a topic id, which its metadata needs.
+        """
+        ours = dict(self._tiered(leaders))
+        others = dict(self._tiered(followers))
+        if not ours and not others:
+            return
+        with self._lock:
+            self._topic_ids |= {_plain(key): key.topic_id for key in (*ours, *others)}
+        self.metadata.on_partition_leadership_changes(list(ours), list(others))
+        for key in others:
+            self._cancel(key, CopyTask, ExpirationTask)
+            self.stats.forget(key.topic, key.partition)
+            self._start(FollowerTask, key)
+        for key, log in ours.items():
+            self._cancel(key, FollowerTask)
+            if log.config.remote_log_copy_disable:
+                self._stop_copying(key)
+            else:
+                self._start(CopyTask, key)
+            self._start(ExpirationTask, key)
+
+    def _tiered(self, partitions: Iterable[TopicPartition]
+                ) -> Iterable[tuple[TopicIdPartition, UnifiedLog]]:
+        for key in partitions:
+            log = self._manager.get_log(key)
+            if log is not None and log.remote_log_enabled:
+                if log.topic_id is None:
+                    raise RemoteStorageError(f"{log.path}: the log has no topic id, so that it "
+                                             "cannot be tiered")
+                yield TopicIdPartition(log.topic_id.bytes, key.topic, key.partition), log
+
+    def _start(self, kind: type[RemoteLogTask], key: TopicIdPartition) -> None:
+        with self._lock:
+            if self._is_closed or (kind, key) in self._tasks:
+                return
+            if kind is CopyTask:
+                task: RemoteLogTask = CopyTask(self._context, key, self._copy_quota)
+                scheduler, name = self._copies, f"rlm-copy-{_plain(key)}"
+            elif kind is ExpirationTask:
+                task = ExpirationTask(self._context, key)
+                scheduler, name = self._expirations, f"rlm-expiration-{_plain(key)}"
+            else:
+                task = FollowerTask(self._context, key)
+                scheduler, name = self._followers, f"rlm-follower-{_plain(key)}"
+            self._tasks[kind, key] = _Repeated(scheduler, name, task,
+                                               self.config.task_interval_ms)
+
+    def _cancel(self, key: TopicIdPartition, *kinds: type[RemoteLogTask]) -> None:
+        with self._lock:
+            found = [self._tasks.pop((kind, key), None) for kind in kinds]
+        for one in found:
+            if one is not None:
+                one.cancel()
+
+    def _stop_copying(self, key: TopicIdPartition) -> None:
+        with self._lock:
+            found = self._tasks.get((CopyTask, key))
+        self._cancel(key, CopyTask)
+        if found is not None and isinstance(found.task, CopyTask):
+            found.task.reset_lag()
+
+    def on_config_change(self, topic: str) -> None:
+        """After `LogManager.update_topic_config`: tiering or copying was switched on or off.
+
+        Switched off with `remote.log.delete.on.disable`, the log begins at its local segments and
+        its remote ones are deleted.
+        """
+        keys = [key for key in self._manager.current_logs if key.topic == topic]
+        self.on_leadership_change(keys)
+        for key in keys:
+            log, key_id = self._manager.get_log(key), self._key_of(key)
+            if log is None or key_id is None or log.remote_log_enabled:
+                continue
+            if log.config.remote_log_delete_on_disable:
+                log.start_at_local_segments()
+                self.stop_partitions([key], delete_remote_log=True)
+            else:
+                self.stop_partitions([key])
+
+    def stop_partitions(self, partitions: Iterable[TopicPartition], *,
+                        delete_remote_log: bool = False,
+                        on_error: Callable[[TopicPartition, Exception], object] | None = None
+                        ) -> None:
+        """Ends the tasks of partitions, and forgets their metadata. With `delete_remote_log` all
+        their remote segments are deleted first, in this thread. `on_error` is called for
+        partitions that fail; the others are stopped."""
+        stopped = []
+        for key in partitions:
+            key_id = self._key_of(key)
+            if key_id is None:
+                _logger.warning("StopPartition call is not expected for partition: %s", key)
+                continue
+            try:
+                self._cancel(key_id, CopyTask, ExpirationTask, FollowerTask)
+                self.stats.forget(key.topic, key.partition)
+                if delete_remote_log:
+                    self._delete_partition(key_id)
+            except Exception as error:
+                _logger.error("Error while stopping the partition: %s", key, exc_info=error)
+                if on_error is not None:
+                    on_error(key, error)
+            stopped.append(key_id)
+            with self._lock:
+                self._topic_ids.pop(key, None)
+        if stopped:
+            self.metadata.on_stop_partitions(stopped)
+
+    def _delete_partition(self, key: TopicIdPartition) -> None:
+        segments = self.metadata.list_all_remote_log_segments(key)
+
+        def announce(state: RemoteLogSegmentState) -> None:
+            for future in [self.metadata.update_remote_log_segment_metadata(
+                    RemoteLogSegmentMetadataUpdate(
+                        one.remote_log_segment_id, self._time.milliseconds(),
+                        one.custom_metadata, state, self.config.broker_id)) for one in segments]:
+                future.result()
+
+        announce(RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
+        for segment in segments:
+            self.storage.delete_log_segment_data(segment)
+        self.indexes.remove_all(one.remote_log_segment_id.id for one in segments)
+        announce(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
+
+    def _key_of(self, key: TopicPartition) -> TopicIdPartition | None:
+        with self._lock:
+            topic_id = self._topic_ids.get(key)
+        return None if topic_id is None else TopicIdPartition(topic_id, key.topic, key.partition)
+
+    def is_partition_ready(self, partition: TopicPartition) -> bool:
+        """Whether the metadata of a partition is complete."""
+        key = self._key_of(partition)
+        return key is not None and self.metadata.is_ready(key)
+
+    # ---- reads
+
+    def read(self, partition: TopicPartition, offset: int, max_length: int,
+             isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
+             min_one_message: bool = True) -> FetchDataInfo:
+        """UnifiedLog.read of a tiered log: what is no longer here comes from remote storage.
+
+        Empty while the fetch quota is exhausted. UnknownTopicOrPartitionError,
+        OffsetOutOfRangeError, and what remote storage raises.
+        """
+        log = self._log_of(partition)
+        if (not log.remote_log_enabled
+                or not log.log_start_offset <= offset < log.local_log_start_offset):
+            return log.read(offset, max_length, isolation, min_one_message)
+        return self.async_read(partition, offset, max_length, isolation, min_one_message).result()
+
+    def async_read(self, partition: TopicPartition, offset: int, max_length: int,
+                   isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
+                   min_one_message: bool = True) -> Future[FetchDataInfo]:
+        """A read of remote storage by a reader thread.
+
+        RetriableRemoteStorageError when `remote.log.reader.max.pending.tasks` reads wait.
+        """
+        log, key = self._log_of(partition), self._key_of(partition)
+        if key is None:
+            raise RemoteStorageError(f"No topic id registered for topic partition: {partition}")
+        limit = self.config.reader_threads + self.config.reader_max_pending_tasks
+        with self._lock:
+            if self._pending_reads >= limit:
+                raise RetriableRemoteStorageError(
+                    f"Unable to fetch data from remote storage for {partition}: "
+                    f"{self.config.reader_max_pending_tasks} reads are pending")
+            future = self._readers.submit(self._read_remote, key, log, offset, max_length,
+                                          isolation, min_one_message)
+            self._pending_reads += 1
+        future.add_done_callback(self._read_ended)
+        return future
+
+    def _read_ended(self, _: Future[FetchDataInfo]) -> None:
+        with self._lock:
+            self._pending_reads -= 1
+
+    def _read_remote(self, key: TopicIdPartition, log: UnifiedLog, offset: int, max_length: int,
+                     isolation: FetchIsolation, min_one_message: bool) -> FetchDataInfo:
+        committed = isolation is FetchIsolation.TXN_COMMITTED
+        if self.fetch_quota.throttle_ms() > 0:
+            return FetchDataInfo(LogOffsetMetadata(offset), b"", False,
+                                 [] if committed else None)
+        self.stats.mark("RemoteFetchRequestsPerSec", key.topic)
+        try:
+            with self._read_timer.time():
+                found = self._reads.read(key, log, offset, max_length, committed=committed,
+                                         min_one_message=min_one_message)
+        except Exception:
+            self.stats.mark("RemoteFetchErrorsPerSec", key.topic)
+            raise
+        self.fetch_quota.record(len(found.records))
+        self.stats.mark("RemoteFetchBytesPerSec", key.topic, len(found.records))
+        return found
+
+    def _offset_by_timestamp(self, partition: TopicPartition, timestamp_ms: int,
+                             start_offset: int) -> FoundOffset | None:
+        key = self._key_of(partition)
+        if key is None:
+            raise SeglogError(f"Topic id does not exist for topic partition: {partition}")
+        return self._reads.find_offset_by_timestamp(key, self._log_of(partition), timestamp_ms,
+                                                    start_offset)
+
+    def _log_of(self, partition: TopicPartition) -> UnifiedLog:
+        log = self._manager.get_log(partition)
+        if log is None:
+            raise UnknownTopicOrPartitionError(f"{partition} has no log here")
+        return log
+
+    # ---- settings and end
+
+    def reconfigure(self, properties: Mapping[str, object]) -> None:
+        """Changes quotas, the size of the index cache and pools at run time, by Kafka's names.
+        ConfigError for a name that cannot be changed, or a refused value."""
+        changes: dict[str, Callable[[Any], object]] = {
+            "remote.log.manager.copy.max.bytes.per.second": self.copy_quota.update,
+            "remote.log.manager.fetch.max.bytes.per.second": self.fetch_quota.update,
+            "remote.log.index.file.cache.total.size.bytes": self.indexes.resize,
+            "remote.log.manager.copier.thread.pool.size": self._copies.resize_thread_pool,
+            "remote.log.manager.expiration.thread.pool.size": self._expirations.resize_thread_pool,
+            "remote.log.manager.follower.thread.pool.size": self._followers.resize_thread_pool}
+        settings = {one.name: one for one in RemoteLogManagerConfig.settings().values()}
+        for name in properties:
+            if name not in changes:
+                raise ConfigError(f"{name} cannot be changed while tiering runs")
+        values = {name: settings[name].read(value) for name, value in properties.items()}
+        for name, value in values.items():
+            changes[name](value)
+
+    @ending
+    def close(self) -> None:
+        """Ends the tasks; what they were copying is copied again after the next start. Then
+        closes the index cache and both managers. A second call does nothing."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            tasks = list(self._tasks.values())
+            self._tasks.clear()
+        self._manager.remote_lookups.offset_by_timestamp = None
+        for one in tasks:
+            one.cancel()
+        if self._owns_schedulers:
+            for scheduler in (self._copies, self._expirations, self._followers):
+                scheduler.shutdown()
+        self._readers.shutdown(cancel_futures=True)
+        self.indexes.close()
+        self.metadata.close()
+        self.storage.close()
+        self.stats.close()
+        self._manager.metrics.remove_all(self._gauges)
+        self._manager.metrics.group("kafka.log.remote", "RemoteLogManager").remove(
+            "RemoteLogReaderFetchRateAndTimeMs")
+
+
+def _plain(key: TopicIdPartition) -> TopicPartition:
+    return TopicPartition(key.topic, key.partition)

@@ -1,0 +1,217 @@
+"""Reads of remote segments (Kafka: RemoteLogManager.read, findOffsetByTimestamp)."""
+
+from __future__ import annotations
+
+import struct
+from typing import BinaryIO, NamedTuple
+
+
+from seglog._native.fetch import FetchDataInfo
+from seglog.arrow.batch_bytes import decode_chunk
+from seglog.errors import CorruptRecordError, OffsetOutOfRangeError
+from seglog.log.context import FoundOffset
+from seglog.log.offset_metadata import LogOffsetMetadata
+from seglog.log.unified_log import UnifiedLog
+from seglog.model import AbortedTxn
+from seglog.remote_log.index_cache import RemoteIndexCache
+from seglog.remote_log.lineage import epochs_of, epochs_with_records, is_within_leader_epochs
+from seglog.remote_log.metadata_manager import RemoteLogMetadataManager
+from seglog.storage.stream import DecodeOptions
+from seglog.tiered.remote_records import RemoteLogSegmentMetadata, TopicIdPartition
+from seglog.tiered.remote_storage import RemoteStorageManager
+from seglog.tiered.states import RemoteLogSegmentState
+
+__all__ = ["RemoteReads"]
+
+_HEAD = struct.Struct(">qiiBIhiqq")  # up to the largest timestamp of a batch of magic 2
+_PREFIX_BYTES, _MAGIC_AT = 12, 16
+_COLUMNS = DecodeOptions(columns=("offset", "timestamp"), include_control=True)
+
+
+class _Batch(NamedTuple):
+    """A batch of a remote segment."""
+
+    data: bytes
+    last_offset: int
+    max_timestamp: int
+
+
+class RemoteReads:
+    """Finds and reads batches in remote storage. Any thread may."""
+
+    def __init__(self, metadata: RemoteLogMetadataManager, storage: RemoteStorageManager,
+                 indexes: RemoteIndexCache) -> None:
+        self._metadata, self._storage, self._indexes = metadata, storage, indexes
+
+    # ---- by offset
+
+    def read(self, key: TopicIdPartition, log: UnifiedLog, offset: int, max_bytes: int, *,
+             min_one_message: bool = True, committed: bool = False) -> FetchDataInfo:
+        """Up to `max_bytes` from the batch that holds `offset`, all of one segment; with
+        `min_one_message` at least that whole batch. The last batch may be incomplete.
+
+        `committed` adds the aborted transactions. Raises OffsetOutOfRangeError for an offset that
+        is not in remote storage, and what the storage raises.
+        """
+        segment = self._segment_of(key, log, offset)
+        if segment is None:
+            epoch = epochs_of(log).epoch_for_offset(offset)
+            raise OffsetOutOfRangeError(
+                f"Received request for offset {offset} for leader epoch "
+                f"{'NOT AVAILABLE' if epoch is None else epoch} and partition "
+                f"{log.topic_partition} which does not exist in remote tier.")
+        while segment is not None:
+            found = self._read_segment(segment, offset, max_bytes, min_one_message)
+            if found is not None:
+                if committed:
+                    self._add_aborted(key, log, segment, found)
+                return found
+            segment = self._segment_of(key, log, segment.end_offset + 1)
+        return FetchDataInfo(LogOffsetMetadata(offset), b"", False, [] if committed else None)
+
+    def _segment_of(self, key: TopicIdPartition, log: UnifiedLog,
+                    offset: int) -> RemoteLogSegmentMetadata | None:
+        epoch = epochs_of(log).epoch_for_offset(offset)
+        return None if epoch is None else self._metadata.remote_log_segment_metadata(
+            key, epoch, offset)
+
+    def _read_segment(self, segment: RemoteLogSegmentMetadata, offset: int, max_bytes: int,
+                      min_one_message: bool) -> FetchDataInfo | None:
+        """None where no batch of the segment reaches `offset`: compaction before tiering."""
+        position = self._indexes.get(segment).position_of(offset)
+        with self._storage.fetch_log_segment(segment, position) as stream:
+            while (batch := _next_batch(stream, segment, position)) is not None:
+                if batch.last_offset >= offset:
+                    break
+                position += len(batch.data)
+            if batch is None:
+                return None
+            base = int.from_bytes(batch.data[:8], "big", signed=True)
+            if len(batch.data) > max_bytes and not min_one_message:
+                return FetchDataInfo(LogOffsetMetadata(offset))
+            rest = _read_fully(stream, max(max_bytes - len(batch.data), 0))
+        return FetchDataInfo(LogOffsetMetadata(base, segment.start_offset, position),
+                             batch.data + rest)
+
+    # ---- aborted transactions
+
+    def _add_aborted(self, key: TopicIdPartition, log: UnifiedLog,
+                     segment: RemoteLogSegmentMetadata, found: FetchDataInfo) -> None:
+        start = found.fetch_offset_metadata.message_offset
+        end = found.fetch_offset_metadata.relative_position_in_segment + len(found.records)
+        entry = self._indexes.get(segment).offsets.upper_bound(end)
+        upper = segment.end_offset + 1 if entry is None else entry[0]
+        aborted: dict[tuple[int, int], AbortedTxn] = {}
+        current: RemoteLogSegmentMetadata | None = segment
+        while current is not None:
+            if not current.txn_idx_empty:
+                for one in self._indexes.get(current).aborted:
+                    if one.last_offset >= start and one.first_offset < upper:
+                        aborted[one.producer_id, one.first_offset] = one
+                    if one.last_stable_offset >= upper:
+                        found.aborted_transactions = list(aborted.values())
+                        return
+            current = self._next_with_txn_index(key, log, current.end_offset + 1)
+        first_local = max(log.local_log_start_offset, start)
+        for one in log.collect_aborted_transactions(first_local, upper):
+            if one.last_offset >= start:
+                aborted[one.producer_id, one.first_offset] = one
+        found.aborted_transactions = list(aborted.values())
+
+    def _next_with_txn_index(self, key: TopicIdPartition, log: UnifiedLog,
+                             offset: int) -> RemoteLogSegmentMetadata | None:
+        epochs = epochs_of(log)
+        first = epochs.epoch_for_offset(offset)
+        for entry in epochs if first is not None else ():
+            if first is not None and entry.epoch >= first:
+                found = self._metadata.next_segment_with_txn_index(
+                    key, entry.epoch, max(entry.start_offset, offset))
+                if found is not None:
+                    return found
+        return None
+
+    # ---- by time
+
+    def find_offset_by_timestamp(self, key: TopicIdPartition, log: UnifiedLog, timestamp_ms: int,
+                                 start_offset: int) -> FoundOffset | None:
+        """The first record at or after a time and an offset, in remote segments that begin below
+        the local ones; None where local segments are to be asked."""
+        epochs = epochs_of(log)
+        lineage = epochs_with_records((one.epoch, one.start_offset) for one in epochs)
+        epoch = epochs.epoch_for_offset(start_offset)
+        while epoch is not None:
+            for segment in self._metadata.list_remote_log_segments(key, epoch):
+                if (segment.max_timestamp_ms >= timestamp_ms
+                        and segment.end_offset >= start_offset
+                        and segment.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+                        and is_within_leader_epochs(segment, log.log_end_offset, lineage)):
+                    if segment.start_offset >= _first_local(log):
+                        return None
+                    return self._find_in_segment(segment, timestamp_ms, start_offset)
+            epoch = epochs.next_epoch(epoch)
+        return None
+
+    def _find_in_segment(self, segment: RemoteLogSegmentMetadata, timestamp_ms: int,
+                         start_offset: int) -> FoundOffset | None:
+        position = self._indexes.get(segment).position_at(timestamp_ms, start_offset)
+        with self._storage.fetch_log_segment(segment, position) as stream:
+            while (batch := _next_batch(stream, segment, position)) is not None:
+                if batch.max_timestamp >= timestamp_ms and batch.last_offset >= start_offset:
+                    for columns in decode_chunk(batch.data, _COLUMNS, name=str(
+                            segment.remote_log_segment_id)):
+                        rows = columns.to_pylists()
+                        for offset, timestamp in zip(rows["offset"], rows["timestamp"],
+                                                     strict=True):
+                            if timestamp >= timestamp_ms and offset >= start_offset:
+                                return FoundOffset(timestamp, offset, _epoch_of(batch.data))
+                position += len(batch.data)
+        return None
+
+
+def _first_local(log: UnifiedLog) -> int:
+    with log.lock:
+        return int(log.segments.base_offsets[0])
+
+
+def _epoch_of(batch: bytes) -> int | None:
+    epoch = int.from_bytes(batch[12:16], "big", signed=True)
+    return epoch if batch[_MAGIC_AT] >= 2 and epoch >= 0 else None
+
+
+def _next_batch(stream: BinaryIO, segment: RemoteLogSegmentMetadata,
+                position: int) -> _Batch | None:
+    """The next whole batch; None at the end of the segment, where one may be cut.
+
+    CorruptRecordError for a length that no batch has.
+    """
+    head = _read_fully(stream, _PREFIX_BYTES)
+    if len(head) < _PREFIX_BYTES:
+        return None
+    base, length = struct.unpack(">qi", head)
+    if not 14 <= length <= segment.segment_size_in_bytes:
+        raise CorruptRecordError(
+            f"{segment.remote_log_segment_id}: byte {position}: a batch of {length} bytes, "
+            f"expected 14 to {segment.segment_size_in_bytes}",
+            file=str(segment.remote_log_segment_id), position=position,
+            expected=segment.segment_size_in_bytes, found=length)
+    data = head + _read_fully(stream, length)
+    if len(data) < _PREFIX_BYTES + length:
+        return None
+    if data[_MAGIC_AT] < 2:
+        timestamp = int.from_bytes(data[18:26], "big", signed=True) if data[_MAGIC_AT] else -1
+        return _Batch(data, base, timestamp)
+    if len(data) < _HEAD.size:
+        raise CorruptRecordError(
+            f"{segment.remote_log_segment_id}: byte {position}: a batch of {len(data)} bytes, "
+            f"its header has {_HEAD.size}", file=str(segment.remote_log_segment_id),
+            position=position, expected=_HEAD.size, found=len(data))
+    fields = _HEAD.unpack_from(data)
+    return _Batch(data, base + fields[6], fields[8])
+
+
+def _read_fully(stream: BinaryIO, size: int) -> bytes:
+    """So many bytes, or those up to the end: a store may hand out fewer at a time."""
+    found = bytearray()
+    while len(found) < size and (piece := stream.read(size - len(found))):
+        found += piece
+    return bytes(found)

@@ -1,0 +1,92 @@
+"""What tiering counts, under Kafka's names (Kafka: BrokerTopicMetrics, RemoteStorageMetrics)."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+from seglog.metrics import Meter, MetricsRegistry
+
+__all__ = ["RemoteGauge", "RemoteStats"]
+
+_METERS = {
+    "RemoteCopyBytesPerSec": "bytes", "RemoteFetchBytesPerSec": "bytes",
+    "RemoteCopyRequestsPerSec": "requests", "RemoteCopyErrorsPerSec": "requests",
+    "RemoteFetchRequestsPerSec": "requests", "RemoteFetchErrorsPerSec": "requests",
+    "RemoteDeleteRequestsPerSec": "requests", "RemoteDeleteErrorsPerSec": "requests",
+}
+#: Sums over the partitions of a topic, and over all of them.
+_GAUGES = ("RemoteCopyLagBytes", "RemoteCopyLagSegments", "RemoteDeleteLagBytes",
+           "RemoteDeleteLagSegments", "RemoteLogMetadataCount", "RemoteLogSizeBytes",
+           "RemoteLogSizeComputationTime")
+RemoteGauge = str
+
+
+class RemoteStats:
+    """Meters and gauges of all topics, in one registry. Safe from any thread."""
+
+    def __init__(self, registry: MetricsRegistry) -> None:
+        self.registry = registry
+        self._group = registry.group("kafka.server", "BrokerTopicMetrics")
+        self._lock = threading.Lock()
+        self._values: dict[tuple[RemoteGauge, str], dict[int, int]] = {}
+        self._topics: set[str] = set()
+        for name, event in _METERS.items():
+            self._group.meter(name, event, {})
+        self._group.gauges({name: partial(self._total, name) for name in _GAUGES}, {})
+
+    def mark(self, name: str, topic: str, count: int = 1) -> None:
+        """Counts for a topic and for all."""
+        self._meter(name, {}).mark(count)
+        self._meter(name, {"topic": topic}).mark(count)
+        with self._lock:
+            self._topics.add(topic)
+
+    def _meter(self, name: str, tags: dict[str, str | int]) -> Meter:
+        return self._group.meter(name, _METERS[name], tags)
+
+    def record(self, name: RemoteGauge, topic: str, partition: int, value: int) -> None:
+        """Sets what a partition adds to a gauge."""
+        with self._lock:
+            is_new = (name, topic) not in self._values
+            self._values.setdefault((name, topic), {})[partition] = value
+        if is_new:
+            self._group.gauges({name: partial(self._of_topic, name, topic)}, {"topic": topic})
+
+    def forget(self, topic: str, partition: int) -> None:
+        """Takes a partition out of all gauges."""
+        with self._lock:
+            gone = []
+            for (name, of), values in self._values.items():
+                if of == topic:
+                    values.pop(partition, None)
+                    if not values:
+                        gone.append(name)
+            for name in gone:
+                del self._values[name, topic]
+        for name in gone:
+            self._group.remove(name, {"topic": topic})
+
+    def close(self) -> None:
+        """Takes everything out of the registry."""
+        with self._lock:
+            topics, gauges = set(self._topics), list(self._values)
+            self._values.clear()
+        for name in _METERS:
+            for tags in ({}, *({"topic": topic} for topic in topics)):
+                self._group.remove(name, tags)
+        for name in _GAUGES:
+            self._group.remove(name, {})
+        for name, topic in gauges:
+            self._group.remove(name, {"topic": topic})
+
+    def _of_topic(self, name: RemoteGauge, topic: str) -> int:
+        with self._lock:
+            return sum(self._values.get((name, topic), {}).values())
+
+    def _total(self, name: RemoteGauge) -> int:
+        with self._lock:
+            return sum(sum(values.values()) for (of, _), values in self._values.items()
+                       if of == name)
+
+

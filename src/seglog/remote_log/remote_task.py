@@ -1,0 +1,168 @@
+"""What the tasks of a tiered partition share (Kafka: RemoteLogManager.RLMTask)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, field
+from typing import Final
+
+from seglog.errors import (
+    RemoteStorageError, ReplicaNotAvailableError, RetriableRemoteStorageError, SeglogError,
+)
+from seglog.forks import ProcessBound
+from seglog.log.scheduler import Time
+from seglog.log.unified_log import UnifiedLog
+from seglog.model import TopicPartition
+from seglog.remote_log.lineage import find_highest_remote_offset
+from seglog.remote_log.metadata_manager import RemoteLogMetadataManager
+from seglog.remote_log.remote_config import RemoteLogManagerConfig
+from seglog.remote_log.remote_stats import RemoteStats
+from seglog.tiered.remote_records import (
+    RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate,
+    TopicIdPartition,
+)
+from seglog.tiered.remote_storage import RemoteStorageManager
+from seglog.tiered.states import RemoteLogSegmentState
+
+__all__ = ["FollowerTask", "RemoteLogTask", "TaskCancelled", "TaskContext"]
+
+_logger = logging.getLogger("seglog.RemoteLogManager")
+
+_STEP_SECONDS: Final = 0.1
+
+
+class TaskCancelled(Exception):
+    """The task was cancelled while it waited."""
+
+
+@dataclass(slots=True)
+class TaskContext:
+    """What the tasks of a RemoteLogManager work with. `being_copied` are segments that a copy
+    task is at."""
+
+    config: RemoteLogManagerConfig
+    metadata: RemoteLogMetadataManager
+    storage: RemoteStorageManager
+    fetch_log: Callable[[TopicPartition], UnifiedLog | None]
+    time: Time
+    stats: RemoteStats
+    being_copied: set[RemoteLogSegmentId] = field(default_factory=set)
+
+
+class RemoteLogTask(ProcessBound, ABC):
+    """Work on one partition that is repeated until it is cancelled."""
+
+    def __init__(self, context: TaskContext, key: TopicIdPartition) -> None:
+        self.context, self.key = context, key
+        self._cancelled = threading.Event()
+        self.is_running = False
+        self._prefix = f"[RemoteLogManager={context.config.broker_id} partition={key}] "
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self._cancelled.is_set()
+
+    def cancel(self) -> None:
+        """It does not run again, and waits for nothing more."""
+        self._cancelled.set()
+
+    def say(self, level: int, message: str, *arguments: object,
+            error: BaseException | None = None) -> None:
+        """Logs, with the partition in front."""
+        _logger.log(level, self._prefix + message, *arguments, exc_info=error)
+
+    def run(self) -> None:
+        """One run. Nothing leaves it: what fails is logged, and the next run tries again."""
+        if self.is_cancelled:
+            self.say(logging.DEBUG, "Skipping the current run for partition %s as it is cancelled",
+                     self.key)
+            return
+        self.is_running = True
+        try:
+            if not self.context.metadata.is_ready(self.key):
+                self.say(logging.DEBUG, "Skipping the current run for partition %s as the "
+                         "remote-log metadata is not ready", self.key)
+                return
+            log = self.context.fetch_log(TopicPartition(self.key.topic, self.key.partition))
+            if log is not None:
+                self.execute(log)
+        except TaskCancelled:
+            self.say(logging.DEBUG, "The run was cancelled")
+        except (RetriableRemoteStorageError, ReplicaNotAvailableError) as error:
+            self.say(logging.DEBUG, "Encountered a retryable error while executing current task "
+                     "for partition %s", self.key, error=error)
+        except Exception as error:
+            if not self.is_cancelled:
+                self.say(logging.WARNING, "Current task for partition %s received error but it "
+                         "will be scheduled", self.key, error=error)
+        finally:
+            self.is_running = False
+
+    @abstractmethod
+    def execute(self, log: UnifiedLog) -> None:
+        """The work itself, on the partition's log."""
+
+    # ---- events
+
+    def wait(self, future: Future[None]) -> None:
+        """Until a write is in the answers. What the future raises; TaskCancelled."""
+        while True:
+            try:
+                return future.result(_STEP_SECONDS)
+            except FutureTimeoutError:
+                if future.done():
+                    raise
+                if self.is_cancelled:
+                    raise TaskCancelled from None
+
+    def announce(self, segment: RemoteLogSegmentMetadata, state: RemoteLogSegmentState,
+                 custom_metadata: bytes | None) -> None:
+        """Writes the next state of a segment, and waits for it."""
+        self.wait(self.context.metadata.update_remote_log_segment_metadata(
+            RemoteLogSegmentMetadataUpdate(
+                segment.remote_log_segment_id, self.context.time.milliseconds(), custom_metadata,
+                state, self.context.config.broker_id)))
+
+    def delete_segment(self, segment: RemoteLogSegmentMetadata) -> bool:
+        """Deletes a segment, announced before and after; False if the task is cancelled
+        (RemoteLogManager.deleteRemoteLogSegment)."""
+        if self.is_cancelled:
+            return False
+        context, custom = self.context, segment.custom_metadata
+        self.announce(segment, RemoteLogSegmentState.DELETE_SEGMENT_STARTED, custom)
+        context.stats.mark("RemoteDeleteRequestsPerSec", self.key.topic)
+        try:
+            context.storage.delete_log_segment_data(segment)
+        except RetriableRemoteStorageError:
+            raise
+        except RemoteStorageError:
+            context.stats.mark("RemoteDeleteErrorsPerSec", self.key.topic)
+            raise
+        self.announce(segment, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED, custom)
+        _logger.debug("Deleted remote log segment %s", segment.remote_log_segment_id)
+        return True
+
+    def try_to_delete(self, segment: RemoteLogSegmentMetadata) -> None:
+        """Cleans up after a copy that failed; the expiration task finds what is left."""
+        segment_id = segment.remote_log_segment_id
+        try:
+            self.delete_segment(segment)
+            self.say(logging.INFO, "Cleanup completed for segment %s", segment_id)
+        except SeglogError as error:
+            self.say(logging.INFO, "Cleanup failed, will retry later with segment %s: %s",
+                     segment_id, error)
+
+
+class FollowerTask(RemoteLogTask):
+    """Tells a follower's log what is in remote storage (Kafka: RLMFollowerTask)."""
+
+    def execute(self, log: UnifiedLog) -> None:
+        """See RemoteLogTask."""
+        offset, _ = find_highest_remote_offset(self.context.metadata, self.key, log)
+        log.update_highest_offset_in_remote_storage(offset)

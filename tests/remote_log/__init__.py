@@ -1,0 +1,1 @@
+"""Tiering of a LogManager."""

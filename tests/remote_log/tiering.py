@@ -1,0 +1,107 @@
+"""A LogManager with tiering on, whose clock and tasks the test moves."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from seglog.config import BrokerConfig
+from seglog.log.batch_builder import RecordBatchBuilder
+from seglog.log.scheduler import MockTime
+from seglog.log.unified_log import UnifiedLog
+from seglog.manager.manager import LogManager
+from seglog.model import TopicPartition
+from seglog.remote_log.copy_task import CopyTask
+from seglog.remote_log.expiration_task import ExpirationTask
+from seglog.remote_log.remote_config import RemoteLogManagerConfig
+from seglog.remote_log.remote_log_manager import RemoteLogManager
+from seglog.remote_log.remote_task import FollowerTask, RemoteLogTask
+from seglog.tiered import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
+from tests.remote_log.local_tiered_storage import LocalTieredStorage
+from tests.remote_log.support import NOW_MS, eventually
+
+KEY = TopicPartition("orders", 0)
+TOPIC_ID = uuid.UUID(int=0x0F0E0D0C0B0A09080706050403020100)
+ID_KEY = TopicIdPartition(TOPIC_ID.bytes, "orders", 0)
+#: Of `segment.bytes`: five batches of one record of 100 bytes.
+BATCH_VALUE = b"v" * 100
+TASK_MS = 30_000
+
+
+class Tiering:
+    """Everything of a broker that tiers `orders`, under a clock that stands still."""
+
+    def __init__(self, root: Path, *, topic: Mapping[str, object] | None = None,
+                 settings: Mapping[str, object] | None = None, is_leader: bool = True,
+                 current_time_ms: int = NOW_MS) -> None:
+        properties: dict[str, Any] = {
+            "remote.log.storage.system.enable": "true", "node.id": "1",
+            "log.segment.delete.delay.ms": "0", "rsm.config.dir": str(root / "remote"),
+            "rlmm.config.remote.log.metadata.topic.num.partitions": "3", **(settings or {})}
+        self.clock = MockTime(current_time_ms=current_time_ms)
+        self.manager = LogManager(
+            [root / "data"], config=BrokerConfig.from_properties(properties), time=self.clock,
+            scheduler=self.clock.scheduler)
+        self.storage = LocalTieredStorage()
+        config = RemoteLogManagerConfig.from_properties(properties)
+        self.storage.configure(config.storage_properties)
+        self.manager.update_topic_config("orders", {
+            "remote.storage.enable": "true", "internal.segment.bytes": 850,
+            "index.interval.bytes": 0, "file.delete.delay.ms": 0, "retention.ms": -1,
+            **(topic or {})})
+        self.tiering = RemoteLogManager(
+            self.manager, config, storage=self.storage, time=self.clock,
+            schedulers=(self.clock.scheduler,) * 3)
+        self.manager.startup()
+        self.log: UnifiedLog = self.manager.get_or_create_log(KEY, topic_id=TOPIC_ID)
+        eventually(lambda: getattr(self.tiering.metadata, "is_initialized", True))
+        if is_leader:
+            self.tiering.on_leadership_change([KEY])
+        else:
+            self.tiering.on_leadership_change([], [KEY])
+        eventually(lambda: self.tiering.metadata.is_ready(ID_KEY))
+
+    def append(self, count: int, epoch: int = 0, *, timestamp: int | None = None) -> None:
+        """Batches of one record, committed."""
+        for _ in range(count):
+            builder = RecordBatchBuilder()
+            at = self.log.log_end_offset
+            builder.append(NOW_MS + at if timestamp is None else timestamp, b"%d" % at, BATCH_VALUE)
+            self.log.append_as_leader(builder.build(), epoch)
+        self.log.update_high_watermark(self.log.log_end_offset)
+
+    def task(self, kind: type[RemoteLogTask]) -> RemoteLogTask:
+        return self.tiering._tasks[kind, ID_KEY].task
+
+    def copy(self) -> None:
+        self.task(CopyTask).run()
+
+    def expire(self) -> None:
+        self.task(ExpirationTask).run()
+
+    def follow(self) -> None:
+        self.task(FollowerTask).run()
+
+    def segments(self) -> list[RemoteLogSegmentMetadata]:
+        return sorted(self.tiering.metadata.list_all_remote_log_segments(ID_KEY),
+                      key=lambda one: one.start_offset)
+
+    def states(self) -> list[RemoteLogSegmentState]:
+        return [one.state for one in self.segments()]
+
+    def bases(self) -> list[int]:
+        with self.log.lock:
+            return self.log.segments.base_offsets.tolist()
+
+    def gauge(self, name: str, **tags: object) -> object:
+        label = "".join(f",{key}={value}" for key, value in tags.items())
+        found = self.manager.metrics.get(
+            f"kafka.server:type=BrokerTopicMetrics,name={name}{label}")
+        assert found is not None, name
+        return found.attributes().get("Value", found.attributes().get("Count"))
+
+    def close(self) -> None:
+        self.tiering.close()
+        self.manager.shutdown()
