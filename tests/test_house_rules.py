@@ -50,8 +50,8 @@ LAYERS: dict[str, set[str]] = {
                 *VALUES},
     "cleaner": {"log", "metrics", "recovery", "storage", "_native", *VALUES},
     "embedded": {"cleaner", "log", "manager", "storage", "_native", *VALUES},
-    "datadir": {"recovery", "storage", "arrow", *VALUES},
-    "tiered": {"storage", "_native", *VALUES},
+    "datadir": {"recovery", "storage", "arrow", "tiered", *VALUES},
+    "tiered": {"objects", "storage", "_native", *VALUES},
     "dump": {"storage", "tiered", "_native", *VALUES},
     # Executors only read: of the loader they have what `scrub` hands out (docs/architecture.md).
     "scrub": {"recovery", "storage", "_native", *VALUES},
@@ -68,7 +68,7 @@ LAYERS: dict[str, set[str]] = {
 # Packages outside the standard library, and the only rooms that may import them.
 OUTSIDERS: dict[str, set[str]] = {
     "numpy": {"_native", "storage", "arrow", "recovery", "log", "cleaner", "fragments", "manager",
-              "datadir", "dump", "cli", "spark"},
+              "datadir", "dump", "tiered", "cli", "spark"},
     "cramjam": {"storage"},
     "obstore": {"objects"},
     "fsspec": {"objects"},

@@ -3,6 +3,8 @@
     topic = seglog.tiered.read_metadata_topic("/var/lib/kafka/data")
     for partition in topic.store.partitions:
         print(partition, len(topic.store.list_all_remote_log_segments(partition)))
+
+    log = seglog.tiered.open_bucket("s3://bucket/tiered").log("orders", 0)
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from seglog.tiered.bucket import Bucket, open_bucket
     from seglog.tiered.metadata_cache import RemoteLogMetadataCache
     from seglog.tiered.metadata_serde import deserialize, serialize
     from seglog.tiered.metadata_store import RemotePartitionMetadataStore
@@ -23,10 +26,13 @@ if TYPE_CHECKING:
         RemoteLogSegmentMetadataSnapshot, RemoteLogSegmentMetadataUpdate,
         RemotePartitionDeleteMetadata, TopicIdPartition,
     )
+    from seglog.tiered.segment_selection import TierFinding
     from seglog.tiered.states import RemoteLogSegmentState, RemotePartitionDeleteState
 
 # Imported at their first use: a dump needs the records, and not what reads logs.
 _LAZY = {
+    "bucket": ("Bucket", "open_bucket"),
+    "segment_selection": ("TierFinding",),
     "metadata_cache": ("RemoteLogMetadataCache",),
     "metadata_serde": ("deserialize", "serialize"),
     "metadata_store": ("RemotePartitionMetadataStore",),
@@ -40,12 +46,12 @@ _LAZY = {
 }
 
 __all__ = [
-    "MetadataTopic", "RemoteLogMetadata", "RemoteLogMetadataCache",
+    "Bucket", "MetadataTopic", "RemoteLogMetadata", "RemoteLogMetadataCache",
     "RemoteLogMetadataTopicPartitioner", "RemoteLogSegmentId", "RemoteLogSegmentMetadata",
     "RemoteLogSegmentMetadataSnapshot", "RemoteLogSegmentMetadataUpdate", "RemoteLogSegmentState",
     "RemotePartitionDeleteMetadata", "RemotePartitionDeleteState", "RemotePartitionMetadataStore",
-    "SkippedMetadata", "TopicIdPartition", "deserialize", "read_metadata_events",
-    "read_metadata_topic", "serialize",
+    "SkippedMetadata", "TierFinding", "TopicIdPartition", "deserialize", "open_bucket",
+    "read_metadata_events", "read_metadata_topic", "serialize",
 ]
 
 
