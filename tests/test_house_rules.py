@@ -70,6 +70,8 @@ OUTSIDERS: dict[str, set[str]] = {
     "numpy": {"_native", "storage", "arrow", "recovery", "log", "cleaner", "fragments", "manager",
               "datadir", "dump", "tiered", "cli", "spark"},
     "cramjam": {"storage"},
+    "cryptography": {"tiered"},
+    "Crypto": {"tiered"},
     "obstore": {"objects"},
     "fsspec": {"objects"},
     "pyspark": {"spark", "pyspark_seglog"},

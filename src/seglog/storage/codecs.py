@@ -28,7 +28,7 @@ from seglog.errors import (
 __all__ = [
     "CODEC_NAMES", "DIRECT", "GZIP", "LZ4", "LZ4_RATIO_MAX", "MAX_BYTES_DEFAULT", "NONE",
     "SNAPPY", "ZSTD", "Buffer", "check_lz4_block", "codec_id", "compress", "decompress",
-    "level_of", "xxh32_short",
+    "level_of", "xxh32_short", "zstd_frame",
 ]
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
@@ -455,6 +455,20 @@ def _compress_zstd(data: memoryview, level: int, magic: int) -> bytes:
     stream.compress(bytes(data))
     flushed = bytes(stream.flush())
     return flushed + bytes(stream.finish())
+
+
+def zstd_frame(data: Buffer, level: int = 3) -> bytes:
+    """One zstd frame that says how many bytes it holds (RFC 8878, 3.1.1.1), of less than 4 GiB.
+
+    The streaming encoder leaves that out: flag and field are put into its header.
+    """
+    frame = _compress_zstd(memoryview(data), level, 2)
+    descriptor = frame[4]
+    if descriptor >> 6 or descriptor & 0x20:
+        return frame
+    window_end = 6
+    return b"".join((frame[:4], bytes((descriptor | 0x80,)), frame[5:window_end],
+                     memoryview(data).nbytes.to_bytes(4, "little"), frame[window_end:]))
 
 
 _ENCODERS: Final[dict[int, Callable[[memoryview, int, int], bytes]]] = {

@@ -17,6 +17,7 @@ from seglog.objects.urls import is_url
 from seglog.storage.files import Files
 from seglog.storage.handles import shared_cache
 from seglog.storage.log import PartitionLog
+from seglog.tiered.aiven_layout import AivenLayout
 from seglog.tiered.metadata_source import MetadataSource
 from seglog.tiered.plain_layout import LOCAL_TIERED_STORAGE, PINTEREST, PlainLayout, id_of
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata
@@ -156,7 +157,8 @@ def _layout(tree: RemoteTree, name: str | None, keys: Mapping[str, str | bytes] 
     """The layout of that name, or the one that the names in the tree show."""
     if name is not None and "{" in name:
         return tree, PlainLayout("pattern", name)
-    known: dict[str, Layout] = {one.name: one for one in (LOCAL_TIERED_STORAGE, PINTEREST)}
+    layouts = (LOCAL_TIERED_STORAGE, AivenLayout(keys), PINTEREST)
+    known: dict[str, Layout] = {one.name: one for one in layouts}
     if name is not None and name not in known:
         raise IllegalArgumentError(f"layout {name!r} is neither {', '.join(known)} nor a pattern "
                                    "with fields in braces")
