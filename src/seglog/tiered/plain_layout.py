@@ -5,18 +5,21 @@ from __future__ import annotations
 
 import base64
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from seglog.errors import KafkaStorageError
 from seglog.objects.store import Block
 from seglog.storage.files import LogFile
 from seglog.tiered.name_pattern import NamePattern
+from seglog.tiered.remote_records import RemoteLogSegmentMetadata
 from seglog.tiered.remote_segment import (
-    INDEX_BYTES_MAX, IndexType, RemotePartition, RemoteSegment, StoredObject,
+    INDEX_BYTES_MAX, IndexType, LogSegmentData, RemotePartition, RemoteSegment, StoredObject,
 )
 from seglog.tiered.remote_tree import RemoteTree
 
-__all__ = ["LOCAL_TIERED_STORAGE", "PINTEREST", "PlainLayout", "id_of"]
+__all__ = ["LOCAL_TIERED_STORAGE", "PINTEREST", "LocalTieredLayout", "PlainLayout", "id_of",
+           "text_of"]
 
 _OFFSET_MAX: Final = (1 << 63) - 1
 _PARTITION_MAX: Final = (1 << 31) - 1
@@ -113,14 +116,62 @@ class PlainLayout:
         return content
 
 
+class LocalTieredLayout(PlainLayout):
+    """Kafka's LocalTieredStorage, which also takes segments."""
+
+    def __init__(self) -> None:
+        super().__init__("local", "{topic}-{partition}-{topic_id}/{start_offset}-{segment_id}."
+                         "{kind}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """There is one."""
+        return type(self), ()
+
+    def directory(self, metadata: RemoteLogSegmentMetadata) -> str:
+        """See WritableLayout."""
+        partition = metadata.topic_id_partition
+        return f"{partition.topic}-{partition.partition}-{text_of(partition.topic_id)}"
+
+    def write(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
+              ) -> bytes | None:
+        """See WritableLayout: the log last, because a segment counts when it is there.
+
+        Kafka writes it first, and no file for empty leader epochs.
+        """
+        stem = self._stem(metadata)
+        for kind, source in ((IndexType.OFFSET, data.offset_index),
+                             (IndexType.TIMESTAMP, data.time_index),
+                             (IndexType.TRANSACTION, data.transaction_index),
+                             (IndexType.PRODUCER_SNAPSHOT, data.producer_snapshot_index)):
+            if source is not None:
+                tree.write(f"{stem}.{_KINDS[kind]}", Path(source))
+        if data.leader_epoch_index:
+            tree.write(f"{stem}.{_KINDS[IndexType.LEADER_EPOCH]}", data.leader_epoch_index)
+        tree.write(f"{stem}.{LOG}", Path(data.log_segment))
+        return None
+
+    def keys_of(self, metadata: RemoteLogSegmentMetadata) -> list[str]:
+        """See WritableLayout."""
+        stem = self._stem(metadata)
+        return [f"{stem}.{kind}" for kind in (LOG, *_KINDS.values())]
+
+    def _stem(self, metadata: RemoteLogSegmentMetadata) -> str:
+        return (f"{self.directory(metadata)}/{metadata.start_offset:020d}-"
+                f"{text_of(metadata.remote_log_segment_id.id)}")
+
+
 def id_of(text: str | None) -> bytes | None:
     """The 16 bytes of an id in a name."""
     return None if text is None else base64.urlsafe_b64decode(text + "==")
 
 
+def text_of(raw: bytes) -> str:
+    """An id as it stands in a name (Kafka: Uuid.toString)."""
+    return base64.urlsafe_b64encode(raw)[:22].decode()
+
+
 #: Kafka's own (org.apache.kafka.server.log.remote.storage.LocalTieredStorage).
-LOCAL_TIERED_STORAGE: Final = PlainLayout(
-    "local", "{topic}-{partition}-{topic_id}/{start_offset}-{segment_id}.{kind}")
+LOCAL_TIERED_STORAGE: Final = LocalTieredLayout()
 #: Of sidecars that upload closed segments; without ids, epochs, snapshots and aborted transactions.
 PINTEREST: Final = PlainLayout("pinterest", "{topic}-{partition}/{start_offset}.{kind}")
 
