@@ -56,10 +56,10 @@ LAYERS: dict[str, set[str]] = {
     # Executors only read: of the loader they have what `scrub` hands out (docs/architecture.md).
     "scrub": {"recovery", "storage", "_native", *VALUES},
     "spark": {"", "_native", "arrow", "dump", "encoding", "fragments", "objects", "scrub",
-              "storage", *VALUES},
+              "storage", "tiered", *VALUES},
     "export": {"arrow", "_native", *VALUES},
     "cli": {"", "cleaner", "datadir", "dump", "export", "log", "manager", "metrics", "recovery",
-            "arrow", "storage", "_native", "spark", *VALUES},
+            "arrow", "storage", "tiered", "_native", "spark", *VALUES},
     "__main__": {"cli"},
     "": {"embedded", "log", "manager", "datadir", "recovery", "arrow", "storage", "_native",
          *VALUES},

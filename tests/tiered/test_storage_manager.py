@@ -145,7 +145,8 @@ def test_chunk_sizes_and_an_empty_log(tiered: Tiered, tmp_path: Path) -> None:
     empty.touch()
     data = LogSegmentData(str(empty), str(empty), str(empty), None, str(empty), b"")
     layout = AivenWriter(compression=True)
-    LayoutStorageManager(RemoteTree(tmp_path / "tier"), layout).copy_log_segment_data(metadata, data)
+    manager = LayoutStorageManager(RemoteTree(tmp_path / "tier"), layout)
+    manager.copy_log_segment_data(metadata, data)
     manifest, = (tmp_path / "tier").glob("*/*/*.rsm-manifest")
     assert '"originalFileSize": 0, "transformedChunkSize": 0, "finalTransformedChunkSize": 0' in \
         manifest.read_text()

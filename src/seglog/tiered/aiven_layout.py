@@ -69,6 +69,10 @@ class AivenLayout(SurvivesFork):
         """See Layout."""
         return [replace(one, size=None) for one in self._names.segments(tree, partition)]
 
+    def listed(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
+        """See Layout."""
+        return self._names.listed(tree, partition)
+
     def described(self, tree: RemoteTree, segment: RemoteSegment) -> RemoteSegment:
         """See Layout: the manifest says."""
         manifest = self.manifest(tree, segment)

@@ -160,26 +160,20 @@ class PartitionCatalog:
         return segment
 
     def _with_ends(self, segments: list[RemoteSegment]) -> list[RemoteSegment]:
-        """A segment ends where the next one of the same leader begins; where a leader changed, and
-        at the end of the log, its batches say."""
-        rows, ends = [], {}
-        for row, segment in enumerate(segments):
-            if segment.end_offset is not None:
-                continue
-            following = segments[row + 1] if row + 1 < len(segments) else None
-            if following is None or following.start_offset == segment.start_offset or \
-                    _last_epoch(following) != _last_epoch(segment):
-                rows.append(row)
-            else:
-                ends[row] = following.start_offset - 1
+        """Where no manifest says it, the batches say where a segment ends. The next one's start
+        would hide a segment that is missing."""
+        rows = [row for row, segment in enumerate(segments) if segment.end_offset is None]
+        found = list(segments)
         for row, end in zip(rows, _in_parallel(self._scanned_end, [segments[row] for row in rows]),
                             strict=True):
             segment = segments[row]
-            later = next((one.start_offset for one in segments[row + 1:]
-                          if one.start_offset > segment.start_offset), segment.start_offset + 1)
-            ends[row] = max(later - 1 if end is None else end, segment.start_offset)
-        return [replace(segment, end_offset=ends.get(row, segment.end_offset))
-                for row, segment in enumerate(segments)]
+            if end is None:  # its reader meets the error, up to the next one
+                end = next((one.start_offset for one in segments[row + 1:]
+                            if one.start_offset > segment.start_offset),
+                           segment.start_offset + 1) - 1
+            found[row] = replace(segment, end_offset=max(end, segment.start_offset),
+                                 is_end_scanned=True)
+        return found
 
     def _scanned_end(self, segment: RemoteSegment) -> int | None:
         """The last offset that the batches reach; None where they cannot be read."""

@@ -69,6 +69,12 @@ class PlainLayout:
 
     def segments(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
         """See Layout."""
+        return [one for one in self.listed(tree, partition)
+                if LOG in one.objects and one.objects[LOG].version.size
+                and all(kind in one.objects for kind in self.required)]
+
+    def listed(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
+        """See Layout."""
         groups: dict[tuple[int, bytes], dict[str, StoredObject]] = {}
         for found, key, version in self.pattern.files(tree, partition.directory, {}):
             start = int(found["start_offset"])
@@ -76,10 +82,9 @@ class PlainLayout:
                 segment_id = id_of(found.get("segment_id"))
                 groups.setdefault((start, segment_id or b""), {})[found["kind"]] = \
                     StoredObject(key, version)
-        return [RemoteSegment(start, segment_id or None, objects, size=objects[LOG].version.size)
-                for (start, segment_id), objects in sorted(groups.items())
-                if LOG in objects and objects[LOG].version.size
-                and all(kind in objects for kind in self.required)]
+        return [RemoteSegment(start, segment_id or None, objects,
+                              size=objects[LOG].version.size if LOG in objects else None)
+                for (start, segment_id), objects in sorted(groups.items())]
 
     def described(self, tree: RemoteTree, segment: RemoteSegment) -> RemoteSegment:
         """See Layout: names and sizes are all that there is."""

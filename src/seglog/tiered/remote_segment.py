@@ -70,7 +70,8 @@ class RemoteSegment:
     """One upload of a segment. Offsets are inclusive; None is what is not known yet.
 
     `objects` has what the listing found, by the name that the layout has for the kind.
-    `announced` is the record of the metadata topic.
+    `announced` is the record of the metadata topic. `is_end_scanned`: only the batches say where it
+    ends.
     """
 
     start_offset: int
@@ -81,6 +82,7 @@ class RemoteSegment:
     epochs: SegmentLeaderEpochs | None = None
     size: int | None = None
     announced: RemoteLogSegmentMetadata | None = None
+    is_end_scanned: bool = False
 
     def __str__(self) -> str:
         keys = (one.key for kind, one in self.objects.items() if kind == "log")
@@ -105,6 +107,9 @@ class Layout(Protocol):
 
     def segments(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
         """The complete segments of a partition, by start offset; one list of names, no content."""
+
+    def listed(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
+        """As `segments`, the incomplete ones too."""
 
     def described(self, tree: RemoteTree, segment: RemoteSegment) -> RemoteSegment:
         """The segment with what its objects say: size, and where the layout has them the end

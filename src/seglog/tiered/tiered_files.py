@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 __all__ = ["TieredFiles"]
 
 _HANDLES: Final = 8
+_OFFSET_MAX: Final = (1 << 63) - 1
+#: The magic byte of a batch (DefaultRecordBatch.MAGIC_OFFSET), in every format.
+_MAGIC_AT: Final = 16
 _INDEXES: Final = ((FileKind.INDEX, IndexType.OFFSET), (FileKind.TIME_INDEX, IndexType.TIMESTAMP),
                    (FileKind.TXN_INDEX, IndexType.TRANSACTION))
 
@@ -72,6 +75,7 @@ class TieredFiles(SurvivesFork):
         self._lineage: tuple[EpochEntry, ...] = ()
         self._findings: tuple[TierFinding, ...] = ()
         self._handles = HandleCache(_HANDLES)
+        self._checked: set[str] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The tier is listed again where it is unpickled."""
@@ -202,6 +206,14 @@ class TieredFiles(SurvivesFork):
                         if (found := self._table.get(file)) is not None}
         return other
 
+    def pieces_of(self, segments: Iterable[LogSegment]
+                  ) -> Iterator[tuple[RemoteSegment, LogSegment]]:
+        """Of the segments of a log those that lie in the tier, each with what the tier has."""
+        for segment in segments:
+            found = self._table.get(segment.files.log)
+            if found is not None and found.segment is not None:
+                yield found.segment, segment
+
     # ---- small files
 
     def _local_topic_id(self, path: str) -> bytes | None:
@@ -262,7 +274,15 @@ class TieredFiles(SurvivesFork):
             return files.open_log(path, version)
         if found.segment is None:
             raise _no_segment(path, found.cause)
-        return self.bucket.layout.open_log(self.bucket.tree, found.segment)
+        log = self.bucket.layout.open_log(self.bucket.tree, found.segment)
+        if path not in self._checked:
+            try:
+                _check_first(log, found.segment)
+            except BaseException:
+                log.close()
+                raise
+            self._checked.add(path)
+        return log
 
     def offset_index(self, path: str, base_offset: int) -> OffsetIndexView:
         """See Files."""
@@ -305,6 +325,26 @@ def _first_base(names: list[str]) -> int | None:
     return min((one.offset for one in parsed if one.kind is FileKind.LOG and one.canonical
                 and one.state is FileState.LIVE and one.offset is not None and one.offset >= 0),
                default=None)
+
+
+def _check_first(log: LogFile, segment: RemoteSegment) -> None:
+    """KafkaStorageError for a log whose first batch is not one of the segment: it was swapped for
+    another's. No index and no CRC would show that."""
+    if log.size < _MAGIC_AT + 1:
+        return
+    head = log.read(_MAGIC_AT + 1, 0)
+    first = int.from_bytes(head[:8], "big", signed=True)
+    start, end = segment.start_offset, segment.end_offset
+    if segment.is_end_scanned or end is None:
+        end = start if head[_MAGIC_AT] == 2 else _OFFSET_MAX
+    if start <= first <= end:
+        return
+    error = KafkaStorageError(
+        errno.EIO, f"the first batch has offset {first}, the segment has {start} to {end}: these "
+        "are the bytes of another segment (at byte 0)", log.path)
+    error.file, error.position, error.code = log.path, 0, "offset_mismatch"
+    error.expected, error.found = start, first
+    raise error
 
 
 def _no_segment(path: str, cause: str) -> KafkaStorageError:
