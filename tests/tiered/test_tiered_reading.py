@@ -107,6 +107,24 @@ def test_a_data_directory_with_its_tier(tiered: Tiered) -> None:
                        if name.startswith("t-"))
 
 
+def test_the_metadata_topic_is_read_once_for_all_partitions(
+        tiered: Tiered, monkeypatch: pytest.MonkeyPatch) -> None:
+    from seglog.tiered import metadata_source
+
+    reads = []
+    whole = metadata_source.read_metadata_topic
+
+    def counted(*data_dirs: str) -> object:
+        reads.append(data_dirs)
+        return whole(*data_dirs)
+
+    monkeypatch.setattr(metadata_source, "read_metadata_topic", counted)
+    bucket = open_bucket(tiered.remote)
+    for name in REMOTE:
+        assert len(PartitionLog.open(tiered.data / name, remote=bucket).segments)
+    assert reads == [(str(tiered.data),)]
+
+
 def test_what_is_not_there_is_said(tiered: Tiered, tmp_path: Path) -> None:
     bucket = open_bucket(tiered.remote)
     assert [str(one) for one in bucket.partitions] == sorted(REMOTE)

@@ -85,6 +85,7 @@ class Bucket(SurvivesFork):
     def __init__(self, tree: RemoteTree, layout: Layout, metadata: MetadataSource | None) -> None:
         self.tree, self.layout, self.metadata = tree, layout, metadata
         self._partitions: list[RemotePartition] | None = None
+        self._with_metadata: dict[str, Bucket] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Listed again where it is unpickled."""
@@ -94,9 +95,16 @@ class Bucket(SurvivesFork):
         return f"Bucket({self.tree.root!r}, {self.layout.name})"
 
     def with_metadata_of(self, data_dir: str) -> Bucket:
-        """The bucket with the metadata topic of a data directory, unless it has one."""
-        return self if self.metadata is not None else Bucket(
-            self.tree, self.layout, MetadataSource(data_dir))
+        """The bucket with the metadata topic of a data directory, unless it has one. The same one
+        for the same directory, so that all its partitions share what was read of the topic."""
+        if self.metadata is not None:
+            return self
+        with self._lock:
+            found = self._with_metadata.get(data_dir)
+            if found is None:
+                found = self._with_metadata[data_dir] = Bucket(
+                    self.tree, self.layout, MetadataSource(data_dir))
+            return found
 
     @property
     def partitions(self) -> list[RemotePartition]:
