@@ -4,6 +4,7 @@ any that a pattern of names describes."""
 from __future__ import annotations
 
 import base64
+import errno
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -113,9 +114,10 @@ class PlainLayout:
             return None
         content, size = found
         if size > INDEX_BYTES_MAX:
-            error = KafkaStorageError(None, f"an index of {size} bytes, at most {INDEX_BYTES_MAX} "
-                                      "are read", tree.path(stored.key))
-            error.file, error.position, error.code = tree.path(stored.key), 0, "file_too_large"
+            path = tree.path(stored.key)
+            error = KafkaStorageError(errno.EFBIG, f"an index of {size} bytes, at most "
+                                      f"{INDEX_BYTES_MAX} are read", path)
+            error.file, error.position, error.code = path, 0, "file_too_large"
             error.expected, error.found = INDEX_BYTES_MAX, size
             raise error
         return content
