@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 from seglog.arguments import directory_path, names, optional, partition_of, shown, text
 from seglog.arguments import threads as at_once
@@ -28,13 +28,17 @@ from seglog.storage.selection import (
     is_internal, select_partitions, unknown_partition, unknown_topic,
 )
 
+if TYPE_CHECKING:
+    from seglog.tiered.bucket import Bucket
+
 __all__ = ["DataDir", "open_data_dir"]
 
 
 def open_data_dir(path: str | os.PathLike[str], *, num_segment_loading_threads: int = 1,
                   level: Literal["kafka", "full", "verify"] | LoadLevel = "kafka",
                   log_config: LogConfig | None = None,
-                  listener: LoadListener | None = None) -> DataDir:
+                  listener: LoadListener | None = None,
+                  remote: str | os.PathLike[str] | Bucket | None = None) -> DataDir:
     """Loads a data directory (one entry of `log.dirs`) and opens it for reading.
 
     Nothing is written, created or locked: a copy, half a copy, and the directory of a running
@@ -48,6 +52,9 @@ def open_data_dir(path: str | os.PathLike[str], *, num_segment_loading_threads: 
     recovery notices offsets that go backwards, and `segment_index_bytes` which index is too large
     to be written on. Problems are findings of `DataDir.report`, not exceptions.
 
+    `remote` is the path or URL of the broker's remote tier, or a `seglog.tiered.Bucket`: logs then
+    begin with the segments that only the tier has (docs/tiered.md). The load does not look there.
+
     Raises KafkaStorageError (`path` is missing, cannot be listed, or is no data directory) and
     ValueError (a level that is none; ConfigError for a number of threads that Kafka refuses).
     """
@@ -56,14 +63,20 @@ def open_data_dir(path: str | os.PathLike[str], *, num_segment_loading_threads: 
         raise TypeError(f"listener must be a LoadListener, not {shown(listener)}")
     threads = at_once("num_segment_loading_threads", num_segment_loading_threads, 1)
     options = LoadOptions(LoadLevel(level), LoadConfig(threads), log_config or LogConfig())
-    return DataDir(load_directory(directory_path("path", path), options, listener))
+    result = load_directory(directory_path("path", path), options, listener)
+    if remote is None:
+        return DataDir(result)
+    from seglog.tiered.bucket import Bucket, open_bucket  # of no use without a tier
+
+    bucket = remote if isinstance(remote, Bucket) else open_bucket(remote)
+    return DataDir(result, bucket.with_metadata_of(result.root.path))
 
 
 class _Logs(SurvivesFork, Mapping[TopicPartition, PartitionLog]):
     """Opens a log when it is first asked for, and keeps it."""
 
-    def __init__(self, result: LoadResult) -> None:
-        self._result = result
+    def __init__(self, result: LoadResult, remote: Bucket | None) -> None:
+        self._result, self._remote = result, remote
         # Kafka does not start with two directories of one partition; here the first one is read.
         self._directories: dict[TopicPartition, PartitionDirectory] = {}
         for one in result.root.partitions:
@@ -79,7 +92,7 @@ class _Logs(SurvivesFork, Mapping[TopicPartition, PartitionLog]):
                 root = self._result.root
                 log = PartitionLog.open(
                     os.path.join(root.path, directory.name), topic_partition=key,
-                    log_start_offset=root.log_start_offsets.get(key, 0))
+                    log_start_offset=root.log_start_offsets.get(key, 0), remote=self._remote)
                 self._opened[key] = log
             return log
 
@@ -103,9 +116,9 @@ class _Logs(SurvivesFork, Mapping[TopicPartition, PartitionLog]):
 class DataDir:
     """A loaded data directory. Close it, or use it as a context manager, when logs were read."""
 
-    def __init__(self, result: LoadResult) -> None:
+    def __init__(self, result: LoadResult, remote: Bucket | None = None) -> None:
         self._result = result
-        self._logs = _Logs(result)
+        self._logs = _Logs(result, remote)
 
     def __reduce__(self) -> NoReturn:
         """TypeError: a load is not repeated unseen."""

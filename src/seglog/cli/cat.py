@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from seglog.arguments import given_path
 from seglog.cli import render
@@ -15,12 +15,16 @@ from seglog.cli.gaps import GapReport, add_skip_damaged, explain_damage
 from seglog.cli.kcat import (
     Bounds, add_explained_options, add_topic_options, bounds_of, partitions_of, topics_of,
 )
+from seglog.cli.tier_options import add_tier_options, tier_of
 from seglog.cli.unpack import UnpackError, parse_deserializers
 from seglog.errors import CorruptDataError, KafkaStorageError, UnknownTopicOrPartitionError
 from seglog.model import TopicPartition
 from seglog.storage.discover import find_partitions
 from seglog.storage.log import PartitionLog
 from seglog.storage.selection import is_internal, select_partitions
+
+if TYPE_CHECKING:
+    from seglog.tiered.bucket import Bucket
 
 __all__ = ["add_parser", "run"]
 
@@ -35,8 +39,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
                     "kcat does, until Ctrl-C.",
         epilog="Exit code 1 when an offset is out of range, or when -e finds no record at or after "
                "the time of s@MS, or when records are damaged.")
-    parser.add_argument("path", type=given_path,
+    parser.add_argument("path", type=given_path, nargs="?",
                         help="a data directory or one partition's directory")
+    add_tier_options(parser)
     add_topic_options(parser, "all but Kafka's internal ones")
     parser.add_argument("-o", "--offset", default="beginning",
                         help="where to start: beginning (default), end, OFFSET, -COUNT from the "
@@ -121,25 +126,38 @@ def _remark(text: str) -> None:
 
 
 def _sources(args: argparse.Namespace) -> list[_Source]:
-    found = find_partitions(args.path)
+    tier = tier_of(args)
+    place = args.path or args.remote
+    found = _found(args.path, tier)
     topics = topics_of(args)
-    chosen = select_partitions(found, topics, partitions_of(args), args.path)
+    chosen = select_partitions(found, topics, partitions_of(args), place)
     if topics is None and len(found) > 1:
         chosen = [tp for tp in chosen if not is_internal(tp.topic)]
     if not chosen:
         raise UnknownTopicOrPartitionError(
-            f"{args.path}: there is no partition here" + (
+            f"{place}: there is no partition here" + (
                 " but those of Kafka's internal topics; name one with -t" if found else ""))
     unpack = parse_deserializers(args.deserializer)
     if unpack and args.json:
         raise ValueError("-s does not go with -J, which shows text; use -f, or -J --base64")
     sources = []
     for tp in chosen:
-        log = PartitionLog.open(found[tp], topic_partition=tp)
+        log = found[tp]()
         formatter = _formatter(args, tp)
         bounds = bounds_of(args.offset, log, str(tp), args.isolation, args.on_damage)
         sources.append(_Source(tp, log, bounds, formatter.with_unpacked(unpack), GapReport()))
     return sources
+
+
+def _found(path: str | None, tier: Bucket | None
+           ) -> dict[TopicPartition, Callable[[], PartitionLog]]:
+    """How each partition is opened that is there."""
+    if path is None:
+        assert tier is not None
+        keys = {TopicPartition(one.topic, one.partition) for one in tier.partitions}
+        return {key: partial(tier.log, key.topic, key.partition) for key in keys}
+    return {key: partial(PartitionLog.open, directory, topic_partition=key, remote=tier)
+            for key, directory in find_partitions(path).items()}
 
 
 def _formatter(args: argparse.Namespace, tp: TopicPartition) -> Formatter:

@@ -12,10 +12,12 @@ import errno
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 
 from seglog.arguments import given_path
 from seglog.cli import render
+from seglog.cli.tier_options import add_tier_options, tier_of
 from seglog.dump import decoders
 from seglog.dump.indexes import dump_index, dump_time_index, dump_transaction_index
 from seglog.dump.logs import dump_log
@@ -23,7 +25,7 @@ from seglog.dump.output import INT32_MAX, DumpOptions, Findings, Output
 from seglog.dump.snapshots import dump_producer_snapshot
 from seglog.errors import CorruptSnapshotError, KafkaStorageError, SeglogError
 from seglog.storage.discover import find_directories
-from seglog.storage.paths import offset_from_file_name
+from seglog.storage.paths import offset_from_file_name, parse_directory_name
 from seglog.storage.place import PlaceKind, identify
 
 __all__ = ["add_parser", "run"]
@@ -61,6 +63,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="*", metavar="FILE", type=given_path,
                         help="files, or partition directories for all their files, by name")
+    add_tier_options(parser)
     parser.add_argument("--files", metavar="FILE1,FILE2,...", type=given_path,
                         help="the same with commas between, as for kafka-dump-log")
     parser.add_argument("--print-data-log", action="store_true",
@@ -103,7 +106,23 @@ def _decoder(name: str) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Dumps every file in turn; 1 at the first that Kafka's tool would die of."""
-    paths = list(_paths(args))
+    if args.remote is None:
+        return _dump(args, list(_paths(args)))
+    tier = tier_of(args)
+    assert tier is not None
+    from seglog.tiered.restore import restore
+
+    with tempfile.TemporaryDirectory(prefix="seglog-") as folder:
+        paths = []
+        for name in args.paths:
+            key = parse_directory_name(name).topic_partition
+            target = os.path.join(folder, str(key))
+            restore(tier.log(key.topic, key.partition), target)
+            paths += _files_of(target)
+        return _dump(args, paths)
+
+
+def _dump(args: argparse.Namespace, paths: list[str]) -> int:
     if not paths:
         render.error("no files: seglog dump FILE ..., seglog dump PARTITION_DIRECTORY, or --files")
         return 2

@@ -6,12 +6,13 @@ import argparse
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seglog.arguments import given_path
 from seglog.cli import render
 from seglog.cli.document import directory_row, document, partition_row, print_document
 from seglog.cli.kcat import add_topic_options, partitions_of, topics_of
+from seglog.cli.tier_options import add_tier_options, tier_of
 from seglog.errors import SeglogError
 from seglog.model import TopicPartition
 from seglog.storage.checkpoints import CHECKPOINT_BYTES_MAX, read_offset_checkpoint
@@ -23,6 +24,9 @@ from seglog.storage.paths import (
     RECOVERY_POINT_CHECKPOINT, DirectoryKind,
 )
 from seglog.storage.selection import select_partitions
+
+if TYPE_CHECKING:
+    from seglog.tiered.bucket import Bucket
 
 __all__ = ["add_parser", "run"]
 
@@ -38,8 +42,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
                     "leader epoch. A reader of isolation level read_uncommitted, the default "
                     "everywhere, gets the records up to the log end offset; read_committed ends "
                     "at the last stable offset. Reads only.")
-    parser.add_argument("path", nargs="+", type=given_path,
+    parser.add_argument("path", nargs="*", type=given_path,
                         help="data directories or partition directories")
+    add_tier_options(parser)
     add_topic_options(parser, "all")
     parser.add_argument("--sort", choices=sorted(_SORTS), default="name",
                         help="names ascend, numbers descend; default: name")
@@ -65,7 +70,8 @@ _SORTS: Mapping[str, Callable[[Row], Any]] = {
 def run(args: argparse.Namespace) -> int:
     """Lists; 1 if a partition could not be opened."""
     try:
-        found = _select(args)
+        tier = tier_of(args)
+        found = _select(args) if tier is None or args.path else _in_tier(args, tier)
     except ValueError as error:
         render.error(error)
         return 2
@@ -73,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     rows = []
     with render.Progress("listing", len(found)) as progress:
         for one in found:
-            rows.append(_row(one, facts[one.data_dir], args.segments))
+            rows.append(_row(one, facts[one.data_dir], args.segments, tier))
             progress.advance()
     rows.sort(key=_SORTS[args.sort])
     if args.reverse:
@@ -131,7 +137,26 @@ def _read(path: str, name: str) -> Mapping[TopicPartition, int]:
         return {}  # `load` reports it
 
 
-def _row(one: FoundDirectory, checkpoints: _Checkpoints, with_segments: bool) -> Row:
+def _in_tier(args: argparse.Namespace, tier: Bucket) -> list[FoundDirectory]:
+    """The partitions of a tier that is listed without a local directory."""
+    found = [FoundDirectory(TopicPartition(one.topic, one.partition), tier.tree.root,
+                            one.directory, DirectoryKind.LIVE) for one in tier.partitions]
+    chosen = set(select_partitions((one.topic_partition for one in found), topics_of(args),
+                                   partitions_of(args), args.remote))
+    return [one for one in found if one.topic_partition in chosen]
+
+
+def _open(one: FoundDirectory, start: int, tier: Bucket | None) -> PartitionLog:
+    tp = one.topic_partition
+    if tier is not None and one.data_dir == tier.tree.root:
+        return tier.log(tp.topic, tp.partition, topic_id=next(
+            known.topic_id for known in tier.partitions if known.directory == one.name))
+    return PartitionLog.open(one.path, topic_partition=tp, log_start_offset=start,
+                             remote=tier if one.kind is DirectoryKind.LIVE else None)
+
+
+def _row(one: FoundDirectory, checkpoints: _Checkpoints, with_segments: bool,
+         tier: Bucket | None) -> Row:
     """A row of the document (docs/json.md). A log that does not open has `error` and `message`."""
     tp = one.topic_partition
     known: Row = {}
@@ -140,7 +165,7 @@ def _row(one: FoundDirectory, checkpoints: _Checkpoints, with_segments: bool) ->
                  "recovery_point": checkpoints.recovery_points.get(tp)}
     start = checkpoints.log_start_offsets.get(tp, 0) if one.kind is DirectoryKind.LIVE else 0
     try:
-        with PartitionLog.open(one.path, topic_partition=tp, log_start_offset=start) as log:
+        with _open(one, start, tier) as log:
             epochs = list(log.leader_epochs)
             known |= {
                 "segment_count": len(log.segments), "size": log.segments.size,

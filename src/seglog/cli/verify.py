@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 
 from seglog.cli import load
 from seglog.cli.bar import LoadBar
 from seglog.cli.report import (
     add_load_options, exit_code_of, load_options, load_part, print_parts,
 )
+from seglog.cli.tier_options import add_tier_options, tier_of
 from seglog.errors import ConfigError
+from seglog.model import TopicPartition
+from seglog.storage.discover import find_partitions
+from seglog.storage.log import PartitionLog
 
 __all__ = ["add_parser", "run"]
 
@@ -26,13 +31,26 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--spark", metavar="MASTER", help="spread the work over the executors of "
                         "this Spark master, such as spark://host:7077 or local[4]; every executor "
                         "sees the directories under the same names")
+    add_tier_options(parser)
     parser.set_defaults(level="verify", recover=False, dry_run=False, quarantine=None,
                         states=False)
 
 
 def run(args: argparse.Namespace) -> int:
     """A load at the level that reads everything."""
+    tier = None if args.remote is None else tier_of(args)
+    if tier is not None:
+        from seglog.cli.tier import check_tier
+
+        return check_tier((PartitionLog.open(path, topic_partition=key, remote=tier)
+                           for key, path in found_in(args.path)), as_json=args.json)
     return load.run(args) if args.spark is None else _run_on_spark(args)
+
+
+def found_in(paths: list[str]) -> Iterator[tuple[TopicPartition, str]]:
+    """The partitions below paths, and where each lies."""
+    for path in paths:
+        yield from sorted(find_partitions(path).items())
 
 
 def _run_on_spark(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Object stores: list, size and ranged read of the objects below a URL, whoever serves them.
+"""Object stores: list, size, ranged read, write and deletion of the objects below a URL.
 
 `open_store(url, options)` gives an `ObjectStore`. obstore serves `s3://`, `gs://` and `az://`
 (`pip install 'seglog[s3]'`), fsspec what it lacks, such as `hdfs://`. Neither is imported before a

@@ -1,12 +1,19 @@
-"""A local directory that is read as if it were a store: what tests hold the others against."""
+"""A local directory as a store: of tiered storage on a file system, and what tests hold the others
+against."""
 
 from __future__ import annotations
 
 import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
 
 from seglog.objects.store import Block, ObjectInfo, ObjectVersion, StoreError
 
 __all__ = ["DirectoryStore"]
+
+_COPY_BYTES: Final = 1 << 20
 
 
 class DirectoryStore:
@@ -45,6 +52,48 @@ class DirectoryStore:
                 return data, _version(os.fstat(stream.fileno()))
         except OSError as error:
             raise _failure(error) from None
+
+    def write(self, key: str, content: bytes | Path) -> None:
+        """See ObjectStore: durable when it returns, by way of a hidden file beside it."""
+        path = os.path.join(self._root, key)
+        directory = os.path.dirname(path)
+        part = os.path.join(directory, f".{os.path.basename(path)}.{os.getpid()}.part")
+        try:
+            os.makedirs(directory, exist_ok=True)
+            try:
+                with open(part, "wb") as stream:
+                    if isinstance(content, bytes):
+                        stream.write(content)
+                    else:
+                        with open(content, "rb") as source:
+                            shutil.copyfileobj(source, stream, _COPY_BYTES)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                os.replace(part, path)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    os.unlink(part)
+                raise
+            _sync_directory(directory)
+        except OSError as error:
+            raise _failure(error) from None
+
+    def delete(self, key: str) -> None:
+        """See ObjectStore. The directory stays."""
+        try:
+            os.unlink(os.path.join(self._root, key))
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            raise _failure(error) from None
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _version(status: os.stat_result) -> ObjectVersion:

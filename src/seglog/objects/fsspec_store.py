@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
 import fsspec
@@ -79,6 +80,27 @@ class FsspecStore:
             path = self._path(key)
             info = self._system.info(path)
             return self._system.cat_file(path, start=start, end=end), _version(info)
+        except Exception as error:
+            raise _failure(error) from None
+
+    def write(self, key: str, content: bytes | Path) -> None:
+        """See ObjectStore. Whether half an object can be seen is the file system's to say."""
+        path = self._path(key)
+        try:
+            self._system.makedirs(path.rpartition("/")[0], exist_ok=True)
+            if isinstance(content, bytes):
+                self._system.pipe_file(path, content)
+            else:
+                self._system.put_file(str(content), path)
+        except Exception as error:
+            raise _failure(error) from None
+
+    def delete(self, key: str) -> None:
+        """See ObjectStore."""
+        try:
+            self._system.rm_file(self._path(key))
+        except FileNotFoundError:
+            return
         except Exception as error:
             raise _failure(error) from None
 

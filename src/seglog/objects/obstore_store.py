@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import obstore
@@ -84,6 +85,22 @@ class ObstoreStore:
         try:
             result = obstore.get(self._store, key, options={"range": (start, end)})
             return result.bytes(), _version(result.meta)
+        except Exception as error:
+            raise self._failure(error) from None
+
+    def write(self, key: str, content: bytes | Path) -> None:
+        """See ObjectStore. A large file goes in parts, and appears when the last one is there."""
+        try:
+            obstore.put(self._store, key, content)
+        except Exception as error:
+            raise self._failure(error) from None
+
+    def delete(self, key: str) -> None:
+        """See ObjectStore."""
+        try:
+            obstore.delete(self._store, key)
+        except (FileNotFoundError, exceptions.NotFoundError):
+            return
         except Exception as error:
             raise self._failure(error) from None
 

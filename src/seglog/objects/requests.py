@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Final, TypeVar
 
 from seglog.errors import KafkaStorageError
@@ -79,6 +80,14 @@ class Requests:
             if error.code == "object_read" and self.version(key, url).size == 0:
                 return b"", 0  # no range lies in an empty object
             raise
+
+    def write(self, key: str, content: bytes | Path, url: str) -> None:
+        """Makes or replaces an object. Written again after a failure that may pass."""
+        self._tried(lambda: self._store.write(key, content), url, 0)
+
+    def delete(self, key: str, url: str) -> None:
+        """Removes an object, if it is there."""
+        self._tried(lambda: self._store.delete(key), url, 0)
 
     def _read_first(self, key: str, size: int) -> tuple[Block, ObjectVersion]:
         data, version = self._store.read(key, 0, size)

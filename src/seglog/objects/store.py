@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from seglog.errors import KafkaStorageError
@@ -76,6 +77,13 @@ class ObjectStore(Protocol):
     def read(self, key: str, start: int, end: int) -> tuple[Block, ObjectVersion]:
         """Bytes [start, end) of an object, fewer where it ends, and the version that they are
         of."""
+
+    def write(self, key: str, content: bytes | Path) -> None:
+        """Makes an object of bytes, or of a local file; replaces what was there. An object is there
+        whole or not at all, as far as the store can."""
+
+    def delete(self, key: str) -> None:
+        """Removes an object. No error where there is none."""
 
 
 class _Adapters(Protocol):

@@ -13,6 +13,7 @@ from seglog.model import TopicPartition
 from seglog.spark.options import parse_options
 from seglog.spark.plan import SeglogPartition, plan_partitions
 from seglog.storage.counts import RecordCount, count_range
+from seglog.storage.files import LOCAL
 from seglog.storage.stream import DecodeOptions
 
 if TYPE_CHECKING:
@@ -108,8 +109,8 @@ def _run_by_frame(spark: SparkSession, tasks: Sequence[SeglogPartition], decodin
 
 
 def _count(task: SeglogPartition, decoding: DecodeOptions, exact: bool) -> RecordCount:
-    return sum((count_range(planned, decoding, exact=exact) for planned in task.ranges),
-               RecordCount())
+    return sum((count_range(planned, decoding, exact=exact, where=task.where or LOCAL)
+                for planned in task.ranges), RecordCount())
 
 
 def _shares(tasks: Sequence[SeglogPartition], wanted: int) -> list[list[int]]:

@@ -14,7 +14,7 @@ from seglog.spark.option_values import STORE_PREFIXES
 __all__ = ["check_names"]
 
 _OURS = ("path", "paths", "columns", "maxPartitionBytes", "batchRows", "checkCrcs", "endAt",
-         "table")
+         "remote", "remoteLayout", "table")
 #: KafkaSourceProvider's, and those of its write side.
 _KAFKA_SOURCE = (
     "assign", "subscribe", "subscribePattern", "startingOffsets", "endingOffsets",

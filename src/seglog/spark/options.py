@@ -94,6 +94,8 @@ class ReadOptions:
     isolation: Isolation = "read_uncommitted"
     check_crcs: bool = True
     storage: StorageOptions = field(default_factory=StorageOptions)
+    remote: str | None = None
+    remote_layout: str | None = None
 
     @property
     def on_damage(self) -> OnDamage:
@@ -143,6 +145,8 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
         isolation=_isolation(given.get("kafka.isolation.level", "read_uncommitted")),
         check_crcs=boolean(given, "checkCrcs", True),
         storage=storage_options(given),
+        remote=given.get("remote"),
+        remote_layout=given.get("remotelayout"),
     )
 
 

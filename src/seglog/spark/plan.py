@@ -22,7 +22,9 @@ from seglog.spark.locations import directories
 from seglog.spark.offset_ranges import OffsetRange, divide
 from seglog.spark.option_values import java_pattern
 from seglog.spark.options import EARLIEST, LATEST, SPLIT_BYTES, OffsetBound, ReadOptions
+from seglog.spark.tier import carried, tier_of
 from seglog.storage.discover import FoundDirectory, find_replicas
+from seglog.storage.files import Files
 from seglog.storage.log import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, PartitionLog
 from seglog.storage.place import NOT_A_DATA_DIRECTORY
 from seglog.storage.ranges import LogGap, LogRange, pack
@@ -49,12 +51,15 @@ _LOG_STARTS = (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP)
 
 
 class SeglogPartition(InputPartition):
-    """Byte ranges of one topic partition, in order: the work of one Spark task. Picklable."""
+    """Byte ranges of one topic partition, in order: the work of one Spark task. Picklable. `where`
+    their files lie, if the paths do not say it."""
 
-    def __init__(self, topic_partition: TopicPartition, ranges: Sequence[LogRange]) -> None:
+    def __init__(self, topic_partition: TopicPartition, ranges: Sequence[LogRange],
+                 where: Files | None = None) -> None:
         super().__init__(None)
         self.topic_partition = topic_partition
         self.ranges = tuple(ranges)
+        self.where = where
 
     def __repr__(self) -> str:
         size = sum(part.size for part in self.ranges)
@@ -108,7 +113,8 @@ def _plan(options: ReadOptions, pushed: Pushed, is_narrow: bool,
             if pushed.is_empty or not pushed.wants(tp):
                 continue
             on_partition(tp)
-            logs[tp] = PartitionLog.open(path, storage_options=options.storage)
+            logs[tp] = PartitionLog.open(path, storage_options=options.storage,
+                                         remote=tier_of(options))
             ranges.append(OffsetRange(tp, *resolve_offsets(options, tp, logs[tp])))
         return list(cut_tasks(options, ranges, logs, pushed, is_narrow))
     finally:
@@ -281,7 +287,7 @@ def cut_tasks(options: ReadOptions, ranges: Sequence[OffsetRange],
         target = min(max(total // _LIGHT_TASKS, target), _LIGHT_SPLIT_BYTES)
     for tp, pieces in planned:
         for some in pack(pieces, target):
-            yield SeglogPartition(tp, some)
+            yield SeglogPartition(tp, some, carried(logs[tp], some))
 
 
 def _ranges(options: ReadOptions, log: PartitionLog, part: OffsetRange, pushed: Pushed

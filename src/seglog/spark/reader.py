@@ -60,7 +60,8 @@ class SeglogReader(CheckedOnArrival, DataSourceReader):
                 for planned in partition.ranges:
                     for columns in decode_range(
                             planned, decoding, on_gap=warn_of_gap,
-                            where=files_of(planned.file, self._options.storage)):
+                            where=partition.where or files_of(planned.file,
+                                                              self._options.storage)):
                         yield pa.record_batch(columns)
             except KafkaStorageError as error:
                 raise _explained(error) from None

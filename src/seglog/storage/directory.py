@@ -68,7 +68,7 @@ def _read_directory(path: str, handles: HandleCache, where: Files) -> PartitionF
         rows = np.flatnonzero(listing.flags & HAS_LOG)
         return PartitionFiles(
             Segments(path, listing.base_offsets[rows], listing.flags[rows], handles, where=where,
-                     versions=versions), listing.snapshots)
+                     versions=versions, overrides=where.names(path)), listing.snapshots)
     return _swapped(path, listing, irregular, swaps, handles, where, versions)
 
 
@@ -103,7 +103,8 @@ def _swapped(path: str, listing: PartitionListing, irregular: list[int], swaps: 
     bases = sorted(base for base, has in flags.items() if has & HAS_LOG)
     segments = Segments(path, np.array(bases, np.int64),
                         np.array([flags[base] & 0xff for base in bases], np.uint8),
-                        handles, overrides=swaps.complete, where=where, versions=versions)
+                        handles, overrides={**where.names(path), **swaps.complete}, where=where,
+                        versions=versions)
     snapshots = listing.snapshots
     if covered:
         stale = (snapshots >= covered[0]) & (snapshots < covered[1])

@@ -24,6 +24,7 @@ from seglog.errors import KafkaStorageError
 from seglog.objects.options import StorageOptions
 from seglog.objects.store import ObjectVersion
 from seglog.objects.urls import is_url, local_path
+from seglog.storage.paths import FileKind
 from seglog.storage.textfile import read_beginning, too_large
 
 __all__ = ["LOCAL", "FileHandle", "Files", "LocalFiles", "LogFile", "Opened", "Readable",
@@ -116,6 +117,10 @@ class Files(Protocol):
         """One pass over a partition directory, and the versions of its objects by name where they
         have such. KafkaStorageError as for `entries`."""
 
+    def names(self, path: str) -> Mapping[tuple[int, FileKind], str]:
+        """The files of segments, by base offset and kind, that lie under another name than their
+        own in that directory: absolute paths, or URLs. As of the last listing."""
+
     def stamp(self, directory: str, file: str | None) -> Stamp:
         """What there is in a directory, and the state of a `file` in it. KafkaStorageError, also
         for what is not there."""
@@ -154,6 +159,10 @@ class LocalFiles:
     def listing(self, path: str) -> tuple[PartitionListing, Mapping[str, ObjectVersion]]:
         """See Files."""
         return list_partition(path), {}
+
+    def names(self, path: str) -> Mapping[tuple[int, FileKind], str]:
+        """See Files: none."""
+        return {}
 
     def stamp(self, directory: str, file: str | None) -> Stamp:
         """See Files: two calls of stat."""

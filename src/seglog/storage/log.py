@@ -33,6 +33,7 @@ from seglog.storage.ranges import WHOLE_SEGMENT, LogGap, LogRange
 from seglog.storage.segments import Segments
 from seglog.storage.skipping import GapList
 from seglog.storage.stream import RANGE_BYTES, DecodeOptions, OnDamage, Plan, RecordBatchStream
+from seglog.storage.tiers import open_tier
 from seglog.storage.timestamps import find_offset_by_timestamp, find_offset_of_max_timestamp
 from seglog.storage.view import LogView
 
@@ -74,7 +75,8 @@ class PartitionLog(SurvivesFork):
              log_start_offset: int | None = None, topic_partition: TopicPartition | None = None,
              max_open_segments: int | None = None,
              on_gap: Callable[[LogGap], None] | None = None,
-             storage_options: Mapping[str, str] | None = None) -> Self:
+             storage_options: Mapping[str, str] | None = None,
+             remote: object = None) -> Self:
         """Opens a partition directory for reading, of a file system or of an object store.
 
         `log_start_offset` replaces what the `log-start-offset-checkpoint` beside the directory
@@ -84,6 +86,9 @@ class PartitionLog(SurvivesFork):
 
         `path` may be a URL (`s3://bucket/data/orders-0`, docs/objects.md); `storage_options` are
         then those of `seglog.objects.StorageOptions`.
+
+        `remote` is the path or URL of the broker's remote tier (KIP-405), or a `seglog.tiered.
+        Bucket`: the log then begins with the segments that only the tier has (docs/tiered.md).
 
         Raises KafkaStorageError (no such directory, not readable, a data directory instead of one
         of its partitions), MalformedCheckpointError.
@@ -101,6 +106,8 @@ class PartitionLog(SurvivesFork):
                 pass  # a copy under another name; only its checkpoints need the partition
         else:
             partition_of(topic_partition)
+        if remote is not None:
+            where = open_tier(remote, name, where, topic_partition, storage_options)
         if max_open_segments is not None:
             int32("max_open_segments", max_open_segments, 1)
         if log_start_offset is not None:

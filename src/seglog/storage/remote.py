@@ -29,6 +29,7 @@ from seglog.objects.store import Block, ObjectVersion, open_store
 from seglog.objects.urls import parse_url
 from seglog.storage.blocks import BLOCK_BYTES, BlockReader
 from seglog.storage.files import Stamp
+from seglog.storage.paths import FileKind
 
 __all__ = ["RemoteFiles", "RemoteLog"]
 
@@ -87,6 +88,10 @@ class RemoteFiles(SurvivesFork):
         """See Files."""
         objects, _ = self._list(path)
         return list_names(path, objects), objects
+
+    def names(self, path: str) -> Mapping[tuple[int, FileKind], str]:
+        """See Files: none."""
+        return {}
 
     def stamp(self, directory: str, file: str | None) -> Stamp:
         """See Files: one list, which has the file too."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from seglog._native.scan import HAS_INDEX, HAS_LOG, HAS_TIME_INDEX, HAS_TXN_INDEX, check_segments
 from seglog.objects.store import ObjectVersion
+from seglog.objects.urls import is_url
 from seglog.storage.files import LOCAL, Files, LogFile
 from seglog.storage.handles import HandleCache
 from seglog.storage.paths import FileKind, file_name
@@ -25,8 +26,8 @@ class Segments(Sequence[LogSegment]):
 
     `LogSegment` objects are made when they are asked for, and nothing is opened for them.
     `overrides` names the files that are not at their canonical name: those of a completed swap
-    that nobody renamed (LogLoader.load), by base offset and kind. `where` the files lie: of objects
-    `versions` has those that were listed, by name.
+    that nobody renamed (LogLoader.load), and those of another place, by base offset and kind.
+    `where` the files lie: of objects `versions` has those that were listed, by name.
     """
 
     def __init__(self, directory: str, base_offsets: npt.NDArray[np.int64],
@@ -83,6 +84,8 @@ class Segments(Sequence[LogSegment]):
 
     def _path(self, base_offset: int, kind: FileKind) -> str:
         name = self._overrides.get((base_offset, kind)) if self._overrides else None
+        if name is not None and is_url(name):
+            return name
         return os.path.join(self.directory, name or file_name(base_offset, kind))
 
     def _version(self, path: str) -> ObjectVersion | None:

@@ -3,6 +3,8 @@
     topic = seglog.tiered.read_metadata_topic("/var/lib/kafka/data")
     for partition in topic.store.partitions:
         print(partition, len(topic.store.list_all_remote_log_segments(partition)))
+
+    log = seglog.tiered.open_bucket("s3://bucket/tiered").log("orders", 0)
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from seglog.tiered.aiven_layout import AivenLayout
+    from seglog.tiered.aiven_writer import AivenWriter
+    from seglog.tiered.bucket import Bucket, open_bucket
     from seglog.tiered.metadata_cache import RemoteLogMetadataCache
     from seglog.tiered.metadata_serde import deserialize, serialize
     from seglog.tiered.metadata_store import RemotePartitionMetadataStore
@@ -18,15 +23,28 @@ if TYPE_CHECKING:
         MetadataTopic, SkippedMetadata, read_metadata_events, read_metadata_topic,
     )
     from seglog.tiered.partitioner import RemoteLogMetadataTopicPartitioner
+    from seglog.tiered.plain_layout import LOCAL_TIERED_STORAGE, PINTEREST, PlainLayout
     from seglog.tiered.remote_records import (
         RemoteLogMetadata, RemoteLogSegmentId, RemoteLogSegmentMetadata,
         RemoteLogSegmentMetadataSnapshot, RemoteLogSegmentMetadataUpdate,
         RemotePartitionDeleteMetadata, TopicIdPartition,
     )
+    from seglog.tiered.remote_segment import IndexType, LogSegmentData
+    from seglog.tiered.remote_tree import RemoteTree
+    from seglog.tiered.segment_selection import TierFinding
     from seglog.tiered.states import RemoteLogSegmentState, RemotePartitionDeleteState
+    from seglog.tiered.storage_manager import LayoutStorageManager, RemoteStorageManager
 
 # Imported at their first use: a dump needs the records, and not what reads logs.
 _LAZY = {
+    "aiven_layout": ("AivenLayout",),
+    "aiven_writer": ("AivenWriter",),
+    "bucket": ("Bucket", "open_bucket"),
+    "plain_layout": ("LOCAL_TIERED_STORAGE", "PINTEREST", "PlainLayout"),
+    "remote_segment": ("IndexType", "LogSegmentData"),
+    "remote_tree": ("RemoteTree",),
+    "segment_selection": ("TierFinding",),
+    "storage_manager": ("LayoutStorageManager", "RemoteStorageManager"),
     "metadata_cache": ("RemoteLogMetadataCache",),
     "metadata_serde": ("deserialize", "serialize"),
     "metadata_store": ("RemotePartitionMetadataStore",),
@@ -40,12 +58,14 @@ _LAZY = {
 }
 
 __all__ = [
-    "MetadataTopic", "RemoteLogMetadata", "RemoteLogMetadataCache",
-    "RemoteLogMetadataTopicPartitioner", "RemoteLogSegmentId", "RemoteLogSegmentMetadata",
-    "RemoteLogSegmentMetadataSnapshot", "RemoteLogSegmentMetadataUpdate", "RemoteLogSegmentState",
-    "RemotePartitionDeleteMetadata", "RemotePartitionDeleteState", "RemotePartitionMetadataStore",
-    "SkippedMetadata", "TopicIdPartition", "deserialize", "read_metadata_events",
-    "read_metadata_topic", "serialize",
+    "LOCAL_TIERED_STORAGE", "PINTEREST", "AivenLayout", "AivenWriter", "Bucket", "IndexType",
+    "LayoutStorageManager", "LogSegmentData", "MetadataTopic", "PlainLayout",
+    "RemoteLogMetadata", "RemoteLogMetadataCache", "RemoteLogMetadataTopicPartitioner",
+    "RemoteLogSegmentId", "RemoteLogSegmentMetadata", "RemoteLogSegmentMetadataSnapshot",
+    "RemoteLogSegmentMetadataUpdate", "RemoteLogSegmentState", "RemotePartitionDeleteMetadata",
+    "RemotePartitionDeleteState", "RemotePartitionMetadataStore", "RemoteStorageManager",
+    "RemoteTree", "SkippedMetadata", "TierFinding", "TopicIdPartition", "deserialize",
+    "open_bucket", "read_metadata_events", "read_metadata_topic", "serialize",
 ]
 
 

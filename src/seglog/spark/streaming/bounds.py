@@ -17,6 +17,7 @@ from seglog.model import TopicPartition
 from seglog.spark.plan import choose_partitions, has_changed
 from seglog.spark.streaming.stream_options import StreamOptions
 from seglog.storage.checkpoints import CHECKPOINT_BYTES_MAX, read_offset_checkpoint
+from seglog.spark.tier import tier_of
 from seglog.storage.files import Files, Stamp, files_of, small_file
 from seglog.storage.log import PartitionLog
 from seglog.storage.paths import HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
@@ -104,7 +105,7 @@ class WatchedLogs:
         """The log at `path`, with its checkpointed log start offset."""
         return PartitionLog.open(path, topic_partition=tp, log_start_offset=max(
             0, self._checkpoint(path, LOG_START_OFFSET_CHECKPOINT).get(tp, 0)),
-            storage_options=self._options.read.storage)
+            storage_options=self._options.read.storage, remote=tier_of(self._options.read))
 
     def _where(self, path: str) -> Files:
         return files_of(path, self._options.read.storage)

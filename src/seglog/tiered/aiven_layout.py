@@ -1,0 +1,219 @@
+"""Aiven's tiered storage for Apache Kafka: three objects a segment (log, indexes, manifest)."""
+
+from __future__ import annotations
+
+import errno
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from seglog.errors import CorruptDataError, DecompressionError, KafkaStorageError
+from seglog.forks import SurvivesFork
+from seglog.objects.store import Block
+from seglog.storage import codecs
+from seglog.storage.files import LogFile
+from seglog.tiered.aiven_manifest import Encryption, Manifest, parse_manifest
+from seglog.tiered.chunked_log import ChunkedLog, chunk_error
+from seglog.tiered.name_pattern import NamePattern
+from seglog.tiered.plain_layout import PlainLayout
+from seglog.tiered.remote_segment import IndexType, RemotePartition, RemoteSegment
+from seglog.tiered.remote_tree import RemoteTree
+
+if TYPE_CHECKING:
+    from seglog.tiered.aiven_cipher import DataKey, KeyRing
+
+__all__ = ["AivenLayout"]
+
+LOG: Final = "log"
+INDEXES: Final = "indexes"
+MANIFEST: Final = "rsm-manifest"
+_MANIFEST_BYTES_MAX: Final = 16 << 20
+_MANIFESTS_KEPT: Final = 1024
+
+
+class AivenLayout(SurvivesFork):
+    """`keys` are RSA keys in PEM, or paths of such files, by their id: private ones to read what
+    was encrypted. `prefix` is put before the topic, without a separator.
+
+    A segment counts when its manifest is there, which is written last.
+    """
+
+    name = "aiven"
+
+    def __init__(self, keys: Mapping[str, str | bytes] | None = None, prefix: str = "") -> None:
+        self.keys, self.prefix = dict(keys or {}), prefix
+        self.pattern = NamePattern(_escaped(prefix) + "{topic}-{topic_id}/{partition}/"
+                                   "{start_offset}-{segment_id}.{kind}")
+        self._names = PlainLayout(self.name, self.pattern, (INDEXES, MANIFEST))
+        self._manifests: OrderedDict[str, Manifest] = OrderedDict()
+        self._data_keys: dict[Encryption, DataKey] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made anew; the keys go with it."""
+        return type(self), (self.keys, self.prefix)
+
+    def __repr__(self) -> str:
+        return f"AivenLayout({sorted(self.keys)}, {self.prefix!r})"
+
+    def recognises(self, tree: RemoteTree) -> bool:
+        """See Layout."""
+        return self._names.recognises(tree)
+
+    def partitions(self, tree: RemoteTree) -> list[RemotePartition]:
+        """See Layout."""
+        return self._names.partitions(tree)
+
+    def segments(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
+        """See Layout."""
+        return [replace(one, size=None) for one in self._names.segments(tree, partition)]
+
+    def listed(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
+        """See Layout."""
+        return self._names.listed(tree, partition)
+
+    def described(self, tree: RemoteTree, segment: RemoteSegment) -> RemoteSegment:
+        """See Layout: the manifest says."""
+        manifest = self.manifest(tree, segment)
+        return replace(
+            segment, size=manifest.chunks.file_size,
+            end_offset=segment.end_offset if manifest.end_offset is None else manifest.end_offset,
+            max_timestamp_ms=manifest.max_timestamp_ms, epochs=manifest.epochs)
+
+    def log_path(self, tree: RemoteTree, segment: RemoteSegment) -> str:
+        """See Layout."""
+        return tree.path(segment.objects[LOG].key)
+
+    def open_log(self, tree: RemoteTree, segment: RemoteSegment) -> LogFile:
+        """See Layout. One that is neither compressed nor encrypted is read as it lies."""
+        manifest, log = self.manifest(tree, segment), segment.objects[LOG]
+        chunks, path = manifest.chunks, tree.path(log.key)
+        announced = segment.announced
+        if announced is not None and announced.segment_size_in_bytes != chunks.file_size:
+            raise chunk_error(
+                tree.path(segment.objects[MANIFEST].key), 0, "object_size",
+                f"the manifest says that the log has {chunks.file_size} bytes, "
+                f"{announced.segment_size_in_bytes} were announced",
+                announced.segment_size_in_bytes, chunks.file_size)
+        if log.version.size > chunks.positions[-1]:
+            raise chunk_error(path, chunks.positions[-1], "object_size",
+                              f"the object has {log.version.size} bytes, the manifest has chunks "
+                              f"for {chunks.positions[-1]}", chunks.positions[-1], log.version.size)
+        if not manifest.compression and manifest.encryption is None and \
+                log.version.size == chunks.file_size:
+            return tree.files.open_log(path, log.version)
+        key = self._data_key(manifest, path)
+        return ChunkedLog(tree, log, chunks, partial(_decoded, key, manifest.compression))
+
+    def has_index(self, segment: RemoteSegment, kind: IndexType) -> bool:
+        """See Layout: only the manifest knows of a transaction index, or the metadata topic."""
+        return kind is not IndexType.TRANSACTION or segment.announced is None or \
+            not segment.announced.txn_idx_empty
+
+    def index(self, tree: RemoteTree, segment: RemoteSegment, kind: IndexType) -> Block | None:
+        """See Layout."""
+        manifest, stored = self.manifest(tree, segment), segment.objects[INDEXES]
+        part = manifest.indexes.get(kind)
+        if part is None:
+            return None
+        position, size = part
+        if not size:
+            return b""
+        path = tree.path(stored.key)
+        if position + size > stored.version.size:
+            raise chunk_error(path, position, "object_size",
+                              f"the manifest says that the {kind.value} index ends at byte "
+                              f"{position + size}, the object has {stored.version.size}",
+                              position + size, stored.version.size)
+        data = tree.read(stored.key, position, position + size, stored.version)
+        key = self._data_key(manifest, path)
+        if key is None:
+            return data
+        try:
+            return key.decrypt(memoryview(data).cast("B"))
+        except ValueError as error:
+            raise chunk_error(path, position, "chunk",
+                              f"the {kind.value} index does not decode: {error}") from None
+
+    # ---- parts
+
+    def manifest(self, tree: RemoteTree, segment: RemoteSegment) -> Manifest:
+        """The manifest of a segment, kept for the next question. KafkaStorageError, with code
+        "manifest" for one that is not what it should be."""
+        stored = segment.objects[MANIFEST]
+        path = tree.path(stored.key)
+        with self._lock:
+            known = self._manifests.get(path)
+            if known is not None:
+                self._manifests.move_to_end(path)
+                return known
+        found = tree.beginning(stored.key, _MANIFEST_BYTES_MAX)
+        if found is None:
+            error = KafkaStorageError(errno.ENOENT, "no such object, or no longer", path)
+            error.file, error.position, error.code = path, 0, "file_missing"
+            raise error
+        content, size = found
+        if size > _MANIFEST_BYTES_MAX:
+            raise chunk_error(path, 0, "manifest", f"the manifest has {size} bytes",
+                              _MANIFEST_BYTES_MAX, size)
+        try:
+            manifest = parse_manifest(bytes(memoryview(content)), path, segment.start_offset,
+                                      segment.segment_id)
+        except CorruptDataError as error:
+            raise chunk_error(path, error.position or 0, error.code, str(error), error.expected,
+                              error.found) from None
+        with self._lock:
+            self._manifests[path] = manifest
+            while len(self._manifests) > _MANIFESTS_KEPT:
+                self._manifests.popitem(last=False)
+        return manifest
+
+    def ring(self) -> KeyRing:
+        """The keys. KafkaStorageError where `cryptography` is not installed, ValueError for a PEM
+        that is none."""
+        try:
+            from seglog.tiered.aiven_cipher import KeyRing
+        except ModuleNotFoundError as error:
+            raise KafkaStorageError(
+                errno.EINVAL, f"encrypted segments need {error.name}: pip install "
+                "'seglog[aiven]'") from None
+        return KeyRing(self.keys)
+
+    def _data_key(self, manifest: Manifest, path: str) -> DataKey | None:
+        encryption = manifest.encryption
+        if encryption is None:
+            return None
+        with self._lock:
+            known = self._data_keys.get(encryption)
+        if known is not None:
+            return known
+        ring = self.ring()
+        from seglog.tiered.aiven_cipher import DataKey
+
+        try:
+            key = DataKey(ring.unwrap(encryption.key_id, encryption.wrapped_key), encryption.aad)
+        except ValueError as error:
+            raise chunk_error(path, 0, "encryption_key", str(error)) from None
+        with self._lock:
+            if len(self._data_keys) >= _MANIFESTS_KEPT:
+                self._data_keys.clear()
+            self._data_keys[encryption] = key
+        return key
+
+
+def _decoded(key: DataKey | None, is_compressed: bool, data: memoryview, expected: int) -> Block:
+    """The original bytes of a chunk. ValueError for bytes that are not what was written."""
+    plain: Block = data if key is None else key.decrypt(data)
+    if not is_compressed:
+        return plain
+    try:
+        return codecs.decompress(codecs.ZSTD, 2, memoryview(plain), max_bytes=expected)
+    except DecompressionError as error:
+        raise ValueError(str(error)) from None
+
+
+def _escaped(prefix: str) -> str:
+    if "{" in prefix or "}" in prefix:
+        raise ValueError(f"prefix {prefix!r}: braces are not supported")
+    return prefix

@@ -1,0 +1,188 @@
+"""A remote tier that is opened for reading, with or without the data directory that it belongs to.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from seglog.errors import (
+    IllegalArgumentError, KafkaStorageError, UnknownTopicOrPartitionError,
+)
+from seglog.forks import SurvivesFork
+from seglog.model import TopicPartition
+from seglog.objects.urls import is_url
+from seglog.storage.files import Files
+from seglog.storage.handles import shared_cache
+from seglog.storage.log import PartitionLog
+from seglog.tiered.aiven_layout import AivenLayout
+from seglog.tiered.metadata_source import MetadataSource
+from seglog.tiered.plain_layout import LOCAL_TIERED_STORAGE, PINTEREST, PlainLayout, id_of
+from seglog.tiered.remote_records import RemoteLogSegmentMetadata
+from seglog.tiered.remote_segment import Layout, RemotePartition
+from seglog.tiered.remote_tree import RemoteTree
+from seglog.tiered.segment_selection import TierFinding
+from seglog.tiered.tiered_files import TieredFiles
+
+__all__ = ["Bucket", "open_bucket", "tiered_files"]
+
+#: The directory that LocalTieredStorage makes in the one it is given.
+_LOCAL_ROOT = "kafka-tiered-storage"
+
+
+def open_bucket(path: str | os.PathLike[str], *, layout: str | Layout | None = None,
+                keys: Mapping[str, str | bytes] | None = None,
+                metadata: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+                storage_options: Mapping[str, str] | None = None) -> Bucket:
+    """Opens the place where a broker keeps its remote segments: a directory, or the URL of one.
+
+    `layout` is "local" (Kafka's LocalTieredStorage), "aiven", "pinterest", or a pattern such as
+    `{topic}/{partition}/{start_offset}-{segment_id}.{kind}` (see NamePattern); without one it is
+    recognised. `keys` are the private keys of Aiven's encryption: PEM text, or the path of a file,
+    by key id. `metadata` are data directories whose `__remote_log_metadata` says which segments
+    count; without them their names, manifests and leader epochs do.
+
+    Raises KafkaStorageError (not readable, or of no known layout) and IllegalArgumentError (a
+    layout or a pattern that is none).
+    """
+    dirs = [metadata] if isinstance(metadata, str | os.PathLike) else list(metadata)
+    tree = RemoteTree(path, storage_options)
+    if layout is None or isinstance(layout, str):
+        tree, chosen = _layout(tree, layout, keys)
+    else:
+        chosen = layout
+    return Bucket(tree, chosen, MetadataSource(*(os.fspath(one) for one in dirs)) if dirs else None)
+
+
+def tiered_files(remote: object, directory: str, local: Files,
+                 topic_partition: TopicPartition | None,
+                 storage_options: Mapping[str, str] | None) -> TieredFiles:
+    """The files of a local partition directory and of its tier, for `PartitionLog.open`."""
+    if topic_partition is None:
+        raise IllegalArgumentError(
+            f"{directory} does not say which partition it is: give topic_partition with remote")
+    data_dir = os.path.dirname(directory)
+    if isinstance(remote, Bucket):
+        bucket = remote
+    elif isinstance(remote, str | os.PathLike):
+        bucket = open_bucket(remote, storage_options=storage_options)
+    else:
+        raise TypeError(f"remote must be a path, a URL or a Bucket, not {type(remote).__name__}")
+    if not is_url(data_dir):
+        bucket = bucket.with_metadata_of(data_dir)
+    return TieredFiles(bucket, topic_partition, None, directory, local)
+
+
+class Bucket(SurvivesFork):
+    """The remote segments of many partitions, read-only. Picklable, for any thread.
+
+    `log` reads a partition from the bucket alone. `PartitionLog.open(path, remote=bucket)` and
+    `open_data_dir(path, remote=bucket)` read what is local too.
+    """
+
+    def __init__(self, tree: RemoteTree, layout: Layout, metadata: MetadataSource | None) -> None:
+        self.tree, self.layout, self.metadata = tree, layout, metadata
+        self._partitions: list[RemotePartition] | None = None
+        self._with_metadata: dict[str, Bucket] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Listed again where it is unpickled."""
+        return type(self), (self.tree, self.layout, self.metadata)
+
+    def __repr__(self) -> str:
+        return f"Bucket({self.tree.root!r}, {self.layout.name})"
+
+    def with_metadata_of(self, data_dir: str) -> Bucket:
+        """The bucket with the metadata topic of a data directory, unless it has one. The same one
+        for the same directory, so that all its partitions share what was read of the topic."""
+        if self.metadata is not None:
+            return self
+        with self._lock:
+            found = self._with_metadata.get(data_dir)
+            if found is None:
+                found = self._with_metadata[data_dir] = Bucket(
+                    self.tree, self.layout, MetadataSource(data_dir))
+            return found
+
+    @property
+    def partitions(self) -> list[RemotePartition]:
+        """The partitions of which there are objects, in order, listed now. KafkaStorageError."""
+        found = self.layout.partitions(self.tree)
+        with self._lock:
+            self._partitions = found
+        return found
+
+    def log(self, topic: str, partition: int, *, topic_id: str | bytes | None = None,
+            log_start_offset: int | None = None) -> PartitionLog:
+        """A partition, from the bucket alone.
+
+        `topic_id` chooses between topics that had the same name. The log start offset is not in a
+        bucket: without `log_start_offset`, segments that await their deletion are read too.
+
+        Raises UnknownTopicOrPartitionError for one that is not there, IllegalArgumentError if there
+        are several of that name, KafkaStorageError.
+        """
+        wanted = id_of(topic_id) if isinstance(topic_id, str) else topic_id
+        key = TopicPartition(topic, partition)
+        found = self.find(key, wanted)
+        if found is None:
+            names = ", ".join(map(str, self.partitions[:8]))
+            raise UnknownTopicOrPartitionError(
+                f"{self.tree.root} holds no segment of {key}; it holds {names or 'no partition'}")
+        where = TieredFiles(self, key, found.topic_id, self.tree.path(found.directory), None)
+        return PartitionLog(where.directory, shared_cache(), log_start_offset, key, None, where)
+
+    def find(self, topic_partition: TopicPartition, topic_id: bytes | None
+             ) -> RemotePartition | None:
+        """The directory of a partition; None where it has none."""
+        with self._lock:
+            known = self._partitions
+        for partitions in (known, None):
+            if partitions is None:
+                partitions = self.partitions
+            found = [one for one in partitions
+                     if TopicPartition(one.topic, one.partition) == topic_partition
+                     and (topic_id is None or one.topic_id in (None, topic_id))]
+            if len({one.topic_id for one in found}) > 1:
+                ids = ", ".join(sorted(one.directory for one in found))
+                raise IllegalArgumentError(f"{self.tree.root} holds several topics of the name "
+                                           f"{topic_partition.topic}: {ids}; give topic_id")
+            if found:
+                return found[0]
+        return None
+
+    def announced(self, topic_partition: TopicPartition, topic_id: bytes | None
+                  ) -> tuple[list[RemoteLogSegmentMetadata] | None, tuple[TierFinding, ...]]:
+        """What the metadata topic says of a partition; None without it."""
+        return (None, ()) if self.metadata is None else self.metadata.announced(
+            topic_partition, topic_id)
+
+
+def _layout(tree: RemoteTree, name: str | None, keys: Mapping[str, str | bytes] | None
+            ) -> tuple[RemoteTree, Layout]:
+    """The layout of that name, or the one that the names in the tree show."""
+    if name is not None and "{" in name:
+        return tree, PlainLayout("pattern", name)
+    layouts = (LOCAL_TIERED_STORAGE, AivenLayout(keys), PINTEREST)
+    known: dict[str, Layout] = {one.name: one for one in layouts}
+    if name is not None and name not in known:
+        raise IllegalArgumentError(f"layout {name!r} is neither {', '.join(known)} nor a pattern "
+                                   "with fields in braces")
+    objects, directories = tree.list()
+    if name in (None, LOCAL_TIERED_STORAGE.name) and _LOCAL_ROOT in directories:
+        return tree.below(_LOCAL_ROOT), LOCAL_TIERED_STORAGE
+    if name is not None:
+        return tree, known[name]
+    for layout in known.values():
+        if layout.recognises(tree):
+            return tree, layout
+    if not objects and not directories:
+        raise KafkaStorageError(errno.ENOENT, "no such directory: there is no object below this "
+                                "path", tree.root)
+    shown = ", ".join(repr(one) for one in sorted([*directories, *objects])[:3])
+    raise KafkaStorageError(
+        errno.EINVAL, f"these are not the remote segments of a known layout ({', '.join(known)}): "
+        f"found {shown}; name the layout, or give a pattern of the names", tree.root)
+

@@ -1,0 +1,245 @@
+"""What a remote tier holds of one partition: from the metadata topic where it is there, else from
+manifests, names and leader-epoch checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from seglog.errors import SeglogError
+from seglog.model import EpochEntry
+from seglog.storage.epochs import read_leader_epochs
+from seglog.storage.segment import LogSegment
+from seglog.tiered.remote_records import RemoteLogSegmentMetadata, SegmentLeaderEpochs
+from seglog.tiered.remote_segment import IndexType, Layout, RemotePartition, RemoteSegment
+from seglog.tiered.remote_tree import RemoteTree
+from seglog.tiered.segment_selection import Piece, TierFinding, select_segments
+from seglog.tiered.states import RemoteLogSegmentState
+
+__all__ = ["Catalog", "PartitionCatalog"]
+
+#: Objects that are asked at once: small ones, whose latency is all they cost.
+_THREADS: Final = 16
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+#: A reader of a segment's batches, for what no name and no manifest says.
+Reader = Callable[[RemoteSegment], LogSegment]
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """One moment of a partition: the pieces of its log in the tier, its lineage (empty: not known)
+    and what is to be said of it."""
+
+    pieces: tuple[Piece, ...]
+    lineage: tuple[EpochEntry, ...]
+    findings: tuple[TierFinding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Unusable:
+    start_offset: int
+    end_offset: int | None
+    reason: str
+
+
+class PartitionCatalog:
+    """Looks for the segments of one partition. For one thread."""
+
+    def __init__(self, tree: RemoteTree, layout: Layout, reader: Reader) -> None:
+        self._tree, self._layout, self._reader = tree, layout, reader
+        self._findings: list[TierFinding] = []
+        self._unusable: list[_Unusable] = []
+
+    def look(self, partition: RemotePartition | None,
+             announced: Sequence[RemoteLogSegmentMetadata] | None,
+             local_epochs: Sequence[EpochEntry], until: int | None) -> Catalog:
+        """The log below offset `until`. `announced` is what the metadata topic says, None without
+        one; `local_epochs` the local leader-epoch checkpoint, empty without one. KafkaStorageError
+        if the tier cannot be listed."""
+        listed = [] if partition is None else self._layout.segments(self._tree, partition)
+        if announced is not None:
+            segments = self._announced(listed, announced)
+        else:
+            segments = self._described(listed)
+        lineage = list(local_epochs) or self._lineage(segments)
+        if announced is None:
+            segments = self._with_ends(segments)
+        pieces = select_segments(segments, lineage, until, self._findings)
+        return Catalog(tuple(self._explained(pieces)), tuple(lineage), tuple(self._findings))
+
+    def _lineage(self, segments: list[RemoteSegment]) -> list[EpochEntry]:
+        """The leader-epoch checkpoint of the segment that was written last, else what the epochs of
+        all segments make up."""
+        known = [one for one in segments if one.epochs]
+        if not known:
+            return []
+        newest = max(known, key=lambda one: (_last_epoch(one) or 0,
+                                             one.end_offset or one.start_offset))
+        return self._checkpoint(newest) or _merged_epochs(known)
+
+    def _checkpoint(self, segment: RemoteSegment) -> list[EpochEntry]:
+        """The lineage up to a segment's end; empty where it cannot be read, which is a finding."""
+        if not self._layout.has_index(segment, IndexType.LEADER_EPOCH):
+            return []
+        try:
+            content = self._layout.index(self._tree, segment, IndexType.LEADER_EPOCH)
+            return list(read_leader_epochs(f"{segment}: leader epochs",
+                                           bytes(memoryview(content or b""))))
+        except SeglogError as error:
+            self._findings.append(_finding(error, segment))
+            return []
+
+    # ---- from the metadata topic
+
+    def _announced(self, listed: list[RemoteSegment],
+                   announced: Sequence[RemoteLogSegmentMetadata]) -> list[RemoteSegment]:
+        objects = {(one.start_offset, one.segment_id): one for one in listed}
+        unnamed = {one.start_offset: one for one in listed if one.segment_id is None}
+        found = []
+        for metadata in announced:
+            if metadata.state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
+                continue
+            segment = objects.get((metadata.start_offset, metadata.remote_log_segment_id.id)) \
+                or unnamed.get(metadata.start_offset)
+            if segment is None:
+                self._cannot_use("object_missing", metadata.start_offset, metadata.end_offset, None,
+                                 f"{metadata.remote_log_segment_id} is announced, and its objects "
+                                 "are not there")
+                continue
+            found.append(self._checked(replace(
+                segment, end_offset=metadata.end_offset, announced=metadata,
+                max_timestamp_ms=metadata.max_timestamp_ms,
+                epochs=metadata.segment_leader_epochs)))
+        return found
+
+    def _checked(self, segment: RemoteSegment) -> RemoteSegment:
+        """Its end is where its batches end, if the object is shorter than was announced."""
+        assert segment.announced is not None and segment.end_offset is not None
+        expected = segment.announced.segment_size_in_bytes
+        if segment.size is None:
+            return replace(segment, size=expected)
+        if segment.size == expected:
+            return segment
+        path = self._layout.log_path(self._tree, segment)
+        text = f"{path} has {segment.size} bytes, {expected} were announced"
+        self._findings.append(TierFinding("object_size", text, path, segment.start_offset,
+                                          segment.end_offset))
+        if segment.size > expected:
+            return segment
+        end = self._scanned_end(segment)
+        if end is None or end >= segment.end_offset:
+            return segment
+        self._unusable.append(_Unusable(end + 1, segment.end_offset, text))
+        return replace(segment, end_offset=end)
+
+    # ---- from the objects alone
+
+    def _described(self, listed: list[RemoteSegment]) -> list[RemoteSegment]:
+        found = []
+        for segment, described in zip(listed, _in_parallel(self._describe, listed), strict=True):
+            if isinstance(described, RemoteSegment):
+                found.append(described)
+            else:
+                self._cannot_use(getattr(described, "code", "object_unreadable"),
+                                 segment.start_offset, None,
+                                 getattr(described, "file", None), str(described))
+        return found
+
+    def _describe(self, segment: RemoteSegment) -> RemoteSegment | SeglogError:
+        try:
+            segment = self._layout.described(self._tree, segment)
+        except SeglogError as error:
+            return error
+        if segment.epochs is None and (entries := self._checkpoint(segment)):
+            segment = replace(segment, epochs=_epochs_from(entries, segment.start_offset))
+        return segment
+
+    def _with_ends(self, segments: list[RemoteSegment]) -> list[RemoteSegment]:
+        """Where no manifest says it, the batches say where a segment ends. The next one's start
+        would hide a segment that is missing."""
+        rows = [row for row, segment in enumerate(segments) if segment.end_offset is None]
+        found = list(segments)
+        for row, end in zip(rows, _in_parallel(self._scanned_end, [segments[row] for row in rows]),
+                            strict=True):
+            segment = segments[row]
+            if end is None:  # its reader meets the error, up to the next one
+                end = next((one.start_offset for one in segments[row + 1:]
+                            if one.start_offset > segment.start_offset),
+                           segment.start_offset + 1) - 1
+            found[row] = replace(segment, end_offset=max(end, segment.start_offset),
+                                 is_end_scanned=True)
+        return found
+
+    def _scanned_end(self, segment: RemoteSegment) -> int | None:
+        """The last offset that the batches reach; None where they cannot be read."""
+        try:
+            return self._reader(segment).read_next_offset() - 1
+        except SeglogError as error:
+            self._findings.append(_finding(error, segment))
+            return None
+
+    # ---- what is not there
+
+    def _cannot_use(self, code: str, start: int, end: int | None, file: str | None,
+                    reason: str) -> None:
+        self._unusable.append(_Unusable(start, end, reason))
+        self._findings.append(TierFinding(code, reason, file, start, end))
+
+    def _explained(self, pieces: list[Piece]) -> Iterable[Piece]:
+        """Gaps with the segments that should have filled them; one before all others too."""
+        first = pieces[0].start_offset if pieces else None
+        lost = [one for one in self._unusable if first is not None and one.start_offset < first]
+        if lost and first is not None:
+            yield Piece(min(one.start_offset for one in lost), first - 1, None,
+                        "; ".join(one.reason for one in lost[:3]))
+        for piece in pieces:
+            reasons = [one.reason for one in self._unusable if piece.segment is None and
+                       one.start_offset <= piece.end_offset and (
+                           one.end_offset is None or one.end_offset >= piece.start_offset)]
+            yield piece if not reasons else replace(
+                piece, cause="; ".join([piece.cause, *reasons[:3]]))
+
+
+def _in_parallel(ask: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+    if len(items) < 2:
+        return [ask(item) for item in items]
+    with ThreadPoolExecutor(min(_THREADS, len(items)), "seglog-tier") as pool:
+        return list(pool.map(ask, items))
+
+
+def _epochs_from(entries: Sequence[EpochEntry], start_offset: int) -> SegmentLeaderEpochs | None:
+    """The epochs from a segment's start on, of a checkpoint that ends with the segment."""
+    found = [(entry.epoch, max(entry.start_offset, start_offset))
+             for entry, following in zip(entries, [*entries[1:], None], strict=True)
+             if following is None or following.start_offset > start_offset]
+    return tuple(found) or None
+
+
+def _last_epoch(segment: RemoteSegment) -> int | None:
+    return segment.epochs[-1][0] if segment.epochs else None
+
+
+def _finding(error: SeglogError, segment: RemoteSegment) -> TierFinding:
+    return TierFinding(getattr(error, "code", "object_unreadable"), str(error),
+                       getattr(error, "file", None), segment.start_offset, segment.end_offset)
+
+
+def _merged_epochs(segments: Sequence[RemoteSegment]) -> list[EpochEntry]:
+    """The epochs of the segment with the greatest last epoch, and before them those of segments
+    that lead up to it."""
+    lineage: dict[int, int] = {}
+    for segment in sorted(segments, key=lambda one: (
+            _last_epoch(one) or 0, one.end_offset or one.start_offset), reverse=True):
+        earliest = min(lineage, default=None)
+        for epoch, start in segment.epochs or ():
+            if epoch in lineage:
+                if epoch == earliest:
+                    lineage[epoch] = min(lineage[epoch], start)
+            elif earliest is None or (epoch < earliest and start <= lineage[earliest]):
+                lineage[epoch] = start
+    return [EpochEntry(epoch, start) for epoch, start in sorted(lineage.items())]

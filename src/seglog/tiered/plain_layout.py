@@ -1,0 +1,184 @@
+"""Layouts that store each file of a segment as it is: Kafka's LocalTieredStorage, Pinterest's, and
+any that a pattern of names describes."""
+
+from __future__ import annotations
+
+import base64
+import errno
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from seglog.errors import KafkaStorageError
+from seglog.objects.store import Block
+from seglog.storage.files import LogFile
+from seglog.tiered.name_pattern import NamePattern
+from seglog.tiered.remote_records import RemoteLogSegmentMetadata
+from seglog.tiered.remote_segment import (
+    INDEX_BYTES_MAX, IndexType, LogSegmentData, RemotePartition, RemoteSegment, StoredObject,
+)
+from seglog.tiered.remote_tree import RemoteTree
+
+__all__ = ["LOCAL_TIERED_STORAGE", "PINTEREST", "LocalTieredLayout", "PlainLayout", "id_of",
+           "text_of"]
+
+_OFFSET_MAX: Final = (1 << 63) - 1
+_PARTITION_MAX: Final = (1 << 31) - 1
+LOG: Final = "log"
+#: The field {kind} of each index.
+_KINDS: Final = {
+    IndexType.OFFSET: "index", IndexType.TIMESTAMP: "timeindex",
+    IndexType.TRANSACTION: "txnindex", IndexType.PRODUCER_SNAPSHOT: "snapshot",
+    IndexType.LEADER_EPOCH: "leader_epoch_checkpoint",
+}
+
+
+class PlainLayout:
+    """Objects whose names follow a pattern, each with the bytes of one file.
+
+    `{kind}` is log, index, timeindex, txnindex, snapshot or leader_epoch_checkpoint; objects of
+    other kinds are passed over. A segment counts when its log is there, and also the files of
+    `required` kinds.
+    """
+
+    def __init__(self, name: str, pattern: str | NamePattern, required: tuple[str, ...] = ()
+                 ) -> None:
+        self.name, self.required = name, required
+        self.pattern = pattern if isinstance(pattern, NamePattern) else NamePattern(pattern)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made anew."""
+        return type(self), (self.name, self.pattern, self.required)
+
+    def __repr__(self) -> str:
+        return f"PlainLayout({self.name!r}, {self.pattern.text!r})"
+
+    def recognises(self, tree: RemoteTree) -> bool:
+        """See Layout: the first directory with a log decides."""
+        for directory, fields in self.pattern.directories(tree):
+            if any(found["kind"] == LOG for found, _, _ in self.pattern.files(
+                    tree, directory, fields)):
+                return True
+        return False
+
+    def partitions(self, tree: RemoteTree) -> list[RemotePartition]:
+        """See Layout."""
+        return sorted((RemotePartition(fields["topic"], int(fields["partition"]),
+                                       id_of(fields.get("topic_id")), directory)
+                       for directory, fields in self.pattern.directories(tree)
+                       if int(fields["partition"]) <= _PARTITION_MAX), key=repr)
+
+    def segments(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
+        """See Layout."""
+        return [one for one in self.listed(tree, partition)
+                if LOG in one.objects and one.objects[LOG].version.size
+                and all(kind in one.objects for kind in self.required)]
+
+    def listed(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
+        """See Layout."""
+        groups: dict[tuple[int, bytes], dict[str, StoredObject]] = {}
+        for found, key, version in self.pattern.files(tree, partition.directory, {}):
+            start = int(found["start_offset"])
+            if start <= _OFFSET_MAX:
+                segment_id = id_of(found.get("segment_id"))
+                groups.setdefault((start, segment_id or b""), {})[found["kind"]] = \
+                    StoredObject(key, version)
+        return [RemoteSegment(start, segment_id or None, objects,
+                              size=objects[LOG].version.size if LOG in objects else None)
+                for (start, segment_id), objects in sorted(groups.items())]
+
+    def described(self, tree: RemoteTree, segment: RemoteSegment) -> RemoteSegment:
+        """See Layout: names and sizes are all that there is."""
+        return replace(segment, size=segment.objects[LOG].version.size)
+
+    def open_log(self, tree: RemoteTree, segment: RemoteSegment) -> LogFile:
+        """See Layout."""
+        log = segment.objects[LOG]
+        return tree.files.open_log(tree.path(log.key), log.version)
+
+    def log_path(self, tree: RemoteTree, segment: RemoteSegment) -> str:
+        """See Layout."""
+        return tree.path(segment.objects[LOG].key)
+
+    def has_index(self, segment: RemoteSegment, kind: IndexType) -> bool:
+        """See Layout."""
+        return _KINDS[kind] in segment.objects
+
+    def index(self, tree: RemoteTree, segment: RemoteSegment, kind: IndexType) -> Block | None:
+        """See Layout."""
+        stored = segment.objects.get(_KINDS[kind])
+        if stored is None:
+            return None
+        found = tree.beginning(stored.key, INDEX_BYTES_MAX)
+        if found is None:
+            return None
+        content, size = found
+        if size > INDEX_BYTES_MAX:
+            path = tree.path(stored.key)
+            error = KafkaStorageError(errno.EFBIG, f"an index of {size} bytes, at most "
+                                      f"{INDEX_BYTES_MAX} are read", path)
+            error.file, error.position, error.code = path, 0, "file_too_large"
+            error.expected, error.found = INDEX_BYTES_MAX, size
+            raise error
+        return content
+
+
+class LocalTieredLayout(PlainLayout):
+    """Kafka's LocalTieredStorage, which also takes segments."""
+
+    def __init__(self) -> None:
+        super().__init__("local", "{topic}-{partition}-{topic_id}/{start_offset}-{segment_id}."
+                         "{kind}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """There is one."""
+        return type(self), ()
+
+    def directory(self, metadata: RemoteLogSegmentMetadata) -> str:
+        """See WritableLayout."""
+        partition = metadata.topic_id_partition
+        return f"{partition.topic}-{partition.partition}-{text_of(partition.topic_id)}"
+
+    def write(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
+              ) -> bytes | None:
+        """See WritableLayout: the log last, because a segment counts when it is there.
+
+        Kafka writes it first, and no file for empty leader epochs.
+        """
+        stem = self._stem(metadata)
+        for kind, source in ((IndexType.OFFSET, data.offset_index),
+                             (IndexType.TIMESTAMP, data.time_index),
+                             (IndexType.TRANSACTION, data.transaction_index),
+                             (IndexType.PRODUCER_SNAPSHOT, data.producer_snapshot_index)):
+            if source is not None:
+                tree.write(f"{stem}.{_KINDS[kind]}", Path(source))
+        if data.leader_epoch_index:
+            tree.write(f"{stem}.{_KINDS[IndexType.LEADER_EPOCH]}", data.leader_epoch_index)
+        tree.write(f"{stem}.{LOG}", Path(data.log_segment))
+        return None
+
+    def keys_of(self, metadata: RemoteLogSegmentMetadata) -> list[str]:
+        """See WritableLayout."""
+        stem = self._stem(metadata)
+        return [f"{stem}.{kind}" for kind in (LOG, *_KINDS.values())]
+
+    def _stem(self, metadata: RemoteLogSegmentMetadata) -> str:
+        return (f"{self.directory(metadata)}/{metadata.start_offset:020d}-"
+                f"{text_of(metadata.remote_log_segment_id.id)}")
+
+
+def id_of(text: str | None) -> bytes | None:
+    """The 16 bytes of an id in a name."""
+    return None if text is None else base64.urlsafe_b64decode(text + "==")
+
+
+def text_of(raw: bytes) -> str:
+    """An id as it stands in a name (Kafka: Uuid.toString)."""
+    return base64.urlsafe_b64encode(raw)[:22].decode()
+
+
+#: Kafka's own (org.apache.kafka.server.log.remote.storage.LocalTieredStorage).
+LOCAL_TIERED_STORAGE: Final = LocalTieredLayout()
+#: Of sidecars that upload closed segments; without ids, epochs, snapshots and aborted transactions.
+PINTEREST: Final = PlainLayout("pinterest", "{topic}-{partition}/{start_offset}.{kind}")
+

@@ -1,0 +1,128 @@
+"""A segment of a remote tier as its objects show it, and the layouts that name them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from seglog.objects.store import Block, ObjectVersion
+from seglog.storage.files import LogFile
+from seglog.tiered.remote_records import RemoteLogSegmentMetadata, SegmentLeaderEpochs
+from seglog.tiered.remote_tree import RemoteTree
+
+__all__ = ["INDEX_BYTES_MAX", "IndexType", "Layout", "LogSegmentData", "RemotePartition",
+           "RemoteSegment", "StoredObject"]
+
+#: More than Kafka can write of any index, snapshot or checkpoint: what lies in a bucket may be
+#: anything.
+INDEX_BYTES_MAX = 1 << 30
+
+
+class IndexType(enum.Enum):
+    """What goes with the log of a segment (Kafka: RemoteStorageManager.IndexType)."""
+
+    OFFSET = "offset"
+    TIMESTAMP = "timestamp"
+    PRODUCER_SNAPSHOT = "producerSnapshot"
+    TRANSACTION = "transaction"
+    LEADER_EPOCH = "leaderEpoch"
+
+
+@dataclass(frozen=True, slots=True)
+class LogSegmentData:
+    """The local files of a segment that is copied (Kafka: LogSegmentData). `transaction_index` is
+    None where no transaction was aborted; `leader_epoch_index` is the text of a checkpoint."""
+
+    log_segment: str
+    offset_index: str
+    time_index: str
+    transaction_index: str | None
+    producer_snapshot_index: str
+    leader_epoch_index: bytes
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RemotePartition:
+    """A partition in a remote tier. `directory` is its key; the id is None where the layout has
+    none."""
+
+    topic: str
+    partition: int
+    topic_id: bytes | None
+    directory: str = field(compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object by its key in the tree."""
+
+    key: str
+    version: ObjectVersion
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSegment:
+    """One upload of a segment. Offsets are inclusive; None is what is not known yet.
+
+    `objects` has what the listing found, by the name that the layout has for the kind.
+    `announced` is the record of the metadata topic. `is_end_scanned`: only the batches say where it
+    ends.
+    """
+
+    start_offset: int
+    segment_id: bytes | None
+    objects: Mapping[str, StoredObject]
+    end_offset: int | None = None
+    max_timestamp_ms: int | None = None
+    epochs: SegmentLeaderEpochs | None = None
+    size: int | None = None
+    announced: RemoteLogSegmentMetadata | None = None
+    is_end_scanned: bool = False
+
+    def __str__(self) -> str:
+        keys = (one.key for kind, one in self.objects.items() if kind == "log")
+        return next(keys, f"start offset {self.start_offset}")
+
+
+class Layout(Protocol):
+    """How a plug-in names and stores the objects of segments. Picklable, for any thread.
+
+    Errors are KafkaStorageError (a request failed, or an object is not what it should be) with
+    object, byte and `code`.
+    """
+
+    #: By which it is chosen.
+    name: str
+
+    def recognises(self, tree: RemoteTree) -> bool:
+        """Whether there is an object that has such a name."""
+
+    def partitions(self, tree: RemoteTree) -> list[RemotePartition]:
+        """The partitions of which there are objects, in order."""
+
+    def segments(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
+        """The complete segments of a partition, by start offset; one list of names, no content."""
+
+    def listed(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
+        """As `segments`, the incomplete ones too."""
+
+    def described(self, tree: RemoteTree, segment: RemoteSegment) -> RemoteSegment:
+        """The segment with what its objects say: size, and where the layout has them the end
+        offset, largest timestamp and leader epochs."""
+
+    def open_log(self, tree: RemoteTree, segment: RemoteSegment) -> LogFile:
+        """The log of a segment, decoded where it is compressed or encrypted."""
+
+    def log_path(self, tree: RemoteTree, segment: RemoteSegment) -> str:
+        """What errors call the log."""
+
+    def has_index(self, segment: RemoteSegment, kind: IndexType) -> bool:
+        """Whether there may be such an index."""
+
+    def index(self, tree: RemoteTree, segment: RemoteSegment, kind: IndexType) -> Block | None:
+        """The content of an index; None where there is none."""

@@ -1,0 +1,88 @@
+"""The objects of a remote tier below one path or URL: listed, read, written, deleted."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from seglog.forks import SurvivesFork
+from seglog.objects.directory_store import DirectoryStore
+from seglog.objects.options import StorageOptions
+from seglog.objects.requests import Requests
+from seglog.objects.store import Block, ObjectVersion, open_store
+from seglog.objects.urls import is_url, parse_url
+from seglog.storage.files import Files, absolute, files_of, place_of
+
+__all__ = ["RemoteTree"]
+
+
+class RemoteTree(SurvivesFork):
+    """Objects by their key below `root`: a local directory, or the URL of one in a store.
+
+    For any thread. A pickle of it has the options with it, which may be secrets. Each method raises
+    KafkaStorageError, with the path or URL of the object.
+    """
+
+    def __init__(self, root: str | os.PathLike[str],
+                 storage_options: StorageOptions | Mapping[str, str] | None = None) -> None:
+        self.root = absolute(place_of(root)).rstrip("/") or "/"
+        self.options = storage_options if isinstance(storage_options, StorageOptions) \
+            else StorageOptions(storage_options)
+        self.files: Files = files_of(self.root, self.options)
+        self._prefix = parse_url(self.root).key if is_url(self.root) else ""
+        self._made: tuple[int, Requests] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The client is made anew where it is unpickled."""
+        return (type(self), (self.root, self.options))
+
+    def __repr__(self) -> str:
+        return f"RemoteTree({self.root!r})"
+
+    def below(self, key: str) -> RemoteTree:
+        """The tree of a directory in this one."""
+        return RemoteTree(self.path(key), self.options)
+
+    def path(self, key: str) -> str:
+        """The path or URL of an object."""
+        return posixpath.join(self.root, key) if key else self.root
+
+    @property
+    def _requests(self) -> Requests:
+        with self._lock:
+            if self._made is None or self._made[0] != os.getpid():
+                store = open_store(parse_url(self.root).root, self.options) \
+                    if is_url(self.root) else DirectoryStore(self.root)
+                self._made = os.getpid(), Requests(store, self.options)
+            return self._made[1]
+
+    def _key(self, key: str) -> str:
+        return f"{self._prefix}/{key}".strip("/")
+
+    def list(self, key: str = "") -> tuple[dict[str, ObjectVersion], list[str]]:
+        """Names and versions of the objects directly below a key, and the names of directories;
+        nothing where there is none."""
+        return self._requests.list(self._key(key), self.path(key))
+
+    def version(self, key: str) -> ObjectVersion:
+        """Size and entity tag of an object."""
+        return self._requests.version(self._key(key), self.path(key))
+
+    def read(self, key: str, start: int, end: int, version: ObjectVersion) -> Block:
+        """Exactly bytes [start, end) of that version of an object."""
+        return self._requests.read(self._key(key), start, end, version, self.path(key))
+
+    def beginning(self, key: str, bytes_max: int) -> tuple[Block, int] | None:
+        """The first bytes of an object and its size; None where there is none."""
+        return self._requests.beginning(self._key(key), self.path(key), bytes_max)
+
+    def write(self, key: str, content: bytes | Path) -> None:
+        """Makes or replaces an object. On a file system it is durable when this returns."""
+        self._requests.write(self._key(key), content, self.path(key))
+
+    def delete(self, key: str) -> None:
+        """Removes an object, if it is there."""
+        self._requests.delete(self._key(key), self.path(key))

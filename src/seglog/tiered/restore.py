@@ -1,0 +1,90 @@
+"""Makes an ordinary log directory of what a tier holds of a partition."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from seglog.errors import KafkaStorageError
+from seglog.storage.files import LogFile
+from seglog.storage.log import PartitionLog
+from seglog.storage.paths import (
+    LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, file_name, snapshot_name,
+)
+from seglog.tiered.remote_segment import IndexType
+from seglog.tiered.tiered_files import TieredFiles
+
+__all__ = ["restore"]
+
+_COPY_BYTES = 4 << 20
+_GAPS = ("remote_gap", "object_missing")
+_INDEXES = ((IndexType.OFFSET, FileKind.INDEX), (IndexType.TIMESTAMP, FileKind.TIME_INDEX),
+            (IndexType.TRANSACTION, FileKind.TXN_INDEX))
+
+
+def restore(log: PartitionLog, target: str | os.PathLike[str]) -> int:
+    """Writes the segments that a tier has of a log into the directory `target`, as a broker would
+    have them: logs, indexes, the last producer snapshot, leader epochs, partition.metadata. Returns
+    the number of segments.
+
+    `log` is one of `Bucket.log`, or of `PartitionLog.open(path, remote=...)`, whose local segments
+    are not copied. Everything is durable when this returns. A segment that the next one overlaps is
+    cut where that one begins, and its indexes are left out.
+
+    Raises KafkaStorageError for a target that is not empty, a gap between segments, an object that
+    cannot be read; then the target is incomplete.
+    """
+    where = log.where
+    assert isinstance(where, TieredFiles)
+    os.makedirs(target, exist_ok=True)
+    if os.listdir(target):
+        raise KafkaStorageError(errno.ENOTEMPTY, "the directory is not empty", os.fspath(target))
+    gap = next((one for one in where.findings if one.code in _GAPS), None)
+    if gap is not None:
+        raise KafkaStorageError(errno.ENODATA, f"not restored: {gap.message}", os.fspath(target))
+    root, count = Path(target), 0
+    layout, tree = where.bucket.layout, where.bucket.tree
+    last = None
+    for remote, segment in where.pieces_of(log.segments):
+        with segment.opened() as source:
+            _copy(source, segment.size, root / file_name(segment.base_offset, FileKind.LOG))
+        if segment.size == remote.size:
+            for index, kind in _INDEXES:
+                content = layout.index(tree, remote, index)
+                if content is not None:
+                    _write(root / file_name(segment.base_offset, kind), bytes(memoryview(content)))
+        count, last = count + 1, remote
+    if last is not None and last.end_offset is not None:
+        content = layout.index(tree, last, IndexType.PRODUCER_SNAPSHOT)
+        if content is not None:
+            _write(root / snapshot_name(last.end_offset + 1), bytes(memoryview(content)))
+    for name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA):
+        found = where.beginning(os.path.join(where.directory, name), 1 << 30)
+        if found is not None:
+            _write(root / name, found[0])
+    _sync(root)
+    return count
+
+
+def _copy(source: LogFile, size: int, target: Path) -> None:
+    with open(target, "xb") as out:
+        for position in range(0, size, _COPY_BYTES):
+            out.write(source.read(min(_COPY_BYTES, size - position), position))
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def _write(target: Path, content: bytes) -> None:
+    with open(target, "xb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,141 @@
+"""Checks the segments of a partition in a tier: batches, indexes, and what was announced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from seglog.errors import SeglogError
+from seglog.storage.log import PartitionLog
+from seglog.storage.producers import decode_snapshot
+from seglog.storage.segment import LogSegment
+from seglog.tiered.remote_segment import IndexType, RemoteSegment
+from seglog.tiered.segment_selection import TierFinding
+from seglog.tiered.states import RemoteLogSegmentState
+from seglog.tiered.tiered_files import TieredFiles
+
+__all__ = ["PartitionCheck", "check_partition", "find_orphans"]
+
+#: Findings of a listing that are no damage: both copies are sound, or the log has no use for it.
+_HARMLESS = frozenset(("duplicate_segment", "outside_lineage"))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCheck:
+    """What was checked of a partition in its tier, and what was found."""
+
+    name: str
+    segments: int
+    batches: int
+    size: int
+    findings: tuple[TierFinding, ...]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is damaged, missing or announced wrongly."""
+        return all(one.code in _HARMLESS for one in self.findings)
+
+
+def check_partition(log: PartitionLog) -> PartitionCheck:
+    """Reads all that the tier has of a log that was opened with it: the CRC of every batch, offsets
+    against names, metadata and manifests, the offset index against the batches, and the producer
+    snapshot. Nothing is changed.
+    """
+    where = log.where
+    assert isinstance(where, TieredFiles)
+    findings = list(where.findings)
+    batches = size = count = 0
+    for piece, segment in where.pieces_of(log.segments):
+        count += 1
+        size += segment.size
+        found = 0
+        for finding in _check_segment(where, piece, segment):
+            if isinstance(finding, int):
+                found += finding
+            else:
+                findings.append(finding)
+        batches += found
+    return PartitionCheck(str(where.topic_partition), count, batches, size, tuple(findings))
+
+
+def _check_segment(where: TieredFiles, remote: RemoteSegment, segment: LogSegment
+                   ) -> Iterator[TierFinding | int]:
+    """Findings, and numbers of batches."""
+    path = segment.files.log
+    first, last = remote.start_offset, remote.end_offset
+    reached, positions = None, []
+    try:
+        for found in segment.walk_in_order():
+            if len(found.batches):
+                if reached is None and int(found.batches["base_offset"][0]) != first:
+                    yield TierFinding("offset_mismatch", f"{path}: the first batch has offset "
+                                      f"{int(found.batches['base_offset'][0])}, the name says "
+                                      f"{first} (at byte 0)", path, first, last)
+                reached = int(found.batches["last_offset"][-1])
+                positions.append(found.batches["position"].astype(np.int64))
+                yield len(found.batches)
+            if found.error is not None:
+                raise found.error
+            if found.position < segment.size and found.status.name != "OK":
+                yield TierFinding(found.status.name.lower(), f"{path}: the batches end at byte "
+                                  f"{found.position} of {segment.size}", path, reached, last)
+    except SeglogError as error:
+        yield _of(error, path, first, last)
+        return
+    if remote.announced is not None and reached is not None and segment.next_base_offset in (
+            None, (last or 0) + 1) and reached != last:
+        yield TierFinding("offset_mismatch", f"{path}: the last batch ends with offset {reached}, "
+                          f"{last} was announced", path, reached, last)
+    yield from _check_indexes(where, remote, path,
+                              np.concatenate(positions) if positions else np.empty(0, np.int64))
+
+
+def _check_indexes(where: TieredFiles, remote: RemoteSegment, path: str,
+                   positions: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Iterator[TierFinding]:
+    layout, tree = where.bucket.layout, where.bucket.tree
+    try:
+        if layout.has_index(remote, IndexType.OFFSET):
+            entries = where.offset_index(f"{path}#{IndexType.OFFSET.value}",
+                                         remote.start_offset).to_numpy()
+            wrong = ~np.isin(entries["position"], positions)
+            if wrong.any():
+                yield TierFinding("index_not_a_batch", f"{path}: entry {int(wrong.argmax())} of "
+                                  f"the offset index names byte "
+                                  f"{int(entries['position'][wrong.argmax()])}, where no batch "
+                                  "begins", path, remote.start_offset)
+        if layout.has_index(remote, IndexType.PRODUCER_SNAPSHOT):
+            content = layout.index(tree, remote, IndexType.PRODUCER_SNAPSHOT)
+            if content is not None and len(content):
+                decode_snapshot(bytes(memoryview(content)), file=f"{path}: producer snapshot")
+    except SeglogError as error:
+        yield _of(error, path, remote.start_offset, remote.end_offset)
+
+
+def _of(error: SeglogError, path: str, first: int | None, last: int | None) -> TierFinding:
+    return TierFinding(getattr(error, "code", "io"), str(error),
+                       getattr(error, "file", None) or path, first, last)
+
+
+def find_orphans(where: TieredFiles) -> list[TierFinding]:
+    """Objects that no live announcement names, each with the reason. Only listed, never deleted: an
+    upload that is under way looks the same. Empty without the metadata topic."""
+    bucket = where.bucket
+    partition = bucket.find(where.topic_partition, where.topic_id)
+    announced, _ = bucket.announced(where.topic_partition, where.topic_id)
+    if partition is None or announced is None:
+        return []
+    states = {one.remote_log_segment_id.id: one for one in announced}
+    found = []
+    for segment in bucket.layout.listed(bucket.tree, partition):
+        metadata = states.get(segment.segment_id or b"")
+        if metadata is not None and metadata.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
+            continue
+        reason = "was never announced, or its deletion was" if metadata is None else \
+            f"is in state {metadata.state.name} since {metadata.event_timestamp_ms} ms"
+        found += [TierFinding("orphan", f"{bucket.tree.path(one.key)} ({one.version.size} bytes) "
+                              f"{reason}", bucket.tree.path(one.key), segment.start_offset)
+                  for _, one in sorted(segment.objects.items())]
+    return found
+

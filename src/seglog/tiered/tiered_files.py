@@ -1,0 +1,353 @@
+"""One partition over a local directory and a remote tier, as the files of one directory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from seglog._native.index import OffsetIndexView, TimeIndexView, read_aborted
+from seglog._native.scan import PartitionListing, list_names
+from seglog.errors import KafkaStorageError
+from seglog.forks import SurvivesFork
+from seglog.model import EpochEntry, TopicPartition
+from seglog.objects.store import Block, ObjectVersion
+from seglog.storage.checkpoints import CHECKPOINT_BYTES_MAX
+from seglog.storage.epochs import encode_leader_epochs, read_leader_epochs
+from seglog.storage.files import Files, LogFile, Stamp, small_file
+from seglog.storage.handles import HandleCache
+from seglog.storage.meta import META_BYTES_MAX, encode_partition_metadata, read_partition_metadata
+from seglog.storage.paths import (
+    LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, FileState, file_name, parse_file_name,
+    snapshot_name,
+)
+from seglog.storage.segment import LogSegment, SegmentFiles
+from seglog.tiered.partition_catalog import Catalog, PartitionCatalog
+from seglog.tiered.remote_segment import IndexType, RemoteSegment
+from seglog.tiered.segment_selection import Piece, TierFinding
+
+if TYPE_CHECKING:
+    from seglog.tiered.bucket import Bucket
+
+__all__ = ["TieredFiles"]
+
+_HANDLES: Final = 8
+_OFFSET_MAX: Final = (1 << 63) - 1
+#: The magic byte of a batch (DefaultRecordBatch.MAGIC_OFFSET), in every format.
+_MAGIC_AT: Final = 16
+_INDEXES: Final = ((FileKind.INDEX, IndexType.OFFSET), (FileKind.TIME_INDEX, IndexType.TIMESTAMP),
+                   (FileKind.TXN_INDEX, IndexType.TRANSACTION))
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of a segment in the tier; of a gap `cause` says why there is none."""
+
+    segment: RemoteSegment | None
+    kind: IndexType | None = None
+    cause: str = ""
+
+
+class TieredFiles(SurvivesFork):
+    """See Files: what is local, and before it the segments of the tier.
+
+    Each segment of the tier appears under the name that its first offset would have in the local
+    directory, and errors call it by its path or URL in the tier. A gap between segments is one
+    that cannot be opened. `local` is None for a partition that is read from the tier alone.
+    `directory` is then the partition's path in the tier.
+    """
+
+    def __init__(self, bucket: Bucket, topic_partition: TopicPartition, topic_id: bytes | None,
+                 directory: str, local: Files | None) -> None:
+        self.bucket, self.topic_partition, self.topic_id = bucket, topic_partition, topic_id
+        self.directory, self._local = directory, local
+        self.range_factor = bucket.tree.files.range_factor
+        self._table: dict[str, _File] = {}
+        self._names: dict[tuple[int, FileKind], str] = {}
+        self._snapshots: dict[str, RemoteSegment] = {}
+        self._lineage: tuple[EpochEntry, ...] = ()
+        self._findings: tuple[TierFinding, ...] = ()
+        self._handles = HandleCache(_HANDLES)
+        self._checked: set[str] = set()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The tier is listed again where it is unpickled."""
+        return (type(self), (self.bucket, self.topic_partition, self.topic_id, self.directory,
+                             self._local))
+
+    def __setstate__(self, state: tuple[dict[str, _File]]) -> None:
+        """What `for_ranges` passed on."""
+        self._table, = state
+
+    def __repr__(self) -> str:
+        return f"TieredFiles({self.bucket.tree.root!r}, {self.topic_partition})"
+
+    @property
+    def findings(self) -> tuple[TierFinding, ...]:
+        """What the last listing found: gaps, objects that are missing or superfluous."""
+        return self._findings
+
+    # ---- the directory
+
+    def listing(self, path: str) -> tuple[PartitionListing, Mapping[str, ObjectVersion]]:
+        """See Files: the tier is listed, and of the segments as many are taken as are needed."""
+        local_names: list[str] = []
+        versions: dict[str, ObjectVersion] = {}
+        if self._local is not None:
+            local_names = [name for name, is_directory in self._local.entries(path)
+                           if not is_directory]
+            versions.update(self._local.listing(path)[1])
+        catalog = self._look(path, _first_base(local_names))
+        names = self._take(catalog, path, local_names, versions)
+        return list_names(path, names), versions
+
+    def _look(self, path: str, until: int | None) -> Catalog:
+        bucket = self.bucket
+        topic_id = self.topic_id or self._local_topic_id(path)
+        found = bucket.find(self.topic_partition, topic_id)
+        topic_id = topic_id or (None if found is None else found.topic_id)
+        announced, skipped = bucket.announced(self.topic_partition, topic_id)
+        catalog = PartitionCatalog(bucket.tree, bucket.layout, self._reader).look(
+            found, announced, self._local_epochs(path), until)
+        self.topic_id = topic_id
+        self._lineage, self._findings = catalog.lineage, (*skipped, *catalog.findings)
+        return catalog
+
+    def _take(self, catalog: Catalog, path: str, local_names: list[str],
+              versions: dict[str, ObjectVersion]) -> list[str]:
+        names = list(local_names)
+        pieces = catalog.pieces
+        first_local = _first_base(local_names)
+        table: dict[str, _File] = {}
+        ends = [*(piece.start_offset for piece in pieces[1:]), first_local]
+        for row, piece in enumerate(pieces):
+            base, following = piece.start_offset, ends[row]
+            if piece.segment is None:
+                names += self._gap(piece, path, table, versions)
+                continue
+            segment = piece.segment
+            log = self._enter(segment, table)
+            limit = piece.end_offset + 1
+            if following is not None:
+                limit = min(limit, following)
+            versions[os.path.basename(log)] = self._version(segment, limit, table)
+            names.append(file_name(base, FileKind.LOG))
+            self._names[base, FileKind.LOG] = log
+            for kind, index in _INDEXES:
+                if self.bucket.layout.has_index(segment, index):
+                    names.append(file_name(base, kind))
+                    self._names[base, kind] = f"{log}#{index.value}"
+            if self.bucket.layout.has_index(segment, IndexType.PRODUCER_SNAPSHOT):
+                snapshot = snapshot_name(piece.end_offset + 1)
+                if snapshot not in local_names and piece.end_offset == segment.end_offset:
+                    names.append(snapshot)
+                    self._snapshots[snapshot] = segment
+        self._table.update(table)
+        return names
+
+    def _gap(self, piece: Piece, path: str, table: dict[str, _File],
+             versions: dict[str, ObjectVersion]) -> list[str]:
+        """A segment that cannot be opened; its index is there, so that no reader believes that a
+        recovery would have to read all that follows."""
+        log = os.path.join(path, file_name(piece.start_offset, FileKind.LOG))
+        table[log] = table[f"{log}#{IndexType.OFFSET.value}"] = _File(None, cause=piece.cause)
+        versions[os.path.basename(log)] = ObjectVersion(1)
+        self._names[piece.start_offset, FileKind.LOG] = log
+        self._names[piece.start_offset, FileKind.INDEX] = f"{log}#{IndexType.OFFSET.value}"
+        return [file_name(piece.start_offset, FileKind.LOG),
+                file_name(piece.start_offset, FileKind.INDEX)]
+
+    def _enter(self, segment: RemoteSegment, table: dict[str, _File]) -> str:
+        log = self.bucket.layout.log_path(self.bucket.tree, segment)
+        table[log] = _File(segment)
+        for _, index in _INDEXES:
+            table[f"{log}#{index.value}"] = _File(segment, index)
+        return log
+
+    def _version(self, segment: RemoteSegment, limit: int, table: dict[str, _File]
+                 ) -> ObjectVersion:
+        """The size of a log as far as the next segment does not hold it too."""
+        size = segment.size or 0
+        if segment.end_offset is not None and limit <= segment.end_offset:
+            self._table.update(table)
+            batch = self._reader(segment).translate_offset(limit)
+            if batch is not None:
+                size = batch.position if batch.base_offset >= limit else \
+                    batch.position + batch.size
+        return ObjectVersion(size)
+
+    def _reader(self, segment: RemoteSegment) -> LogSegment:
+        log = self._enter(segment, self._table)
+        layout = self.bucket.layout
+        size = segment.size
+        if size is None:
+            size = layout.described(self.bucket.tree, segment).size or 0
+        return LogSegment(segment.start_offset, SegmentFiles(
+            log, f"{log}#{IndexType.OFFSET.value}"
+            if layout.has_index(segment, IndexType.OFFSET) else None,
+            version=ObjectVersion(size)), self._handles, self._handles.new_owner(), where=self)
+
+    def names(self, path: str) -> Mapping[tuple[int, FileKind], str]:
+        """See Files."""
+        return self._names
+
+    def for_ranges(self, files: set[str]) -> TieredFiles:
+        """The same place for a process that opens these logs only, and lists nothing."""
+        other = _Carried(self.bucket, self.topic_partition, self.topic_id, self.directory,
+                         self._local)
+        other._table = {file: found for file in files
+                        if (found := self._table.get(file)) is not None}
+        return other
+
+    def pieces_of(self, segments: Iterable[LogSegment]
+                  ) -> Iterator[tuple[RemoteSegment, LogSegment]]:
+        """Of the segments of a log those that lie in the tier, each with what the tier has."""
+        for segment in segments:
+            found = self._table.get(segment.files.log)
+            if found is not None and found.segment is not None:
+                yield found.segment, segment
+
+    # ---- small files
+
+    def _local_topic_id(self, path: str) -> bytes | None:
+        if self._local is None:
+            return None
+        file = os.path.join(path, PARTITION_METADATA)
+        found = self._local.beginning(file, META_BYTES_MAX)
+        metadata = None if found is None else read_partition_metadata(file, found[0])
+        return None if metadata is None else metadata.topic_id.bytes
+
+    def _local_epochs(self, path: str) -> list[EpochEntry]:
+        if self._local is None:
+            return []
+        file = os.path.join(path, LEADER_EPOCH_CHECKPOINT)
+        return list(read_leader_epochs(
+            file, small_file(self._local, file, CHECKPOINT_BYTES_MAX) or b""))
+
+    def entries(self, path: str) -> list[tuple[str, bool]]:
+        """See Files: of the local directory, or none."""
+        return [] if self._local is None else self._local.entries(path)
+
+    def stamp(self, directory: str, file: str | None) -> Stamp:
+        """See Files: a segment that leaves the local directory is in the tier by then."""
+        if self._local is not None:
+            return self._local.stamp(directory, None if file in self._table else file)
+        found = self.bucket.find(self.topic_partition, self.topic_id)
+        listed = {} if found is None else self.bucket.tree.list(found.directory)[0]
+        return Stamp(tuple(sorted(listed.items())), None)
+
+    def state(self, path: str) -> Hashable | None:
+        """See Files."""
+        return None if self._local is None else self._local.state(path)
+
+    def beginning(self, path: str, bytes_max: int) -> tuple[bytes, int] | None:
+        """See Files. From the tier alone, the checkpoints are those that the tier amounts to."""
+        found = None if self._local is None else self._local.beginning(path, bytes_max)
+        if found is not None:
+            return found
+        name = os.path.basename(path)
+        content: bytes | None = None
+        if name in self._snapshots:
+            block = self.bucket.layout.index(self.bucket.tree, self._snapshots[name],
+                                             IndexType.PRODUCER_SNAPSHOT)
+            content = None if block is None else bytes(memoryview(block))
+        elif name == LEADER_EPOCH_CHECKPOINT and self._lineage:
+            content = encode_leader_epochs(self._lineage)
+        elif name == PARTITION_METADATA and self._local is None and self.topic_id is not None:
+            content = encode_partition_metadata(uuid.UUID(bytes=self.topic_id))
+        return None if content is None else (content[:bytes_max], len(content))
+
+    # ---- segments
+
+    def open_log(self, path: str, version: ObjectVersion | None) -> LogFile:
+        """See Files."""
+        found = self._table.get(path)
+        if found is None:
+            files = self._local or self.bucket.tree.files
+            return files.open_log(path, version)
+        if found.segment is None:
+            raise _no_segment(path, found.cause)
+        log = self.bucket.layout.open_log(self.bucket.tree, found.segment)
+        if path not in self._checked:
+            try:
+                _check_first(log, found.segment)
+            except BaseException:
+                log.close()
+                raise
+            self._checked.add(path)
+        return log
+
+    def offset_index(self, path: str, base_offset: int) -> OffsetIndexView:
+        """See Files."""
+        if path in self._table or self._local is None:
+            return OffsetIndexView(path, base_offset, fetch=partial(self._index, path))
+        return self._local.offset_index(path, base_offset)
+
+    def time_index(self, path: str, base_offset: int) -> TimeIndexView:
+        """See Files."""
+        if path in self._table or self._local is None:
+            return TimeIndexView(path, base_offset, fetch=partial(self._index, path))
+        return self._local.time_index(path, base_offset)
+
+    def aborted(self, path: str) -> npt.NDArray[np.void]:
+        """See Files. One that is not there is empty (KIP-405)."""
+        if path in self._table or self._local is None:
+            return read_aborted(path, self._index(path))
+        return self._local.aborted(path)
+
+    def _index(self, path: str) -> Block:
+        found = self._table.get(path)
+        if found is None or found.segment is None or found.kind is None:
+            raise _no_segment(path, "" if found is None else found.cause)
+        content = self.bucket.layout.index(self.bucket.tree, found.segment, found.kind)
+        return b"" if content is None else content
+
+
+class _Carried(TieredFiles):
+    """What opens logs in another process."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """With the table of those logs."""
+        return (_Carried, (self.bucket, self.topic_partition, self.topic_id, self.directory,
+                           self._local), (self._table,))
+
+
+def _first_base(names: list[str]) -> int | None:
+    """The lowest base offset of the segments in a listing."""
+    parsed = [parse_file_name(name) for name in names]
+    return min((one.offset for one in parsed if one.kind is FileKind.LOG and one.canonical
+                and one.state is FileState.LIVE and one.offset is not None and one.offset >= 0),
+               default=None)
+
+
+def _check_first(log: LogFile, segment: RemoteSegment) -> None:
+    """KafkaStorageError for a log whose first batch is not one of the segment: it was swapped for
+    another's. No index and no CRC would show that."""
+    if log.size < _MAGIC_AT + 1:
+        return
+    head = log.read(_MAGIC_AT + 1, 0)
+    first = int.from_bytes(head[:8], "big", signed=True)
+    start, end = segment.start_offset, segment.end_offset
+    if segment.is_end_scanned or end is None:
+        end = start if head[_MAGIC_AT] == 2 else _OFFSET_MAX
+    if start <= first <= end:
+        return
+    error = KafkaStorageError(
+        errno.EIO, f"the first batch has offset {first}, the segment has {start} to {end}: these "
+        "are the bytes of another segment (at byte 0)", log.path)
+    error.file, error.position, error.code = log.path, 0, "offset_mismatch"
+    error.expected, error.found = start, first
+    raise error
+
+
+def _no_segment(path: str, cause: str) -> KafkaStorageError:
+    error = KafkaStorageError(errno.ENODATA, cause or "no such segment in the tier", path)
+    error.file, error.position, error.code = path, 0, "remote_gap"
+    return error

@@ -1,0 +1,76 @@
+"""`--remote` of ls, cat, verify and dump, and the verb `tier`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from seglog.cli.main import main
+from seglog.storage.log import PartitionLog
+from tests.tiered.conftest import Tiered
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
+    code = main([str(one) for one in args])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_ls(tiered: Tiered, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "ls", tiered.data, "--remote", tiered.remote, "--json", "-t", "t-*")
+    rows = {row["directory"]: row for row in json.loads(out)["partitions"]}
+    assert code == 0
+    assert all((row["log_start_offset"], row["log_end_offset"]) == tiered.marks()[name]
+               for name, row in rows.items())
+    code, out, _ = run(capsys, "ls", "--remote", tiered.remote, "--json")
+    rows = {row["directory"][:-23]: row for row in json.loads(out)["partitions"]}
+    assert (code, len(rows)) == (0, 9)
+    assert rows["t-gzip-0"]["log_end_offset"] == 234
+    code, _, err = run(capsys, "ls")
+    assert code == 2
+    assert "name a path" in err
+
+
+def test_cat(tiered: Tiered, capsys: pytest.CaptureFixture[str]) -> None:
+    for place, end in (((tiered.data,), 240), ((), 234)):
+        code, out, _ = run(capsys, "cat", *place, "--remote", tiered.remote, "-t", "t-gzip", "-e",
+                           "-q", "-f", "%o\\n", "--isolation", "read_committed")
+        assert code == 0
+        assert out.split() == [str(row.offset) for row in tiered.rows(
+            "t-gzip-0", "read_committed") if row.offset < end]
+
+
+def test_verify_and_dump(tiered_copy: Tiered, capsys: pytest.CaptureFixture[str]) -> None:
+    remote = tiered_copy.remote
+    code, out, _ = run(capsys, "verify", tiered_copy.data, "--remote", remote)
+    assert code == 0
+    assert "t-gzip-0: 5 segments, 80 batches, 33080 bytes: sound" in out
+    code, out, _ = run(capsys, "dump", "--remote", remote, "t-zstd-0", "--deep-iteration")
+    assert code == 0
+    assert "lastOffset: 199 " in out
+    path = tiered_copy.objects("t-gzip-0")[2]
+    content = bytearray(path.read_bytes())
+    content[-20] ^= 1
+    path.write_bytes(content)
+    code, out, _ = run(capsys, "tier", "verify", remote, "t-gzip-0", "--json")
+    row = json.loads(out)
+    assert (code, row["ok"]) == (1, False)
+    assert row["findings"][0]["object"] == str(path)
+    assert row["findings"][0]["code"] == "batch_crc"
+
+
+def test_tier(tiered: Tiered, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "tier", "ls", tiered.remote, "--metadata", tiered.data)
+    assert code == 0
+    assert "t-gzip-0  SCh4E8VdQyakXnuXoblENg  5 segments, offsets 0 to 233, 33080 bytes" in out
+    code, out, _ = run(capsys, "tier", "orphans", tiered.remote, "--metadata", tiered.data)
+    assert code == 1  # one upload of the broker was broken off
+    assert out.count("COPY_SEGMENT_STARTED") == len(out.splitlines()) == 5
+    assert run(capsys, "tier", "orphans", tiered.remote)[0] == 2
+    assert run(capsys, "tier", "restore", tiered.remote)[0] == 2
+    code, _, _ = run(capsys, "tier", "restore", tiered.remote, "t-txn-0", tmp_path / "t-txn-0")
+    assert code == 0
+    assert PartitionLog.open(tmp_path / "t-txn-0").log_end_offset == 201
+    assert run(capsys, "tier", "restore", tiered.remote, "t-txn-0", tmp_path / "t-txn-0")[0] == 2

@@ -1,0 +1,167 @@
+"""Logs over a local directory and a remote tier, and from the tier alone: a real broker's."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog.errors import IllegalArgumentError, KafkaStorageError, UnknownTopicOrPartitionError
+from seglog.storage.isolation import Isolation
+from seglog.storage.log import PartitionLog
+from seglog.tiered import open_bucket
+from tests.tiered.conftest import Tiered, read
+
+ISOLATIONS: tuple[Isolation, ...] = ("read_uncommitted", "read_committed")
+PARTITIONS = ["t-none-0", "t-gzip-0", "t-snappy-0", "t-lz4-0", "t-zstd-0", "t-txn-0", "t-txn-1",
+              "t-start-0", "t-epochs-0", "t-both-0", "local-only-0"]
+REMOTE = [name for name in PARTITIONS if name not in ("local-only-0", "t-lz4-0")]
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_disk_and_tier_give_what_consumers_got(tiered: Tiered, name: str, isolation: Isolation
+                                               ) -> None:
+    log = PartitionLog.open(tiered.data / name, remote=tiered.remote)
+    assert (log.log_start_offset, log.log_end_offset) == tiered.marks()[name]
+    assert read(log, isolation) == tiered.rows(name, isolation)
+    assert read(log, isolation, threads=2) == tiered.rows(name, isolation)
+    assert log.gaps == ()
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_nothing_changes_when_local_segments_are_deleted(tiered_copy: Tiered, name: str) -> None:
+    """With every remote segment still on the local disk too, as it was before retention."""
+    for path in tiered_copy.objects(name, ""):
+        target = tiered_copy.data / name / f"{path.name[:20]}{path.suffix}"
+        if path.suffix in (".log", ".index", ".timeindex", ".txnindex"):
+            shutil.copy(path, target)
+    for isolation in ISOLATIONS:
+        log = PartitionLog.open(tiered_copy.data / name, remote=tiered_copy.remote)
+        assert read(log, isolation) == tiered_copy.rows(name, isolation)
+        local = PartitionLog.open(tiered_copy.data / name)
+        assert read(local, isolation) == tiered_copy.rows(name, isolation)
+
+
+@pytest.mark.parametrize("name", REMOTE)
+@pytest.mark.parametrize("with_metadata", [False, True])
+def test_the_bucket_alone_gives_what_was_tiered(tiered: Tiered, name: str, with_metadata: bool
+                                                ) -> None:
+    topic, _, partition = name.rpartition("-")
+    bucket = open_bucket(tiered.remote, metadata=tiered.data if with_metadata else ())
+    low, _ = tiered.marks()[name]
+    log = bucket.log(topic, int(partition), log_start_offset=low)
+    local = PartitionLog.open(tiered.data / name)
+    first_local = int(local.segments.base_offsets[0])
+    assert log.log_end_offset == first_local or first_local < log.log_end_offset
+    assert log.topic_id == local.topic_id
+    for isolation in ISOLATIONS:
+        end = log.end_offset(isolation)
+        assert read(log, isolation) == [
+            row for row in tiered.rows(name, isolation) if row.offset < end]
+    assert log.gaps == ()
+
+
+@pytest.mark.parametrize("name", REMOTE)
+def test_timestamps_are_found_in_the_tier(tiered: Tiered, name: str) -> None:
+    log = PartitionLog.open(tiered.data / name, remote=tiered.remote)
+    rows = tiered.rows(name, "read_uncommitted")
+    for row in (rows[0], rows[len(rows) // 3], rows[-1]):
+        found = log.offset_for_timestamp(row.timestamp)
+        first = next(one for one in rows if one.timestamp >= row.timestamp)
+        assert found is not None
+        assert found.offset <= first.offset  # a marker may be earlier
+        assert found.offset == first.offset or "txn" in name
+
+
+def test_ranges_and_fetches_cross_the_border(tiered: Tiered) -> None:
+    log = PartitionLog.open(tiered.data / "t-gzip-0", remote=tiered.remote)
+    rows = tiered.rows("t-gzip-0", "read_uncommitted")
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        fetched = log.read(offset, 4096)
+        assert fetched.next_offset > offset
+        offset = fetched.next_offset
+    starts = [planned.start_offset for planned in log.ranges(2048)]
+    assert starts
+    got = [row.offset for row in read(log)]
+    assert got == [row.offset for row in rows]
+
+
+def test_a_pickle_reads_the_same(tiered: Tiered) -> None:
+    bucket = pickle.loads(pickle.dumps(open_bucket(tiered.remote)))
+    log = pickle.loads(pickle.dumps(bucket.log("t-zstd", 0)))
+    assert read(log) == [row for row in tiered.rows("t-zstd-0", "read_uncommitted")
+                         if row.offset < log.log_end_offset]
+
+
+def test_a_data_directory_with_its_tier(tiered: Tiered) -> None:
+    with seglog.open_data_dir(tiered.data, remote=tiered.remote) as data:
+        assert read(data.log("t-none", 0)) == tiered.rows("t-none-0", "read_uncommitted")
+        assert data.log("t-txn", 0).log_start_offset == 0
+        rows = sum(batch.num_rows for batch in data.to_arrow("t-*"))
+    assert rows == sum(len(tiered.rows(name, "read_uncommitted")) for name in PARTITIONS
+                       if name.startswith("t-"))
+
+
+def test_the_metadata_topic_is_read_once_for_all_partitions(
+        tiered: Tiered, monkeypatch: pytest.MonkeyPatch) -> None:
+    from seglog.tiered import metadata_source
+
+    reads = []
+    whole = metadata_source.read_metadata_topic
+
+    def counted(*data_dirs: str) -> object:
+        reads.append(data_dirs)
+        return whole(*data_dirs)
+
+    monkeypatch.setattr(metadata_source, "read_metadata_topic", counted)
+    bucket = open_bucket(tiered.remote)
+    for name in REMOTE:
+        assert len(PartitionLog.open(tiered.data / name, remote=bucket).segments)
+    assert reads == [(str(tiered.data),)]
+
+
+def test_what_is_not_there_is_said(tiered: Tiered, tmp_path: Path) -> None:
+    bucket = open_bucket(tiered.remote)
+    assert [str(one) for one in bucket.partitions] == sorted(REMOTE)
+    with pytest.raises(UnknownTopicOrPartitionError, match="holds no segment of t-lz4-0"):
+        bucket.log("t-lz4", 0)
+    with pytest.raises(KafkaStorageError, match="no such directory"):
+        open_bucket(tmp_path / "nothing")
+    with pytest.raises(KafkaStorageError, match="not the remote segments of a known layout"):
+        open_bucket(tiered.root)
+    with pytest.raises(IllegalArgumentError, match="neither"):
+        open_bucket(tiered.remote, layout="unknown")
+    copy = tmp_path / "copied"
+    shutil.copytree(tiered.data / "t-none-0", copy)
+    with pytest.raises(IllegalArgumentError, match="does not say which partition"):
+        PartitionLog.open(copy, remote=tiered.remote)
+
+
+def test_other_names_by_a_pattern(tiered: Tiered, tmp_path: Path) -> None:
+    """The same files under names of the user's own, and under Pinterest's."""
+    for path in tiered.objects("t-gzip-0", ""):
+        start, _, rest = path.name.partition("-")
+        own = tmp_path / f"own/by-topic/t-gzip/0/{start}_{rest[:22]}.{rest[23:]}"
+        own.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, own)
+        if path.suffix in (".log", ".index", ".timeindex"):
+            plain = tmp_path / f"pinterest/t-gzip-0/{start}{path.suffix}"
+            plain.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, plain)
+    pattern = "{any}/{topic}/{partition}/{start_offset}_{segment_id}.{kind}"
+    expected = tiered.rows("t-gzip-0", "read_uncommitted")
+    for bucket in (open_bucket(tmp_path / "own", layout=pattern),
+                   open_bucket(tmp_path / "pinterest"),
+                   open_bucket(tmp_path / "pinterest", layout="pinterest")):
+        log = bucket.log("t-gzip", 0)
+        assert read(log) == [row for row in expected if row.offset < log.log_end_offset]
+        assert log.log_end_offset == 234
+    for wrong, word in (("{topic}/{start_offset}.{kind}", "partition"), ("a{b}", "not a field"),
+                        ("{topic}-{partition}-{start_offset}.{kind}", "last part")):
+        with pytest.raises(IllegalArgumentError, match=word):
+            open_bucket(tmp_path / "own", layout=wrong)
