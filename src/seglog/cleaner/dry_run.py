@@ -43,9 +43,9 @@ class _Counting:
     def __init__(self, found: DryRun, base_offset: int) -> None:
         self.base_offset, self._found = base_offset, found
 
-    def append(self, max_offset: int, data: bytearray) -> None:
+    def append(self, max_offset: int, data: memoryview) -> None:
         """Counts what waits in them."""
-        chunk = Chunk(memoryview(data), frames(data).batches, "", 0)
+        chunk = Chunk(data, frames(data).batches, "", 0)
         for row, batch in chunk.batches():
             horizon = batch.delete_horizon_ms
             if horizon is not None:
