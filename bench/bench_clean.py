@@ -234,8 +234,9 @@ def kafka(load: Load, folder: Path) -> dict[str, Any] | None:
         return None
     command = java(str(HERE / "Clean.java"), str(folder / "source" / "t-0"), str(folder),
                    str(KAFKA_ROUNDS), heap="4g")
-    return json.loads(subprocess.run(command, capture_output=True, text=True,
-                                     check=True).stdout.splitlines()[-1])
+    told: dict[str, Any] = json.loads(subprocess.run(
+        command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+    return told
 
 
 def test_rounds(compare: Compare, given: Any) -> None:
@@ -271,7 +272,8 @@ def test_rounds(compare: Compare, given: Any) -> None:
     if load.codec == "none":
         compare.again("its offset map alone", a_map(folder), against("map_seconds", 6),
                       work=RECORDS, unit="keys", check=has_keys, rounds=ROUNDS)
-    size, copied = a_copy(folder)().result, []
+    size: int = a_copy(folder)().result
+    copied: list[int] = []
     others = against("copy_seconds", 10 if load.codec == "none" else None)
     if load.codec == "none":
         others.append(Against("copy_file_range and sync", copy_floor(folder), goal=.5))

@@ -53,8 +53,8 @@ class Cleaner:
     used (`log.cleaner.dedupe.buffer.size`, 128 MiB, and `log.cleaner.io.buffer.load.factor`).
     `io_buffer_size` (bytes) is how much is read at a time, `max_io_buffer_size` the largest
     message of the broker (`message.max.bytes`). `check_done(topic_partition)` is called before
-    each read and may raise LogCleaningAbortedError to end a round. `throttler` holds its bytes to
-    a rate.
+    each read and may raise LogCleaningAbortedError to end a round, `on_read(size)` is called after
+    it. `throttler` holds its bytes to a rate.
 
     Any other thread may append to the log and read it meanwhile. Of two rounds over one log at a
     time the second must not begin: this is the caller's to see to.
@@ -64,13 +64,14 @@ class Cleaner:
                  io_buffer_size: int = 256 << 10, max_io_buffer_size: int = (1 << 20) + 12,
                  load_factor: float = .9,
                  check_done: Callable[[TopicPartition], None] | None = None,
-                 throttler: Throttler | None = None) -> None:
+                 throttler: Throttler | None = None,
+                 on_read: Callable[[int], object] | None = None) -> None:
         self.cleaner_id = cleaner_id
         self.offset_map = OffsetMap(128 << 20) if offset_map is None else offset_map
         self._sizes = BufferSizes(io_buffer_size, max_io_buffer_size)
         self._max_map_size = int(self.offset_map.slots * load_factor)
         self._check_done = check_done or (lambda topic_partition: None)
-        self._throttler = throttler
+        self._throttler, self._on_read = throttler, on_read
         # The first batch of the map: base offset of its segment, and position.
         self._mapped_from = (0, 0)
 
@@ -242,6 +243,8 @@ class Cleaner:
                                      log.config.max_message_bytes,
                                      lambda: self._check_done(log.topic_partition)):
                 self.throttle(log, len(chunk.data))
+                if self._on_read is not None:
+                    self._on_read(len(chunk.data))
                 yield chunk
 
     def is_mapped(self, source: Source, position: int) -> bool:
