@@ -259,8 +259,8 @@ def test_rounds(compare: Compare, given: Any) -> None:
     others = against("seconds", load.goal)
     if load.codec != "none":
         alone = codec_alone(load, folder)
-        size = sum(one.stat().st_size for one in (folder / "source" / "t-0").glob("*.log"))
-        part = alone().result / size
+        whole = sum(one.stat().st_size for one in (folder / "source" / "t-0").glob("*.log"))
+        part = alone().result / whole
         others.append(Against(f"{load.codec} alone, without a cleaner", alone,
                               work=RECORDS * part))
     compare(f"a round, {load.codec}", a_round(folder), others, work=RECORDS, unit="records",

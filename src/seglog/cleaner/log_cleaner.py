@@ -135,7 +135,9 @@ class LogCleaner(ProcessBound):
         """Cleans all of a log that may be cleaned, however dirty it is, in the calling thread; the
         statistics of each round. More than one is needed if the keys do not fit the offset map.
 
-        `on_read` gets the bytes of each read. Waits for a round in the background first. Raises what `Cleaner.do_clean` raises, and
+        `on_read` gets the bytes of each read.
+
+        Waits for a round in the background first. Raises what `Cleaner.do_clean` raises, and
         LogCleaningAbortedError if the cleaner is shut down.
         """
         with self._idle:
