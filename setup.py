@@ -55,6 +55,7 @@ C_SOURCES = [
     "batch_find",
     "checksums",
     "clean",
+    "clean_batches",
     "clean_load",
     "clean_load_files",
     "columns",

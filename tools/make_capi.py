@@ -28,7 +28,8 @@ FILES = {
     "capi_index": ["index", "scan", "clean_load"],
     "capi_columns": ["columns", "arrow", "records", "encode", "encode_sources",
                      "encode_columns", "checksums", "murmur2"],
-    "capi_append": ["producers", "validate", "append", "rebuild", "md5", "offset_map", "clean"],
+    "capi_append": ["producers", "validate", "append", "rebuild"],
+    "capi_clean": ["md5", "offset_map", "clean"],
     "capi_dump": ["dump"],
     "capi_fetch": ["fetch"],
 }

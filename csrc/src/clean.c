@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "clean_internal.h"
+
 /* The next records whose keys are wanted, up to SLG_OFFSET_HASHES: hashing many at once hides the
  * time that the map's memory takes. */
 typedef struct key_block {
@@ -11,14 +13,38 @@ typedef struct key_block {
     size_t count;
 } key_block;
 
-static void add_key(key_block *block, const slg_record_walk *walk) {
-    const slg_record *record = &walk->record;
+/* What the cleaner wants to know of a record. */
+typedef struct seen_record {
+    int64_t offset;
+    const uint8_t *key; /* NULL for a key of no bytes, too */
+    int32_t key_size;   /* negative without one */
+    bool has_value;
+} seen_record;
+
+static inline slg_refusal next_record(slg_record_walk *walk, seen_record *seen) {
+    slg_peeked peeked;
+    if (slg_walk_peek(walk, &peeked)) {
+        seen->offset = slg_java_add(walk->base_offset, slg_zigzag32((uint32_t)peeked.offset_delta));
+        seen->key = peeked.key;
+        seen->key_size = peeked.key_is_null ? -1 : (int32_t)peeked.key_length;
+        seen->has_value = !peeked.value_is_null;
+        return SLG_ACCEPTED;
+    }
+    const slg_refusal refusal = slg_record_next(walk);
+    seen->offset = walk->record.offset;
+    seen->key = walk->record.key;
+    seen->key_size = walk->record.key_size;
+    seen->has_value = walk->record.value_size >= 0;
+    return refusal;
+}
+
+static void add_key(key_block *block, const seen_record *seen, int32_t index) {
     slg_offset_key *key = &block->keys[block->count];
-    key->data = record->key;
-    key->size = (uint32_t)record->key_size;
-    key->offset = record->offset;
-    block->numbers[block->count] = (uint32_t)walk->index - 1;
-    block->has_value[block->count] = record->value_size >= 0;
+    key->data = seen->key;
+    key->size = (uint32_t)seen->key_size;
+    key->offset = seen->offset;
+    block->numbers[block->count] = (uint32_t)index - 1;
+    block->has_value[block->count] = seen->has_value;
     block->count++;
 }
 
@@ -40,13 +66,13 @@ slg_refusal slg_map_records(slg_offset_map *map, slg_record_walk *walk, int64_t 
     key_block block;
     block.count = 0;
     slg_refusal refusal;
+    seen_record seen;
     uint32_t number;
     found->is_full = false;
     do {
-        refusal = slg_record_next(walk);
-        if (refusal == SLG_ACCEPTED && walk->record.key_size >= 0 &&
-            walk->record.offset >= start_offset) {
-            add_key(&block, walk);
+        refusal = next_record(walk, &seen);
+        if (refusal == SLG_ACCEPTED && seen.key_size >= 0 && seen.offset >= start_offset) {
+            add_key(&block, &seen, walk->index);
         }
         /* Also before what is refused: a full map never gets there. */
         if ((block.count == SLG_OFFSET_HASHES || refusal != SLG_ACCEPTED) &&
@@ -88,23 +114,31 @@ slg_refusal slg_retain_records(const slg_retention *retention, slg_record_walk *
     key_block block;
     block.count = 0;
     slg_refusal refusal;
+    seen_record seen;
     memset(found, 0, sizeof *found);
     found->max_offset = -1;
-    while ((refusal = slg_record_next(walk)) == SLG_ACCEPTED) {
-        const slg_record *record = &walk->record;
+    while ((refusal = next_record(walk, &seen)) == SLG_ACCEPTED) {
         const uint32_t number = (uint32_t)walk->index - 1;
-        const bool has_value = record->value_size >= 0;
         found->read++;
         kept[number] = 0;
         if (retention->keeps_none) {
             continue;
         }
-        if (retention->keeps_all || record->offset > latest) {
-            keep(found, kept, number, record->offset, has_value);
-        } else if (record->key_size < 0) {
+        if (retention->keeps_all || seen.offset > latest) {
+            keep(found, kept, number, seen.offset, seen.has_value);
+        } else if (seen.key_size < 0) {
             found->invalid++;
-        } else if (has_value || retention->keeps_tombstones) {
-            add_key(&block, walk);
+        } else if (seen.has_value || retention->keeps_tombstones) {
+            const slg_mark mark = retention->uses_marks
+                                      ? slg_offset_map_mark(retention->map, seen.offset)
+                                      : SLG_MARK_NONE;
+            if (mark == SLG_MARK_LATEST) {
+                keep(found, kept, number, seen.offset, seen.has_value);
+            }
+            if (mark != SLG_MARK_NONE) {
+                continue;
+            }
+            add_key(&block, &seen, walk->index);
             if (block.count == SLG_OFFSET_HASHES) {
                 keep_latest(retention, &block, kept, found);
             }

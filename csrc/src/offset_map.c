@@ -1,10 +1,59 @@
+#define _DEFAULT_SOURCE /* madvise */
+#if defined(__APPLE__)
+#define _DARWIN_C_SOURCE
+#endif
+
 #include "seglog/offset_map.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "seglog/wire.h"
 
-enum { OFFSET_AT = SLG_MD5_SIZE, LAST_WORD_AT = SLG_MD5_SIZE - 4 };
+enum {
+    OFFSET_AT = SLG_MD5_SIZE,
+    LAST_WORD_AT = SLG_MD5_SIZE - 4,
+    /* So many keys take as long one by one as all lanes do. */
+    LANES_WORTH = 3
+};
+
+enum { HUGE_PAGE = 2 << 20 };
+
+bool slg_offset_map_renew(slg_offset_map *map, int32_t slot_count) {
+    const size_t size = (size_t)slot_count * SLG_OFFSET_SLOT_SIZE;
+    uint8_t *slots = calloc(size, 1);
+    if (slots == NULL) {
+        return false;
+    }
+#ifdef MADV_HUGEPAGE
+    /* Advice: what the system does not heed changes nothing. */
+    const uintptr_t begin = ((uintptr_t)slots + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
+    const uintptr_t end = ((uintptr_t)slots + size) & ~(uintptr_t)(HUGE_PAGE - 1);
+    if (begin < end) {
+        (void)madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+    }
+#endif
+    slg_offset_map_free(map);
+    map->slots = slots;
+    map->slot_count = slot_count;
+    map->latest_offset = -1;
+    return true;
+}
+
+void slg_offset_map_mark_range(slg_offset_map *map, int64_t from, int64_t count) {
+    free(map->marks);
+    map->marks = calloc((size_t)(count / SLG_OFFSETS_PER_MARK) + 1, 1);
+    map->marks_from = from;
+    map->marked = map->marks == NULL ? 0 : count;
+    map->last_marked = INT64_MIN;
+}
+
+void slg_offset_map_free(slg_offset_map *map) {
+    free(map->slots);
+    free(map->marks);
+    memset(map, 0, sizeof *map);
+}
 
 /* Where the probe number `attempt` is: first the words within the hash, then the slots in a row
  * (SkimpyOffsetMap.positionOf). */
@@ -43,11 +92,26 @@ void slg_offset_map_hash(const slg_offset_map *map, slg_offset_key *keys, size_t
             lanes = 0;
         }
     }
-    for (unsigned lane = 0; lane < lanes; lane++) {
-        slg_md5(waiting[lane]->data, waiting[lane]->size, waiting[lane]->hash);
+    const unsigned left = lanes;
+    if (left >= LANES_WORTH) {
+        for (; lanes < SLG_MD5_LANES; lanes++) {
+            data[lanes] = NULL;
+            sizes[lanes] = 0;
+        }
+        slg_md5_lanes(data, sizes, digests);
+    }
+    for (unsigned lane = 0; lane < left; lane++) {
+        if (left >= LANES_WORTH) {
+            memcpy(waiting[lane]->hash, digests[lane], SLG_MD5_SIZE);
+        } else {
+            slg_md5(waiting[lane]->data, waiting[lane]->size, waiting[lane]->hash);
+        }
     }
     for (size_t i = 0; i < count; i++) {
-        __builtin_prefetch(slot_of(map, keys[i].hash, 0));
+        /* A slot may lie in two lines of the cache. */
+        const uint8_t *slot = slot_of(map, keys[i].hash, 0);
+        __builtin_prefetch(slot);
+        __builtin_prefetch(slot + SLG_OFFSET_SLOT_SIZE - 1);
     }
 }
 
@@ -66,6 +130,29 @@ int64_t slg_offset_map_get(const slg_offset_map *map, const uint8_t *hash) {
     return -1;
 }
 
+static void set_mark(slg_offset_map *map, int64_t offset, slg_mark mark) {
+    const uint64_t at = (uint64_t)offset - (uint64_t)map->marks_from;
+    if (at < (uint64_t)map->marked) {
+        const unsigned shift = 2 * (unsigned)(at % SLG_OFFSETS_PER_MARK);
+        uint8_t *const marks = map->marks + at / SLG_OFFSETS_PER_MARK;
+        *marks = (uint8_t)((*marks & ~(3U << shift)) | (unsigned)mark << shift);
+    }
+}
+
+/* The key at `offset` is put; it was at `before`, or nowhere (-1). */
+static void note_put(slg_offset_map *map, int64_t offset, int64_t before) {
+    if (map->marked == 0) {
+        return;
+    }
+    if (offset <= map->last_marked) {
+        map->marked = 0; /* an offset no longer says which record it is */
+        return;
+    }
+    map->last_marked = offset;
+    set_mark(map, before, SLG_MARK_OLD);
+    set_mark(map, offset, SLG_MARK_LATEST);
+}
+
 bool slg_offset_map_put(slg_offset_map *map, const slg_offset_key *key) {
     if (map->entries >= map->slot_count) {
         return false;
@@ -74,12 +161,14 @@ bool slg_offset_map_put(slg_offset_map *map, const slg_offset_key *key) {
     uint8_t *slot = slot_of(map, key->hash, attempt);
     while (!is_empty(slot)) {
         if (memcmp(slot, key->hash, SLG_MD5_SIZE) == 0) {
+            note_put(map, key->offset, slg_load_i64(slot + OFFSET_AT));
             slg_store_i64(slot + OFFSET_AT, key->offset);
             map->latest_offset = key->offset;
             return true;
         }
         slot = slot_of(map, key->hash, ++attempt);
     }
+    note_put(map, key->offset, -1);
     memcpy(slot, key->hash, SLG_MD5_SIZE);
     slg_store_i64(slot + OFFSET_AT, key->offset);
     map->latest_offset = key->offset;

@@ -115,7 +115,87 @@ static void test_full_map(void) {
     CHECK_EQ(slg_offset_map_get(&map, key.hash), -1);
 }
 
+/* A whole batch of the records of batch_of, in memory of exactly its size. */
+static uint8_t *sealed(int count, int keys, slg_batch *header) {
+    size_t size;
+    uint8_t *records = batch_of(count, keys, &size);
+    uint8_t *whole = malloc(SLG_BATCH_HEADER_SIZE + size);
+    slg_encode_batch batch;
+    slg_error error;
+    const slg_encode_fields fields = {.max_timestamp = 7,
+                                      .producer_id = -1,
+                                      .base_sequence = -1,
+                                      .producer_epoch = -1,
+                                      .last_offset_delta = count - 1};
+    slg_encode_open(&batch, NULL, 0, 0);
+    batch.record_count = count;
+    batch.base_timestamp = 7;
+    memcpy(whole + SLG_BATCH_HEADER_SIZE, records, size);
+    slg_encode_seal(whole, &batch, &fields, whole + SLG_BATCH_HEADER_SIZE, size, slg_crc32c_best());
+    free(records);
+    const size_t all = SLG_BATCH_HEADER_SIZE + size;
+    CHECK_EQ(slg_batch_parse(whole, all, 0, (int32_t)all, header, &error), SLG_OK);
+    return whole;
+}
+
+static void test_batches(void) {
+    enum { COUNT = 100, KEYS = 40 };
+    slg_offset_map map = {0};
+    CHECK(slg_offset_map_renew(&map, 1 << 18)); /* of huge pages, where there are any */
+    slg_offset_map_mark_range(&map, 0, COUNT - 10);
+    slg_batch header;
+    slg_error error;
+    uint8_t *whole = sealed(COUNT, KEYS, &header);
+    slg_map_counts mapped = {0};
+    size_t row = 0, size;
+    CHECK_EQ(slg_map_batches(&map, whole, &header, 1, &row, 0, 1000, &mapped), SLG_CLEAN_DONE);
+    CHECK(row == 1 && mapped.messages == COUNT && map.entries == KEYS);
+    CHECK_EQ(slg_offset_map_mark(&map, 59), SLG_MARK_OLD);
+    CHECK_EQ(slg_offset_map_mark(&map, 60), SLG_MARK_LATEST);
+    CHECK_EQ(slg_offset_map_mark(&map, 90), SLG_MARK_NONE);
+    const slg_clean_rules rules = {.map = &map,
+                                   .uses_marks = true,
+                                   .new_horizon = 5,
+                                   .upper_bound = 1000,
+                                   .kernel = slg_crc32c_best()};
+    slg_clean_output output = {0};
+    slg_clean_work work = {0};
+    slg_clean_counts counts = {0};
+    slg_clean_output_begin(&output, whole);
+    row = 0;
+    CHECK_EQ(slg_clean_batches(&rules, whole, &header, 1, &row, &output, &work, &counts),
+             SLG_CLEAN_DONE);
+    CHECK(counts.read == COUNT && counts.kept == KEYS && output.max_offset == COUNT - 1);
+    const uint8_t *data = slg_clean_output_end(&output, &size);
+    slg_batch cleaned;
+    CHECK_EQ(slg_batch_parse(data, size, 0, (int32_t)size, &cleaned, &error), SLG_OK);
+    CHECK_EQ(slg_batch_check_crc(&cleaned, data, slg_crc32c_best(), &error), SLG_OK);
+    CHECK_EQ(cleaned.record_count, KEYS);
+    CHECK_EQ(cleaned.base_timestamp, 5); /* the horizon of its tombstones */
+    /* A batch that stays as it is is not copied; one whose records are cut is not ours. */
+    uint8_t *copy = malloc(size);
+    memcpy(copy, data, size);
+    slg_clean_output_begin(&output, copy);
+    row = 0;
+    CHECK_EQ(slg_clean_batches(&rules, copy, &cleaned, 1, &row, &output, &work, &counts),
+             SLG_CLEAN_DONE);
+    CHECK(slg_clean_output_end(&output, &size) == copy);
+    slg_clean_output_begin(&output, copy);
+    cleaned.record_count++;
+    row = 0;
+    CHECK_EQ(slg_clean_batches(&rules, copy, &cleaned, 1, &row, &output, &work, &counts),
+             SLG_CLEAN_OTHER);
+    CHECK_EQ(slg_map_batches(&map, copy, &cleaned, 1, &row, 0, 1000, &mapped), SLG_CLEAN_REFUSED);
+    CHECK_EQ(row, 0);
+    free(copy);
+    free(whole);
+    slg_clean_output_free(&output);
+    slg_clean_work_free(&work);
+    slg_offset_map_free(&map);
+}
+
 int main(void) {
+    test_batches();
     test_md5();
     test_lanes();
     test_records();

@@ -18,6 +18,8 @@ from tests.cleaner.support import (
     NOW, SLOT, append, batch, batches, end_transaction, leftovers, opened, records, roll,
 )
 from tests.log.test_replace import CHANGES, Dead
+from tests.oracle import batch as v2
+from tests.oracle.batch import Batch, Record
 
 
 def clean(log: UnifiedLog, last: int | None = None, **how: Any) -> int:
@@ -295,3 +297,28 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert caught.value.errno == 28
     assert (tmp_path / "t-0/00000000000000000000.log").read_bytes() == before
     assert not leftovers(log)
+
+
+def test_bad_records_leave_the_log_as_it_was(tmp_path: Path) -> None:
+    """Timestamps below -1 and offsets that go backwards, where a batch is to be written anew."""
+    for number, records_ in enumerate((
+            [Record(0, -7, b"a", b"1"), Record(1, NOW, b"b", b"1")],
+            [Record(1, NOW, b"b", b"1"), Record(0, NOW, b"a", b"1"), Record(2, NOW, b"c", b"1")])):
+        path = tmp_path / str(number) / "t-0"
+        log = opened(path)
+        append(log, [(b"x", b"1"), (b"x", b"1"), (b"x", b"1")])
+        append(log, [(b"c" if number else b"b", b"2")])
+        roll(log)
+        log.close()
+        data = (path / "00000000000000000000.log").read_bytes()
+        bad = v2.encode(Batch(0, 2, records_, base_timestamp=NOW, max_timestamp=NOW))
+        first = 12 + int.from_bytes(data[8:12], "big")
+        (path / "00000000000000000000.log").write_bytes(bad + data[first:])
+        log = opened(path)
+        log.update_high_watermark(log.log_end_offset)
+        before = {one.name: one.read_bytes() for one in path.iterdir()}
+        with pytest.raises(IllegalArgumentError, match=(
+                "Illegal offset 0 following previous offset 1" if number
+                else "Invalid negative timestamp -7")):
+            clean(log)
+        assert {one.name: one.read_bytes() for one in path.iterdir()} == before

@@ -200,3 +200,31 @@ def test_golden_directories(golden: Path, tmp_path: Path, capsys: Capture) -> No
     assert after["compacted-txn-0", "read_committed"] == before["compacted-txn-0",
                                                                 "read_committed"]
     assert main(["verify", str(root)]) == 0
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]], ids=["for real", "dry run"])
+def test_the_bar_counts_bytes(root: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch,
+                              dry: list[str]) -> None:
+    """All that a round reads, and a log that was left out is done when its turn is over."""
+    from seglog.cli import compact
+    reads: list[int] = []
+    bars: list[Any] = []
+
+    class Bar(compact._Bar):
+        def __init__(self, label: str) -> None:
+            super().__init__(label)
+            bars.append(self)
+
+        def read(self, size: int) -> None:
+            reads.append(size)
+            super().read(size)
+
+    monkeypatch.setattr(compact, "_Bar", Bar)
+    size = {name: sum(path.stat().st_size for path in (root / name).glob("*.log"))
+            for name in ("users-0", "plain-0")}
+    closed = sum(path.stat().st_size for path in sorted((root / "users-0").glob("*.log"))[:-1])
+    compacted(capsys, root, "-t", "users", *SAYS, *dry)
+    assert sum(reads) == 2 * closed
+    assert (bars[0].done, bars[0].total) == (2 * size["users-0"],) * 2
+    compacted(capsys, root, "-t", "users", "-t", "plain", *SAYS, *dry)
+    assert bars[1].done == bars[1].total > 2 * size["plain-0"]

@@ -44,6 +44,28 @@ def last(rows: Rows) -> dict[bytes, bytes]:
     return {key: value for key, value in values.items() if value is not None}
 
 
+def check_both(everything: Rows, committed: Rows, kept: Rows, after: Rows, end: int) -> None:
+    """Consumers of both isolations see of each key what they saw last, and nothing else.
+
+    `everything` and `kept` are what a read_uncommitted consumer saw before and after a compaction
+    up to `end`, the others what a read_committed one did. Aborted records below `end` are gone,
+    those above are still there.
+    """
+    offsets = {row["offset"]: row for row in everything}
+    visible = {row["offset"] for row in committed}
+    wanted = {row["key"]: row for row in committed}
+    for rows in (kept, after):
+        assert [row["offset"] for row in rows] == sorted({row["offset"] for row in rows})
+        assert all(row == offsets[row["offset"]] for row in rows), "as it was written"
+        found = {row["key"]: row for row in rows if row["offset"] in visible}
+        assert last(list(found.values())) == last(list(wanted.values()))
+        below = [row["key"] for row in rows if row["offset"] in visible and row["offset"] < end]
+        assert len(below) == len(set(below)), "of each key one record below the end"
+    aborted = {row["offset"] for row in everything} - visible
+    assert {row["offset"] for row in kept} - visible == {one for one in aborted if one >= end}
+    assert {row["offset"] for row in after} <= visible
+
+
 def compact(*args: str | Path) -> subprocess.CompletedProcess[str]:
     """As an operator runs it."""
     return subprocess.run([sys.executable, "-m", "seglog", "compact", *map(str, args)],
@@ -88,6 +110,7 @@ def test_a_broker_goes_on(kafka_lib: Path, tmp_path: Path) -> None:
             after = client.consume("users", isolation="read_committed")
             kept = client.consume("users")
             assert last(after) == last(committed)
+            check_both(everything, committed, kept, after, ours)
             assert len(kept) < len(everything) and len(after) < len(committed)
             assert after[-1]["offset"] == committed[-1]["offset"]
             produce(client, rng, 25)

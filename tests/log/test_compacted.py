@@ -156,10 +156,10 @@ def test_a_close_ends_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     from seglog.errors import LogCleaningAbortedError
     reached, real = threading.Event(), RecordFilter.filter
 
-    def slow(*args: Any) -> Any:
+    def slow(*args: Any, **kwargs: Any) -> Any:
         reached.set()
         time.sleep(.05)
-        return real(*args)
+        return real(*args, **kwargs)
 
     monkeypatch.setattr(RecordFilter, "filter", slow)
     log = seglog.open(tmp_path / "d" / "t-0", batch_bytes=1000,

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog._native.clean import OffsetMap, retain
+from seglog._native.clean import BatchCleaner, OffsetMap, Step, retain
 from seglog._native.encode import BatchEncoder
 from seglog._native.validate import RecordWalk, Refusal, Source, frames, transfer
 from seglog.errors import IllegalArgumentError
+from seglog.storage import codecs
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record
 from tests.oracle.cleaning import SkimpyMap
@@ -137,3 +138,35 @@ def test_a_bad_record_ends_the_walk() -> None:
     assert OffsetMap(100 * SLOT).add_records(cut, 0, 49)[0] != Refusal.NO_MORE
     cut = RecordWalk(frames(raw).batches, 0, raw[61:-4], source=Source.BUFFER)
     assert OffsetMap(100 * SLOT).add_records(cut, 0, 48) == (Refusal.NO_MORE, 48, True)
+
+
+class NoTransactions:
+    def on_batch(self, producer_id: int, last_offset: int, is_transactional: bool) -> bool:
+        return False
+
+    def pass_over(self, offset: int) -> None:
+        self.offset = offset
+
+
+def test_batches_are_inside_of_their_span() -> None:
+    raw = v2.encode(Batch(100, 0, [Record(100, 5, b"a", b"v")], base_timestamp=5,
+                          max_timestamp=5))
+    seen, offsets = NoTransactions(), OffsetMap(100 * SLOT)
+    cleaner = BatchCleaner(offsets, transactions=seen, direct=codecs.DIRECT,
+                           compress=codecs.compress)
+    rows = frames(raw).batches
+    assert cleaner.map(raw, rows, 0, 0, 90) == (Step.DONE, 1) and seen.offset == 100
+    cleaner.rule(now_ms=5, new_horizon=9, upper_bound=101, producers=[], last_offsets=[])
+    cleaner.begin(raw, uses_marks=True)
+    assert cleaner.filter(rows, 0) == 1
+    assert cleaner.end() == raw and cleaner.max_offset == 100
+    assert cleaner.counts == (len(raw), 1, 0, 1)
+    cleaner.begin(raw[:-1], uses_marks=True)
+    for wrong in (lambda: cleaner.filter(rows, 0), lambda: cleaner.map(raw[:-1], rows, 0, 0, 90),
+                  lambda: cleaner.keep(0, len(raw), 100), lambda: cleaner.filter(rows[:0], 0),
+                  lambda: cleaner.filter(rows, 2)):
+        with pytest.raises((ValueError, IndexError)):
+            wrong()
+    with pytest.raises(ValueError, match="one array each"):
+        cleaner.rule(now_ms=5, new_horizon=9, upper_bound=101, producers=[1], last_offsets=[])
+    assert cleaner.map(raw, rows, 0, 0, 0) == (Step.FULL, 0)

@@ -11,25 +11,27 @@ from pathlib import Path
 
 import pytest
 
+from tests.stress.compacted import CompactedWorld
 from tests.stress.worlds import WORLDS
 
 SECONDS = float(os.environ.get("SEGLOG_STRESS_SECONDS", "5"))
 SEED = os.environ.get("SEGLOG_STRESS_SEED") or str(time.time_ns())
 ROUND_SECONDS = 2.0
+ALL = {**WORLDS, "compacted": CompactedWorld}
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", ALL)
 def test_threads_that_do_anything_at_once(tmp_path: Path, world: str) -> None:
     """No error but the documented ones, no directory offline, nothing lost, twice or in another
     order, and a clean end."""
-    until = time.monotonic() + SECONDS / len(WORLDS)
+    until = time.monotonic() + SECONDS / len(ALL)
     number = 0
     while number == 0 or time.monotonic() < until:
         seed = f"{SEED} {number}"
         root = tmp_path / str(number)
         root.mkdir()
         try:
-            WORLDS[world](root, seed).run(
+            ALL[world](root, seed).run(
                 min(ROUND_SECONDS, max(until - time.monotonic(), .5)))
         except BaseException as error:
             error.add_note(f"world {world}, SEGLOG_STRESS_SEED={SEED!r}, round {number}")

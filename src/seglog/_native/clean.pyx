@@ -1,17 +1,30 @@
-"""The log cleaner's offset map, and the records of a batch against it."""
+"""The log cleaner's offset map, the records of a batch against it, and the batches that stay."""
+
+import enum
+
+import numpy as np
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stddef cimport size_t
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uintptr_t
 
-from seglog._native.capi_append cimport *
+from seglog._native.capi cimport *
+from seglog._native.capi_append cimport slg_record_walk, slg_refusal
+from seglog._native.capi_clean cimport *
+from seglog._native.framing cimport lz4_blocks, snappy_blocks, view_of
 from seglog._native.validate cimport RecordWalk
 
+from seglog._native.batch import BATCH_DTYPE as _BATCH_DTYPE
 from seglog.errors import IllegalArgumentError
 
+cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
+
+cdef enum:
+    # Two bits for each offset of a round's dirty range: 8 million offsets.
+    MARKS_BYTES_MAX = 2097152
+    PLAIN_BYTES_FIRST = 262144
+    PLAIN_BYTES_MAX = 67108864
 
 
 @cython.final
@@ -29,14 +42,11 @@ cdef class OffsetMap:
         if not 1 <= slots or memory > INT32_MAX:
             raise IllegalArgumentError(f"an offset map of {memory} bytes: expected "
                                        f"{SLG_OFFSET_SLOT_SIZE} to {INT32_MAX}")
-        self._map.slot_count = <int32_t>slots
-        self._map.latest_offset = -1
-        self._map.slots = <uint8_t *>calloc(<size_t>slots, SLG_OFFSET_SLOT_SIZE)
-        if self._map.slots == NULL:
+        if not slg_offset_map_renew(&self._map, <int32_t>slots):
             raise MemoryError(f"no memory for an offset map of {memory} bytes")
 
     def __dealloc__(self):
-        free(self._map.slots)
+        slg_offset_map_free(&self._map)
 
     @property
     def slots(self):
@@ -55,9 +65,23 @@ cdef class OffsetMap:
 
     def clear(self):
         """Forgets all keys."""
+        if self._map.entries and not slg_offset_map_renew(&self._map, self._map.slot_count):
+            raise MemoryError(f"no memory for an offset map of {self._map.slot_count} slots")
+        self._map.latest_offset, self._map.marked = -1, 0
+
+    def mark(self, int64_t start, int64_t end):
+        """Remembers of the offsets [start, end) which are their key's latest, as far as 2 MiB go;
+        an empty map."""
+        cdef int64_t count = min(end - start, MARKS_BYTES_MAX * <int64_t>SLG_OFFSETS_PER_MARK)
         if self._map.entries:
-            memset(self._map.slots, 0, <size_t>self._map.slot_count * SLG_OFFSET_SLOT_SIZE)
-        self._map.entries, self._map.latest_offset = 0, -1
+            raise ValueError("the map has keys")
+        self._map.marked = 0
+        if count > 0:
+            slg_offset_map_mark_range(&self._map, start, count)
+
+    @property
+    def marked(self):
+        return self._map.marked
 
     def put(self, key, int64_t offset):
         """Sets the offset of a key."""
@@ -154,3 +178,291 @@ def retain(RecordWalk walk, OffsetMap offset_map, *, bint keeps_all=False, bint 
     with nogil:
         found._refusal = slg_retain_records(&retention, &walk._walk, kept, &found._found)
     return found
+
+
+class Step(enum.IntEnum):
+    """What ended a call of BatchCleaner (csrc/include/seglog/clean.h)."""
+
+    DONE = SLG_CLEAN_DONE
+    OTHER = SLG_CLEAN_OTHER
+    FULL = SLG_CLEAN_FULL
+    REFUSED = SLG_CLEAN_REFUSED
+
+
+@cython.final
+cdef class BatchCleaner:
+    """Whole batches, many per call: their keys into the map, and what stays of them.
+
+    `direct` has the decoders of storage.codecs, and `compress(codec, data)` gives the bytes of a
+    payload; they run for compressed batches, and `transactions` (CleanedTransactionMetadata) is
+    asked about transactional ones. A batch that is unusual in any way ends the call, and is the
+    caller's. One thread at a time.
+    """
+
+    cdef OffsetMap _map
+    cdef slg_clean_rules _rules
+    cdef slg_clean_output _output
+    cdef slg_clean_work _work
+    cdef slg_clean_counts _counts
+    cdef slg_map_counts _mapped
+    cdef object _producers, _last_offsets   # what the rules point into
+    cdef object _transactions, _compress
+    cdef size_t _told                       # rows before this are known to the transactions
+    cdef tuple _direct
+    cdef bytearray _plain
+    cdef object _plain_view
+    cdef Py_ssize_t _plain_size
+    cdef object _data                       # what the output points into
+
+    def __cinit__(self, OffsetMap offset_map, *, transactions, tuple direct, compress):
+        if offset_map is None:
+            raise TypeError("offset_map must be an OffsetMap, not None")
+        self._map, self._transactions, self._direct = offset_map, transactions, direct
+        self._compress = compress
+        self._rules.map = &offset_map._map
+        self._rules.kernel = _kernel
+        slg_clean_output_begin(&self._output, NULL)
+        self._data = b""
+
+    def __dealloc__(self):
+        slg_clean_output_free(&self._output)
+        slg_clean_work_free(&self._work)
+
+    # ---- the plain bytes of a batch
+
+    cdef int _grow(self, Py_ssize_t size) except -1:
+        if size > self._plain_size:
+            self._plain_view = None
+            self._plain = bytearray(size)
+            self._plain_view = memoryview(self._plain)
+            self._plain_size = size
+        return 0
+
+    cdef Py_ssize_t _decompress(self, int codec, const uint8_t *payload, size_t size) except -2:
+        """Bytes in `_plain`; -1 for a payload that the reference path has to see, whatever is wrong
+        with it."""
+        cdef char *into
+        cdef object decode = self._direct[codec]
+        if decode is None or size == 0:
+            return -1
+        while True:
+            self._grow(max(<Py_ssize_t>PLAIN_BYTES_FIRST, 8 * <Py_ssize_t>size))
+            into = <char *>self._plain
+            try:
+                if codec == SLG_CODEC_LZ4:
+                    return lz4_blocks(decode, payload, size, into, self._plain_size)
+                if codec == SLG_CODEC_SNAPPY:
+                    return snappy_blocks(decode, payload, size, into, self._plain_size)
+                return decode(view_of(payload, size), self._plain_view)
+            except Exception:
+                if 2 * self._plain_size > PLAIN_BYTES_MAX:
+                    return -1
+                # Perhaps for want of room: the next such batch shall have it.
+                self._grow(2 * self._plain_size)
+                return -1
+
+    cdef int _records(self, const slg_batch *batch, const uint8_t *data, const uint8_t **records,
+                      size_t *size) except -1:
+        """The plain records of a batch; 0 for one that the reference path has to see."""
+        cdef int codec = batch.attributes & SLG_ATTRIBUTE_CODEC
+        cdef Py_ssize_t plain
+        records[0] = data + batch.position + SLG_BATCH_HEADER_SIZE
+        size[0] = <size_t>(batch.size - SLG_BATCH_HEADER_SIZE)
+        if codec != SLG_CODEC_NONE:
+            plain = self._decompress(codec, records[0], size[0])
+            if plain < 0:
+                return 0
+            records[0], size[0] = <const uint8_t *><char *>self._plain, <size_t>plain
+        return 1
+
+    # ---- the offset map
+
+    @property
+    def map_bytes(self):
+        return self._mapped.bytes
+
+    @property
+    def map_messages(self):
+        return self._mapped.messages
+
+    def map(self, data, rows, Py_ssize_t row, int64_t start, int32_t limit):
+        """Puts the keys of batches into the map, from a row on: (Step, the row that ended it)."""
+        cdef Py_buffer view
+        cdef const slg_batch *batches = _rows(rows, row)
+        cdef size_t at = <size_t>row, count = <size_t>len(rows), size
+        cdef const uint8_t *bytes_
+        cdef const uint8_t *records
+        cdef slg_clean_step step
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        bytes_ = <const uint8_t *>view.buf
+        try:
+            _check_rows(batches, at, count, view.len)
+            self._told = at
+            while True:
+                with nogil:
+                    step = slg_map_batches(&self._map._map, bytes_, batches, count, &at, start,
+                                           limit, &self._mapped)
+                if step != SLG_CLEAN_CODEC and (
+                        step != SLG_CLEAN_TRANSACTION or self._is_aborted(batches, at)):
+                    break
+                if not self._records(&batches[at], bytes_, &records, &size):
+                    step = SLG_CLEAN_OTHER
+                    break
+                with nogil:
+                    step = slg_map_batch(&self._map._map, &batches[at], records, size, start,
+                                         limit, &self._mapped)
+                if step != SLG_CLEAN_DONE:
+                    break
+                at += 1
+            self._tell(batches, at)
+        finally:
+            PyBuffer_Release(&view)
+        return _step(step), <Py_ssize_t>at
+
+    cdef int _tell(self, const slg_batch *batches, size_t row) except -1:
+        """Tells the transactions of the batches before a row, none of which is part of one."""
+        cdef int64_t last = INT64_MIN
+        if self._told < row:
+            for at in range(self._told, row):
+                last = max(last, batches[at].last_offset)
+            self._told = row
+            self._transactions.pass_over(last)
+        return 0
+
+    cdef bint _is_aborted(self, const slg_batch *batches, size_t row) except -1:
+        self._tell(batches, row)
+        if self._transactions.on_batch(batches[row].producer_id, batches[row].last_offset, True):
+            return True
+        self._told = row + 1
+        return False
+
+    # ---- the batches that stay
+
+    def rule(self, *, int64_t now_ms, int64_t new_horizon, int64_t upper_bound, producers,
+             last_offsets):
+        """What decides from now on; `producers` are ids in order, of whose last data records
+        `last_offsets` tells, -1 without one. `new_horizon` is -1 if there can be none."""
+        cdef uintptr_t address
+        ids = np.ascontiguousarray(producers, np.int64)
+        offsets = np.ascontiguousarray(last_offsets, np.int64)
+        if ids.shape != offsets.shape or ids.ndim != 1:
+            raise ValueError("producers and last_offsets are one array each, of one length")
+        self._producers, self._last_offsets = ids, offsets
+        address = ids.ctypes.data
+        self._rules.producers = <const int64_t *>address
+        address = offsets.ctypes.data
+        self._rules.last_offsets = <const int64_t *>address
+        self._rules.producer_count = <size_t>len(ids)
+        self._rules.now, self._rules.new_horizon = now_ms, new_horizon
+        self._rules.upper_bound = upper_bound
+
+    def begin(self, data, *, bint uses_marks):
+        """Another span of batches; what `end` gave of the one before is no longer good.
+
+        `uses_marks`: the map has seen these batches."""
+        cdef Py_buffer view
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        slg_clean_output_begin(&self._output, <const uint8_t *>view.buf)
+        PyBuffer_Release(&view)
+        self._data = data  # which keeps the bytes where they are
+        self._rules.uses_marks = uses_marks
+
+    def filter(self, rows, Py_ssize_t row):
+        """Adds what stays of batches to the output, from a row on; the row that ended it, or the
+        number of rows."""
+        cdef const slg_batch *batches = _rows(rows, row)
+        cdef size_t at = <size_t>row, count = <size_t>len(rows), size
+        cdef const uint8_t *span = self._output.span
+        cdef const uint8_t *records
+        cdef slg_clean_step step
+        _check_rows(batches, at, count, len(self._data))
+        self._told = at
+        while True:
+            with nogil:
+                step = slg_clean_batches(&self._rules, span, batches, count, &at, &self._output,
+                                         &self._work, &self._counts)
+            if step != SLG_CLEAN_CODEC and (
+                    step != SLG_CLEAN_TRANSACTION or self._is_aborted(batches, at)):
+                break
+            if not self._records(&batches[at], span, &records, &size):
+                break
+            with nogil:
+                step = slg_clean_batch(&self._rules, &batches[at], records, size, &self._output,
+                                       &self._work, &self._counts)
+            if step == SLG_CLEAN_COMPRESS:
+                step = self._seal(batches[at].attributes & SLG_ATTRIBUTE_CODEC)
+            if step != SLG_CLEAN_DONE:
+                break
+            at += 1
+        self._tell(batches, at)
+        _step(step)
+        return <Py_ssize_t>at
+
+    cdef slg_clean_step _seal(self, int codec) except? SLG_CLEAN_OTHER:
+        cdef Py_buffer view
+        cdef bint is_written
+        packed = self._compress(codec, view_of(
+            self._work.batch.data + SLG_BATCH_HEADER_SIZE,
+            self._work.batch.size - SLG_BATCH_HEADER_SIZE))
+        PyObject_GetBuffer(packed, &view, PyBUF_SIMPLE)
+        with nogil:
+            is_written = slg_clean_seal(&self._rules, <const uint8_t *>view.buf,
+                                        <size_t>view.len, &self._output, &self._work)
+        PyBuffer_Release(&view)
+        return SLG_CLEAN_DONE if is_written else SLG_CLEAN_NO_MEMORY
+
+    def keep(self, int64_t position, int64_t size, int64_t last_offset):
+        """Adds a batch of the span as it is."""
+        if position < 0 or size < 0 or position + size > len(self._data):
+            raise ValueError("the batch is not in the span")
+        if not slg_clean_keep(&self._output, <size_t>position, <size_t>size, last_offset):
+            raise MemoryError("no memory for cleaned batches")
+
+    def write(self, const uint8_t[::1] data, int64_t max_offset):
+        """Adds a batch that was written anew."""
+        if not slg_clean_write(&self._output, &data[0], <size_t>data.shape[0], max_offset):
+            raise MemoryError("no memory for cleaned batches")
+
+    def end(self):
+        """The bytes that stay of the span, until the next `begin`: a part of it, or a copy."""
+        cdef size_t size
+        cdef const uint8_t *data = slg_clean_output_end(&self._output, &size)
+        if data == NULL and size:
+            raise MemoryError("no memory for cleaned batches")
+        if size and data == self._output.data:
+            return view_of(data, size)
+        return memoryview(self._data)[self._output.range_from:self._output.range_to]
+
+    @property
+    def max_offset(self):
+        return self._output.max_offset
+
+    @property
+    def counts(self):
+        return (self._counts.bytes, self._counts.read, self._counts.invalid, self._counts.kept)
+
+
+cdef const slg_batch *_rows(object rows, Py_ssize_t row) except NULL:
+    cdef uintptr_t address
+    if rows.dtype != _BATCH_DTYPE or not rows.flags.c_contiguous:
+        raise ValueError("batches are rows of BATCH_DTYPE, one behind the other")
+    if not 0 <= row <= len(rows) or not len(rows):
+        raise IndexError("no such batch")
+    address = rows.ctypes.data
+    return <const slg_batch *>address
+
+
+cdef int _check_rows(const slg_batch *batches, size_t row, size_t count, Py_ssize_t size) except -1:
+    for at in range(row, count):
+        if (batches[at].size < 0 or batches[at].position < 0
+                or batches[at].position > size - batches[at].size):
+            raise ValueError("the batch is not in these bytes")
+    return 0
+
+
+cdef object _step(slg_clean_step step):
+    if step == SLG_CLEAN_NO_MEMORY:
+        raise MemoryError("no memory for cleaned batches")
+    if step in (SLG_CLEAN_CODEC, SLG_CLEAN_TRANSACTION):
+        return Step.OTHER
+    return Step(<int>step)

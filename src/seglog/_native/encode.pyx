@@ -5,7 +5,7 @@ from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
 )
 from cython cimport critical_section, final
-from libc.stdint cimport INT64_MAX
+from libc.stdint cimport INT64_MAX, int32_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
@@ -160,10 +160,8 @@ cdef class BatchEncoder:
                 <Py_ssize_t>self._batch.size - HEADER_BYTES)
 
     cdef int32_t _last_offset_delta(self, int64_t last_offset) except? -1:
-        if not 0 <= last_offset - self._batch.base_offset <= 0x7FFFFFFF:
-            self._error.expected, self._error.found = self._batch.base_offset, last_offset
-            check(SLG_ENCODE_DELTA, &self._error, None)
-        return <int32_t>(last_offset - self._batch.base_offset)
+        # As Java's cast: a batch may say that it ends before it begins, and be written again.
+        return <int32_t><uint32_t>(<uint64_t>last_offset - <uint64_t>self._batch.base_offset)
 
     def seal(self, *, int attributes=0, max_timestamp=None, last_offset=None,
              int64_t producer_id=-1, int16_t producer_epoch=-1, int32_t base_sequence=-1,

@@ -5,9 +5,7 @@ import functools
 import numpy as np
 
 cimport cython
-from cpython.buffer cimport (
-    PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITE, PyBuffer_Release, PyObject_GetBuffer,
-)
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.pythread cimport (
@@ -21,6 +19,7 @@ from libc.string cimport memcpy
 from seglog._native.capi cimport *
 from seglog._native.capi_columns cimport *
 from seglog._native.columns cimport ColumnPool, Projection, wrap_columns
+from seglog._native.framing cimport lz4_blocks, snappy_blocks, view_of
 from seglog._native.status cimport as_exception, check
 from seglog._native.window cimport failure_of, source_of
 
@@ -50,15 +49,6 @@ cdef object _sorted_aborted(object aborted):
     if array.ndim != 2 or array.shape[1] != 3:
         raise ValueError("aborted is not an array of (producer_id, first_offset, last_offset)")
     return np.ascontiguousarray(array[np.lexsort((array[:, 1], array[:, 0]))])
-
-
-# Codecs look at memory of the decoder through these for the time of one call, and keep no view.
-cdef inline object _view(const uint8_t *data, size_t size):
-    return PyMemoryView_FromMemory(<char *>data, <Py_ssize_t>size, PyBUF_READ)
-
-
-cdef inline object _room(char *data, Py_ssize_t size):
-    return PyMemoryView_FromMemory(data, size, PyBUF_WRITE)
 
 
 @cython.final
@@ -338,43 +328,16 @@ cdef class RecordDecoder:
             return -1
         try:
             if payload.codec == SLG_CODEC_LZ4:
-                return self._lz4_blocks(decode, payload)
+                return lz4_blocks(decode, payload.data, payload.size, self._into,
+                                  self._into_size)
             if payload.codec == SLG_CODEC_SNAPPY:
-                return self._snappy_blocks(decode, payload)
+                return snappy_blocks(decode, payload.data, payload.size, self._into,
+                                     self._into_size)
             if payload.codec == SLG_CODEC_ZSTD and payload.magic < 2:
                 return -1
-            return decode(_view(payload.data, payload.size), self._into_view)
+            return decode(view_of(payload.data, payload.size), self._into_view)
         except Exception:
             return -1
-
-    cdef Py_ssize_t _lz4_blocks(self, object decode, const slg_payload *payload) except -2:
-        cdef slg_frame frame
-        cdef slg_block block
-        cdef size_t at = 0
-        cdef Py_ssize_t size = 0
-        cdef char *into = self._into
-        while True:
-            frame = slg_lz4_next(payload.data, payload.size, &at, &block)
-            if frame != SLG_FRAME_BLOCK or size + SLG_LZ4_BLOCK_BYTES > self._into_size:
-                return size if frame == SLG_FRAME_END else -1
-            if block.is_stored:
-                memcpy(into + size, block.data, block.size)
-                size += <Py_ssize_t>block.size
-            else:
-                size += <Py_ssize_t>decode(_view(block.data, block.size), _room(
-                    into + size, SLG_LZ4_BLOCK_BYTES), SLG_LZ4_BLOCK_BYTES)
-
-    cdef Py_ssize_t _snappy_blocks(self, object decode, const slg_payload *payload) except -2:
-        cdef slg_frame frame
-        cdef slg_block block
-        cdef size_t at = 0
-        cdef Py_ssize_t size = 0
-        while True:
-            frame = slg_xerial_next(payload.data, payload.size, &at, &block)
-            if frame != SLG_FRAME_BLOCK:
-                return size if frame == SLG_FRAME_END else -1
-            size += <Py_ssize_t>decode(_view(block.data, block.size), _room(
-                <char *>self._into + size, self._into_size - size))
 
     cdef int _resume(self, const uint8_t *data, Py_ssize_t size) except -1:
         """Hands the bytes on, out of memory that this decoder keeps and that has slack."""

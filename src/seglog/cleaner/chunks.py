@@ -64,7 +64,7 @@ class Batch(_BatchFields, BatchFlags):
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Whole batches of a segment: `rows` of BATCH_DTYPE count their positions from `data`, which
-    begins at the byte `position` of the file `path`."""
+    begins at the byte `position` of the file `path`, and is good until the next chunk is read."""
 
     data: memoryview
     rows: npt.NDArray[np.void]
@@ -74,6 +74,10 @@ class Chunk:
     def place(self, batch: Batch) -> tuple[str, int]:
         """The file of a batch, and the byte where it begins."""
         return self.path, self.position + batch.position
+
+    def batch(self, row: int) -> Batch:
+        """One of them."""
+        return Batch._make(self.rows[row].tolist())
 
     def batches(self) -> Iterator[tuple[int, Batch]]:
         """(row, batch) of each."""
@@ -102,9 +106,12 @@ def read_chunks(fd: int, path: str, position: int, sizes: BufferSizes, max_messa
     IllegalStateError at bytes that are no batch.
     """
     capacity, end = sizes.first, os.fstat(fd).st_size
+    buffer = memoryview(bytearray(min(capacity, end - position)))
     while position < end:
         check_done()
-        data = memoryview(_read(fd, position, min(capacity, end - position)))
+        if len(buffer) < (wanted := min(capacity, end - position)):
+            buffer = memoryview(bytearray(wanted))
+        data = buffer[:_read_into(fd, position, buffer[:wanted])]
         found = frames(data)
         error = of_frame(found.refusal, found.a)
         if len(found.batches):
@@ -118,14 +125,14 @@ def read_chunks(fd: int, path: str, position: int, sizes: BufferSizes, max_messa
         position += found.position
 
 
-def _read(fd: int, position: int, size: int) -> bytes:
-    data = os.pread(fd, size, position)
-    while len(data) < size:  # a signal, or a file system that gives less than was asked for
-        more = os.pread(fd, size - len(data), position + len(data))
+def _read_into(fd: int, position: int, buffer: memoryview) -> int:
+    size = os.preadv(fd, [buffer], position)
+    while size < len(buffer):  # a signal, or a file system that gives less than was asked for
+        more = os.preadv(fd, [buffer[size:]], position + size)
         if not more:
             break
-        data += more
-    return data
+        size += more
+    return size
 
 
 def _grown(data: memoryview, capacity: int, sizes: BufferSizes, max_message_bytes: int, left: int,

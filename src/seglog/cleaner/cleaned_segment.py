@@ -30,7 +30,7 @@ class CleanedSegment:
         """Of the first of its sources."""
         return self.files.base_offset
 
-    def append(self, max_offset: int, data: bytearray) -> None:
+    def append(self, max_offset: int, data: memoryview) -> None:
         """Writes whole batches, with index entries as any append. `max_offset` is the largest
         offset of a retained record; LogSegmentOffsetOverflowError if it is too far."""
         with public_errors(self.path):

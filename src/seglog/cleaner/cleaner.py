@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from seglog._native.clean import OffsetMap
+from seglog._native.clean import BatchCleaner, OffsetMap, Step
 from seglog._native.validate import RecordWalk
 from seglog.cleaner.chunks import Batch, BufferSizes, Chunk, read_chunks
 from seglog.cleaner.cleanable import LogToClean, log_segments
 from seglog.cleaner.cleaned_segment import CleanedSegment
 from seglog.cleaner.cleaner_stats import CleanerStats
 from seglog.cleaner.grouping import group_segments_by_size
-from seglog.cleaner.record_filter import LastRecord, RecordFilter, Rules, read_records
+from seglog.cleaner.record_filter import (
+    LastRecord, RecordFilter, Rules, batch_cleaner, read_records,
+)
 from seglog.cleaner.throttler import Throttler
 from seglog.cleaner.transaction_metadata import CleanedTransactionMetadata
 from seglog.errors import LogCleaningAbortedError, LogSegmentOffsetOverflowError, SeglogError
@@ -51,8 +53,8 @@ class Cleaner:
     used (`log.cleaner.dedupe.buffer.size`, 128 MiB, and `log.cleaner.io.buffer.load.factor`).
     `io_buffer_size` (bytes) is how much is read at a time, `max_io_buffer_size` the largest
     message of the broker (`message.max.bytes`). `check_done(topic_partition)` is called before
-    each read and may raise LogCleaningAbortedError to end a round. `throttler` holds its bytes to
-    a rate.
+    each read and may raise LogCleaningAbortedError to end a round, `on_read(size)` is called after
+    it. `throttler` holds its bytes to a rate.
 
     Any other thread may append to the log and read it meanwhile. Of two rounds over one log at a
     time the second must not begin: this is the caller's to see to.
@@ -62,13 +64,16 @@ class Cleaner:
                  io_buffer_size: int = 256 << 10, max_io_buffer_size: int = (1 << 20) + 12,
                  load_factor: float = .9,
                  check_done: Callable[[TopicPartition], None] | None = None,
-                 throttler: Throttler | None = None) -> None:
+                 throttler: Throttler | None = None,
+                 on_read: Callable[[int], object] | None = None) -> None:
         self.cleaner_id = cleaner_id
         self.offset_map = OffsetMap(128 << 20) if offset_map is None else offset_map
         self._sizes = BufferSizes(io_buffer_size, max_io_buffer_size)
         self._max_map_size = int(self.offset_map.slots * load_factor)
         self._check_done = check_done or (lambda topic_partition: None)
-        self._throttler = throttler
+        self._throttler, self._on_read = throttler, on_read
+        # The first batch of the map: base offset of its segment, and position.
+        self._mapped_from = (0, 0)
 
     def clean(self, cleanable: LogToClean) -> tuple[int, CleanerStats]:
         """One round at the time of the log's clock: see `do_clean`."""
@@ -120,22 +125,26 @@ class Cleaner:
         """Fills the map with the keys of [start, end), up to its capacity; its latest offset is
         the last one that the round cleans."""
         self.offset_map.clear()
+        self.offset_map.mark(start, end)
         with log.lock:
             bases = log_segments(log, start, end)
             transactions = CleanedTransactionMetadata()
             transactions.add_aborted(log.collect_aborted_transactions(start, end))
+        batches = batch_cleaner(self.offset_map, transactions)
         _logger.info("Building offset map for log %s for %s segments in offset range [%s, %s).",
                      log.topic_partition, len(bases), start, end)
         for base, next_base in zip(bases, [*bases[1:], end], strict=False):
-            if self._map_segment(log, base, start, transactions, stats):
+            if self._map_segment(log, base, start, batches, transactions, stats):
                 _logger.debug("Offset map is full, segment with base offset %s is partially mapped",
                               base)
                 break
             # Offsets may be missing at the end of the segment.
             self.offset_map.latest_offset = next_base - 1
+        stats.map_bytes_read += batches.map_bytes
+        stats.map_messages_read += batches.map_messages
         _logger.info("Offset map for log %s complete.", log.topic_partition)
 
-    def _map_segment(self, log: UnifiedLog, base: int, start: int,
+    def _map_segment(self, log: UnifiedLog, base: int, start: int, batches: BatchCleaner,
                      transactions: CleanedTransactionMetadata, stats: CleanerStats) -> bool:
         """Whether the map was full before the end of the segment."""
         with self.open_source(log, base) as source:
@@ -143,18 +152,35 @@ class Cleaner:
                 segment = log.segments.get(base)
                 position = max(segment.offset_index.lookup(start)[1], 0)
                 log.segments.release(segment)
+            if not len(self.offset_map):
+                self._mapped_from = base, position
             for chunk in self.chunks(log, source, position):
-                for row, batch in chunk.batches():
-                    try:
-                        if self._map_batch(chunk, row, batch, start, transactions, stats):
-                            return True
-                    except SeglogError as error:
-                        error.batch_at = chunk.place(batch)
-                        raise
-                    if batch.last_offset >= start:
-                        self.offset_map.latest_offset = batch.last_offset
-                    stats.map_bytes_read += batch.size
+                if self._map_chunk(chunk, start, batches, transactions, stats):
+                    return True
         return False
+
+    def _map_chunk(self, chunk: Chunk, start: int, batches: BatchCleaner,
+                   transactions: CleanedTransactionMetadata, stats: CleanerStats) -> bool:
+        """Whether the map was full before the end of the chunk. Native code takes batch after
+        batch; one that is unusual in any way is read here."""
+        row, limit = 0, self._max_map_size
+        while True:
+            step, row = batches.map(chunk.data, chunk.rows, row, start, limit)
+            if step is Step.FULL or row == len(chunk.rows):
+                return step is Step.FULL
+            batch = chunk.batch(row)
+            try:
+                if step is Step.REFUSED:
+                    read_records(chunk, row, batch, lambda walk: walk.run())
+                if self._map_batch(chunk, row, batch, start, transactions, stats):
+                    return True
+            except SeglogError as error:
+                error.batch_at = chunk.place(batch)
+                raise
+            if batch.last_offset >= start:
+                self.offset_map.latest_offset = batch.last_offset
+            stats.map_bytes_read += batch.size
+            row += 1
 
     def _map_batch(self, chunk: Chunk, row: int, batch: Batch, start: int,
                    transactions: CleanedTransactionMetadata, stats: CleanerStats) -> bool:
@@ -217,7 +243,13 @@ class Cleaner:
                                      log.config.max_message_bytes,
                                      lambda: self._check_done(log.topic_partition)):
                 self.throttle(log, len(chunk.data))
+                if self._on_read is not None:
+                    self._on_read(len(chunk.data))
                 yield chunk
+
+    def is_mapped(self, source: Source, position: int) -> bool:
+        """Whether the map was built from the batches of a segment from this byte on."""
+        return (source.base_offset, position) >= self._mapped_from
 
     def throttle(self, log: UnifiedLog, size: int) -> None:
         """Counts bytes that were read or written, and sleeps if there are too many."""
@@ -232,7 +264,7 @@ class Target(Protocol):
     def base_offset(self) -> int:
         """Of the segment."""
 
-    def append(self, max_offset: int, data: bytearray) -> None:
+    def append(self, max_offset: int, data: memoryview) -> None:
         """Whole batches; see CleanedSegment."""
 
 
@@ -245,6 +277,7 @@ class Round:
         self.upper_bound, self.legacy_horizon_ms = upper_bound, legacy_horizon_ms
         self.stats = stats
         self.transactions = CleanedTransactionMetadata()
+        self._filter = RecordFilter(cleaner.offset_map, self.transactions, stats)
 
     def clean_segments(self, group: Sequence[int]) -> None:
         """Cleans neighbours into one segment and puts that in their place."""
@@ -288,16 +321,15 @@ class Round:
             "the segment last modified time of %s,%s deletes.", source.name, log.topic_partition,
             cleaned.base_offset, self.legacy_horizon_ms, source.modified_ms,
             "retaining" if retains else "discarding")
-        record_filter = RecordFilter(
-            self.cleaner.offset_map, self.transactions,
-            Rules(self.now_ms, log.config.delete_retention_ms, retains, last_records,
-                  self.upper_bound), self.stats)
+        self._filter.begin(Rules(self.now_ms, log.config.delete_retention_ms, retains, last_records,
+                                 self.upper_bound))
         try:
             for chunk in self.cleaner.chunks(log, source):
-                filtered = record_filter.filter(chunk)
-                if filtered.data:
-                    cleaned.append(filtered.max_offset, filtered.data)
-                    self.cleaner.throttle(log, len(filtered.data))
+                max_offset, data = self._filter.filter(
+                    chunk, is_mapped=self.cleaner.is_mapped(source, chunk.position))
+                if data:
+                    cleaned.append(max_offset, data)
+                    self.cleaner.throttle(log, len(data))
         except LogSegmentOffsetOverflowError as error:
             _logger.info("Caught segment overflow error during cleaning: %s", error)
             log.split_overflowed_segment(source.base_offset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from seglog._native.batch import ATTRIBUTE_CONTROL
@@ -43,9 +44,9 @@ class _Counting:
     def __init__(self, found: DryRun, base_offset: int) -> None:
         self.base_offset, self._found = base_offset, found
 
-    def append(self, max_offset: int, data: bytearray) -> None:
+    def append(self, max_offset: int, data: memoryview) -> None:
         """Counts what waits in them."""
-        chunk = Chunk(memoryview(data), frames(data).batches, "", 0)
+        chunk = Chunk(data, frames(data).batches, "", 0)
         for row, batch in chunk.batches():
             horizon = batch.delete_horizon_ms
             if horizon is not None:
@@ -70,12 +71,15 @@ def _tombstones(chunk: Chunk, row: int, batch: Batch) -> int:
     return count
 
 
-def dry_run(cleanable: LogToClean, config: CleanerConfig, now_ms: int) -> DryRun:
-    """Runs a round whose segments go nowhere. Raises what `Cleaner.do_clean` raises."""
+def dry_run(cleanable: LogToClean, config: CleanerConfig, now_ms: int,
+            on_read: Callable[[int], object] | None = None) -> DryRun:
+    """Runs a round whose segments go nowhere; `on_read` gets the bytes of each read. Raises what
+    `Cleaner.do_clean` raises."""
     log, found = cleanable.log, DryRun()
     cleaner = Cleaner(
         offset_map=OffsetMap(map_size(config, cleanable)), io_buffer_size=config.buffer_size,
-        max_io_buffer_size=config.max_message_size, load_factor=config.io_buffer_load_factor)
+        max_io_buffer_size=config.max_message_size, load_factor=config.io_buffer_load_factor,
+        on_read=on_read)
     round_, end, stats = cleaner.begin(cleanable, now_ms)
     found.end_offset, found.keys = end, len(cleaner.offset_map)
     found.is_map_full = end < cleanable.first_uncleanable_offset

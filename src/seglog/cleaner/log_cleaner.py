@@ -130,9 +130,12 @@ class LogCleaner(ProcessBound):
 
     # ---- on demand ----------------------------------------------------------------------------
 
-    def clean_now(self, log: UnifiedLog) -> list[CleanerStats]:
+    def clean_now(self, log: UnifiedLog, on_read: Callable[[int], object] | None = None
+                  ) -> list[CleanerStats]:
         """Cleans all of a log that may be cleaned, however dirty it is, in the calling thread; the
         statistics of each round. More than one is needed if the keys do not fit the offset map.
+
+        `on_read` gets the bytes of each read.
 
         Waits for a round in the background first. Raises what `Cleaner.do_clean` raises, and
         LogCleaningAbortedError if the cleaner is shut down.
@@ -140,7 +143,7 @@ class LogCleaner(ProcessBound):
         with self._idle:
             self._on_demand += 1
         try:
-            return self._clean_now(log)
+            return self._clean_now(log, on_read)
         finally:
             with self._idle:
                 self._on_demand -= 1
@@ -150,14 +153,15 @@ class LogCleaner(ProcessBound):
         if self._ends:
             raise LogCleaningAbortedError("The log cleaner was shut down")
 
-    def _clean_now(self, log: UnifiedLog) -> list[CleanerStats]:
+    def _clean_now(self, log: UnifiedLog, on_read: Callable[[int], object] | None
+                   ) -> list[CleanerStats]:
         rounds: list[CleanerStats] = []
         self._check_running()
         while (found := self.manager.grab(log, self.time.milliseconds())) is not None:
             start = found.first_dirty_offset
             end, log_dir = start, log.parent_dir
             try:
-                end, stats = self.round(len(self.threads), found, self._check_running)
+                end, stats = self.round(len(self.threads), found, self._check_running, on_read)
                 rounds.append(stats)
             finally:
                 self.manager.done_cleaning(log, log_dir, end)
@@ -165,8 +169,8 @@ class LogCleaner(ProcessBound):
                 break  # a map without room for a key
         return rounds
 
-    def round(self, cleaner_id: int, cleanable: LogToClean, check: Callable[[], object]
-              ) -> tuple[int, CleanerStats]:
+    def round(self, cleaner_id: int, cleanable: LogToClean, check: Callable[[], object],
+              on_read: Callable[[int], object] | None = None) -> tuple[int, CleanerStats]:
         """One round over a log in progress; see `Cleaner.do_clean`. `check` is called at each
         read and may raise."""
         config, key = self.config, cleanable.topic_partition
@@ -179,7 +183,7 @@ class LogCleaner(ProcessBound):
         cleaner = Cleaner(
             cleaner_id, offset_map=offset_map, io_buffer_size=config.buffer_size,
             max_io_buffer_size=config.max_message_size, load_factor=config.io_buffer_load_factor,
-            check_done=check_done, throttler=self.throttler)
+            check_done=check_done, throttler=self.throttler, on_read=on_read)
         end, stats = cleaner.do_clean(cleanable, self.time.milliseconds())
         stats.buffer_utilization = len(offset_map) / max(config.map_size // _SLOT_BYTES, 1)
         stats.log(cleaner_id, str(key), cleanable.first_dirty_offset, end)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from seglog._native.batch import ATTRIBUTE_LOG_APPEND_TIME
-from seglog._native.clean import OffsetMap, Retained, retain
+from seglog._native.clean import BatchCleaner, OffsetMap, Retained, retain
 from seglog._native.crc32c import crc32c
 from seglog._native.validate import RecordWalk, Refusal, Source
 from seglog.cleaner.chunks import Batch, Chunk
@@ -24,12 +24,13 @@ from seglog.log.legacy_records import LegacyRecord
 from seglog.log.refusals import of_stream
 from seglog.storage import codecs
 
-__all__ = ["Filtered", "LastRecord", "RecordFilter", "Rules", "read_records"]
+__all__ = ["LastRecord", "RecordFilter", "Rules", "batch_cleaner", "read_records"]
 
 _PREFIX = struct.Struct(">qiibI")       # base offset, length, leader epoch, magic, CRC
 _FIELDS = struct.Struct(">hiqqqhii")    # attributes to record count, which the CRC covers
 _LENGTH_OF_EMPTY: Final = 49
 _NO_PRODUCER_ID: Final = -1
+_INT64_MAX: Final = 2**63 - 1
 _REMAINING = "Error checking for remaining bytes after reading batch"
 
 
@@ -54,38 +55,6 @@ class Rules:
     retains_legacy_deletes: bool
     last_records: Mapping[int, LastRecord]
     upper_bound: int
-
-
-class Filtered:
-    """What becomes of a chunk: `data`, and the largest offset of a retained record."""
-
-    def __init__(self, chunk: Chunk) -> None:
-        self.data = bytearray()
-        self.max_offset = -1
-        self._chunk = chunk
-        self._copied = self._end = 0
-
-    def keep(self, batch: Batch) -> None:
-        """Copies a batch as it is; neighbours go as one range."""
-        if batch.position != self._end:
-            self._copy()
-            self._copied = batch.position
-        self._end = batch.position + batch.size
-        self.max_offset = max(self.max_offset, batch.last_offset)
-
-    def write(self, data: bytes, max_offset: int) -> None:
-        """Adds a batch that was written anew."""
-        self._copy()
-        self.data += data
-        self.max_offset = max(self.max_offset, max_offset)
-
-    def finish(self) -> None:
-        """Copies what was kept last."""
-        self._copy()
-
-    def _copy(self) -> None:
-        self.data += self._chunk.data[self._copied:self._end]
-        self._copied = self._end = 0
 
 
 def read_records(chunk: Chunk, row: int, batch: Batch, read: Callable[[RecordWalk], int]
@@ -117,34 +86,67 @@ def _walk(chunk: Chunk, row: int, batch: Batch, plain: memoryview) -> RecordWalk
     return RecordWalk(chunk.rows, row, plain, source=_source(batch))
 
 
+def batch_cleaner(offset_map: OffsetMap, transactions: CleanedTransactionMetadata
+                  ) -> BatchCleaner:
+    """The fast path over whole batches."""
+    return BatchCleaner(offset_map, transactions=transactions, direct=codecs.DIRECT,
+                        compress=codecs.compress)
+
+
 class RecordFilter:
     """Decides for one segment after another, in their order."""
 
     def __init__(self, offset_map: OffsetMap, transactions: CleanedTransactionMetadata,
-                 rules: Rules, stats: CleanerStats) -> None:
-        self.offset_map, self.transactions = offset_map, transactions
-        self.rules, self.stats = rules, stats
+                 stats: CleanerStats) -> None:
+        self.offset_map, self.transactions, self.stats = offset_map, transactions, stats
+        self.rules = Rules(0, 0, True, {}, 0)
+        self._batches = batch_cleaner(offset_map, transactions)
 
-    def filter(self, chunk: Chunk) -> Filtered:
-        """The batches of a chunk that stay, as they are or written anew."""
-        filtered = Filtered(chunk)
-        for row, batch in chunk.batches():
+    def begin(self, rules: Rules) -> None:
+        """Goes on with the next segment."""
+        self.rules, horizon = rules, rules.now_ms + rules.delete_retention_ms
+        producers = sorted(rules.last_records)
+        last = [rules.last_records[one].last_data_offset for one in producers]
+        self._batches.rule(
+            now_ms=rules.now_ms, new_horizon=horizon if horizon <= _INT64_MAX else -1,
+            upper_bound=rules.upper_bound, producers=producers,
+            last_offsets=[-1 if one is None else one for one in last])
+
+    def filter(self, chunk: Chunk, *, is_mapped: bool) -> tuple[int, memoryview]:
+        """The batches of a chunk that stay, as they are or written anew, and the largest offset of
+        a retained record; good until the next call.
+
+        Native code takes batch after batch, many per call. A batch that is unusual in any way is
+        decided here. `is_mapped`: the offset map was built from all of the chunk.
+        """
+        batches, row = self._batches, 0
+        before = batches.counts
+        batches.begin(chunk.data, uses_marks=is_mapped)
+        while (row := batches.filter(chunk.rows, row)) < len(chunk.rows):
+            batch = chunk.batch(row)
             self.stats.bytes_read += batch.size
             try:
                 if batch.is_legacy:
-                    self._filter_legacy(chunk, row, batch, filtered)
+                    self._filter_legacy(chunk, row, batch)
                 else:
-                    self._filter_batch(chunk, row, batch, filtered)
+                    self._filter_batch(chunk, row, batch)
             except SeglogError as error:
                 error.batch_at = chunk.place(batch)
                 raise
-        filtered.finish()
-        self.stats.bytes_written += len(filtered.data)
-        return filtered
+            row += 1
+        data = batches.end()
+        size, read, invalid, kept = (
+            now - then for now, then in zip(batches.counts, before, strict=True))
+        self.stats.bytes_read += size
+        self.stats.messages_read += read
+        self.stats.invalid_messages_read += invalid
+        self.stats.messages_written += kept
+        self.stats.bytes_written += len(data)
+        return batches.max_offset, data
 
     # ---- magic 2 ------------------------------------------------------------------------------
 
-    def _filter_batch(self, chunk: Chunk, row: int, batch: Batch, filtered: Filtered) -> None:
+    def _filter_batch(self, chunk: Chunk, row: int, batch: Batch) -> None:
         rules, horizon = self.rules, batch.delete_horizon_ms
         if batch.is_control:
             can_discard = self.transactions.on_control_batch(
@@ -164,14 +166,14 @@ class RecordFilter:
             sets_horizon = horizon is None and (
                 found.has_tombstone or (can_discard and batch.is_control))
             if found.kept_count == found.read_count and not sets_horizon:
-                filtered.keep(batch)
+                self._batches.keep(batch.position, batch.size, batch.last_offset)
                 return
             if sets_horizon:
                 horizon = self._new_horizon()
             built = self._rebuild(batch, _walk(chunk, row, batch, plain), found, horizon)
-            filtered.write(built, found.max_offset)
+            self._batches.write(built, found.max_offset)
         elif retains_empty:
-            filtered.write(_empty(batch), batch.last_offset)
+            self._batches.write(_empty(batch), batch.last_offset)
 
     def _new_horizon(self) -> int:
         return self.rules.now_ms + self.rules.delete_retention_ms
@@ -221,7 +223,7 @@ class RecordFilter:
 
     # ---- magic 0 and 1 ------------------------------------------------------------------------
 
-    def _filter_legacy(self, chunk: Chunk, row: int, batch: Batch, filtered: Filtered) -> None:
+    def _filter_legacy(self, chunk: Chunk, row: int, batch: Batch) -> None:
         self.transactions.on_batch(_NO_PRODUCER_ID, batch.last_offset, False)
         kept: list[LegacyRecord] = []
         for record in legacy_records(chunk.data, chunk.rows, row):
@@ -238,7 +240,7 @@ class RecordFilter:
             for record in kept:
                 builder.append_with_offset(record.offset, record.timestamp, record.key,
                                            record.value)
-            filtered.write(builder.build(), max(record.offset for record in kept))
+            self._batches.write(builder.build(), max(record.offset for record in kept))
         elif self._ends_round(batch):
             raise IllegalStateError("Empty batches are only supported for magic v2 and above")
 

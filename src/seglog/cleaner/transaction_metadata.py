@@ -35,7 +35,7 @@ class CleanedTransactionMetadata:
                          control_type: ControlType | None) -> bool:
         """Takes in a control batch, whose first record has this type (None: it is empty); whether
         it may go, because no batch of its transaction is left."""
-        self._consume_aborted(last_offset)
+        self.pass_over(last_offset)
         if control_type is None:
             return True
         if control_type is ControlType.ABORT:
@@ -53,7 +53,7 @@ class CleanedTransactionMetadata:
 
     def on_batch(self, producer_id: int, last_offset: int, is_transactional: bool) -> bool:
         """Takes in any other batch; whether it is part of an aborted transaction."""
-        self._consume_aborted(last_offset)
+        self.pass_over(last_offset)
         if not is_transactional:
             return False
         aborted = self._ongoing_aborted.get(producer_id)
@@ -63,7 +63,8 @@ class CleanedTransactionMetadata:
         self._ongoing_aborted[producer_id] = (aborted[0], True)
         return True
 
-    def _consume_aborted(self, offset: int) -> None:
+    def pass_over(self, offset: int) -> None:
+        """Takes in that batches up to this offset came, none of which is part of a transaction."""
         while self._aborted and self._aborted[0][0] <= offset:
             one = heapq.heappop(self._aborted)[2]
             self._ongoing_aborted.setdefault(one.producer_id, (one, False))

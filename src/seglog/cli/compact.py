@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     work = _dry_run if args.dry_run else _compact
     parts = []
     label = "measuring" if args.dry_run else "compacting"
-    with render.Progress(label, 0, detail=lambda room: "logs") as bar:
+    with _Bar(label) as bar:
         for path in paths:
             parts.append(_part(path, settings, work, bar))
     code = exit_code_of(parts)
@@ -125,11 +125,44 @@ def _size(value: object) -> int:
         {"segment.bytes": value}).segment_bytes
 
 
-_Work = Callable[[RootDirectory, list[TopicPartition], _Settings, Callable[[], object]],
-                 Iterator[Row]]
+class _Bar(render.Progress):
+    """Bytes read of those that there are: a round reads what is dirty, and then all."""
+
+    def __init__(self, label: str) -> None:
+        super().__init__(label, 0, detail=lambda room: f"bytes, {self._now}"[:room])
+        self._now, self._left = "", 0
+        self._sizes: dict[str, int] = {}
+
+    def expect(self, root: str, keys: list[TopicPartition]) -> None:
+        """These logs come next."""
+        for key in keys:
+            path = os.path.join(root, str(key))
+            with suppress(OSError), os.scandir(path) as entries:
+                self._sizes[path] = 2 * sum(
+                    one.stat().st_size for one in entries if one.name.endswith(".log"))
+            self.total = (self.total or 0) + self._sizes.get(path, 0)
+
+    def begin(self, root: str, key: TopicPartition) -> None:
+        """Goes on with a log; one that was not read to its end is done, too."""
+        self.end()
+        self._now, self._left = str(key), self._sizes.pop(os.path.join(root, str(key)), 0)
+
+    def read(self, size: int) -> None:
+        """So many bytes of the log were read."""
+        size = min(size, self._left)
+        self._left -= size
+        self.advance(size)
+
+    def end(self) -> None:
+        """The log is done."""
+        self.advance(self._left)
+        self._left = 0
 
 
-def _part(path: str, settings: _Settings, work: _Work, bar: render.Progress) -> Part:
+_Work = Callable[[RootDirectory, list[TopicPartition], _Settings, _Bar], Iterator[Row]]
+
+
+def _part(path: str, settings: _Settings, work: _Work, bar: _Bar) -> Part:
     """The rows of one data directory; its error is in its row, and the next one is tried."""
     started, rows = time.perf_counter(), list[Row]()
     root: RootDirectory | None = None
@@ -137,9 +170,10 @@ def _part(path: str, settings: _Settings, work: _Work, bar: render.Progress) -> 
     try:
         root = read_root(path, lambda found: None)
         keys = _compacted(root, settings)
-        bar.total = (bar.total or 0) + len(keys)
-        for row in work(root, keys, settings, bar.advance):
+        bar.expect(path, keys)
+        for row in work(root, keys, settings, bar):
             rows.append(row)
+        bar.end()
     except SeglogError as found:
         error = found
         render.error(error)
@@ -180,7 +214,7 @@ def _cleaned(path: str) -> dict[TopicPartition, int]:
 
 
 def _compact(root: RootDirectory, keys: list[TopicPartition], settings: _Settings,
-             advance: Callable[[], object]) -> Iterator[Row]:
+             bar: _Bar) -> Iterator[Row]:
     """Compacts under the directory's lock, and leaves it as a clean shutdown does."""
     if root.holder is not None:
         raise LogDirLockedError(root.path, root.holder.pid, root.holder.command)
@@ -194,8 +228,8 @@ def _compact(root: RootDirectory, keys: list[TopicPartition], settings: _Setting
         _require_clean(root.path)
         manager.startup()
         for key in keys:
-            yield _compacted_row(root.path, key, manager)
-            advance()
+            bar.begin(root.path, key)
+            yield _compacted_row(root.path, key, manager, bar)
     finally:
         manager.shutdown(-1 if epoch is None else epoch)
 
@@ -209,7 +243,7 @@ def _require_clean(path: str) -> None:
             "first", path)
 
 
-def _compacted_row(path: str, key: TopicPartition, manager: LogManager) -> Row:
+def _compacted_row(path: str, key: TopicPartition, manager: LogManager, bar: _Bar) -> Row:
     log = manager.get_log(key)
     if log is None:
         return partition_row(path, str(key), error="KafkaStorageException",
@@ -218,7 +252,7 @@ def _compacted_row(path: str, key: TopicPartition, manager: LogManager) -> Row:
     try:
         known |= _measured(LogToClean.of(log, _cleaned(path).get(key)))
         known |= {"size_before": log.size, "size_after": log.size}
-        rounds = manager.compact(key)
+        rounds = manager.compact(key, bar.read)
         known |= {"rounds": len(rounds), "size_after": log.size}
         if rounds:
             known |= {"records_before": rounds[0].messages_read,
@@ -233,12 +267,13 @@ def _compacted_row(path: str, key: TopicPartition, manager: LogManager) -> Row:
 
 
 def _dry_run(root: RootDirectory, keys: list[TopicPartition], settings: _Settings,
-             advance: Callable[[], object]) -> Iterator[Row]:
+             bar: _Bar) -> Iterator[Row]:
     """Opens no file for writing and takes no lock."""
     cleaned, config = _cleaned(root.path), CleanerConfig.of(settings.broker)
     # A scheduler of a clock that nobody moves runs nothing.
     context = LogContext(MockTime().scheduler, Time())
     for key in keys:
+        bar.begin(root.path, key)
         path = os.path.join(root.path, str(key))
         inputs = LoadInputs(key, root.clean_shutdown, root.log_start_offsets.get(key, 0),
                             root.recovery_points.get(key, 0), settings.of_topic(key.topic))
@@ -249,8 +284,7 @@ def _dry_run(root: RootDirectory, keys: list[TopicPartition], settings: _Setting
         else:
             with closing(_Closing(log)):
                 log.update_high_watermark(root.high_watermarks.get(key, 0))
-                yield _dry_row(root.path, log, cleaned.get(key), config)
-        advance()
+                yield _dry_row(root.path, log, cleaned.get(key), config, bar)
 
 
 class _Closing:
@@ -260,13 +294,14 @@ class _Closing:
         self.close = log.close_handlers
 
 
-def _dry_row(path: str, log: UnifiedLog, checkpoint: int | None, config: CleanerConfig) -> Row:
+def _dry_row(path: str, log: UnifiedLog, checkpoint: int | None, config: CleanerConfig,
+             bar: _Bar) -> Row:
     known: Row = {"rounds": 0}
     try:
         cleanable = LogToClean.of(log, checkpoint)
         known |= _measured(cleanable) | {"size_before": log.size, "size_after": log.size}
         if cleanable.cleanable_bytes:
-            found = dry_run(cleanable, config, log.now_ms())
+            found = dry_run(cleanable, config, log.now_ms(), bar.read)
             known |= {
                 "rounds": 1, "end_offset": found.end_offset, "keys": found.keys,
                 "is_map_full": found.is_map_full,

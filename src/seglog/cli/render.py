@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, Self, TextIO
 
 from seglog.errors import CorruptDataError
 
@@ -119,7 +119,7 @@ class Progress:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._redraw, name="progress", daemon=True)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         if self.is_visible:
             self._draw()
             self._thread.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from seglog.cleaner.cleaner_stats import CleanerStats
@@ -119,9 +119,10 @@ class LogCleaning:
             self.cleaner.config = config
         self._broker = broker
 
-    def compact(self, log: UnifiedLog) -> list[CleanerStats]:
+    def compact(self, log: UnifiedLog, on_read: Callable[[int], object] | None = None
+                ) -> list[CleanerStats]:
         """See LogManager.compact."""
-        return self.cleaner.clean_now(log)
+        return self.cleaner.clean_now(log, on_read)
 
     # ---- what happens to logs -----------------------------------------------------------------
 

@@ -222,9 +222,11 @@ class LogOperations(ProcessBound, ABC):
 
     # ---- cleaning
 
-    def compact(self, topic_partition: TopicPartition) -> list[CleanerStats]:
+    def compact(self, topic_partition: TopicPartition,
+                on_read: Callable[[int], object] | None = None) -> list[CleanerStats]:
         """Cleans a log now, in the calling thread, however dirty it is; the statistics of each
-        round. Without records that can be cleaned there is no round.
+        round. Without records that can be cleaned there is no round. `on_read` gets the bytes of
+        each read: those that are dirty twice, the others once.
 
         The active segment, open transactions and `min.compaction.lag.ms` bound a round as always.
         Raises UnknownTopicOrPartitionError, IllegalStateError (the topic is not compacted),
@@ -238,7 +240,7 @@ class LogOperations(ProcessBound, ABC):
         if not log.config.compact:
             raise IllegalStateError(f"{topic_partition} is not compacted: its cleanup.policy is "
                                     f"{','.join(log.config.cleanup_policy)}")
-        return self._state.cleaning.compact(log)
+        return self._state.cleaning.compact(log, on_read)
 
     def reconfigure_cleaner(self, properties: Mapping[str, object]) -> None:
         """Changes settings of the cleaner, by Kafka's names, at run time: its threads are replaced
