@@ -15,7 +15,6 @@ Errors are in `seglog.errors`, the columns and the pieces of distributed reading
 
 from __future__ import annotations
 
-import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +37,6 @@ if TYPE_CHECKING:
     from seglog.storage.stream import RecordBatchStream
 
 __version__ = "0.1.0"
-
-# What the loader has to say (Kafka's messages) is for programs that configure logging.
-logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 # Imported at their first use: numpy and the native modules take 100 ms, dataclasses 10.
 _LAZY = {

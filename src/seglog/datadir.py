@@ -67,7 +67,7 @@ class _Logs(SurvivesFork, Mapping[TopicPartition, PartitionLog]):
         # Kafka does not start with two directories of one partition; here the first one is read.
         self._directories: dict[TopicPartition, PartitionDirectory] = {}
         for one in result.root.partitions:
-            if one.kind is DirectoryKind.LIVE and one.name in result.plans:
+            if one.kind is DirectoryKind.LIVE and result.is_loaded(one.name):
                 self._directories.setdefault(one.topic_partition, one)
         self._opened: dict[TopicPartition, PartitionLog] = {}
 
@@ -189,7 +189,7 @@ class DataDir:
     def segments(self, directory: str) -> SegmentTable:
         """The segments of a partition directory as columns. Raises
         UnknownTopicOrPartitionError for one that is not here or could not be listed."""
-        plan = self._result.plans.get(text("directory", directory))
+        plan = self._result.plan(text("directory", directory))
         if plan is None:
             raise UnknownTopicOrPartitionError(f"{self.path} holds no directory {directory}")
         return plan.segments

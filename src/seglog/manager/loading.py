@@ -18,7 +18,7 @@ from functools import partial
 from seglog._native.scan import PartitionListing
 from seglog.errors import LogManagerStateError
 from seglog.log.unified_log import UnifiedLog, load_unified_log
-from seglog.manager.clean_loading import CleanLoading, PartitionReports, says_little
+from seglog.manager.clean_loading import CleanLoading, says_little
 from seglog.manager.directories import LogDirectory
 from seglog.manager.garbage import collections_paused
 from seglog.manager.gauges import Countdown, Gauges
@@ -29,10 +29,12 @@ from seglog.manager.sanity import (
     defer_checks, plan_of_active_segment, without_wrong_indexes,
 )
 from seglog.manager.state import ManagerState
-from seglog.manager.unopened import CleanRows
 from seglog.metrics import MetricsRegistry
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener, NullListener
+from seglog.recovery.clean_rows import (
+    PART_PARTITIONS, PART_SEGMENTS, CleanRows, PartitionReports, is_clean_candidate,
+)
 from seglog.recovery.log_loader import LoadInputs
 from seglog.recovery.plan import LoadLevel, PartitionPlan
 from seglog.recovery.report import LoadReport, PartitionReport
@@ -48,10 +50,6 @@ _log = logging.getLogger(__name__)
 
 # A warm log of a few hundred segments takes less.
 _QUICK_SECONDS = 0.002
-# Logs of one native call: enough work for a thread, and enough calls for all threads.
-_PART_LOGS = 256
-# Of one with more, several threads check the segments.
-_PART_SEGMENTS = 1024
 _Found = tuple[str, DirectoryName]
 _SERVED = (DirectoryKind.LIVE, DirectoryKind.FUTURE)
 # The checkpoints that are read, and what becomes of the offsets where one cannot be.
@@ -254,19 +252,19 @@ class LogLoading:
         listener = self._settings.listener
         load.clean = CleanLoading(self._state, load.directory.path, load.offsets,
                                   None if type(listener) is NullListener else listener,
-                                  _PART_SEGMENTS if self._settings.segment_threads > 1 else 0)
-        candidates = [one for one in load.found if CleanLoading.is_candidate(one)]
+                                  PART_SEGMENTS if self._settings.segment_threads > 1 else 0)
+        candidates = [one for one in load.found if _may_be_row(one)]
         load.parts = [
             load.pool.submit(partial(self._run_part, load, load.clean, start,
-                                     candidates[start:start + _PART_LOGS]))
-            for start in range(0, len(candidates), _PART_LOGS)]
+                                     candidates[start:start + PART_PARTITIONS]))
+            for start in range(0, len(candidates), PART_PARTITIONS)]
 
     def _submit_rest(self, load: _DirectoryLoad) -> None:
         """Files the logs that are ordinary, and begins with all others."""
         rest = load.found
         if load.clean is not None:
             wait(load.parts, return_when=FIRST_EXCEPTION)
-            rest = [one for one in rest if not CleanLoading.is_candidate(one)]
+            rest = [one for one in rest if not _may_be_row(one)]
             for part in load.parts:
                 rest += part.result()
             logs = load.clean.finish()
@@ -441,6 +439,11 @@ class LogLoading:
             log.update_high_watermark(checkpointed)
         _log.info("Log loaded for partition %s with initial high watermark %d", key,
                   log.high_watermark)
+
+
+def _may_be_row(found: _Found) -> bool:
+    path, name = found
+    return is_clean_candidate(os.path.basename(path), name.topic_partition, name.kind)
 
 
 def _described(log: UnifiedLog) -> str:

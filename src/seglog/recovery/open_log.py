@@ -19,9 +19,7 @@ from seglog.recovery.inputs import LoadInputs, LoadOutcome, Step
 from seglog.recovery.loaded import LoadedLog, LoadedState, first_unstable_offset
 from seglog.recovery.log_files import LogFiles
 from seglog.recovery.log_loader import LogLoader
-from seglog.recovery.plan import (
-    LoadLevel, PartitionPlan, check_chunk, chunks_of, join_chunks, list_directory,
-)
+from seglog.recovery.plan import PartitionPlan, check_listing, list_directory
 from seglog.recovery.scans import SegmentScans
 from seglog.recovery.segment_files import SEGMENT_FILES
 from seglog.recovery.segment_map import SegmentMap
@@ -34,20 +32,13 @@ from seglog.storage.paths import (
     temporary_name,
 )
 
-__all__ = ["check_listing", "load_log", "load_state"]
+__all__ = ["load_log", "load_state"]
 
 #: The text files that every load reads.
 _TEXT_FILES = (LEADER_EPOCH_CHECKPOINT, temporary_name(LEADER_EPOCH_CHECKPOINT),
                PARTITION_METADATA)
 
 Report = Callable[[Finding], None]
-
-
-def check_listing(listing: PartitionListing) -> PartitionPlan:
-    """Phase one with Kafka's checks, in this thread."""
-    chunks = [check_chunk(listing, start, stop, LoadLevel.KAFKA)
-              for start, stop in chunks_of(listing)]
-    return join_chunks(listing, chunks)
 
 
 def load_log(path: str, inputs: LoadInputs, **how: Any) -> LoadedLog:
