@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from seglog.model import TimestampOffset, TopicPartition
     from seglog.recovery.callbacks import LoadListener
     from seglog.recovery.findings import Finding
-    from seglog.recovery.report import LoadReport
+    from seglog.recovery.load_report import LoadReport
     from seglog.storage.log import PartitionLog
     from seglog.storage.ranges import LogRange
     from seglog.storage.stream import RecordBatchStream
@@ -44,7 +44,7 @@ _LAZY = {
     "EmbeddedLog": "seglog.embedded.log",
     "Finding": "seglog.recovery.findings",
     "LoadListener": "seglog.recovery.callbacks",
-    "LoadReport": "seglog.recovery.report",
+    "LoadReport": "seglog.recovery.load_report",
     "LogManager": "seglog.manager.manager",
     "LogRange": "seglog.storage.ranges",
     "PartitionLog": "seglog.storage.log",

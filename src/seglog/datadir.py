@@ -17,8 +17,8 @@ from seglog.forks import SurvivesFork
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener
 from seglog.recovery.loader import LoadOptions, LoadResult, load_directory
-from seglog.recovery.plan import LoadLevel, SegmentTable
-from seglog.recovery.report import LoadReport
+from seglog.recovery.partition_plan import LoadLevel, SegmentTable
+from seglog.recovery.load_report import LoadReport
 from seglog.recovery.root import PartitionDirectory
 from seglog.storage.isolation import Isolation
 from seglog.storage.log import PartitionLog

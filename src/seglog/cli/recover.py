@@ -1,7 +1,8 @@
-"""What `seglog load --recover` does to data directories, and `--dry-run` does on paper.
+"""What `seglog load --recover` does to data directories, and `--dry-run` would do.
 
 Both load every partition directory by the same loader with the same inputs; one is given the
-directory itself to work on, the other a copy on paper. So their findings and states are the same.
+directory itself to work on, the other an overlay, a disk that only records changes. So their
+findings and states are the same.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from seglog.config import BrokerConfig, LogConfig
 from seglog.errors import ConfigError, InvalidTopicPartitionError, KafkaStorageError, SeglogError
 from seglog.manager.identity import read_identities
 from seglog.manager.manager import LogManager
-from seglog.manager.phase_one import SegmentLoading
-from seglog.manager.progress import LogProgress
+from seglog.recovery.segment_loading import SegmentLoading
+from seglog.recovery.load_progress import LogProgress
 from seglog.manager.sanity import without_wrong_indexes
 from seglog.recovery.callbacks import CompositeListener, LoadListener
 from seglog.recovery.disk import Disk, RealDisk
@@ -34,16 +35,16 @@ from seglog.recovery.findings import Finding, finding
 from seglog.recovery.loaded import LoadedLog, error_state
 from seglog.recovery.log_loader import LoadInputs
 from seglog.recovery.open_log import load_log
-from seglog.recovery.paper import PaperDisk
-from seglog.recovery.plan import LoadLevel, PartitionPlan, list_directory
-from seglog.recovery.report import FindingList
+from seglog.recovery.overlay import OverlayDisk
+from seglog.recovery.partition_plan import LoadLevel, PartitionPlan, list_directory
+from seglog.recovery.load_report import FindingList
 from seglog.recovery.root import PartitionDirectory, RootDirectory, read_root
 from seglog.storage.ownership import chown_command
 from seglog.recovery.rows import directory_row, finding_row, partition_row
-from seglog.recovery.verify import staying, verify_extent
+from seglog.recovery.segment_verification import staying, verify_extent
 from seglog.storage.paths import CLEAN_SHUTDOWN_FILE, DirectoryKind
 
-__all__ = ["DirectoryOutcome", "RecoverySettings", "announce", "recover_directories", "rehearse",
+__all__ = ["DirectoryOutcome", "RecoverySettings", "announce", "dry_run", "recover_directories",
            "report_duplicates"]
 
 _REBUILT = "segment-rebuilt"
@@ -121,7 +122,7 @@ class DirectoryOutcome(LoadListener):
         self.error: SeglogError | None = None
         #: Partition directories that did not load (a state may be an error for another reason).
         self.not_loaded: set[str] = set()
-        #: Whether a clean shutdown marker is there now (of a rehearsal: would be).
+        #: Whether a clean shutdown marker is there now (after a dry run: would be).
         self.is_clean = False
         self.seconds = 0.0
         self._findings: dict[str | None, FindingList] = {}
@@ -252,9 +253,9 @@ def report_duplicates(outcomes: Sequence[DirectoryOutcome]) -> None:
                         kafka_error="IllegalStateException"))
 
 
-# --- on paper ------------------------------------------------------------------------------------
+# --- dry run -------------------------------------------------------------------------------------
 
-def rehearse(path: str, settings: RecoverySettings, listener: LoadListener) -> DirectoryOutcome:
+def dry_run(path: str, settings: RecoverySettings, listener: LoadListener) -> DirectoryOutcome:
     """What `recover_directories` would do to one directory; touches nothing.
 
     KafkaStorageError when `path` is no data directory, MalformedCheckpointError for a
@@ -267,7 +268,7 @@ def rehearse(path: str, settings: RecoverySettings, listener: LoadListener) -> D
     outcome.root = root
     listener.load_started(len(root.partitions), 1)
 
-    def load_on_paper(directory: str, inputs: LoadInputs, *, listener: LoadListener,
+    def load_dry(directory: str, inputs: LoadInputs, *, listener: LoadListener,
                       **how: Any) -> LoadedLog:
         log: LoadedLog = load_log(directory, inputs,
                                   listener=CompositeListener(outcome, listener), **how)
@@ -279,12 +280,12 @@ def rehearse(path: str, settings: RecoverySettings, listener: LoadListener) -> D
             directory = os.path.join(path, partition.name)
             try:
                 _load_one(segments, settings.inputs(root, partition), listener,
-                          disk=PaperDisk(directory), load=load_on_paper, level=settings.level)
+                          disk=OverlayDisk(directory), load=load_dry, level=settings.level)
             except SeglogError as error:
                 outcome.failed(directory, error)
 
         with ThreadPoolExecutor(settings.broker.num_recovery_threads_per_data_dir,
-                                thread_name_prefix="rehearsal") as pool:
+                                thread_name_prefix="dry-run") as pool:
             list(pool.map(load, root.partitions))
     # The Raft layer, not the marker, looks after the metadata log.
     outcome.is_clean = outcome.not_loaded <= {one.name for one in root.partitions

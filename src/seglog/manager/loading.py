@@ -20,11 +20,11 @@ from seglog.errors import LogManagerStateError
 from seglog.log.unified_log import UnifiedLog, load_unified_log
 from seglog.manager.clean_loading import CleanLoading, says_little
 from seglog.manager.directories import LogDirectory
-from seglog.manager.garbage import collections_paused
-from seglog.manager.gauges import Countdown, Gauges
-from seglog.manager.phase_one import SegmentLoading
-from seglog.manager.pool import WorkerPool
-from seglog.manager.progress import LogProgress
+from seglog.manager.collector_pause import collections_paused
+from seglog.manager.manager_gauges import Countdown, Gauges
+from seglog.recovery.segment_loading import SegmentLoading
+from seglog.recovery.worker_pool import WorkerPool
+from seglog.recovery.load_progress import LogProgress
 from seglog.manager.sanity import (
     defer_checks, plan_of_active_segment, without_wrong_indexes,
 )
@@ -36,8 +36,8 @@ from seglog.recovery.clean_rows import (
     PART_PARTITIONS, PART_SEGMENTS, CleanRows, PartitionReports, is_clean_candidate,
 )
 from seglog.recovery.log_loader import LoadInputs
-from seglog.recovery.plan import LoadLevel, PartitionPlan
-from seglog.recovery.report import LoadReport, PartitionReport
+from seglog.recovery.partition_plan import LoadLevel, PartitionPlan
+from seglog.recovery.load_report import LoadReport, PartitionReport
 from seglog.storage.meta import format_uuid
 from seglog.storage.paths import (
     HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,

@@ -27,9 +27,9 @@ from seglog.errors import KafkaStorageError, SeglogError
 from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager.table import dir_of
-from seglog.recovery.deferred import DeferredChecks
+from seglog.recovery.deferred_checks import DeferredChecks
 from seglog.recovery.disk import Disk, RealDisk
-from seglog.recovery.plan import LoadLevel, PartitionPlan, SegmentTable, check_chunk
+from seglog.recovery.partition_plan import LoadLevel, PartitionPlan, SegmentTable, check_chunk
 from seglog.recovery.steps import stops_at
 from seglog.storage.paths import index_name, log_name
 

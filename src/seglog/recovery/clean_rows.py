@@ -17,7 +17,7 @@ import numpy.typing as npt
 from seglog._native.clean_load import load_clean
 from seglog.model import TopicPartition
 from seglog.recovery.findings import Finding, finding
-from seglog.recovery.report import PartitionReport
+from seglog.recovery.load_report import PartitionReport
 from seglog.storage.paths import CLUSTER_METADATA_TOPIC, DirectoryKind, snapshot_name
 
 if TYPE_CHECKING:

@@ -30,13 +30,13 @@ from seglog.recovery.clean_rows import (
 from seglog.recovery.findings import Finding, finding
 from seglog.recovery.log_loader import LoadInputs
 from seglog.recovery.partition import PartitionState, Verified, judge_partition
-from seglog.recovery.plan import (
+from seglog.recovery.partition_plan import (
     LoadLevel, PartitionPlan, check_chunk, check_partition, chunks_of, join_chunks, list_directory,
 )
-from seglog.recovery.report import FindingList, LoadReport, PartitionReport
+from seglog.recovery.load_report import FindingList, LoadReport, PartitionReport
 from seglog.recovery.root import PartitionDirectory, RootDirectory, read_root
 from seglog.recovery.scans import SegmentScans
-from seglog.recovery.verify import SegmentCheck, verify_segment
+from seglog.recovery.segment_verification import SegmentCheck, verify_segment
 from seglog.storage.paths import DirectoryKind
 
 _T = TypeVar("_T")

@@ -12,19 +12,19 @@ from seglog._native.scan import PartitionListing
 from seglog.errors import MalformedCheckpointError
 from seglog.recovery.callbacks import LoadListener, NullListener
 from seglog.recovery.disk import Disk, RealDisk
-from seglog.recovery.failures import checkpoint_failure, public_errors
-from seglog.recovery.files import tidy
+from seglog.recovery.loader_failures import checkpoint_failure, public_errors
+from seglog.recovery.partition_files import tidy
 from seglog.recovery.findings import Finding
 from seglog.recovery.inputs import LoadInputs, LoadOutcome, Step
 from seglog.recovery.loaded import LoadedLog, LoadedState, first_unstable_offset
 from seglog.recovery.log_files import LogFiles
 from seglog.recovery.log_loader import LogLoader
-from seglog.recovery.plan import PartitionPlan, check_listing, list_directory
+from seglog.recovery.partition_plan import PartitionPlan, check_listing, list_directory
 from seglog.recovery.scans import SegmentScans
 from seglog.recovery.segment_files import SEGMENT_FILES
 from seglog.recovery.segment_map import SegmentMap
-from seglog.recovery.snapshots import Snapshots
-from seglog.recovery.steps import PassFour, raise_unreadable
+from seglog.recovery.snapshot_files import Snapshots
+from seglog.recovery.steps import SegmentSteps, raise_unreadable
 from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
 from seglog.storage.meta import read_partition_metadata
 from seglog.storage.paths import (
@@ -57,7 +57,7 @@ def load_state(path: str, inputs: LoadInputs, *, disk: Disk | None = None,
     `check(listing)` is phase one; `listener.finding` receives each finding as it is made, in this
     thread; `remaining(n)` is called before each segment of a recovery with how many are left, and
     with 0 at the end. `scans` may scan ahead of a recovery, side by side. `quarantine` is a
-    directory that gets the bytes of logs that are cut or removed. With a PaperDisk as `disk`
+    directory that gets the bytes of logs that are cut or removed. With a OverlayDisk as `disk`
     nothing is changed.
 
     Raises KafkaStorageError where the file system refuses (the data directory goes offline; data
@@ -78,17 +78,17 @@ def _load(path: str, inputs: LoadInputs, disk: Disk,
         plan = check(list_directory(path))
         raise_unreadable(plan)
         files = tidy(plan.listing, disk, inputs.config, report)
-        pass_four = PassFour(plan, files, inputs.clean_shutdown)
-        pass_four.report(report)
+        segment_steps = SegmentSteps(plan, files, inputs.clean_shutdown)
+        segment_steps.report(report)
         if len(files.base_offsets):
             log, *indexes = file_names(int(files.base_offsets[-1]), SEGMENT_FILES)
             disk.look([*indexes, *(snapshot_name(offset)
                                    for offset in files.snapshots.offsets[-1:])], [log])
         loader = LogLoader(
-            disk, inputs, SegmentMap(disk, inputs.config, pass_four.segments()),
+            disk, inputs, SegmentMap(disk, inputs.config, segment_steps.segments()),
             Snapshots(disk, files.snapshots, files.listed_snapshots, report), epochs, report,
             remaining, scans)
-        outcome = loader.run(pass_four.steps())
+        outcome = loader.run(segment_steps.steps())
         topic_id_file = disk.known(PARTITION_METADATA)
     finally:
         disk.forget()

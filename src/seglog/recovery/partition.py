@@ -11,19 +11,19 @@ import numpy.typing as npt
 from seglog.errors import KafkaStorageError, MalformedCheckpointError
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener
-from seglog.recovery.failures import FileVanished, LoaderFailure, checkpoint_failure
-from seglog.recovery.files import tidy
+from seglog.recovery.loader_failures import FileVanished, LoaderFailure, checkpoint_failure
+from seglog.recovery.partition_files import tidy
 from seglog.recovery.findings import Finding, finding
 from seglog.recovery.inputs import OFFSET_MAX
 from seglog.recovery.log_loader import LoadInputs, LoadOutcome, LogLoader
-from seglog.recovery.paper import PaperDisk
-from seglog.recovery.plan import LoadLevel, PartitionPlan
-from seglog.recovery.report import FindingList, PartitionReport
+from seglog.recovery.overlay import OverlayDisk
+from seglog.recovery.partition_plan import LoadLevel, PartitionPlan
+from seglog.recovery.load_report import FindingList, PartitionReport
 from seglog.recovery.scans import SegmentScans
 from seglog.recovery.segment_map import SegmentMap
-from seglog.recovery.snapshots import Snapshots
-from seglog.recovery.steps import PassFour
-from seglog.recovery.verify import SegmentCheck, staying
+from seglog.recovery.snapshot_files import Snapshots
+from seglog.recovery.steps import SegmentSteps
+from seglog.recovery.segment_verification import SegmentCheck, staying
 from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
 from seglog.storage.meta import read_partition_metadata
 from seglog.storage.paths import (
@@ -141,15 +141,15 @@ class _Judge:
     # ---- segments -----------------------------------------------------------------------------
 
     def _load(self, epochs: LeaderEpochs) -> LoadOutcome | None:
-        inputs, disk = self.state.inputs, PaperDisk(self.plan.path)
+        inputs, disk = self.state.inputs, OverlayDisk(self.plan.path)
         files = tidy(self.plan.listing, disk, inputs.config, self.report)
-        pass_four = PassFour(self.plan, files, inputs.clean_shutdown)
-        pass_four.report(self.report)
-        segments = SegmentMap(disk, inputs.config, pass_four.segments())
+        segment_steps = SegmentSteps(self.plan, files, inputs.clean_shutdown)
+        segment_steps.report(self.report)
+        segments = SegmentMap(disk, inputs.config, segment_steps.segments())
         snapshots = Snapshots(disk, files.snapshots, files.listed_snapshots, self.report)
         loader = LogLoader(disk, inputs, segments, snapshots, epochs, self.report,
                            self._remaining, self.scans)
-        steps = pass_four.steps()
+        steps = segment_steps.steps()
         unflushed = loader.unflushed()
         if unflushed:
             self.unflushed_segments = len(unflushed)

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from functools import partial
 
 from seglog._native.scan import PartitionListing, SegmentChecks
-from seglog.manager.pool import WorkerPool
-from seglog.recovery.plan import (
+from seglog.recovery.worker_pool import WorkerPool
+from seglog.recovery.partition_plan import (
     LoadLevel, PartitionPlan, check_chunk, chunks_of, join_chunks,
 )
 from seglog.recovery.scans import SegmentScans
