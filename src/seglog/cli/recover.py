@@ -19,7 +19,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from seglog._native.scan import PartitionListing
 from seglog.cli.bar import LoadBar
 from seglog.cli.summary import Part
 from seglog.config import BrokerConfig, LogConfig
@@ -28,7 +27,6 @@ from seglog.manager.identity import read_identities
 from seglog.manager.manager import LogManager
 from seglog.recovery.segment_loading import SegmentLoading
 from seglog.recovery.load_progress import LogProgress
-from seglog.manager.sanity import without_wrong_indexes
 from seglog.recovery.callbacks import CompositeListener, LoadListener
 from seglog.recovery.disk import Disk, RealDisk
 from seglog.recovery.findings import Finding, finding
@@ -36,7 +34,8 @@ from seglog.recovery.loaded import LoadedLog, error_state
 from seglog.recovery.log_loader import LoadInputs
 from seglog.recovery.open_log import load_log
 from seglog.recovery.overlay import OverlayDisk
-from seglog.recovery.partition_plan import LoadLevel, PartitionPlan, list_directory
+from seglog.recovery.partition_load import load_partition
+from seglog.recovery.partition_plan import LoadLevel, list_directory
 from seglog.recovery.load_report import FindingList
 from seglog.recovery.root import PartitionDirectory, RootDirectory, read_root
 from seglog.storage.ownership import chown_command
@@ -280,7 +279,7 @@ def dry_run(path: str, settings: RecoverySettings, listener: LoadListener) -> Di
             directory = os.path.join(path, partition.name)
             try:
                 _load_one(segments, settings.inputs(root, partition), listener,
-                          disk=OverlayDisk(directory), load=load_dry, level=settings.level)
+                          disk=OverlayDisk(directory), load=load_dry)
             except SeglogError as error:
                 outcome.failed(directory, error)
 
@@ -306,25 +305,12 @@ def _phase_one(path: str, settings: RecoverySettings) -> Iterator[SegmentLoading
 
 
 def _load_one(segments: SegmentLoading, inputs: LoadInputs, listener: LoadListener, *, disk: Disk,
-              load: Callable[..., LoadedLog], level: LoadLevel) -> LoadedLog:
+              load: Callable[..., LoadedLog]) -> LoadedLog:
     """Loads a log as a manager would (its LogLoading), from `disk`."""
     progress = LogProgress(os.path.basename(disk.path), listener, _ignore, _ignore)
-
-    def check(listing: PartitionListing) -> PartitionPlan:
-        progress.listed(listing)
-        plan = segments.check(listing, progress.checked)
-        progress.planned(plan)
-        if level is LoadLevel.KAFKA:
-            return plan
-        return without_wrong_indexes(
-            plan, None if inputs.clean_shutdown else inputs.recovery_point, disk)
-
     log, failure = None, None
-    progress.started()
     try:
-        with segments.scans() as scans:
-            log = load(disk.path, inputs, disk=disk, check=check, listener=progress,
-                       remaining=progress.remaining, scans=scans)
+        log = load_partition(disk.path, inputs, load, segments, progress, disk=disk)
         return log
     except SeglogError as error:
         failure = error
@@ -483,7 +469,7 @@ class _Recovery:
                     try:
                         self._close(_load_one(
                             segments, self.settings.inputs(root, partition), self.listener,
-                            disk=disk, load=self._load, level=self.settings.level))
+                            disk=disk, load=self._load))
                     except SeglogError as error:
                         self.outcome.failed(disk.path, error)
 

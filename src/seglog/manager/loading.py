@@ -25,9 +25,7 @@ from seglog.manager.manager_gauges import Countdown, Gauges
 from seglog.recovery.segment_loading import SegmentLoading
 from seglog.recovery.worker_pool import WorkerPool
 from seglog.recovery.load_progress import LogProgress
-from seglog.manager.sanity import (
-    defer_checks, plan_of_active_segment, without_wrong_indexes,
-)
+from seglog.manager.sanity import defer_checks, plan_of_active_segment
 from seglog.manager.state import ManagerState
 from seglog.metrics import MetricsRegistry
 from seglog.model import TopicPartition
@@ -37,6 +35,7 @@ from seglog.recovery.clean_rows import (
 )
 from seglog.recovery.log_loader import LoadInputs
 from seglog.recovery.partition_plan import LoadLevel, PartitionPlan
+from seglog.recovery.partition_load import load_partition
 from seglog.recovery.load_report import LoadReport, PartitionReport
 from seglog.storage.meta import format_uuid
 from seglog.storage.paths import (
@@ -387,27 +386,17 @@ class LogLoading:
         settings, inputs = self._settings, job.inputs
         deferred: PartitionListing | None = None
 
-        def check(listing: PartitionListing) -> PartitionPlan:
+        def defer(listing: PartitionListing) -> PartitionPlan | None:
             nonlocal deferred
-            progress.listed(listing)
-            plan = None
-            if settings.deferred and inputs.clean_shutdown and job.name.kind in _SERVED:
-                plan = plan_of_active_segment(listing, settings.level)
-            if plan is not None:
-                deferred = listing
-            else:
-                plan = load.segments.check(listing, progress.checked)
-            progress.planned(plan)
-            if settings.level is LoadLevel.FULL:
-                plan = without_wrong_indexes(
-                    plan, None if inputs.clean_shutdown else inputs.recovery_point)
+            plan = plan_of_active_segment(listing, settings.level)
+            deferred = None if plan is None else listing
             return plan
 
-        progress.started()
-        with load.segments.scans() as scans:
-            load_log = settings.load or partial(load_unified_log, context=self._state.context)
-            log = load_log(job.path, inputs, check=check, listener=progress,
-                           remaining=progress.remaining, scans=scans)
+        may_defer = settings.deferred and inputs.clean_shutdown and job.name.kind in _SERVED
+        log = load_partition(
+            job.path, inputs,
+            settings.load or partial(load_unified_log, context=self._state.context),
+            load.segments, progress, plan_first=defer if may_defer else None)
         if deferred is not None:
             log.deferred_checks = defer_checks(log, deferred, settings.level, self._state.failures)
         self._file(load.directory, job, log)

@@ -13,7 +13,7 @@ from seglog.errors import MalformedCheckpointError
 from seglog.recovery.callbacks import LoadListener, NullListener
 from seglog.recovery.disk import Disk, RealDisk
 from seglog.recovery.loader_failures import checkpoint_failure, public_errors
-from seglog.recovery.partition_files import tidy
+from seglog.recovery.load_assembly import assemble
 from seglog.recovery.findings import Finding
 from seglog.recovery.inputs import LoadInputs, LoadOutcome, Step
 from seglog.recovery.loaded import LoadedLog, LoadedState, first_unstable_offset
@@ -21,15 +21,13 @@ from seglog.recovery.log_files import LogFiles
 from seglog.recovery.log_loader import LogLoader
 from seglog.recovery.partition_plan import PartitionPlan, check_listing, list_directory
 from seglog.recovery.scans import SegmentScans
-from seglog.recovery.segment_files import SEGMENT_FILES
 from seglog.recovery.segment_map import SegmentMap
 from seglog.recovery.snapshot_files import Snapshots
-from seglog.recovery.steps import SegmentSteps, raise_unreadable
+from seglog.recovery.steps import raise_unreadable
 from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
 from seglog.storage.meta import read_partition_metadata
 from seglog.storage.paths import (
-    LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, file_name, file_names, snapshot_name,
-    temporary_name,
+    LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, file_name, temporary_name,
 )
 
 __all__ = ["load_log", "load_state"]
@@ -77,18 +75,8 @@ def _load(path: str, inputs: LoadInputs, disk: Disk,
         epochs = _read_epochs(path, disk)
         plan = check(list_directory(path))
         raise_unreadable(plan)
-        files = tidy(plan.listing, disk, inputs.config, report)
-        segment_steps = SegmentSteps(plan, files, inputs.clean_shutdown)
-        segment_steps.report(report)
-        if len(files.base_offsets):
-            log, *indexes = file_names(int(files.base_offsets[-1]), SEGMENT_FILES)
-            disk.look([*indexes, *(snapshot_name(offset)
-                                   for offset in files.snapshots.offsets[-1:])], [log])
-        loader = LogLoader(
-            disk, inputs, SegmentMap(disk, inputs.config, segment_steps.segments()),
-            Snapshots(disk, files.snapshots, files.listed_snapshots, report), epochs, report,
-            remaining, scans)
-        outcome = loader.run(segment_steps.steps())
+        loader, steps = assemble(plan, disk, inputs, epochs, report, remaining, scans)
+        outcome = loader.run(steps)
         topic_id_file = disk.known(PARTITION_METADATA)
     finally:
         disk.forget()

@@ -12,17 +12,14 @@ from seglog.errors import KafkaStorageError, MalformedCheckpointError
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener
 from seglog.recovery.loader_failures import FileVanished, LoaderFailure, checkpoint_failure
-from seglog.recovery.partition_files import tidy
 from seglog.recovery.findings import Finding, finding
 from seglog.recovery.inputs import OFFSET_MAX
-from seglog.recovery.log_loader import LoadInputs, LoadOutcome, LogLoader
+from seglog.recovery.log_loader import LoadInputs, LoadOutcome
+from seglog.recovery.load_assembly import assemble
 from seglog.recovery.overlay import OverlayDisk
 from seglog.recovery.partition_plan import LoadLevel, PartitionPlan
 from seglog.recovery.load_report import FindingList, PartitionReport
 from seglog.recovery.scans import SegmentScans
-from seglog.recovery.segment_map import SegmentMap
-from seglog.recovery.snapshot_files import Snapshots
-from seglog.recovery.steps import SegmentSteps
 from seglog.recovery.segment_verification import SegmentCheck, staying
 from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
 from seglog.storage.meta import read_partition_metadata
@@ -142,14 +139,8 @@ class _Judge:
 
     def _load(self, epochs: LeaderEpochs) -> LoadOutcome | None:
         inputs, disk = self.state.inputs, OverlayDisk(self.plan.path)
-        files = tidy(self.plan.listing, disk, inputs.config, self.report)
-        segment_steps = SegmentSteps(self.plan, files, inputs.clean_shutdown)
-        segment_steps.report(self.report)
-        segments = SegmentMap(disk, inputs.config, segment_steps.segments())
-        snapshots = Snapshots(disk, files.snapshots, files.listed_snapshots, self.report)
-        loader = LogLoader(disk, inputs, segments, snapshots, epochs, self.report,
-                           self._remaining, self.scans)
-        steps = segment_steps.steps()
+        loader, steps = assemble(self.plan, disk, inputs, epochs, self.report, self._remaining,
+                                 self.scans)
         unflushed = loader.unflushed()
         if unflushed:
             self.unflushed_segments = len(unflushed)
@@ -161,7 +152,7 @@ class _Judge:
         if self.level is LoadLevel.VERIFY:
             self.listener.recovery_started(self.plan.directory, len(unflushed),
                                            self.unflushed_bytes)
-            snapshots.verify()
+            loader.snapshots.verify()
             return loader.run(steps)
         return None if unflushed else loader.run_shallow(steps)
 

@@ -31,6 +31,11 @@ class SegmentLoading:
         self._threads = threads
         self._pool = WorkerPool(threads, self._name) if threads > 1 else None
 
+    @property
+    def checks_entries(self) -> bool:
+        """Whether every entry of every index is checked, not only what Kafka checks."""
+        return self._level is not LoadLevel.KAFKA
+
     def resize(self, threads: int) -> None:
         """Changes the number of threads; a load that began without executor stays so."""
         self._threads = threads
