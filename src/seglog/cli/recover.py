@@ -12,9 +12,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -41,6 +41,7 @@ from seglog.recovery.root import PartitionDirectory, RootDirectory, read_root
 from seglog.storage.ownership import chown_command
 from seglog.recovery.rows import directory_row, finding_row, partition_row
 from seglog.recovery.segment_verification import staying, verify_extent
+from seglog.recovery.worker_pool import WorkerPool
 from seglog.storage.paths import CLEAN_SHUTDOWN_FILE, DirectoryKind
 
 __all__ = ["DirectoryOutcome", "RecoverySettings", "announce", "dry_run", "recover_directories",
@@ -283,9 +284,12 @@ def dry_run(path: str, settings: RecoverySettings, listener: LoadListener) -> Di
             except SeglogError as error:
                 outcome.failed(directory, error)
 
-        with ThreadPoolExecutor(settings.broker.num_recovery_threads_per_data_dir,
-                                thread_name_prefix="dry-run") as pool:
-            list(pool.map(load, root.partitions))
+        pool = WorkerPool(settings.broker.num_recovery_threads_per_data_dir, "dry-run")
+        try:
+            for future in [pool.submit(partial(load, one)) for one in root.partitions]:
+                future.result()
+        finally:
+            pool.shutdown(cancel=True)
     # The Raft layer, not the marker, looks after the metadata log.
     outcome.is_clean = outcome.not_loaded <= {one.name for one in root.partitions
                                               if one.is_metadata}

@@ -8,13 +8,12 @@ means no executor at all.
 
 from __future__ import annotations
 
-import concurrent.futures
 import errno
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -37,6 +36,7 @@ from seglog.recovery.load_report import FindingList, LoadReport, PartitionReport
 from seglog.recovery.root import PartitionDirectory, RootDirectory, read_root
 from seglog.recovery.scans import SegmentScans
 from seglog.recovery.segment_verification import SegmentCheck, verify_segment
+from seglog.recovery.worker_pool import WorkerPool
 from seglog.storage.paths import DirectoryKind
 
 _T = TypeVar("_T")
@@ -99,44 +99,32 @@ class _Workers:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self._numbers: dict[int, int] = {}
-        self._lock = threading.Lock()
-        self._pool = None if threads == 1 else concurrent.futures.ThreadPoolExecutor(
-            threads, thread_name_prefix="segment-loading")
-
-    @property
-    def executor(self) -> concurrent.futures.Executor | None:
-        """The pool; None for one thread."""
-        return self._pool
+        self.pool = None if threads == 1 else WorkerPool(threads, "segment-loading")
 
     def __enter__(self) -> _Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-
-    def _number(self) -> int:
-        """Of this thread, from 0."""
-        with self._lock:
-            return self._numbers.setdefault(threading.get_ident(), len(self._numbers))
+        if self.pool is not None:
+            self.pool.shutdown(cancel=True)
 
     def run(self, tasks: Iterable[Callable[[], _T]], ahead: int = 8) -> Iterator[tuple[_T, int]]:
         """(result, thread number) of each task; at most `ahead` per thread wait to be taken."""
-        if self._pool is None:
+        if self.pool is None:
             for task in tasks:
                 yield task(), 0
             return
-        waiting: deque[concurrent.futures.Future[tuple[_T, int]]] = deque()
+        waiting: deque[Future[tuple[_T, int]]] = deque()
         for task in tasks:
-            waiting.append(self._pool.submit(self._numbered, task))
+            waiting.append(self.pool.submit(partial(_numbered, task)))
             if len(waiting) >= self.threads * ahead:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
-    def _numbered(self, task: Callable[[], _T]) -> tuple[_T, int]:
-        return task(), self._number()
+
+def _numbered(task: Callable[[], _T]) -> tuple[_T, int]:
+    return task(), WorkerPool.thread_number()
 
 
 def load_directory(path: str, options: LoadOptions,
@@ -213,7 +201,7 @@ class _Load:
             plan = plans.get(partition.name)
             if plan is not None:
                 verified = checks.get(partition.name, Verified()) if verifies else None
-                with SegmentScans(self.workers.executor, self.workers.threads) as scans:
+                with SegmentScans(self.workers.pool, self.workers.threads) as scans:
                     reports[partition.name] = judge_partition(
                         plan, states[partition.name], self.level, verified, self.listener, scans)
                 self.listener.partition_loaded(reports[partition.name])
