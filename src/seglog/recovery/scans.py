@@ -41,7 +41,7 @@ _AHEAD_PER_THREAD = 3
 
 
 class ScanPool(Protocol):
-    """What runs scans: an Executor, or a WorkerPool of the manager."""
+    """What runs scans: a WorkerPool."""
 
     def submit(self, job: Any, /) -> Future[Any]:
         """Runs `job()` in some thread."""
