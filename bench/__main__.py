@@ -25,7 +25,8 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 # The machine is quiet first and hot later: short measures come before long ones.
 ORDER = ("crc32c", "batch", "index", "records", "encode", "remote_metadata", "append", "read",
-         "codecs", "clean", "load", "startup", "recover", "dump", "spark", "objects", "tiered")
+         "codecs", "clean", "load", "startup", "small_partitions", "recover", "dump", "spark",
+         "objects", "tiered")
 
 
 def bench_files() -> dict[str, Path]:

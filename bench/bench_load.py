@@ -15,8 +15,8 @@ from bench.data import drop_caches, write_segments
 from bench.floors import Floors
 from bench.harness import Against, Compare, pick
 from bench.peers import kafka
-from seglog.manager.phase_one import SegmentLoading
-from seglog.recovery.plan import LoadLevel, list_directory
+from seglog.recovery.segment_loading import SegmentLoading
+from seglog.recovery.partition_plan import LoadLevel, list_directory
 from tests.kafka.harness import KafkaUnavailable
 
 SEGMENTS = pick(500, 10_000, 100_000)

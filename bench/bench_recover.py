@@ -23,7 +23,7 @@ from seglog.model import TopicPartition
 from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.log_loader import LoadInputs
 from seglog.recovery.open_log import load_log
-from seglog.recovery.recover import Extent, recover_extent
+from seglog.recovery.segment_recovery import Extent, recover_extent
 from seglog.recovery.scans import SegmentScans
 from seglog.storage.producers import ProducerState
 from tests.kafka import harness

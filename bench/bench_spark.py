@@ -27,7 +27,7 @@ from bench.data import START_MS, write_log, write_records
 from bench.peers.ready_made import ReadyMade
 from seglog.config import LoadConfig
 from seglog.recovery.loader import LoadOptions, load_directory
-from seglog.recovery.plan import LoadLevel
+from seglog.recovery.partition_plan import LoadLevel
 from seglog.spark import count, verify
 from seglog.spark.filters import enable_pushdown
 from seglog.spark.source import SeglogDataSource

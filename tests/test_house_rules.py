@@ -146,8 +146,8 @@ def test_imports_follow_the_arrows() -> None:
 
 
 # What of the loader only reads, the dry run included.
-READS = {"callbacks", "findings", "loader", "partition", "plan", "report", "rows", "scans",
-         "verify"}
+READS = {"callbacks", "findings", "load_report", "loader", "partition", "partition_plan", "rows",
+         "scans", "segment_verification"}
 
 
 def test_executors_get_what_reads() -> None:

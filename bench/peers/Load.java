@@ -1,10 +1,11 @@
 // Loads a data directory with Apache Kafka's own classes, in a JVM that is warm, and prints JSON.
 //
 //   java -cp 'lib/*' Load.java manager DATA_DIRECTORY THREADS [WARM_UP_DIRECTORY]
+//   java -cp 'lib/*' Load.java shutdown DATA_DIRECTORY THREADS [WARM_UP_DIRECTORY]
 //   java -cp 'lib/*' Load.java segments DATA_DIRECTORY THREADS [WARM_UP_DIRECTORY]
 //
 // manager is a broker's start: LogManager with that many recovery threads, and a clean shutdown
-// after each round. segments is phase one as KIP-1346 describes it: each partition's segments are
+// after each round; shutdown counts the seconds of that shutdown instead. segments is phase one as KIP-1346 describes it: each partition's segments are
 // opened and checked by that many threads. The seconds are the best of five rounds that follow one
 // to warm up; with a WARM_UP_DIRECTORY those six are done there, and the best of three loads of
 // DATA_DIRECTORY counts, the page cache dropped before each (as root).
@@ -36,6 +37,14 @@ public class Load {
     }
 
     static Told manager(File root, int threads) throws Exception {
+        return managed(root, threads, false);
+    }
+
+    static Told shutdown(File root, int threads) throws Exception {
+        return managed(root, threads, true);
+    }
+
+    static Told managed(File root, int threads, boolean countsShutdown) throws Exception {
         KafkaScheduler scheduler = new KafkaScheduler(1);
         scheduler.startup();
         LogManager manager = new LogManagerBuilder()
@@ -56,9 +65,11 @@ public class Load {
         for (UnifiedLog log : CollectionConverters.asJava(manager.allLogs())) {
             segments += log.numberOfSegments();
         }
+        start = System.nanoTime();
         manager.shutdown(-1L);
+        double shutdownSeconds = secondsSince(start);
         scheduler.shutdown();
-        return new Told(segments, seconds);
+        return new Told(segments, countsShutdown ? shutdownSeconds : seconds);
     }
 
     static long[] baseOffsets(File partition) {
@@ -130,6 +141,7 @@ public class Load {
     public static void main(String[] args) throws Exception {
         Loading loading = switch (args[0]) {
             case "manager" -> Load::manager;
+            case "shutdown" -> Load::shutdown;
             case "segments" -> Load::segments;
             default -> throw new IllegalArgumentException(args[0]);
         };

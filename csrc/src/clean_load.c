@@ -21,6 +21,7 @@
 enum {
     BUFFER_SIZE = 1 << 16, /* of small files: larger ones are not ordinary */
     WINDOW_SIZE = 4096,
+    PROVED_SIZE_MAX = 1 << 20, /* a reader finds the end of a longer segment sooner */
     BATCHES = 64,
     FILES_PER_SEGMENT = 4, /* log, two indexes, snapshot */
     SNAPSHOT_HEADER = 10,  /* version, CRC, number of entries */
@@ -35,6 +36,7 @@ typedef struct loader {
     char path[PATH_MAX];
     size_t root_size; /* of `path`, with its slash */
     int dir;
+    unsigned checks; /* SLG_CLEAN_* */
     slg_crc32c_kernel kernel;
     slg_listing listing;
     size_t files_max;
@@ -158,9 +160,10 @@ static bool add_segments(loader *l, slg_clean_partition *p, int64_t *last_size) 
 
 /* ---- the last segment ----------------------------------------------------------------------- */
 
-/* A start makes the indexes of the last segment longer, and may not be allowed to. */
-static bool is_writable(int dir, const char *name) {
-    return faccessat(dir, name, R_OK | W_OK, AT_EACCESS) == 0;
+/* A start for writing makes the indexes of the last segment longer, and may not be allowed to. */
+static bool is_accessible(const loader *l, const char *name) {
+    return (l->checks & SLG_CLEAN_WRITABLE) == 0 ||
+           faccessat(l->dir, name, R_OK | W_OK, AT_EACCESS) == 0;
 }
 
 /*
@@ -180,9 +183,9 @@ static bool read_last_entry(loader *l, slg_clean_partition *p, int64_t *offset, 
     const int64_t last = entries - 1;
     const int64_t warm = last > SLG_WARM_BYTES / width ? last - SLG_WARM_BYTES / width : 0;
     const size_t size = (size_t)((entries - warm) * width);
-    bool ok =
-        p->index_size % width == 0 && p->index_size <= INT32_MAX && is_writable(l->dir, name) &&
-        slg_pread_exact(fd, l->buffer, entries > 0 ? size : 0, warm * width, &error) == SLG_OK;
+    bool ok = p->index_size % width == 0 && p->index_size <= INT32_MAX && is_accessible(l, name) &&
+              slg_pread_exact(fd, l->buffer, entries > 0 ? size : 0, warm * width, &error) ==
+                  SLG_OK;
     close(fd);
     *offset = -1;
     *position = 0;
@@ -202,6 +205,9 @@ static bool follow_batches(loader *l, int fd, int64_t position, int64_t size, in
     slg_batch_scan scan = {.kernel = l->kernel, .position = position, .end = size};
     slg_error error;
     int64_t last = -1;
+    if ((l->checks & SLG_CLEAN_CRCS) != 0) {
+        scan.checks = SLG_SCAN_CRC;
+    }
     slg_batch_scan_init(&scan);
     slg_window_restart(&l->window, slg_source_of(fd), size, WINDOW_SIZE);
     for (;;) {
@@ -248,7 +254,7 @@ static bool find_end(loader *l, slg_clean_partition *p, int64_t log_size) {
     p->time_index_size = size_of(l->dir, name);
     if (p->time_index_size < 0 || p->time_index_size > INT32_MAX ||
         p->time_index_size % (int64_t)slg_index_entry_size(SLG_INDEX_KIND_TIME) != 0 ||
-        !is_writable(l->dir, name)) {
+        !is_accessible(l, name)) {
         return false;
     }
     if (log_size == 0) {
@@ -260,8 +266,13 @@ static bool find_end(loader *l, slg_clean_partition *p, int64_t log_size) {
                       &error) != SLG_OK) {
         return false;
     }
-    const bool ok = size == log_size && follow_batches(l, fd, position, size, p->last_base_offset,
-                                                       target, &p->log_end_offset);
+    const bool is_proved =
+        (l->checks & SLG_CLEAN_CRCS) == 0 ||
+        (size <= PROVED_SIZE_MAX &&
+         follow_batches(l, fd, 0, size, p->last_base_offset, -1, &p->log_end_offset));
+    const bool ok =
+        size == log_size && is_proved &&
+        follow_batches(l, fd, position, size, p->last_base_offset, target, &p->log_end_offset);
     close(fd);
     return ok;
 }
@@ -435,7 +446,7 @@ static slg_status load_partition(loader *l, const char *name, slg_clean_partitio
 }
 
 slg_status slg_clean_load(const char *root, const char *names, size_t count, size_t segments_max,
-                          slg_clean_partition *partitions, slg_clean_table *table,
+                          unsigned checks, slg_clean_partition *partitions, slg_clean_table *table,
                           slg_error *error) {
     slg_status status = SLG_OK;
     loader *l = malloc(sizeof *l);
@@ -443,6 +454,7 @@ slg_status slg_clean_load(const char *root, const char *names, size_t count, siz
         return slg_fail(error, SLG_NO_MEMORY, 0, 0, 0);
     }
     l->table = table;
+    l->checks = checks;
     l->kernel = slg_crc32c_best();
     l->files_max = segments_max > SIZE_MAX / FILES_PER_SEGMENT ? 0
                                                                : segments_max * FILES_PER_SEGMENT;

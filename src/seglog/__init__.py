@@ -15,7 +15,6 @@ Errors are in `seglog.errors`, the columns and the pieces of distributed reading
 
 from __future__ import annotations
 
-import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -32,15 +31,12 @@ if TYPE_CHECKING:
     from seglog.model import TimestampOffset, TopicPartition
     from seglog.recovery.callbacks import LoadListener
     from seglog.recovery.findings import Finding
-    from seglog.recovery.report import LoadReport
+    from seglog.recovery.load_report import LoadReport
     from seglog.storage.log import PartitionLog
     from seglog.storage.ranges import LogRange
     from seglog.storage.stream import RecordBatchStream
 
 __version__ = "0.1.0"
-
-# What the loader has to say (Kafka's messages) is for programs that configure logging.
-logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 # Imported at their first use: numpy and the native modules take 100 ms, dataclasses 10.
 _LAZY = {
@@ -48,7 +44,7 @@ _LAZY = {
     "EmbeddedLog": "seglog.embedded.log",
     "Finding": "seglog.recovery.findings",
     "LoadListener": "seglog.recovery.callbacks",
-    "LoadReport": "seglog.recovery.report",
+    "LoadReport": "seglog.recovery.load_report",
     "LogManager": "seglog.manager.manager",
     "LogRange": "seglog.storage.ranges",
     "PartitionLog": "seglog.storage.log",

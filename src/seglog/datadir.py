@@ -17,8 +17,8 @@ from seglog.forks import SurvivesFork
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener
 from seglog.recovery.loader import LoadOptions, LoadResult, load_directory
-from seglog.recovery.plan import LoadLevel, SegmentTable
-from seglog.recovery.report import LoadReport
+from seglog.recovery.partition_plan import LoadLevel, SegmentTable
+from seglog.recovery.load_report import LoadReport
 from seglog.recovery.root import PartitionDirectory
 from seglog.storage.isolation import Isolation
 from seglog.storage.log import PartitionLog
@@ -80,7 +80,7 @@ class _Logs(SurvivesFork, Mapping[TopicPartition, PartitionLog]):
         # Kafka does not start with two directories of one partition; here the first one is read.
         self._directories: dict[TopicPartition, PartitionDirectory] = {}
         for one in result.root.partitions:
-            if one.kind is DirectoryKind.LIVE and one.name in result.plans:
+            if one.kind is DirectoryKind.LIVE and result.is_loaded(one.name):
                 self._directories.setdefault(one.topic_partition, one)
         self._opened: dict[TopicPartition, PartitionLog] = {}
 
@@ -202,7 +202,7 @@ class DataDir:
     def segments(self, directory: str) -> SegmentTable:
         """The segments of a partition directory as columns. Raises
         UnknownTopicOrPartitionError for one that is not here or could not be listed."""
-        plan = self._result.plans.get(text("directory", directory))
+        plan = self._result.plan(text("directory", directory))
         if plan is None:
             raise UnknownTopicOrPartitionError(f"{self.path} holds no directory {directory}")
         return plan.segments

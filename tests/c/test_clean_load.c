@@ -67,7 +67,7 @@ static void make_partition(void) {
 static bool load(slg_clean_partition *row, slg_clean_table *table) {
     slg_error error;
     *row = (slg_clean_partition){0};
-    CHECK_EQ(slg_clean_load(root, "t-0", 1, 0, row, table, &error), SLG_OK);
+    CHECK_EQ(slg_clean_load(root, "t-0", 1, 0, SLG_CLEAN_WRITABLE, row, table, &error), SLG_OK);
     return row->ordinary;
 }
 

@@ -23,12 +23,37 @@ SEGLOG = [sys.executable, "-m", "seglog"]
 def test_help_lists_the_verbs_and_imports_none() -> None:
     code = ("import sys; from seglog.cli.main import main\n"
             "try: main(['--help'])\nexcept SystemExit: pass\n"
-            "print([m for m in sys.modules if m.startswith('seglog.dump') or m == 'numpy'])")
+            "print([m for m in sys.modules if m.startswith('seglog.dump')"
+            " or m in ('numpy', 'logging', 'json')])")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     for verb, summary in cli.VERBS.items():
         assert verb in done.stdout
         assert summary.split()[0] in done.stdout
     assert done.stdout.endswith("[]\n")
+
+
+def test_listing_partitions_that_were_closed_cleanly_imports_no_reader(tmp_path: Path) -> None:
+    code = ("import sys; from seglog.cli.main import main\n"
+            "main(['ls', sys.argv[1]])\n"
+            "print([m for m in sys.modules if m.startswith(('seglog.storage.log', 'seglog.arrow',"
+            " 'seglog.manager', 'seglog.log'))])")
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    partition = tmp_path / "t-0"
+    partition.mkdir()
+    for name in ("00000000000000000000.log", "00000000000000000000.index",
+                 "00000000000000000000.timeindex", "leader-epoch-checkpoint"):
+        (partition / name).touch()
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True,
+                          check=True)
+    assert "t-0" in done.stdout and done.stdout.endswith("[]\n")
+
+
+def test_messages_of_the_package_are_for_programs_that_configure_logging() -> None:
+    """A warning goes nowhere by default, and not to standard error."""
+    code = ("import seglog.storage.log, logging\n"
+            "logging.getLogger('seglog.LogLoader').warning('x')")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
 
 
 def test_wrong_usage_is_2() -> None:

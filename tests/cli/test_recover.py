@@ -135,7 +135,7 @@ def test_text(golden: Path, tmp_path: Path, capsys: Capture) -> None:
     log.write_bytes(data)
     code, out, err = run(capsys, "--dry-run", root)
     assert (code, err) == (1, "")
-    assert "unclean shutdown, rehearsed in" in out and "  would be cut, by topic:" in out
+    assert "unclean shutdown, dry run in" in out and "  would be cut, by topic:" in out
     assert "nothing was changed" in out and f"log-truncated: txn-0/{log.name}@" in out
     assert "temporary-deleted" not in out and "segment-rebuilt" not in out
     assert out.splitlines()[-1].startswith("data would be lost: a start cuts up to ")

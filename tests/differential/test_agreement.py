@@ -1,4 +1,4 @@
-"""One result, however it is come by: by one thread or several, on paper or on the disk."""
+"""One result, however it is come by: by one thread or several, on an overlay or on the disk."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from seglog.recovery.disk import Disk, RealDisk
 from seglog.recovery.findings import Finding
 from seglog.recovery.log_loader import LoadInputs
 from seglog.recovery.open_log import load_log
-from seglog.recovery.paper import PaperDisk
-from seglog.recovery.plan import LoadLevel, PartitionPlan, check_chunk, join_chunks
+from seglog.recovery.overlay import OverlayDisk
+from seglog.recovery.partition_plan import LoadLevel, PartitionPlan, check_chunk, join_chunks
 from seglog.recovery.scans import SegmentScans
 from tests.differential.cases import Case, plan
 from tests.differential.ours import inputs_of, load
@@ -106,12 +106,12 @@ def test_a_dry_run_says_what_a_real_one_does(golden: Path, home: Path) -> None:
         for (dry, inputs), (real, _) in given:
             if isinstance(inputs, str):
                 continue
-            paper = outcome(dry, inputs, PaperDisk(str(dry)))
+            paper = outcome(dry, inputs, OverlayDisk(str(dry)))
             made = outcome(real, inputs, RealDisk(str(real)))
             cut += sum(found.bytes or 0 for found in paper["findings"]
                        if found.code in ("log-truncated", "segments-removed", "segment-emptied"))
             if str(paper).replace(str(one), "") != str(made).replace(str(two), ""):
-                wrong.append(f"{case.name} {dry.name}: {paper} on paper, {made} on the disk")
+                wrong.append(f"{case.name} {dry.name}: {paper} on an overlay, {made} on the disk")
         if touched(one) != before:
             wrong.append(f"{case.name}: the dry run touched something")
     assert cut > 100 * CASES

@@ -12,7 +12,7 @@ import pytest
 
 from seglog._native.batch import scan_file
 from seglog._native.crc32c import crc32c
-from seglog.recovery.failures import LoaderFailure
+from seglog.recovery.loader_failures import LoaderFailure
 from seglog.recovery.wrappers import first_offset
 from seglog.storage.codecs import MAX_BYTES_DEFAULT
 from tests.differential.kafka import Oracle

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from seglog.cli.recover import (
-    DirectoryOutcome, RecoverySettings, recover_directories, rehearse,
+    DirectoryOutcome, RecoverySettings, dry_run, recover_directories,
 )
 from seglog.config import BrokerConfig
 from seglog.recovery.callbacks import NullListener
@@ -52,16 +52,16 @@ def settings_of(config: tuple[tuple[str, str], ...], level: str) -> RecoverySett
 
 
 @pytest.mark.parametrize("level", ["kafka", "full", "verify"])
-def test_a_rehearsal_says_what_the_recovery_does(golden: Path, home: Path, level: str) -> None:
+def test_a_dry_run_says_what_the_recovery_does(golden: Path, home: Path, level: str) -> None:
     sources, wrong, compared = Sources(golden, home / "sources"), [], 0
     for number in range(CASES):
         case, root = plan(sources, SEED, number), home / "data"
         if case.build(sources, root):
             settings = settings_of(case.config, level)
             before = fingerprint(root)
-            rehearsed = told(rehearse(str(root), settings, NullListener()), settings)
+            rehearsed = told(dry_run(str(root), settings, NullListener()), settings)
             if fingerprint(root) != before:
-                wrong.append(f"{case.name} {case.damages}: the rehearsal changed something")
+                wrong.append(f"{case.name} {case.damages}: the dry run changed something")
             [recovered] = recover_directories([str(root)], settings, NullListener())
             done = told(recovered, settings)
             wrong += [f"{case.name} {case.damages}: {key}: {rehearsed[key]}; {value}"

@@ -18,7 +18,7 @@ from seglog.log.producer_state_manager import ProducerStateManager, ProducerStat
 from seglog.log.verification_guard import VerificationGuard
 from seglog.model import BatchMetadata, ProducerStateEntry, TopicPartition
 from seglog.recovery.disk import RealDisk
-from seglog.recovery.snapshots import SnapshotNames, Snapshots
+from seglog.recovery.snapshot_files import SnapshotNames, Snapshots
 from tests.oracle import batch as v2
 
 Op = dict[str, Any]

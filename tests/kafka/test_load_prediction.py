@@ -12,8 +12,8 @@ import pytest
 
 import seglog
 from seglog.config import LogConfig
-from seglog.recovery.failures import LoaderFailure
-from seglog.recovery.paper import PaperDisk
+from seglog.recovery.loader_failures import LoaderFailure
+from seglog.recovery.overlay import OverlayDisk
 from seglog.recovery.segment_files import SegmentFiles
 from tests.kafka import harness
 from tests.support import damage, damage_files, damage_records  # noqa: F401  (register kinds)
@@ -68,7 +68,7 @@ def fails_when_printed(partition: Path, state: dict[str, Any], codes: set[str]) 
         return False
     path = partition / state["message"].rpartition("/")[2].rstrip(".")
     try:
-        SegmentFiles(PaperDisk(str(partition)), int(path.stem), LogConfig(
+        SegmentFiles(OverlayDisk(str(partition)), int(path.stem), LogConfig(
             segment_index_bytes=16384)).read_next_offset()
     except LoaderFailure as failure:
         return failure.message.partition(" in file")[0] in state["message"]

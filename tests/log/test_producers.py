@@ -27,7 +27,7 @@ from seglog.log.producer_state_manager import (
 from seglog.log.verification_guard import VerificationGuard
 from seglog.model import AbortedTxn, CompletedTxn, TopicPartition
 from seglog.recovery.disk import RealDisk
-from seglog.recovery.snapshots import SnapshotNames, Snapshots
+from seglog.recovery.snapshot_files import SnapshotNames, Snapshots
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch
 from tests.oracle.producers import Refused, SlowAppends

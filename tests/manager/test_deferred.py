@@ -13,7 +13,8 @@ import pytest
 import seglog
 from seglog.config import LoadConfig
 from seglog.errors import KafkaStorageError
-from seglog.manager import phase_one, sanity
+from seglog.manager import sanity
+from seglog.recovery import segment_loading
 from seglog.model import TopicPartition
 from tests.manager.support import copy, input_output_error, make_dir, snapshot
 
@@ -32,7 +33,7 @@ class Checks:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.seen: Counter[int] = Counter()
         self.lock = threading.Lock()
-        chunk, some = phase_one.check_chunk, sanity.check_segments
+        chunk, some = segment_loading.check_chunk, sanity.check_segments
 
         def counted_chunk(listing: Any, start: int, stop: int, level: Any) -> Any:
             self.count(listing.base_offsets[start:stop])
@@ -42,7 +43,7 @@ class Checks:
             self.count(bases)
             return some(path, bases, *args, **kwargs)
 
-        patch.setattr(phase_one, "check_chunk", counted_chunk)
+        patch.setattr(segment_loading, "check_chunk", counted_chunk)
         patch.setattr(sanity, "check_chunk", counted_chunk)
         patch.setattr(sanity, "check_segments", counted)
 

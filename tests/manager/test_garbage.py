@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from seglog.manager.garbage import collections_paused
+from seglog.manager.collector_pause import collections_paused
 
 
 @pytest.fixture(autouse=True)

@@ -21,13 +21,14 @@ import seglog
 from bench.data import write_segments
 from seglog.config import LoadConfig
 from seglog.errors import ConfigError, LogManagerStateError
-from seglog.manager import loading, phase_one
+from seglog.manager import loading
+from seglog.recovery import segment_loading
 from seglog.metrics import MetricsRegistry
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import NullListener
 from seglog.recovery.findings import Finding
 from seglog.log.unified_log import UnifiedLog
-from seglog.recovery.report import LoadReport, PartitionReport
+from seglog.recovery.load_report import LoadReport, PartitionReport
 from tests.manager.support import copy, make_dir, snapshot
 
 MARKER = ".kafka_cleanshutdown"
@@ -114,14 +115,14 @@ def test_no_executor_with_one_thread_and_a_pool_with_more(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write_segments(tmp_path / "k", 9000)
     used: set[str] = set()
-    check = phase_one.check_chunk
+    check = segment_loading.check_chunk
 
     def noting(*args: Any) -> Any:
         used.add(threading.current_thread().name)
         time.sleep(0.002)
         return check(*args)
 
-    monkeypatch.setattr(phase_one, "check_chunk", noting)
+    monkeypatch.setattr(segment_loading, "check_chunk", noting)
     for threads, names in ((1, set[str]()),  # C loads the whole log in one call
                            (3, {f"segment-loading-{root}-{n}" for n in range(3)})):
         used.clear()

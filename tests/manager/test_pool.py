@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from seglog.manager.pool import WorkerPool
+from seglog.recovery.worker_pool import WorkerPool
 
 WAIT = 30.0
 

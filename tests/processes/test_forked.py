@@ -20,7 +20,7 @@ from seglog.errors import ForkedProcessError, LogDirLockedError
 from seglog.forks import ProcessBound
 from seglog.log.scheduler import Scheduler
 from seglog.log.following import SpanTail
-from seglog.manager.pool import WorkerPool
+from seglog.recovery.worker_pool import WorkerPool
 from seglog.metrics import MetricsRegistry
 from tests.processes.children import contents, fork, in_child, outcome
 

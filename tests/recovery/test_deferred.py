@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from seglog.recovery.deferred import CHUNK_SEGMENTS, DeferredChecks
+from seglog.recovery.deferred_checks import CHUNK_SEGMENTS, DeferredChecks
 
 
 class Disk:

@@ -12,14 +12,14 @@ import pytest
 
 from seglog.errors import KafkaStorageError, SeglogError
 from seglog.model import EpochEntry
-from seglog.recovery import recover
+from seglog.recovery import segment_recovery
 from seglog.recovery.callbacks import NullListener
 from seglog.recovery.disk import Disk, RealDisk
 from seglog.recovery.findings import Finding
 from seglog.recovery.inputs import LoadInputs
 from seglog.recovery.loaded import error_state
 from seglog.recovery.open_log import load_log
-from seglog.recovery.paper import PaperDisk
+from seglog.recovery.overlay import OverlayDisk
 from tests.recovery.test_real_load import CASES, files_of, inputs_of, load
 
 CUT = "000-log_truncated"
@@ -53,7 +53,7 @@ def test_a_dry_run_says_what_a_real_one_does(
     copy = golden_copy(f"damaged/{source.name}")
     for name, inputs in inputs_of(copy).items():
         before = files_of(copy / name)
-        dry = heard(copy / name, inputs, PaperDisk(str(copy / name)))
+        dry = heard(copy / name, inputs, OverlayDisk(str(copy / name)))
         assert files_of(copy / name) == before
         assert heard(copy / name, inputs, RealDisk(str(copy / name))) == dry
 
@@ -128,7 +128,7 @@ def test_a_read_that_fails_cuts_nothing(
               if file.endswith((".log", "index"))}
 
     # A descriptor that cannot be read: pread fails in native code, as on a dying disk.
-    monkeypatch.setattr(recover, "open_log", lambda path: os.open(path, os.O_WRONLY))
+    monkeypatch.setattr(segment_recovery, "open_log", lambda path: os.open(path, os.O_WRONLY))
     with pytest.raises(KafkaStorageError):
         load_log(str(copy / name), inputs)
     after = files_of(copy / name)

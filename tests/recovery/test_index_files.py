@@ -10,14 +10,14 @@ import pytest
 from seglog.model import AbortedTxn
 from seglog.recovery.disk import Disk, RealDisk
 from seglog.recovery.index_files import TxnIndexFile
-from seglog.recovery.paper import PaperDisk
+from seglog.recovery.overlay import OverlayDisk
 from seglog.storage.transactions import encode_entries
 
 NAME = "00000000000000000000.txnindex"
 OLD, NEW = AbortedTxn(7, 0, 4, 5), AbortedTxn(8, 2, 9, 10)
 
 
-@pytest.mark.parametrize("disk_of", [RealDisk, PaperDisk])
+@pytest.mark.parametrize("disk_of", [RealDisk, OverlayDisk])
 @pytest.mark.parametrize(("is_left_over", "added", "kept", "known"), [
     (False, [], [], 0), (False, [NEW], [NEW], 1),
     (True, [], [OLD], 0), (True, [NEW], [OLD, NEW], 2),

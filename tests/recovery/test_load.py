@@ -20,7 +20,7 @@ from seglog.errors import KafkaStorageError, UnknownTopicOrPartitionError
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import NullListener
 from seglog.recovery.findings import Finding, Severity
-from seglog.recovery.report import FINDINGS_PER_CODE_MAX, LoadReport, PartitionReport
+from seglog.recovery.load_report import FINDINGS_PER_CODE_MAX, LoadReport, PartitionReport
 
 LEVELS = ("kafka", "full", "verify")
 

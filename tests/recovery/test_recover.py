@@ -13,7 +13,9 @@ import pytest
 from seglog._native.status import Status
 from seglog.config import LogConfig
 from seglog.model import TopicPartition
-from seglog.recovery.recover import Extent, RecoveryFailure, SegmentRecovery, recover_extent
+from seglog.recovery.segment_recovery import (
+    Extent, RecoveryFailure, SegmentRecovery, recover_extent,
+)
 from seglog.recovery.scans import SegmentScans
 from seglog.storage.producers import ProducerState
 from tests.oracle import batch as v2

@@ -14,7 +14,7 @@ import pytest
 from seglog.dump.decoders import offsets_decoder
 from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.recovery.loader import LoadOptions, load_directory
-from seglog.recovery.plan import LoadLevel
+from seglog.recovery.partition_plan import LoadLevel
 from seglog.recovery.rows import finding_row
 from seglog.spark import register
 from seglog.storage.log import PartitionLog

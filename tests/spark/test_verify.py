@@ -19,8 +19,8 @@ from seglog.cli.report import load_part
 from seglog.config import BrokerConfig
 from seglog.errors import KafkaStorageError
 from seglog.recovery.loader import LoadOptions, load_directory
-from seglog.recovery.plan import LoadLevel
-from seglog.recovery.report import LoadReport
+from seglog.recovery.partition_plan import LoadLevel
+from seglog.recovery.load_report import LoadReport
 from seglog.recovery.rows import exit_code
 from seglog.scrub import NullListener
 from seglog.spark import verify

@@ -24,6 +24,12 @@ extern "C" {
 
 enum { SLG_TOPIC_ID_BYTES = 16 };
 
+/* What else must hold of an ordinary partition. */
+enum {
+    SLG_CLEAN_WRITABLE = 1, /* the indexes of the last segment are writable */
+    SLG_CLEAN_CRCS = 2      /* every batch of the last segment has a good CRC; 1 MiB at most */
+};
+
 /* One partition. Sizes are bytes. Where `ordinary` is 0 nothing else means anything. */
 typedef struct slg_clean_partition {
     /* In: what the checkpoint says, 0 without an entry. Out: where the log starts. */
@@ -58,11 +64,12 @@ typedef struct slg_clean_table {
 /*
  * Loads `count` partitions of the data directory `root`, an absolute path. `names` are the names of
  * their directories, one NUL-terminated string behind the other. One with more than `segments_max`
- * segments is not ordinary (0: however many); such a one is for many threads. `table` must be
- * zeroed before the first call, and freed. SLG_NO_MEMORY; nothing else fails.
+ * segments is not ordinary (0: however many); such a one is for many threads. `checks` are
+ * SLG_CLEAN_*. `table` must be zeroed before the first call, and freed. SLG_NO_MEMORY; nothing else
+ * fails.
  */
 slg_status slg_clean_load(const char *root, const char *names, size_t count, size_t segments_max,
-                          slg_clean_partition *partitions, slg_clean_table *table,
+                          unsigned checks, slg_clean_partition *partitions, slg_clean_table *table,
                           slg_error *error);
 void slg_clean_table_free(slg_clean_table *table);
 

@@ -148,6 +148,9 @@ cdef extern from "seglog/clean_load.h" nogil:
     enum:
         SLG_TOPIC_ID_BYTES
 
+    enum:
+        SLG_CLEAN_WRITABLE, SLG_CLEAN_CRCS
+
     ctypedef struct slg_clean_partition:
         int64_t log_start_offset
         int64_t log_end_offset
@@ -175,8 +178,8 @@ cdef extern from "seglog/clean_load.h" nogil:
         size_t timestamp_capacity
 
     slg_status slg_clean_load(const char *root, const char *names, size_t count, size_t
-        segments_max, slg_clean_partition *partitions, slg_clean_table *table, slg_error
-        *error) noexcept
+        segments_max, unsigned checks, slg_clean_partition *partitions, slg_clean_table *table,
+        slg_error *error) noexcept
     void slg_clean_table_free(slg_clean_table *table) noexcept
     void slg_clean_timestamps(const char *root, const char *names, const int64_t *base_offsets,
         size_t count, int64_t *timestamps) noexcept

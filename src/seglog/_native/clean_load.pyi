@@ -9,7 +9,8 @@ CLEAN_DTYPE: Final[np.dtype[np.void]]
 
 def load_clean(
     root: str | PathLike[str], names: Sequence[str], log_start_offsets: npt.ArrayLike,
-    *, segments_max: int = 0,
+    *, segments_max: int = 0, will_write: bool = True,
+    check_crcs: bool = False,
 ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64]]: ...
 def largest_timestamps(
     root: str | PathLike[str], names: Sequence[str], base_offsets: npt.ArrayLike

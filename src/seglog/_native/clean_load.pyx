@@ -27,18 +27,22 @@ cdef bytes _packed(object names):
     return b"".join([os.fsencode(name) + b"\0" for name in names])
 
 
-def load_clean(root, names, log_start_offsets, *, size_t segments_max=0):
+def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint will_write=True,
+               bint check_crcs=False):
     """(rows of CLEAN_DTYPE, timestamps of their producers) of the partition directories `names`.
 
     `log_start_offsets` are those of the checkpoint, 0 for none. A row that is not `ordinary` says
-    nothing else; one with more than `segments_max` segments never is (0: however many).
-    MemoryError is all that is raised.
+    nothing else; one with more than `segments_max` segments never is (0: however many), nor, with
+    `will_write`, one whose last indexes are not writable, nor, with `check_crcs`, one whose last
+    segment has a bad batch or more than 1 MiB. MemoryError is all that is raised.
     """
     cdef bytes raw = os.fsencode(os.path.abspath(root))
     cdef bytes packed = _packed(names)
     cdef const char *c_root = raw
     cdef const char *c_names = packed
     cdef size_t count = len(names)
+    cdef unsigned checks = ((SLG_CLEAN_WRITABLE if will_write else 0)
+                            | (SLG_CLEAN_CRCS if check_crcs else 0))
     cdef slg_clean_table table
     cdef slg_error error
     cdef slg_status status
@@ -51,7 +55,7 @@ def load_clean(root, names, log_start_offsets, *, size_t segments_max=0):
     into = rows.view(np.int8)
     memset(&table, 0, sizeof(table))
     with nogil:
-        status = slg_clean_load(c_root, c_names, count, segments_max,
+        status = slg_clean_load(c_root, c_names, count, segments_max, checks,
                                 <slg_clean_partition *>&into[0], &table, &error)
     try:
         check(status, &error, root)

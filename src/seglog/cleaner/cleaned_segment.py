@@ -7,7 +7,7 @@ from seglog._native.validate import frames
 from seglog.log.active_segment import ActiveSegment
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import AbortedTxn
-from seglog.recovery.failures import public_errors
+from seglog.recovery.loader_failures import public_errors
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.storage.paths import FileState
 

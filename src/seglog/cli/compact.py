@@ -30,7 +30,7 @@ from seglog.manager.manager import LogManager
 from seglog.model import TopicPartition
 from seglog.recovery.inputs import LoadInputs
 from seglog.recovery.loaded import error_state
-from seglog.recovery.paper import PaperDisk
+from seglog.recovery.overlay import OverlayDisk
 from seglog.recovery.root import RootDirectory, read_root
 from seglog.recovery.rows import compaction_row, directory_row, partition_row
 from seglog.storage.checkpoints import read_offset_checkpoint
@@ -278,7 +278,7 @@ def _dry_run(root: RootDirectory, keys: list[TopicPartition], settings: _Setting
         inputs = LoadInputs(key, root.clean_shutdown, root.log_start_offsets.get(key, 0),
                             root.recovery_points.get(key, 0), settings.of_topic(key.topic))
         try:
-            log = load_unified_log(path, inputs, context=context, disk=PaperDisk(path))
+            log = load_unified_log(path, inputs, context=context, disk=OverlayDisk(path))
         except SeglogError as error:
             yield partition_row(root.path, str(key), **error_state(error))
         else:

@@ -21,7 +21,7 @@ from seglog.config import LoadConfig
 from seglog.datadir import open_data_dir
 from seglog.errors import KafkaStorageError
 from seglog.recovery.loader import LoadOptions
-from seglog.recovery.plan import LoadLevel
+from seglog.recovery.partition_plan import LoadLevel
 
 __all__ = ["add_parser", "run"]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from seglog.storage.isolation import Isolation
-from seglog.storage.log import EARLIEST_TIMESTAMP, MAX_TIMESTAMP, PartitionLog
-from seglog.storage.stream import OnDamage
+if TYPE_CHECKING:  # a verb that only lists needs no reader
+    from seglog.storage.isolation import Isolation
+    from seglog.storage.log import PartitionLog
+    from seglog.storage.stream import OnDamage
 
 __all__ = ["Bounds", "add_explained_options", "add_topic_options", "bounds_of", "partitions_of",
            "topics_of"]
@@ -127,6 +128,8 @@ def bounds_of(text: str, log: PartitionLog, name: str, isolation: Isolation,
 
 
 def _since(stamp: int, found: Bounds, log: PartitionLog, name: str, reach: int) -> Bounds:
+    from seglog.storage.log import MAX_TIMESTAMP
+
     hit = log.offset_for_timestamp(_millis(str(stamp)))
     if hit is not None:
         return found._replace(start=hit.offset)
@@ -160,6 +163,8 @@ def _integer(text: str) -> int:
 
 def _millis(text: str) -> int:
     """A timestamp, or one of Kafka's special values that mean something there."""
+    from seglog.storage.log import EARLIEST_TIMESTAMP, MAX_TIMESTAMP
+
     stamp = _integer(text)
     if stamp < 0 and stamp not in (EARLIEST_TIMESTAMP, MAX_TIMESTAMP):
         raise ValueError(f"-o: timestamps are milliseconds since 1970, got {text!r}")

@@ -19,7 +19,7 @@ from seglog.cli.report import (
 )
 from seglog.config import BrokerConfig
 from seglog.errors import ConfigError
-from seglog.recovery.plan import LoadLevel
+from seglog.recovery.partition_plan import LoadLevel
 
 if TYPE_CHECKING:
     from seglog.cli.recover import DirectoryOutcome
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 def _recover(args: argparse.Namespace) -> int:
     # Only here: a load that reads has no use for a log manager.
     from seglog.cli.recover import (
-        RecoverySettings, announce, recover_directories, rehearse, report_duplicates,
+        RecoverySettings, announce, dry_run, recover_directories, report_duplicates,
     )
     from seglog.manager.directories import refuse_duplicates
 
@@ -97,11 +97,11 @@ def _recover(args: argparse.Namespace) -> int:
         args.json or args.states, reads_all)
     paths = [os.path.abspath(path) for path in args.path]
     refuse_duplicates(paths)
-    with LoadBar("rehearsing" if args.dry_run else "recovering") as bar:
+    with LoadBar("dry run" if args.dry_run else "recovering") as bar:
         if bar.is_visible:
             announce(paths, settings, bar)
         if args.dry_run:
-            outcomes = [rehearse(path, settings, bar) for path in paths]
+            outcomes = [dry_run(path, settings, bar) for path in paths]
         else:
             outcomes = recover_directories(paths, settings, bar)
     report_duplicates(outcomes)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from seglog.arguments import given_path
 from seglog.cli import render
 from seglog.cli.document import directory_row, document, partition_row, print_document
@@ -15,17 +17,20 @@ from seglog.cli.kcat import add_topic_options, partitions_of, topics_of
 from seglog.cli.tier_options import add_tier_options, tier_of
 from seglog.errors import SeglogError
 from seglog.model import TopicPartition
+from seglog.recovery.clean_rows import PART_PARTITIONS, CleanRows, is_clean_candidate
 from seglog.storage.checkpoints import CHECKPOINT_BYTES_MAX, read_offset_checkpoint
 from seglog.storage.discover import FoundDirectory, find_directories
-from seglog.storage.files import absolute, files_of, place_of, small_file
-from seglog.storage.log import PartitionLog
+from seglog.storage.epochs import read_leader_epochs
+from seglog.storage.files import LOCAL, absolute, files_of, place_of, small_file
+from seglog.storage.meta import format_uuid
 from seglog.storage.paths import (
-    CLEAN_SHUTDOWN_FILE, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT, DirectoryKind,
+    CLEAN_SHUTDOWN_FILE, HIGH_WATERMARK_CHECKPOINT, LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, DirectoryKind,
 )
 from seglog.storage.selection import select_partitions
 
 if TYPE_CHECKING:
+    from seglog.storage.log import PartitionLog
     from seglog.tiered.bucket import Bucket
 
 __all__ = ["add_parser", "run"]
@@ -78,9 +83,17 @@ def run(args: argparse.Namespace) -> int:
     facts = {path: _Checkpoints(path) for path in dict.fromkeys(one.data_dir for one in found)}
     rows = []
     with render.Progress("listing", len(found)) as progress:
+        clean = {} if args.segments or tier is not None else {
+            path: row for data_dir, checkpoints in facts.items() for path, row in _clean_rows(
+                [one for one in found if one.data_dir == data_dir], checkpoints, progress)}
         for one in found:
-            rows.append(_row(one, facts[one.data_dir], args.segments, tier))
-            progress.advance()
+            row = clean.get(one.path)
+            if row is None:
+                row = _row(one, facts[one.data_dir], args.segments, tier)
+                progress.advance()
+            elif args.json:
+                row = _with_epochs(row, one)
+            rows.append(row)
     rows.sort(key=_SORTS[args.sort])
     if args.reverse:
         rows.reverse()
@@ -147,12 +160,54 @@ def _in_tier(args: argparse.Namespace, tier: Bucket) -> list[FoundDirectory]:
 
 
 def _open(one: FoundDirectory, start: int, tier: Bucket | None) -> PartitionLog:
+    from seglog.storage.log import PartitionLog  # most directories need no reader
+
     tp = one.topic_partition
     if tier is not None and one.data_dir == tier.tree.root:
         return tier.log(tp.topic, tp.partition, topic_id=next(
             known.topic_id for known in tier.partitions if known.directory == one.name))
     return PartitionLog.open(one.path, topic_partition=tp, log_start_offset=start,
                              remote=tier if one.kind is DirectoryKind.LIVE else None)
+
+
+def _clean_rows(found: Sequence[FoundDirectory], checkpoints: _Checkpoints,
+                progress: render.Progress) -> Iterator[tuple[str, Row]]:
+    """(path, row) of the directories that C reads many at a time: those of logs as a clean
+    shutdown leaves them, of one data directory. The rows have no `leader_epochs`."""
+    candidates = [one for one in found if is_clean_candidate(
+        one.name, one.topic_partition, one.kind) and files_of(one.data_dir) is LOCAL]
+    for at in range(0, len(candidates), PART_PARTITIONS):
+        some = candidates[at:at + PART_PARTITIONS]
+        rows = CleanRows.read(
+            some[0].data_dir, [one.topic_partition for one in some],
+            start_offsets=checkpoints.log_start_offsets,
+            recovery_points=checkpoints.recovery_points,
+            high_watermarks=checkpoints.high_watermarks, check_crcs=True)
+        columns = [rows.files[name].tolist() for name in (
+            "segments", "size", "log_start_offset", "log_end_offset", "leader_epoch",
+            "has_topic_id")]
+        for row in np.flatnonzero(rows.is_ordinary).tolist():
+            one, key = some[row], rows.keys[row]
+            segments, size, start, end, epoch, has_topic_id = (column[row] for column in columns)
+            yield one.path, partition_row(
+                one.data_dir, one.name, segment_count=segments, size=size, log_start_offset=start,
+                log_end_offset=end, last_stable_offset=end,
+                high_watermark=checkpoints.high_watermarks.get(key),
+                recovery_point=checkpoints.recovery_points.get(key),
+                leader_epoch=epoch if epoch >= 0 else None,
+                topic_id=format_uuid(rows.topic_id(row)) if has_topic_id else None)
+            progress.advance()
+
+
+def _with_epochs(row: Row, one: FoundDirectory) -> Row:
+    """The row with its leader epochs, which only the JSON document shows."""
+    try:
+        epochs = read_leader_epochs(os.path.join(one.path, LEADER_EPOCH_CHECKPOINT))
+    except SeglogError as error:  # another process changed it meanwhile
+        return row | {"error": type(error).__name__, "message": str(error)}
+    epochs.truncate_from_end(row["log_end_offset"])
+    epochs.truncate_from_start(row["log_start_offset"])
+    return row | {"leader_epochs": [[entry.epoch, entry.start_offset] for entry in epochs]}
 
 
 def _row(one: FoundDirectory, checkpoints: _Checkpoints, with_segments: bool,

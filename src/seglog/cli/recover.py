@@ -1,7 +1,8 @@
-"""What `seglog load --recover` does to data directories, and `--dry-run` does on paper.
+"""What `seglog load --recover` does to data directories, and `--dry-run` would do.
 
 Both load every partition directory by the same loader with the same inputs; one is given the
-directory itself to work on, the other a copy on paper. So their findings and states are the same.
+directory itself to work on, the other an overlay, a disk that only records changes. So their
+findings and states are the same.
 """
 
 from __future__ import annotations
@@ -11,39 +12,39 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
-from seglog._native.scan import PartitionListing
 from seglog.cli.bar import LoadBar
 from seglog.cli.summary import Part
 from seglog.config import BrokerConfig, LogConfig
 from seglog.errors import ConfigError, InvalidTopicPartitionError, KafkaStorageError, SeglogError
 from seglog.manager.identity import read_identities
 from seglog.manager.manager import LogManager
-from seglog.manager.phase_one import SegmentLoading
-from seglog.manager.progress import LogProgress
-from seglog.manager.sanity import without_wrong_indexes
+from seglog.recovery.segment_loading import SegmentLoading
+from seglog.recovery.load_progress import LogProgress
 from seglog.recovery.callbacks import CompositeListener, LoadListener
 from seglog.recovery.disk import Disk, RealDisk
 from seglog.recovery.findings import Finding, finding
 from seglog.recovery.loaded import LoadedLog, error_state
 from seglog.recovery.log_loader import LoadInputs
 from seglog.recovery.open_log import load_log
-from seglog.recovery.paper import PaperDisk
-from seglog.recovery.plan import LoadLevel, PartitionPlan, list_directory
-from seglog.recovery.report import FindingList
+from seglog.recovery.overlay import OverlayDisk
+from seglog.recovery.partition_load import load_partition
+from seglog.recovery.partition_plan import LoadLevel, list_directory
+from seglog.recovery.load_report import FindingList
 from seglog.recovery.root import PartitionDirectory, RootDirectory, read_root
 from seglog.storage.ownership import chown_command
 from seglog.recovery.rows import directory_row, finding_row, partition_row
-from seglog.recovery.verify import staying, verify_extent
+from seglog.recovery.segment_verification import staying, verify_extent
+from seglog.recovery.worker_pool import WorkerPool
 from seglog.storage.paths import CLEAN_SHUTDOWN_FILE, DirectoryKind
 
-__all__ = ["DirectoryOutcome", "RecoverySettings", "announce", "recover_directories", "rehearse",
+__all__ = ["DirectoryOutcome", "RecoverySettings", "announce", "dry_run", "recover_directories",
            "report_duplicates"]
 
 _REBUILT = "segment-rebuilt"
@@ -121,7 +122,7 @@ class DirectoryOutcome(LoadListener):
         self.error: SeglogError | None = None
         #: Partition directories that did not load (a state may be an error for another reason).
         self.not_loaded: set[str] = set()
-        #: Whether a clean shutdown marker is there now (of a rehearsal: would be).
+        #: Whether a clean shutdown marker is there now (after a dry run: would be).
         self.is_clean = False
         self.seconds = 0.0
         self._findings: dict[str | None, FindingList] = {}
@@ -252,9 +253,9 @@ def report_duplicates(outcomes: Sequence[DirectoryOutcome]) -> None:
                         kafka_error="IllegalStateException"))
 
 
-# --- on paper ------------------------------------------------------------------------------------
+# --- dry run -------------------------------------------------------------------------------------
 
-def rehearse(path: str, settings: RecoverySettings, listener: LoadListener) -> DirectoryOutcome:
+def dry_run(path: str, settings: RecoverySettings, listener: LoadListener) -> DirectoryOutcome:
     """What `recover_directories` would do to one directory; touches nothing.
 
     KafkaStorageError when `path` is no data directory, MalformedCheckpointError for a
@@ -267,7 +268,7 @@ def rehearse(path: str, settings: RecoverySettings, listener: LoadListener) -> D
     outcome.root = root
     listener.load_started(len(root.partitions), 1)
 
-    def load_on_paper(directory: str, inputs: LoadInputs, *, listener: LoadListener,
+    def load_dry(directory: str, inputs: LoadInputs, *, listener: LoadListener,
                       **how: Any) -> LoadedLog:
         log: LoadedLog = load_log(directory, inputs,
                                   listener=CompositeListener(outcome, listener), **how)
@@ -279,13 +280,16 @@ def rehearse(path: str, settings: RecoverySettings, listener: LoadListener) -> D
             directory = os.path.join(path, partition.name)
             try:
                 _load_one(segments, settings.inputs(root, partition), listener,
-                          disk=PaperDisk(directory), load=load_on_paper, level=settings.level)
+                          disk=OverlayDisk(directory), load=load_dry)
             except SeglogError as error:
                 outcome.failed(directory, error)
 
-        with ThreadPoolExecutor(settings.broker.num_recovery_threads_per_data_dir,
-                                thread_name_prefix="rehearsal") as pool:
-            list(pool.map(load, root.partitions))
+        pool = WorkerPool(settings.broker.num_recovery_threads_per_data_dir, "dry-run")
+        try:
+            for future in [pool.submit(partial(load, one)) for one in root.partitions]:
+                future.result()
+        finally:
+            pool.shutdown(cancel=True)
     # The Raft layer, not the marker, looks after the metadata log.
     outcome.is_clean = outcome.not_loaded <= {one.name for one in root.partitions
                                               if one.is_metadata}
@@ -305,25 +309,12 @@ def _phase_one(path: str, settings: RecoverySettings) -> Iterator[SegmentLoading
 
 
 def _load_one(segments: SegmentLoading, inputs: LoadInputs, listener: LoadListener, *, disk: Disk,
-              load: Callable[..., LoadedLog], level: LoadLevel) -> LoadedLog:
+              load: Callable[..., LoadedLog]) -> LoadedLog:
     """Loads a log as a manager would (its LogLoading), from `disk`."""
     progress = LogProgress(os.path.basename(disk.path), listener, _ignore, _ignore)
-
-    def check(listing: PartitionListing) -> PartitionPlan:
-        progress.listed(listing)
-        plan = segments.check(listing, progress.checked)
-        progress.planned(plan)
-        if level is LoadLevel.KAFKA:
-            return plan
-        return without_wrong_indexes(
-            plan, None if inputs.clean_shutdown else inputs.recovery_point, disk)
-
     log, failure = None, None
-    progress.started()
     try:
-        with segments.scans() as scans:
-            log = load(disk.path, inputs, disk=disk, check=check, listener=progress,
-                       remaining=progress.remaining, scans=scans)
+        log = load_partition(disk.path, inputs, load, segments, progress, disk=disk)
         return log
     except SeglogError as error:
         failure = error
@@ -482,7 +473,7 @@ class _Recovery:
                     try:
                         self._close(_load_one(
                             segments, self.settings.inputs(root, partition), self.listener,
-                            disk=disk, load=self._load, level=self.settings.level))
+                            disk=disk, load=self._load))
                     except SeglogError as error:
                         self.outcome.failed(disk.path, error)
 

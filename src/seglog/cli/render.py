@@ -8,7 +8,6 @@ is never used when the stream is not a terminal.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -88,6 +87,8 @@ def paint(text: str, color: str, stream: TextIO) -> str:
 
 def json_line(value: Any) -> bytes:
     """One line of JSON (UTF-8, no blanks, keys in the order given)."""
+    import json  # not for `seglog --help`
+
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "backslashreplace") + b"\n"
 

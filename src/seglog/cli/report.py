@@ -13,8 +13,8 @@ from seglog.cli.document import document, print_document
 from seglog.cli.summary import Part, print_summary
 from seglog.config import BrokerConfig, LogConfig, read_properties
 from seglog.recovery.loader import LoadOptions, load_directory
-from seglog.recovery.plan import LoadLevel
-from seglog.recovery.report import LoadReport
+from seglog.recovery.partition_plan import LoadLevel
+from seglog.recovery.load_report import LoadReport
 from seglog.recovery.rows import exit_code
 from seglog.storage.discover import split_partition
 

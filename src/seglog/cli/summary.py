@@ -31,7 +31,7 @@ _DELETED: Final = frozenset({
 _NO_IDENTITY: Final = frozenset({"meta-properties-missing", "meta-properties-malformed"})
 _LABELS: Final = {
     "load": ("loaded", "a start would cut"), "verify": ("read", "a start would cut"),
-    "recover": ("recovered", "cut"), "dry-run": ("rehearsed", "would be cut")}
+    "recover": ("recovered", "cut"), "dry-run": ("dry run", "would be cut")}
 
 
 @dataclass(frozen=True, slots=True)

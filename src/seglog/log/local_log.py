@@ -21,7 +21,7 @@ from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.readers import LogReaders
 from seglog.log.scheduler import Time
 from seglog.log.active_segment import ActiveSegment
-from seglog.recovery.failures import public_errors
+from seglog.recovery.loader_failures import public_errors
 from seglog.recovery.log_files import LogFiles
 from seglog.recovery.segment_files import SEGMENT_FILES, SegmentFiles
 from seglog.storage.paths import FileKind, FileState, file_name

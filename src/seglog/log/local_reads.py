@@ -15,8 +15,8 @@ from seglog.log.local_log import LocalLog
 from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.readers import OpenSegment, SegmentView
 from seglog.model import AbortedTxn
-from seglog.recovery.failures import LoaderFailure
-from seglog.recovery.tail import find_offset
+from seglog.recovery.loader_failures import LoaderFailure
+from seglog.recovery.log_tail import find_offset
 
 __all__ = ["LocalReads", "public_error"]
 

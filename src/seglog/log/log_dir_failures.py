@@ -15,7 +15,7 @@ from typing import Final
 from seglog.errors import KafkaStorageError
 from seglog.forks import ProcessBound, ending
 from seglog.model import TopicPartition
-from seglog.recovery.failures import public_errors
+from seglog.recovery.loader_failures import public_errors
 
 __all__ = ["CLOSED", "OFFLINE", "LogDirFailure", "LogDirFailureChannel", "closed_error",
            "public_errors"]

@@ -28,7 +28,7 @@ from seglog.log.stats import BrokerTopicStats
 from seglog.log.verification_guard import VerificationGuard
 from seglog.log.watermarks import Watermarks
 from seglog.model import AbortedTxn, ProducerStateEntry, TopicPartition
-from seglog.recovery.deferred import DeferredChecks
+from seglog.recovery.deferred_checks import DeferredChecks
 from seglog.recovery.disk import Disk
 from seglog.recovery.loaded import log_state, state_without_files
 from seglog.recovery.segment_map import SegmentMap

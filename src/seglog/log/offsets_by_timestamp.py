@@ -19,9 +19,9 @@ from seglog.log.local_reads import public_error
 from seglog.log.readers import SegmentRetired, SegmentView
 from seglog.log.watermarks import Watermarks
 from seglog.model import TimestampOffset
-from seglog.recovery.failures import LoaderFailure, public_errors
+from seglog.recovery.loader_failures import LoaderFailure, public_errors
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.recovery.tail import whole_headers
+from seglog.recovery.log_tail import whole_headers
 from seglog.storage.epochs import LeaderEpochs
 
 __all__ = ["EARLIEST_LOCAL_TIMESTAMP", "EARLIEST_PENDING_UPLOAD_TIMESTAMP", "EARLIEST_TIMESTAMP",

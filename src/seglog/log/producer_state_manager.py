@@ -28,8 +28,8 @@ from seglog.log.append_info import AppendOrigin
 from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.verification_guard import VerificationGuard, VerificationStateEntry, next_guard
 from seglog.model import BatchMetadata, CompletedTxn, ProducerStateEntry, TopicPartition
-from seglog.recovery.producers import LoadingProducers
-from seglog.recovery.snapshots import Snapshots
+from seglog.recovery.loading_producers import LoadingProducers
+from seglog.recovery.snapshot_files import Snapshots
 from seglog.storage.codecs import Buffer
 from seglog.storage.markers import EndTransactionMarker, as_thrown, parse_marker
 from seglog.storage.producers import expected_transactional, not_started

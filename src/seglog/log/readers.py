@@ -25,7 +25,7 @@ from seglog.errors import KafkaStorageError, SeglogError
 from seglog.forks import SurvivesFork
 from seglog.log.log_dir_failures import closed_error
 from seglog.model import AbortedTxn
-from seglog.recovery.failures import public_errors
+from seglog.recovery.loader_failures import public_errors
 from seglog.recovery.index_files import TxnIndexFile
 from seglog.recovery.log_files import LogFiles
 from seglog.storage.files import Source

@@ -9,8 +9,8 @@ from seglog.log.leader_epoch_cache import LeaderEpochCache
 from seglog.log.local_log import LocalLog, Reason
 from seglog.log.producer_state_manager import ProducerStateManager
 from seglog.log.watermarks import Watermarks
-from seglog.recovery.failures import public_errors
-from seglog.recovery.producers import rebuild_producers
+from seglog.recovery.loader_failures import public_errors
+from seglog.recovery.loading_producers import rebuild_producers
 from seglog.storage.paths import DirectoryKind
 
 __all__ = ["Truncation"]

@@ -33,7 +33,7 @@ from seglog.log.offsets_by_timestamp import OffsetsByTimestamp
 from seglog.log.truncation import Truncation
 from seglog.log.verification_guard import VerificationGuard
 from seglog.log.watermarks import StartOffsetReason, Watermarks
-from seglog.recovery.failures import public_errors
+from seglog.recovery.loader_failures import public_errors
 from seglog.recovery.inputs import LoadInputs
 from seglog.recovery.loaded import LoadedState
 from seglog.recovery.open_log import load_state

@@ -7,36 +7,29 @@ from __future__ import annotations
 
 import logging
 import os
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import overload
 
 import numpy as np
-import numpy.typing as npt
 
-from seglog._native.clean_load import load_clean
-from seglog.config import LogConfig
 from seglog.log.unified_log import UnifiedLog, load_unified_log
 from seglog.manager.state import ManagerState
-from seglog.manager.unopened import CleanRows, UnopenedLogs
+from seglog.manager.unopened import UnopenedLogs
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener
-from seglog.recovery.findings import Finding, finding
+from seglog.recovery.clean_rows import CleanRows, findings_of_row, report_of_row
 from seglog.recovery.inputs import LoadInputs
-from seglog.recovery.report import PartitionReport
 from seglog.storage.meta import format_uuid
 from seglog.storage.paths import (
     HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,
-    DirectoryKind, DirectoryName, snapshot_name,
+    DirectoryName, snapshot_name,
 )
 
-__all__ = ["CleanLoading", "PartitionReports", "says_little"]
+__all__ = ["CleanLoading", "says_little"]
 
 _log = logging.getLogger("seglog.manager.loading")
 _loader_log = logging.getLogger("seglog.UnifiedLog")
 _snapshot_log = logging.getLogger("seglog.ProducerStateManager")
-_NO_HIGH_WATERMARK = np.iinfo(np.int64).min
 
 _Offsets = Mapping[str, Mapping[TopicPartition, int]]
 _Found = tuple[str, DirectoryName]
@@ -60,13 +53,6 @@ class CleanLoading:
         self._offsets = offsets
         self._parts: dict[int, CleanRows] = {}
 
-    @staticmethod
-    def is_candidate(found: _Found) -> bool:
-        """Whether a log may be ordinary, by its name."""
-        path, name = found
-        return (name.kind is DirectoryKind.LIVE
-                and os.path.basename(path) == str(name.topic_partition))
-
     def load(self, number: int, found: Sequence[_Found],
              count: Callable[[int], str]) -> tuple[int, list[_Found]]:
         """Loads part `number` of the candidates; how many segments, and what is not ordinary.
@@ -75,22 +61,20 @@ class CleanLoading:
         """
         keys = [name.topic_partition for _, name in found]
         configs = [self._state.configs.of(key.topic) for key in keys]
-        starts = self._offsets[LOG_START_OFFSET_CHECKPOINT]
-        files, timestamps = load_clean(self._log_dir, [str(key) for key in keys],
-                                       [starts.get(key, 0) for key in keys],
-                                       segments_max=self._segments_max)
-        limits = np.array([config.segment_index_bytes for config in configs], np.int64)
-        # A longer index than the settings allow is refused by the loader.
-        is_ordinary = (files["ordinary"] & (files["index_size"] <= limits // 8 * 8)
-                       & (files["time_index_size"] <= limits // 12 * 12)
-                       # A tiered log begins before its first segment.
-                       & ~np.array([self._state.context.is_remote(config, key.topic)
-                                    for key, config in zip(keys, configs, strict=True)], bool))
-        for row in np.flatnonzero(is_ordinary & (files["stray_snapshot"] >= 0)).tolist():
-            is_ordinary[row] = self._delete_stray(keys[row], int(files["stray_snapshot"][row]))
-        rows = np.flatnonzero(is_ordinary).tolist()
-        part = self._part([keys[row] for row in rows], files[rows], timestamps,
-                          [configs[row] for row in rows])
+        rows = CleanRows.read(
+            self._log_dir, keys, configs,
+            start_offsets=self._offsets[LOG_START_OFFSET_CHECKPOINT],
+            recovery_points=self._offsets[RECOVERY_POINT_CHECKPOINT],
+            high_watermarks=self._offsets[HIGH_WATERMARK_CHECKPOINT],
+            segments_max=self._segments_max, will_write=True)
+        # A tiered log begins before its first segment.
+        is_remote = [self._state.context.is_remote(config, key.topic)
+                     for key, config in zip(keys, configs, strict=True)]
+        is_ordinary = rows.is_ordinary & ~np.array(is_remote, bool)
+        strays = rows.files["stray_snapshot"]
+        for row in np.flatnonzero(is_ordinary & (strays >= 0)).tolist():
+            is_ordinary[row] = self._delete_stray(keys[row], int(strays[row]))
+        part = rows.where(is_ordinary)
         self._parts[number] = part
         self._tell(part, count)
         return (int(part.files["segments"].sum()),
@@ -103,18 +87,6 @@ class CleanLoading:
         except OSError:
             return False
         return True
-
-    def _part(self, keys: list[TopicPartition], files: npt.NDArray[np.void],
-              timestamps: npt.NDArray[np.int64], configs: list[LogConfig]) -> CleanRows:
-        marks = self._offsets[HIGH_WATERMARK_CHECKPOINT]
-        starts = self._offsets[LOG_START_OFFSET_CHECKPOINT]
-        points = self._offsets[RECOVERY_POINT_CHECKPOINT]
-        high_watermarks = np.array([marks.get(key, _NO_HIGH_WATERMARK) for key in keys], np.int64)
-        return CleanRows(
-            keys, files,
-            np.clip(high_watermarks, files["log_start_offset"], files["log_end_offset"]),
-            np.array([starts.get(key, 0) for key in keys], np.int64),
-            np.array([points.get(key, 0) for key in keys], np.int64), configs, timestamps)
 
     def finish(self) -> UnopenedLogs | None:
         """All parts; None where nothing was ordinary."""
@@ -141,7 +113,7 @@ class CleanLoading:
                 self._listener.partition_started(name)
                 self._listener.segments_listed(name, segments)
                 self._listener.segments_loaded(name, segments, 0)
-                for found in _findings_of(part, row):
+                for found in findings_of_row(part, row):
                     self._listener.finding(found)
             self._log_load(part, row)
             _log.info("Completed load of %s with %d segments, local-log-start-offset %d and "
@@ -149,7 +121,7 @@ class CleanLoading:
                       part.files["segments"][row], part.files["log_start_offset"][row],
                       part.files["log_end_offset"][row], 0, count(1))
             if self._listener is not None:
-                self._listener.partition_loaded(report_of(part, row))
+                self._listener.partition_loaded(report_of_row(part, row))
 
     def _log_load(self, part: CleanRows, row: int) -> None:
         key, end = part.keys[row], part.files["log_end_offset"][row]
@@ -187,58 +159,8 @@ def _open_log(state: ManagerState, logs: UnopenedLogs, row: int) -> UnifiedLog:
 def _described(log_dir: str, part: CleanRows, row: int) -> str:
     """See `loading.described`, of a log that is a row."""
     key, files, mark = part.keys[row], part.files[row], part.high_watermarks[row]
-    topic_id = f", topicId={format_uuid(uuid.UUID(bytes=files['topic_id'].tobytes()))}" \
+    topic_id = f", topicId={format_uuid(part.topic_id(row))}" \
         if files["has_topic_id"] else ""
     return (f"Log(dir={os.path.join(log_dir, str(key))}{topic_id}, topic={key.topic}, "
             f"partition={key.partition}, highWatermark={mark}, lastStableOffset={mark}, "
             f"logStartOffset={files['log_start_offset']}, logEndOffset={files['log_end_offset']})")
-
-
-def report_of(rows: CleanRows, row: int) -> PartitionReport:
-    """What the load says of an ordinary partition."""
-    key, files = rows.keys[row], rows.files[row]
-    return PartitionReport(
-        directory=str(key), topic_partition=key, segments=int(files["segments"]),
-        size=int(files["size"]), log_start_offset=int(files["log_start_offset"]),
-        log_end_offset=int(files["log_end_offset"]),
-        recovery_point=int(rows.recovery_points[row]), recovery_segments=0, recovery_bytes=0,
-        kafka_error=None, kafka_message=None,
-        findings=_findings_of(rows, row))
-
-
-def _findings_of(rows: CleanRows, row: int) -> tuple[Finding, ...]:
-    """A snapshot that was deleted is all that there is to find."""
-    offset = int(rows.files["stray_snapshot"][row])
-    return () if offset < 0 else (finding("snapshot-stray", directory=str(rows.keys[row]),
-                                          offset=offset, file=snapshot_name(offset)),)
-
-
-class PartitionReports(Sequence[PartitionReport]):
-    """Reports in the order of the directories; those of rows are made when somebody looks."""
-
-    def __init__(self, entries: Sequence[PartitionReport | int], rows: CleanRows | None) -> None:
-        self._entries, self._rows = entries, rows
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    @overload
-    def __getitem__(self, index: int) -> PartitionReport: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[PartitionReport]: ...
-
-    def __getitem__(self, index: int | slice) -> PartitionReport | Sequence[PartitionReport]:
-        if isinstance(index, slice):
-            return PartitionReports(self._entries[index], self._rows)
-        entry = self._entries[index]
-        return report_of(self._rows, entry) if isinstance(entry, int) and self._rows is not None \
-            else entry  # type: ignore[return-value]
-
-    def __iter__(self) -> Iterator[PartitionReport]:
-        return (self[index] for index in range(len(self)))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))

@@ -10,10 +10,10 @@ from functools import partial
 
 from seglog.errors import KafkaStorageError
 from seglog.log.unified_log import UnifiedLog
-from seglog.manager.checkpoints import write_log_start_offsets, write_recovery_points
+from seglog.manager.offset_checkpoints import write_log_start_offsets, write_recovery_points
 from seglog.manager.directories import LogDirectory
 from seglog.log.log_dir_failures import LogDirFailureChannel
-from seglog.manager.pool import WorkerPool
+from seglog.recovery.worker_pool import WorkerPool
 from seglog.manager.table import LogTable
 
 __all__ = ["close_logs"]

@@ -18,24 +18,25 @@ from functools import partial
 from seglog._native.scan import PartitionListing
 from seglog.errors import LogManagerStateError
 from seglog.log.unified_log import UnifiedLog, load_unified_log
-from seglog.manager.clean_loading import CleanLoading, PartitionReports, says_little
+from seglog.manager.clean_loading import CleanLoading, says_little
 from seglog.manager.directories import LogDirectory
-from seglog.manager.garbage import collections_paused
-from seglog.manager.gauges import Countdown, Gauges
-from seglog.manager.phase_one import SegmentLoading
-from seglog.manager.pool import WorkerPool
-from seglog.manager.progress import LogProgress
-from seglog.manager.sanity import (
-    defer_checks, plan_of_active_segment, without_wrong_indexes,
-)
+from seglog.manager.collector_pause import collections_paused
+from seglog.manager.manager_gauges import Countdown, Gauges
+from seglog.recovery.segment_loading import SegmentLoading
+from seglog.recovery.worker_pool import WorkerPool
+from seglog.recovery.load_progress import LogProgress
+from seglog.manager.sanity import defer_checks, plan_of_active_segment
 from seglog.manager.state import ManagerState
-from seglog.manager.unopened import CleanRows
 from seglog.metrics import MetricsRegistry
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener, NullListener
+from seglog.recovery.clean_rows import (
+    PART_PARTITIONS, PART_SEGMENTS, CleanRows, PartitionReports, is_clean_candidate,
+)
 from seglog.recovery.log_loader import LoadInputs
-from seglog.recovery.plan import LoadLevel, PartitionPlan
-from seglog.recovery.report import LoadReport, PartitionReport
+from seglog.recovery.partition_plan import LoadLevel, PartitionPlan
+from seglog.recovery.partition_load import load_partition
+from seglog.recovery.load_report import LoadReport, PartitionReport
 from seglog.storage.meta import format_uuid
 from seglog.storage.paths import (
     HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,
@@ -48,10 +49,6 @@ _log = logging.getLogger(__name__)
 
 # A warm log of a few hundred segments takes less.
 _QUICK_SECONDS = 0.002
-# Logs of one native call: enough work for a thread, and enough calls for all threads.
-_PART_LOGS = 256
-# Of one with more, several threads check the segments.
-_PART_SEGMENTS = 1024
 _Found = tuple[str, DirectoryName]
 _SERVED = (DirectoryKind.LIVE, DirectoryKind.FUTURE)
 # The checkpoints that are read, and what becomes of the offsets where one cannot be.
@@ -254,19 +251,19 @@ class LogLoading:
         listener = self._settings.listener
         load.clean = CleanLoading(self._state, load.directory.path, load.offsets,
                                   None if type(listener) is NullListener else listener,
-                                  _PART_SEGMENTS if self._settings.segment_threads > 1 else 0)
-        candidates = [one for one in load.found if CleanLoading.is_candidate(one)]
+                                  PART_SEGMENTS if self._settings.segment_threads > 1 else 0)
+        candidates = [one for one in load.found if _may_be_row(one)]
         load.parts = [
             load.pool.submit(partial(self._run_part, load, load.clean, start,
-                                     candidates[start:start + _PART_LOGS]))
-            for start in range(0, len(candidates), _PART_LOGS)]
+                                     candidates[start:start + PART_PARTITIONS]))
+            for start in range(0, len(candidates), PART_PARTITIONS)]
 
     def _submit_rest(self, load: _DirectoryLoad) -> None:
         """Files the logs that are ordinary, and begins with all others."""
         rest = load.found
         if load.clean is not None:
             wait(load.parts, return_when=FIRST_EXCEPTION)
-            rest = [one for one in rest if not CleanLoading.is_candidate(one)]
+            rest = [one for one in rest if not _may_be_row(one)]
             for part in load.parts:
                 rest += part.result()
             logs = load.clean.finish()
@@ -391,27 +388,17 @@ class LogLoading:
         settings, inputs = self._settings, job.inputs
         deferred: PartitionListing | None = None
 
-        def check(listing: PartitionListing) -> PartitionPlan:
+        def defer(listing: PartitionListing) -> PartitionPlan | None:
             nonlocal deferred
-            progress.listed(listing)
-            plan = None
-            if settings.deferred and inputs.clean_shutdown and job.name.kind in _SERVED:
-                plan = plan_of_active_segment(listing, settings.level)
-            if plan is not None:
-                deferred = listing
-            else:
-                plan = load.segments.check(listing, progress.checked)
-            progress.planned(plan)
-            if settings.level is LoadLevel.FULL:
-                plan = without_wrong_indexes(
-                    plan, None if inputs.clean_shutdown else inputs.recovery_point)
+            plan = plan_of_active_segment(listing, settings.level)
+            deferred = None if plan is None else listing
             return plan
 
-        progress.started()
-        with load.segments.scans() as scans:
-            load_log = settings.load or partial(load_unified_log, context=self._state.context)
-            log = load_log(job.path, inputs, check=check, listener=progress,
-                           remaining=progress.remaining, scans=scans)
+        may_defer = settings.deferred and inputs.clean_shutdown and job.name.kind in _SERVED
+        log = load_partition(
+            job.path, inputs,
+            settings.load or partial(load_unified_log, context=self._state.context),
+            load.segments, progress, plan_first=defer if may_defer else None)
         if deferred is not None:
             log.deferred_checks = defer_checks(log, deferred, settings.level, self._state.failures)
         self._file(load.directory, job, log)
@@ -443,6 +430,11 @@ class LogLoading:
             log.update_high_watermark(checkpointed)
         _log.info("Log loaded for partition %s with initial high watermark %d", key,
                   log.high_watermark)
+
+
+def _may_be_row(found: _Found) -> bool:
+    path, name = found
+    return is_clean_candidate(os.path.basename(path), name.topic_partition, name.kind)
 
 
 def _described(log: UnifiedLog) -> str:

@@ -22,15 +22,15 @@ from seglog.log.log_dir_failures import CLOSED, LogDirFailure, LogDirFailureChan
 from seglog.log.scheduler import Scheduler, Time
 from seglog.log.stats import BrokerTopicStats
 from seglog.log.unified_log import LogContext, UnifiedLog
-from seglog.manager.checkpoints import Checkpoints
-from seglog.manager.cleaning import LogCleaning
+from seglog.manager.offset_checkpoints import Checkpoints
+from seglog.manager.log_cleaning import LogCleaning
 from seglog.manager.closing import close_logs
 from seglog.manager.configs import TopicConfigs, at_least_one
-from seglog.manager.deferred import BackgroundChecks, open_reader
+from seglog.manager.background_checks import BackgroundChecks, open_reader
 from seglog.manager.directories import (
     agreed_broker_epoch, configured_log_dirs, refuse_duplicates, refuse_foreign_directories,
 )
-from seglog.manager.gauges import Gauges
+from seglog.manager.manager_gauges import Gauges
 from seglog.manager.identity import read_identities
 from seglog.manager.live import LiveDirectories
 from seglog.manager.loading import LoadSettings, LogLoading
@@ -42,8 +42,8 @@ from seglog.manager.tasks import BackgroundTasks
 from seglog.metrics import MetricsRegistry
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener, NullListener
-from seglog.recovery.plan import LoadLevel
-from seglog.recovery.report import LoadReport
+from seglog.recovery.partition_plan import LoadLevel
+from seglog.recovery.load_report import LoadReport
 from seglog.storage.log import PartitionLog
 from seglog.storage.meta import MetaProperties
 

@@ -1,10 +1,4 @@
-"""Which segments a load looks at, how closely, and what is looked at later (KIP-263).
-
-`sanity.check.level=full` finds indexes that Kafka would believe: padded or never written ones
-(KAFKA-10207, 12734, 19200), entries that point beyond the log. Such an index is deleted, so that
-the loader rebuilds it like one that is missing. Nothing is lost by that: an index holds nothing
-that the log does not.
-"""
+"""Segments that a load checks later (KIP-263)."""
 
 from __future__ import annotations
 
@@ -13,13 +7,12 @@ import errno
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from seglog._native.scan import (
-    HAS_INDEX, HAS_LOG, HAS_TIME_INDEX, NO_END_OFFSET, PROBLEM_DTYPE, CheckLevel, FileClass,
+    HAS_INDEX, HAS_LOG, HAS_TIME_INDEX, NO_END_OFFSET, CheckLevel, FileClass,
     PartitionListing, SegmentChecks, check_segments,
 )
 from seglog._native.status import Status
@@ -27,65 +20,16 @@ from seglog.errors import KafkaStorageError, SeglogError
 from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager.table import dir_of
-from seglog.recovery.deferred import DeferredChecks
-from seglog.recovery.disk import Disk, RealDisk
-from seglog.recovery.plan import LoadLevel, PartitionPlan, SegmentTable, check_chunk
+from seglog.recovery.deferred_checks import DeferredChecks
+from seglog.recovery.disk import RealDisk
+from seglog.recovery.partition_plan import LoadLevel, PartitionPlan, SegmentTable, check_chunk
 from seglog.recovery.steps import stops_at
-from seglog.storage.paths import index_name, log_name
+from seglog.recovery.wrong_indexes import delete_index, wrong_rows
+from seglog.storage.paths import log_name
 
-__all__ = ["defer_checks", "plan_of_active_segment", "without_wrong_indexes"]
+__all__ = ["defer_checks", "plan_of_active_segment"]
 
 _log = logging.getLogger(__name__)
-
-_WRONG_INDEX = (
-    Status.INDEX_SIZE, Status.INDEX_OFFSET_ORDER, Status.INDEX_POSITION_ORDER,
-    Status.INDEX_TIME_ORDER, Status.INDEX_OFFSET_RANGE, Status.INDEX_POSITION_RANGE,
-    Status.INDEX_PADDED, Status.INDEX_UNWRITTEN)
-_INDEXES = (FileClass.INDEX, FileClass.TIME_INDEX)
-
-
-def _wrong_rows(problems: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
-    """Rows with an index that does not fit its log."""
-    wrong = (np.isin(problems["status"], _WRONG_INDEX)
-             & np.isin(problems["file"], _INDEXES))
-    rows: npt.NDArray[np.int64] = np.unique(problems["row"][wrong])
-    return rows
-
-
-def _delete_index(disk: Disk, base: int, problems: npt.NDArray[np.void]) -> None:
-    causes = {Status(int(status)).code.replace("_", " ") for status in problems["status"]}
-    _log.warning("Found a corrupted index file corresponding to log file %s due to %s, recovering "
-                 "segment and rebuilding index files...", os.path.join(disk.path, log_name(base)),
-                 ", ".join(sorted(causes)))
-    disk.delete(index_name(base))
-
-
-def without_wrong_indexes(plan: PartitionPlan, recovery_point: int | None,
-                          disk: Disk | None = None) -> PartitionPlan:
-    """The plan after the offset index of every segment with a wrong index is gone, from `disk`
-    (None: from the directory itself).
-
-    Segments from `recovery_point` on (None after a clean shutdown) stay: they are recovered anyway.
-    OSError where an index cannot be deleted.
-    """
-    disk = disk or RealDisk(plan.path)
-    bases = plan.segments.base_offsets
-    rows = _wrong_rows(plan.problems)
-    if recovery_point is not None:
-        rows = rows[rows < max(int(np.searchsorted(bases, recovery_point, side="right")) - 1, 0)]
-    if not len(rows):
-        return plan
-    for row in rows.tolist():
-        _delete_index(disk, int(bases[row]), plan.problems[plan.problems["row"] == row])
-    missing = np.zeros(len(rows), PROBLEM_DTYPE)
-    missing["row"], missing["status"] = rows, int(Status.FILE_MISSING)
-    missing["file"] = int(FileClass.INDEX)
-    flags = plan.segments.flags.copy()
-    flags[rows] &= ~np.uint8(HAS_INDEX)
-    problems = np.concatenate([plan.problems, missing])
-    return replace(plan, segments=replace(plan.segments, flags=flags),
-                   problems=problems[np.argsort(problems["row"], kind="stable")])
-
 
 def plan_of_active_segment(listing: PartitionListing, level: LoadLevel) -> PartitionPlan | None:
     """A plan in which the last segment alone was looked at and the others count as sound; None
@@ -152,7 +96,7 @@ class _LaterChecks:
                         checks = self._check_segments(self._log.path, start, stop)
                     self._raise_unreadable(checks, start)
             self._create_time_indexes(start, stop)
-            for row in _wrong_rows(checks.problems).tolist():
+            for row in wrong_rows(checks.problems).tolist():
                 self._wrong[start + row] = checks.problems[checks.problems["row"] == row]
             damaged = checks.problems["row"][stops_at(checks.problems)] + start
             return sorted(row for row in {*damaged.tolist(), *(self._wrong.keys()
@@ -189,7 +133,7 @@ class _LaterChecks:
             for row in rows:
                 problems = self._wrong.pop(row, None)
                 if problems is not None:
-                    _delete_index(RealDisk(self._log.path), int(self.bases[row]), problems)
+                    delete_index(RealDisk(self._log.path), int(self.bases[row]), problems)
             self._log.recover_segments(self.bases[list(rows)].tolist())
 
     @contextlib.contextmanager

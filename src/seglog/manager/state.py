@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.log.stats import flush_timer
 from seglog.log.unified_log import LogContext, UnifiedLog
-from seglog.manager.checkpoints import Checkpoints
-from seglog.manager.cleaning import LogCleaning
+from seglog.manager.offset_checkpoints import Checkpoints
+from seglog.manager.log_cleaning import LogCleaning
 from seglog.manager.configs import TopicConfigs
-from seglog.manager.gauges import UnopenedGauges
+from seglog.manager.manager_gauges import UnopenedGauges
 from seglog.manager.live import LiveDirectories
 from seglog.manager.table import LogTable
 from seglog.manager.unopened import UnopenedLogs

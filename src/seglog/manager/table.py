@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from seglog.errors import DuplicatePartitionError, KafkaStorageError, LogManagerStateError
 from seglog.log.log_dir_failures import OFFLINE
 from seglog.log.unified_log import UnifiedLog
-from seglog.manager.garbage import collections_paused
+from seglog.manager.collector_pause import collections_paused
 from seglog.manager.unopened import UnopenedLogs
 from seglog.model import TopicPartition
 from seglog.storage.paths import DirectoryKind

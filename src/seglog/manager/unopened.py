@@ -8,8 +8,7 @@ log does so. A log that nobody asks for is closed already.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -18,42 +17,12 @@ from seglog._native.clean_load import largest_timestamps
 from seglog.config import LogConfig
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
+from seglog.recovery.clean_rows import CleanRows
 from seglog.storage.producers import is_expired
 
-__all__ = ["CleanRows", "UnopenedLogs", "retention_percent"]
+__all__ = ["UnopenedLogs", "retention_percent"]
 
 _UNKNOWN = np.iinfo(np.int64).min
-
-
-@dataclass(frozen=True, slots=True)
-class CleanRows:
-    """Ordinary partitions of one data directory, row by row: what their files say (CLEAN_DTYPE),
-    their high watermarks, the settings that they were loaded with, the checkpointed log start
-    offsets and recovery points, and the timestamps of their producers (ms)."""
-
-    keys: Sequence[TopicPartition]
-    files: npt.NDArray[np.void]
-    high_watermarks: npt.NDArray[np.int64]
-    start_offsets: npt.NDArray[np.int64]
-    recovery_points: npt.NDArray[np.int64]
-    configs: Sequence[LogConfig]
-    timestamps: npt.NDArray[np.int64]
-
-    @classmethod
-    def joined(cls, parts: Sequence[CleanRows]) -> CleanRows:
-        """All rows in one table."""
-        files, before = [], 0
-        for part in parts:
-            files.append(part.files.copy() if before else part.files)
-            files[-1]["producers_at"] += before
-            before += len(part.timestamps)
-        return cls(
-            [key for part in parts for key in part.keys], np.concatenate(files),
-            np.concatenate([part.high_watermarks for part in parts]),
-            np.concatenate([part.start_offsets for part in parts]),
-            np.concatenate([part.recovery_points for part in parts]),
-            [config for part in parts for config in part.configs],
-            np.concatenate([part.timestamps for part in parts]))
 
 
 class UnopenedLogs:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from seglog.recovery.findings import Finding
-    from seglog.recovery.report import LoadReport, PartitionReport
+    from seglog.recovery.load_report import LoadReport, PartitionReport
 
 __all__ = ["CompositeListener", "LoadListener", "NullListener"]
 

@@ -1,5 +1,5 @@
 """Every change that a loader makes to a partition directory, as a method: the real one here, one
-on paper in `seglog.recovery.paper`.
+as an overlay in `seglog.recovery.overlay`.
 
 The loader decides, a disk does. Both are asked the same questions in the same order, so what a dry
 run says and what a real run does agree by construction. Names are file names inside the partition
@@ -19,8 +19,8 @@ from typing import Protocol
 from seglog._native.file import look, preallocate, set_size
 from seglog.errors import KafkaStorageError
 from seglog.model import EpochEntry
-from seglog.recovery.paper import PaperDisk
-from seglog.recovery.recover import Extent
+from seglog.recovery.overlay import OverlayDisk
+from seglog.recovery.segment_recovery import Extent
 from seglog.storage.epochs import encode_leader_epochs, write_leader_epochs
 from seglog.storage.ownership import create_file, open_file
 from seglog.storage.paths import LEADER_EPOCH_CHECKPOINT, FileState, temporary_name
@@ -89,8 +89,8 @@ class Disk(Protocol):
     def write_epochs(self, epochs: Iterable[EpochEntry]) -> None:
         """Replaces the leader epoch checkpoint."""
 
-    def rehearsal(self) -> Disk:
-        """A disk on paper that begins with what is on this one now."""
+    def overlay(self) -> Disk:
+        """An overlay that begins with the present content of this disk."""
 
     def sync(self, name: str) -> None:
         """Waits until a file is on the medium."""
@@ -306,9 +306,9 @@ class RealDisk:
         self._seen.pop(temporary, None)
         write_leader_epochs(self._path(name), entries)
 
-    def rehearsal(self) -> Disk:
+    def overlay(self) -> Disk:
         """See Disk."""
-        return PaperDisk(self.path)
+        return OverlayDisk(self.path)
 
     def sync(self, name: str) -> None:
         """See Disk."""

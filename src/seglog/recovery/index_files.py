@@ -15,7 +15,7 @@ from typing import Final
 
 from seglog.model import AbortedTxn, TimestampOffset
 from seglog.recovery.disk import Disk
-from seglog.recovery.failures import LoaderFailure
+from seglog.recovery.loader_failures import LoaderFailure
 from seglog.storage.transactions import encode_entries
 
 __all__ = ["OFFSET_ENTRY", "TIME_ENTRY", "TXN_ENTRY", "OffsetIndexFile", "TimeIndexFile",

@@ -10,11 +10,11 @@ import numpy as np
 
 from seglog.errors import KafkaStorageError, SeglogError
 from seglog.forks import ProcessBound, ending
-from seglog.recovery.deferred import DeferredChecks
-from seglog.recovery.failures import LoaderFailure, public_errors
+from seglog.recovery.deferred_checks import DeferredChecks
+from seglog.recovery.loader_failures import LoaderFailure, public_errors
 from seglog.recovery.inputs import LoadInputs
 from seglog.recovery.log_files import LogFiles
-from seglog.recovery.producers import LoadingProducers
+from seglog.recovery.loading_producers import LoadingProducers
 from seglog.recovery.segment_map import SegmentMap
 from seglog.storage.epochs import LeaderEpochs
 from seglog.storage.producers import ProducerState

@@ -1,19 +1,19 @@
 """The two-phase loader of a data directory, read side (KIP-1346). It writes nothing.
 
-Phase one opens and checks segments in chunks without the GIL, by as many threads as asked: across
-partitions, and inside one. Phase two goes through the partitions one after the other. One thread
+C loads the partitions that were closed cleanly (`clean_rows`). Of all others phase one opens and
+checks segments in chunks without the GIL, by as many threads as asked: across partitions, and
+inside one. Phase two goes through the partitions one after the other. One thread
 means no executor at all.
 """
 
 from __future__ import annotations
 
-import concurrent.futures
 import errno
 import os
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -22,16 +22,21 @@ from seglog._native.scan import HAS_INDEX, HAS_TIME_INDEX, PartitionListing, Seg
 from seglog.config import LoadConfig, LogConfig
 from seglog.errors import KafkaStorageError
 from seglog.recovery.callbacks import LoadListener, NullListener
+from seglog.recovery.clean_rows import (
+    PART_PARTITIONS, PART_SEGMENTS, CleanRows, PartitionReports, is_clean_candidate,
+    report_of_row,
+)
 from seglog.recovery.findings import Finding, finding
 from seglog.recovery.log_loader import LoadInputs
 from seglog.recovery.partition import PartitionState, Verified, judge_partition
-from seglog.recovery.plan import (
-    LoadLevel, PartitionPlan, check_chunk, chunks_of, join_chunks, list_directory,
+from seglog.recovery.partition_plan import (
+    LoadLevel, PartitionPlan, check_chunk, check_partition, chunks_of, join_chunks, list_directory,
 )
-from seglog.recovery.report import FindingList, LoadReport
+from seglog.recovery.load_report import FindingList, LoadReport, PartitionReport
 from seglog.recovery.root import PartitionDirectory, RootDirectory, read_root
 from seglog.recovery.scans import SegmentScans
-from seglog.recovery.verify import SegmentCheck, verify_segment
+from seglog.recovery.segment_verification import SegmentCheck, verify_segment
+from seglog.recovery.worker_pool import WorkerPool
 from seglog.storage.paths import DirectoryKind
 
 _T = TypeVar("_T")
@@ -70,6 +75,23 @@ class LoadResult:
     report: LoadReport
     root: RootDirectory
     plans: dict[str, PartitionPlan]
+    #: The directories that are rows; their plans are made at the first request.
+    rows: frozenset[str] = frozenset()
+
+    def is_loaded(self, directory: str) -> bool:
+        """Whether a partition directory could be listed."""
+        return directory in self.plans or directory in self.rows
+
+    def plan(self, directory: str) -> PartitionPlan | None:
+        """The plan of a partition directory. None for one that could not be listed, or is gone."""
+        found = self.plans.get(directory)
+        if found is None and directory in self.rows:
+            try:
+                found = check_partition(os.path.join(self.root.path, directory), LoadLevel.KAFKA)
+            except KafkaStorageError:
+                return None
+            self.plans[directory] = found
+        return found
 
 
 class _Workers:
@@ -77,44 +99,32 @@ class _Workers:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self._numbers: dict[int, int] = {}
-        self._lock = threading.Lock()
-        self._pool = None if threads == 1 else concurrent.futures.ThreadPoolExecutor(
-            threads, thread_name_prefix="segment-loading")
-
-    @property
-    def executor(self) -> concurrent.futures.Executor | None:
-        """The pool; None for one thread."""
-        return self._pool
+        self.pool = None if threads == 1 else WorkerPool(threads, "segment-loading")
 
     def __enter__(self) -> _Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-
-    def _number(self) -> int:
-        """Of this thread, from 0."""
-        with self._lock:
-            return self._numbers.setdefault(threading.get_ident(), len(self._numbers))
+        if self.pool is not None:
+            self.pool.shutdown(cancel=True)
 
     def run(self, tasks: Iterable[Callable[[], _T]], ahead: int = 8) -> Iterator[tuple[_T, int]]:
         """(result, thread number) of each task; at most `ahead` per thread wait to be taken."""
-        if self._pool is None:
+        if self.pool is None:
             for task in tasks:
                 yield task(), 0
             return
-        waiting: deque[concurrent.futures.Future[tuple[_T, int]]] = deque()
+        waiting: deque[Future[tuple[_T, int]]] = deque()
         for task in tasks:
-            waiting.append(self._pool.submit(self._numbered, task))
+            waiting.append(self.pool.submit(partial(_numbered, task)))
             if len(waiting) >= self.threads * ahead:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
-    def _numbered(self, task: Callable[[], _T]) -> tuple[_T, int]:
-        return task(), self._number()
+
+def _numbered(task: Callable[[], _T]) -> tuple[_T, int]:
+    return task(), WorkerPool.thread_number()
 
 
 def load_directory(path: str, options: LoadOptions,
@@ -181,34 +191,70 @@ class _Load:
         """Both phases."""
         root = read_directory(self.path, self.options, self.report)
         self.listener.load_started(len(root.partitions), self.workers.threads)
-        states = {one.name: partition_state(root, one, self.options) for one in root.partitions}
-        plans = self._phase_one(root, states)
+        rows, rest = self._load_clean(root)
+        states = {one.name: partition_state(root, one, self.options) for one in rest}
+        plans = self._phase_one(rest, states)
         verifies = self.level is LoadLevel.VERIFY
         checks = self._verify(plans, states) if verifies else {}
-        reports = []
-        for partition in root.partitions:
+        reports: dict[str, PartitionReport] = {}
+        for partition in rest:
             plan = plans.get(partition.name)
             if plan is not None:
                 verified = checks.get(partition.name, Verified()) if verifies else None
-                with SegmentScans(self.workers.executor, self.workers.threads) as scans:
-                    reports.append(judge_partition(plan, states[partition.name], self.level,
-                                                   verified, self.listener, scans))
-                self.listener.partition_loaded(reports[-1])
+                with SegmentScans(self.workers.pool, self.workers.threads) as scans:
+                    reports[partition.name] = judge_partition(
+                        plan, states[partition.name], self.level, verified, self.listener, scans)
+                self.listener.partition_loaded(reports[partition.name])
         report = LoadReport(
             self.path, self.level.value, root.clean_shutdown, self.workers.threads,
             time.perf_counter() - self.started, tuple(self.thread_segments),
-            self.findings.close(None), tuple(reports),
+            self.findings.close(None), _in_order(root, reports, rows),
             None if root.holder is None else str(root.holder))
         self.listener.done(report)
-        return LoadResult(report, root, plans)
+        return LoadResult(report, root, plans,
+                          frozenset(map(str, rows.keys)) if rows is not None else frozenset())
+
+    # ---- partitions that were closed cleanly --------------------------------------------------
+
+    def _load_clean(self, root: RootDirectory
+                    ) -> tuple[CleanRows | None, list[PartitionDirectory]]:
+        """The partitions that are rows (None for none), and all others."""
+        candidates = [one for one in root.partitions if is_clean_candidate(
+            one.name, one.topic_partition, one.kind)]
+        if not root.clean_shutdown or self.level is not LoadLevel.KAFKA or not candidates:
+            return None, list(root.partitions)
+        parts: list[CleanRows] = []
+        for part, thread in self.workers.run(
+                partial(_read_rows, root, candidates[at:at + PART_PARTITIONS], self.options)
+                for at in range(0, len(candidates), PART_PARTITIONS)):
+            parts.append(part)
+            self.thread_segments[thread] += int(part.files["segments"].sum())
+            self._tell(part, thread)
+        rows = CleanRows.joined(parts)
+        names = set(map(str, rows.keys))
+        return rows, [one for one in root.partitions if one.name not in names]
+
+    def _tell(self, part: CleanRows, thread: int) -> None:
+        """The events of partitions that are rows."""
+        listener = self.listener
+        if type(listener) is NullListener:
+            return
+        for row, key in enumerate(part.keys):
+            name, report = str(key), report_of_row(part, row)
+            listener.partition_started(name)
+            listener.segments_listed(name, report.segments)
+            listener.segments_loaded(name, report.segments, thread)
+            for found in report.findings:
+                listener.finding(found)
+            listener.partition_loaded(report)
 
     # ---- phase one ----------------------------------------------------------------------------
 
-    def _phase_one(self, root: RootDirectory, states: dict[str, PartitionState]
-                   ) -> dict[str, PartitionPlan]:
+    def _phase_one(self, partitions: Sequence[PartitionDirectory],
+                   states: dict[str, PartitionState]) -> dict[str, PartitionPlan]:
         plans: dict[str, PartitionPlan] = {}
         waiting: dict[str, list[SegmentChecks | None]] = {}
-        for (listing, checks), thread in self.workers.run(self._chunk_tasks(root, states)):
+        for (listing, checks), thread in self.workers.run(self._chunk_tasks(partitions, states)):
             name = os.path.basename(listing.path)
             chunks = waiting.setdefault(name, [])
             chunks.append(checks)
@@ -222,11 +268,11 @@ class _Load:
                     plans[name] = join_chunks(listing, sound)
         return plans
 
-    def _chunk_tasks(self, root: RootDirectory, states: dict[str, PartitionState]
-                     ) -> Iterator[_ChunkTask]:
+    def _chunk_tasks(self, partitions: Sequence[PartitionDirectory],
+                     states: dict[str, PartitionState]) -> Iterator[_ChunkTask]:
         """The checks of all partitions. All are listed first: who watches knows what is to come."""
         listings = []
-        for listing, _ in self.workers.run(self._list_tasks(root)):
+        for listing, _ in self.workers.run(self._list_tasks(partitions)):
             if isinstance(listing, KafkaStorageError):
                 self.report(unreadable(listing))
                 continue
@@ -240,9 +286,9 @@ class _Load:
             for start, stop in chunks_of(listing) or [(0, 0)]:
                 yield partial(_check, listing, start, stop, self.level)
 
-    def _list_tasks(self, root: RootDirectory
+    def _list_tasks(self, partitions: Sequence[PartitionDirectory]
                     ) -> Iterator[Callable[[], PartitionListing | KafkaStorageError]]:
-        for partition in root.partitions:
+        for partition in partitions:
             self.listener.partition_started(partition.name)
             yield partial(_list, os.path.join(self.path, partition.name))
 
@@ -257,6 +303,28 @@ class _Load:
                     plans[name].segments.base_offsets))
             self.listener.segments_verified(name, 1, check.size, thread)
         return found
+
+
+def _read_rows(root: RootDirectory, partitions: Sequence[PartitionDirectory],
+               options: LoadOptions) -> CleanRows:
+    """The rows of those that are ordinary."""
+    keys = [one.topic_partition for one in partitions]
+    rows = CleanRows.read(
+        root.path, keys, [options.log] * len(keys), start_offsets=root.log_start_offsets,
+        recovery_points=root.recovery_points, high_watermarks=root.high_watermarks,
+        segments_max=PART_SEGMENTS if options.threads > 1 else 0)
+    # A topic without an id is a finding, which a row does not have.
+    return rows.where(rows.is_ordinary & rows.files["has_topic_id"])
+
+
+def _in_order(root: RootDirectory, reports: dict[str, PartitionReport],
+              rows: CleanRows | None) -> Sequence[PartitionReport]:
+    """The reports in the order of the directories."""
+    entries: dict[str, PartitionReport | int] = {**reports}
+    if rows is not None:
+        entries |= {str(key): row for row, key in enumerate(rows.keys)}
+    return PartitionReports([entries[one.name] for one in root.partitions
+                             if one.name in entries], rows)
 
 
 def _list(path: str) -> PartitionListing | KafkaStorageError:

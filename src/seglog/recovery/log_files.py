@@ -15,11 +15,11 @@ import numpy as np
 from seglog._native.file import sync
 from seglog.errors import KafkaStorageError
 from seglog.model import TopicPartition
-from seglog.recovery.deferred import DeferredChecks
+from seglog.recovery.deferred_checks import DeferredChecks
 from seglog.recovery.disk import Disk
-from seglog.recovery.failures import public_errors
+from seglog.recovery.loader_failures import public_errors
 from seglog.recovery.index_files import OFFSET_ENTRY, TIME_ENTRY
-from seglog.recovery.producers import LoadingProducers
+from seglog.recovery.loading_producers import LoadingProducers
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.segment_map import OFFSET_INDEX_OPEN, TIME_INDEX_OPEN, SegmentMap
 from seglog.storage.paths import FileKind, FileState, file_name

@@ -12,42 +12,31 @@ from seglog._native.scan import PartitionListing
 from seglog.errors import MalformedCheckpointError
 from seglog.recovery.callbacks import LoadListener, NullListener
 from seglog.recovery.disk import Disk, RealDisk
-from seglog.recovery.failures import checkpoint_failure, public_errors
-from seglog.recovery.files import tidy
+from seglog.recovery.loader_failures import checkpoint_failure, public_errors
+from seglog.recovery.load_assembly import assemble
 from seglog.recovery.findings import Finding
 from seglog.recovery.inputs import LoadInputs, LoadOutcome, Step
 from seglog.recovery.loaded import LoadedLog, LoadedState, first_unstable_offset
 from seglog.recovery.log_files import LogFiles
 from seglog.recovery.log_loader import LogLoader
-from seglog.recovery.plan import (
-    LoadLevel, PartitionPlan, check_chunk, chunks_of, join_chunks, list_directory,
-)
+from seglog.recovery.partition_plan import PartitionPlan, check_listing, list_directory
 from seglog.recovery.scans import SegmentScans
-from seglog.recovery.segment_files import SEGMENT_FILES
 from seglog.recovery.segment_map import SegmentMap
-from seglog.recovery.snapshots import Snapshots
-from seglog.recovery.steps import PassFour, raise_unreadable
+from seglog.recovery.snapshot_files import Snapshots
+from seglog.recovery.steps import raise_unreadable
 from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
 from seglog.storage.meta import read_partition_metadata
 from seglog.storage.paths import (
-    LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, file_name, file_names, snapshot_name,
-    temporary_name,
+    LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, file_name, temporary_name,
 )
 
-__all__ = ["check_listing", "load_log", "load_state"]
+__all__ = ["load_log", "load_state"]
 
 #: The text files that every load reads.
 _TEXT_FILES = (LEADER_EPOCH_CHECKPOINT, temporary_name(LEADER_EPOCH_CHECKPOINT),
                PARTITION_METADATA)
 
 Report = Callable[[Finding], None]
-
-
-def check_listing(listing: PartitionListing) -> PartitionPlan:
-    """Phase one with Kafka's checks, in this thread."""
-    chunks = [check_chunk(listing, start, stop, LoadLevel.KAFKA)
-              for start, stop in chunks_of(listing)]
-    return join_chunks(listing, chunks)
 
 
 def load_log(path: str, inputs: LoadInputs, **how: Any) -> LoadedLog:
@@ -66,7 +55,7 @@ def load_state(path: str, inputs: LoadInputs, *, disk: Disk | None = None,
     `check(listing)` is phase one; `listener.finding` receives each finding as it is made, in this
     thread; `remaining(n)` is called before each segment of a recovery with how many are left, and
     with 0 at the end. `scans` may scan ahead of a recovery, side by side. `quarantine` is a
-    directory that gets the bytes of logs that are cut or removed. With a PaperDisk as `disk`
+    directory that gets the bytes of logs that are cut or removed. With a OverlayDisk as `disk`
     nothing is changed.
 
     Raises KafkaStorageError where the file system refuses (the data directory goes offline; data
@@ -86,18 +75,8 @@ def _load(path: str, inputs: LoadInputs, disk: Disk,
         epochs = _read_epochs(path, disk)
         plan = check(list_directory(path))
         raise_unreadable(plan)
-        files = tidy(plan.listing, disk, inputs.config, report)
-        pass_four = PassFour(plan, files, inputs.clean_shutdown)
-        pass_four.report(report)
-        if len(files.base_offsets):
-            log, *indexes = file_names(int(files.base_offsets[-1]), SEGMENT_FILES)
-            disk.look([*indexes, *(snapshot_name(offset)
-                                   for offset in files.snapshots.offsets[-1:])], [log])
-        loader = LogLoader(
-            disk, inputs, SegmentMap(disk, inputs.config, pass_four.segments()),
-            Snapshots(disk, files.snapshots, files.listed_snapshots, report), epochs, report,
-            remaining, scans)
-        outcome = loader.run(pass_four.steps())
+        loader, steps = assemble(plan, disk, inputs, epochs, report, remaining, scans)
+        outcome = loader.run(steps)
         topic_id_file = disk.known(PARTITION_METADATA)
     finally:
         disk.forget()

@@ -11,19 +11,16 @@ import numpy.typing as npt
 from seglog.errors import KafkaStorageError, MalformedCheckpointError
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener
-from seglog.recovery.failures import FileVanished, LoaderFailure, checkpoint_failure
-from seglog.recovery.files import tidy
+from seglog.recovery.loader_failures import FileVanished, LoaderFailure, checkpoint_failure
 from seglog.recovery.findings import Finding, finding
 from seglog.recovery.inputs import OFFSET_MAX
-from seglog.recovery.log_loader import LoadInputs, LoadOutcome, LogLoader
-from seglog.recovery.paper import PaperDisk
-from seglog.recovery.plan import LoadLevel, PartitionPlan
-from seglog.recovery.report import FindingList, PartitionReport
+from seglog.recovery.log_loader import LoadInputs, LoadOutcome
+from seglog.recovery.load_assembly import assemble
+from seglog.recovery.overlay import OverlayDisk
+from seglog.recovery.partition_plan import LoadLevel, PartitionPlan
+from seglog.recovery.load_report import FindingList, PartitionReport
 from seglog.recovery.scans import SegmentScans
-from seglog.recovery.segment_map import SegmentMap
-from seglog.recovery.snapshots import Snapshots
-from seglog.recovery.steps import PassFour
-from seglog.recovery.verify import SegmentCheck, staying
+from seglog.recovery.segment_verification import SegmentCheck, staying
 from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
 from seglog.storage.meta import read_partition_metadata
 from seglog.storage.paths import (
@@ -141,15 +138,9 @@ class _Judge:
     # ---- segments -----------------------------------------------------------------------------
 
     def _load(self, epochs: LeaderEpochs) -> LoadOutcome | None:
-        inputs, disk = self.state.inputs, PaperDisk(self.plan.path)
-        files = tidy(self.plan.listing, disk, inputs.config, self.report)
-        pass_four = PassFour(self.plan, files, inputs.clean_shutdown)
-        pass_four.report(self.report)
-        segments = SegmentMap(disk, inputs.config, pass_four.segments())
-        snapshots = Snapshots(disk, files.snapshots, files.listed_snapshots, self.report)
-        loader = LogLoader(disk, inputs, segments, snapshots, epochs, self.report,
-                           self._remaining, self.scans)
-        steps = pass_four.steps()
+        inputs, disk = self.state.inputs, OverlayDisk(self.plan.path)
+        loader, steps = assemble(self.plan, disk, inputs, epochs, self.report, self._remaining,
+                                 self.scans)
         unflushed = loader.unflushed()
         if unflushed:
             self.unflushed_segments = len(unflushed)
@@ -161,7 +152,7 @@ class _Judge:
         if self.level is LoadLevel.VERIFY:
             self.listener.recovery_started(self.plan.directory, len(unflushed),
                                            self.unflushed_bytes)
-            snapshots.verify()
+            loader.snapshots.verify()
             return loader.run(steps)
         return None if unflushed else loader.run_shallow(steps)
 

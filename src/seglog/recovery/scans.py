@@ -22,8 +22,8 @@ from seglog._native.batch import BatchScan, find_batch, scan_file
 from seglog._native.index import OffsetIndexView
 from seglog._native.status import Status
 from seglog.errors import SeglogError
-from seglog.recovery.failures import FileVanished, LoaderFailure
-from seglog.recovery.tail import open_log
+from seglog.recovery.loader_failures import FileVanished, LoaderFailure
+from seglog.recovery.log_tail import open_log
 
 __all__ = ["CHUNK_BYTES", "Extent", "ScanPool", "SegmentScans", "scan_chunks"]
 
@@ -41,7 +41,7 @@ _AHEAD_PER_THREAD = 3
 
 
 class ScanPool(Protocol):
-    """What runs scans: an Executor, or a WorkerPool of the manager."""
+    """What runs scans: a WorkerPool."""
 
     def submit(self, job: Any, /) -> Future[Any]:
         """Runs `job()` in some thread."""

@@ -10,10 +10,10 @@ from typing import Final
 from seglog.config import LogConfig
 from seglog.model import TimestampOffset
 from seglog.recovery.disk import Disk
-from seglog.recovery.failures import LoaderFailure
+from seglog.recovery.loader_failures import LoaderFailure
 from seglog.recovery.index_files import OffsetIndexFile, TimeIndexFile, TxnIndexFile
-from seglog.recovery.recover import Extent, SegmentRecovery
-from seglog.recovery.tail import find_offset, next_offset_from, open_log, whole_headers
+from seglog.recovery.segment_recovery import Extent, SegmentRecovery
+from seglog.recovery.log_tail import find_offset, next_offset_from, open_log, whole_headers
 from seglog.storage.paths import FileKind, FileState, file_names
 
 __all__ = ["SEGMENT_FILES", "SegmentFiles"]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from seglog.config import LogConfig
 from seglog.recovery.disk import Disk
-from seglog.recovery.plan import SegmentTable
+from seglog.recovery.partition_plan import SegmentTable
 from seglog.recovery.segment_files import SegmentFiles
 
 __all__ = ["OFFSET_INDEX_OPEN", "TIME_INDEX_OPEN", "SegmentMap"]

@@ -14,10 +14,10 @@ from seglog._native.rebuild import IndexRebuild
 from seglog._native.status import Status
 from seglog.config import LogConfig
 from seglog.recovery.disk import Disk
-from seglog.recovery.failures import LoaderFailure
-from seglog.recovery.recover import SegmentRecovery, index_failure
+from seglog.recovery.loader_failures import LoaderFailure
+from seglog.recovery.segment_recovery import SegmentRecovery, index_failure
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.recovery.tail import open_log, whole_headers
+from seglog.recovery.log_tail import open_log, whole_headers
 from seglog.recovery.wrappers import first_offset
 from seglog.storage.paths import FileKind, FileState, file_name
 
@@ -56,10 +56,10 @@ def split_segment(disk: Disk, config: LogConfig, segment: SegmentFiles, recovery
     LoaderFailure where Kafka cannot split: no overflow at its end, bytes behind the last batch,
     batches that do not fit a segment of their own.
     """
-    rehearsed = SegmentFiles(disk.rehearsal(), segment.base_offset, config)
-    rehearsed.take_failed(recovery)
-    segment.max_seen = rehearsed.max_seen  # messages below tell it
-    made = write_split(disk, config, segment, rehearsed.read_next_offset())
+    dry_run = SegmentFiles(disk.overlay(), segment.base_offset, config)
+    dry_run.take_failed(recovery)
+    segment.max_seen = dry_run.max_seen  # messages below tell it
+    made = write_split(disk, config, segment, dry_run.read_next_offset())
     _logger.info("Replacing overflowed segment %s with split segments %s", segment.describe(),
                  [one.base_offset for one in made])
     for one in reversed(made):

@@ -13,13 +13,13 @@ import numpy.typing as npt
 from seglog._native.scan import HAS_TIME_INDEX, FileClass
 from seglog._native.status import Status
 from seglog.errors import KafkaStorageError
-from seglog.recovery.files import LogFiles
+from seglog.recovery.partition_files import LogFiles
 from seglog.recovery.findings import Finding, Severity, finding, status_code
 from seglog.recovery.log_loader import Step
-from seglog.recovery.plan import PartitionPlan, SegmentTable
+from seglog.recovery.partition_plan import PartitionPlan, SegmentTable
 from seglog.storage.paths import FileKind, file_name
 
-__all__ = ["PassFour", "raise_unreadable", "stops_at"]
+__all__ = ["SegmentSteps", "raise_unreadable", "stops_at"]
 
 Report = Callable[[Finding], None]
 
@@ -59,7 +59,7 @@ def stops_at(problems: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
     return stops
 
 
-class PassFour:
+class SegmentSteps:
     """The plan of phase one against the files that passes one to three left."""
 
     def __init__(self, plan: PartitionPlan, files: LogFiles, clean_shutdown: bool) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seglog._native.file import read_at
-from seglog.recovery.failures import LoaderFailure
+from seglog.recovery.loader_failures import LoaderFailure
 from seglog.storage.codec_streams import StreamError, open_stream
 from seglog.storage.codecs import CODECS
 

@@ -7,10 +7,10 @@ files for reading alone; nothing that writes, locks or recovers is reachable by 
 from seglog.recovery.callbacks import LoadListener, NullListener
 from seglog.recovery.findings import Finding, Severity
 from seglog.recovery.loader import LoadOptions
-from seglog.recovery.plan import LoadLevel
-from seglog.recovery.report import LoadReport, PartitionReport
+from seglog.recovery.partition_plan import LoadLevel
+from seglog.recovery.load_report import LoadReport, PartitionReport
 from seglog.recovery.rows import FINDING_FIELDS, exit_code, finding_row
-from seglog.recovery.verify import SegmentCheck
+from seglog.recovery.segment_verification import SegmentCheck
 from seglog.scrub.pieces import DirectoryScrub, PartitionPiece, SegmentsPiece
 
 __all__ = [

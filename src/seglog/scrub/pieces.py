@@ -19,10 +19,12 @@ from seglog.recovery.callbacks import NullListener
 from seglog.recovery.findings import Finding
 from seglog.recovery.loader import LoadOptions, partition_state, read_directory, unreadable
 from seglog.recovery.partition import PartitionState, Verified, judge_partition
-from seglog.recovery.plan import LoadLevel, check_chunk, chunks_of, join_chunks, list_directory
-from seglog.recovery.report import FindingList, LoadReport, PartitionReport
+from seglog.recovery.partition_plan import (
+    LoadLevel, check_chunk, chunks_of, join_chunks, list_directory,
+)
+from seglog.recovery.load_report import FindingList, LoadReport, PartitionReport
 from seglog.recovery.scans import SegmentScans
-from seglog.recovery.verify import SegmentCheck, verify_segment
+from seglog.recovery.segment_verification import SegmentCheck, verify_segment
 from seglog.storage.discover import split_partition
 from seglog.storage.paths import FileKind, file_name
 
@@ -79,8 +81,8 @@ class PartitionPiece:
     size: int
 
     def judge(self) -> PartitionReport | None:
-        """Checks the indexes and runs Kafka's loader on paper. None for a directory that is gone:
-        its segments have said so."""
+        """Checks the indexes and runs Kafka's loader as a dry run. None for a directory that is
+        gone: its segments have said so."""
         bounds = chunks_of(self.listing)
         try:
             checks = [check_chunk(self.listing, start, stop, LoadLevel.VERIFY)

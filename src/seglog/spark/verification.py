@@ -1,8 +1,8 @@
 """`seglog.spark.verify`: `seglog verify` with its work spread over a cluster's executors.
 
 Two Spark jobs. The first reads every segment to its end, the second checks the indexes of each
-partition and runs Kafka's loader on paper. Tasks alternate between data directories, so that all
-disks are read at the same time. Nothing is written, created or locked.
+partition and runs Kafka's loader as a dry run. Tasks alternate between data directories, so that
+all disks are read at the same time. Nothing is written, created or locked.
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable
 
 from seglog.model import ProducerStateEntry, TopicPartition
-from seglog.recovery.failures import LoaderFailure
+from seglog.recovery.loader_failures import LoaderFailure
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.segment_map import SegmentMap
-from seglog.recovery.snapshots import Snapshots
-from seglog.recovery.tail import open_log, whole_headers
-from seglog.recovery.transactions import replay_batches
+from seglog.recovery.snapshot_files import Snapshots
+from seglog.recovery.log_tail import open_log, whole_headers
+from seglog.recovery.txn_index_file import replay_batches
 from seglog.storage.producers import ProducerState, is_expired
 
 __all__ = ["LoadingProducers", "rebuild_producers"]

@@ -17,10 +17,10 @@ import numpy.typing as npt
 from seglog._native.scan import FileClass, PartitionListing
 from seglog.config import LogConfig
 from seglog.recovery.disk import Disk
-from seglog.recovery.failures import LoaderFailure
+from seglog.recovery.loader_failures import LoaderFailure
 from seglog.recovery.findings import Finding, finding
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.recovery.snapshots import SnapshotNames
+from seglog.recovery.snapshot_files import SnapshotNames
 from seglog.storage.paths import (
     FileKind, FileState, file_name, offset_from_file_name, parse_file_name,
 )

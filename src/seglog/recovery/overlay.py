@@ -1,4 +1,4 @@
-"""A disk on paper: a dry run's changes, remembered and never made."""
+"""An overlay: a disk that records the changes of a dry run and makes none."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 from seglog.errors import KafkaStorageError
 from seglog.model import EpochEntry
-from seglog.recovery.recover import Extent
+from seglog.recovery.segment_recovery import Extent
 
-__all__ = ["PaperDisk"]
+__all__ = ["OverlayDisk"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Paper:
+class _OverlayFile:
     """A file of `size` bytes: `written` from its start on, then those of `source`, then zeros."""
 
     source: Extent
@@ -34,10 +34,10 @@ class _Paper:
             position = min(end, self.source.size)
         return b"".join((*parts, bytes(end - position)))
 
-    def resized(self, size: int) -> _Paper:
+    def resized(self, size: int) -> _OverlayFile:
         source = Extent(self.source.path, self.source.start,
                         self.source.start + min(self.source.size, size))
-        return _Paper(source, self.written[:size], size)
+        return _OverlayFile(source, self.written[:size], size)
 
 
 _NOTHING = Extent("", 0, 0)
@@ -62,14 +62,14 @@ def _read_all(fd: int, position: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-class PaperDisk:
+class OverlayDisk:
     """See `seglog.recovery.disk.Disk`. Opens files for reading alone."""
 
     def __init__(self, path: str) -> None:
         self.path = os.fspath(path)
-        self._changed: dict[str, _Paper | None] = {}
+        self._changed: dict[str, _OverlayFile | None] = {}
 
-    def _file(self, name: str) -> _Paper | None:
+    def _file(self, name: str) -> _OverlayFile | None:
         if name in self._changed:
             return self._changed[name]
         path = os.path.join(self.path, name)
@@ -81,9 +81,9 @@ class PaperDisk:
             raise KafkaStorageError(error.errno or errno.EIO, error.strerror, path) from error
         if not stat.S_ISREG(found.st_mode):
             return None
-        return _Paper(Extent(path, 0, found.st_size), b"", found.st_size)
+        return _OverlayFile(Extent(path, 0, found.st_size), b"", found.st_size)
 
-    def _existing(self, name: str) -> _Paper:
+    def _existing(self, name: str) -> _OverlayFile:
         found = self._file(name)
         if found is None:
             raise KafkaStorageError(errno.ENOENT, os.strerror(errno.ENOENT),
@@ -116,7 +116,7 @@ class PaperDisk:
 
     def create(self, name: str, size: int = 0) -> None:
         """See Disk."""
-        self._changed[name] = (self._file(name) or _Paper(_NOTHING, b"", 0)).resized(size)
+        self._changed[name] = (self._file(name) or _OverlayFile(_NOTHING, b"", 0)).resized(size)
 
     def preallocate(self, name: str, size: int) -> None:
         """See Disk."""
@@ -128,7 +128,7 @@ class PaperDisk:
 
     def write(self, name: str, position: int, data: bytes) -> None:
         """See Disk."""
-        found = self._file(name) or _Paper(_NOTHING, b"", 0)
+        found = self._file(name) or _OverlayFile(_NOTHING, b"", 0)
         size = max(found.size, position + len(data))
         before = found.read(0, position) if position > len(found.written) else found.written
         written = before[:position].ljust(position, b"\0") + data + before[position + len(data):]
@@ -136,13 +136,13 @@ class PaperDisk:
 
     def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
         """See Disk."""
-        self._changed[name] = _Paper(_NOTHING, data, len(data))
+        self._changed[name] = _OverlayFile(_NOTHING, data, len(data))
 
     def copy(self, source: str, start: int, end: int, name: str) -> None:
         """See Disk."""
         found = self._existing(source).source
-        self._changed[name] = _Paper(Extent(found.path, found.start + start, found.start + end),
-                                     b"", end - start)
+        self._changed[name] = _OverlayFile(
+            Extent(found.path, found.start + start, found.start + end), b"", end - start)
 
     def rename(self, name: str, new_name: str) -> bool:
         """See Disk."""
@@ -164,9 +164,9 @@ class PaperDisk:
     def write_epochs(self, epochs: Iterable[EpochEntry]) -> None:
         """See Disk: nobody reads them again."""
 
-    def rehearsal(self) -> PaperDisk:
+    def overlay(self) -> OverlayDisk:
         """See Disk."""
-        copy = PaperDisk(self.path)
+        copy = OverlayDisk(self.path)
         copy._changed.update(self._changed)
         return copy
 
@@ -181,7 +181,7 @@ class PaperDisk:
         """See Disk."""
 
     def modified_ms(self, name: str) -> int:
-        """See Disk. What is written on paper has no time."""
+        """See Disk. A recorded change has no time."""
         try:
             return os.lstat(os.path.join(self.path, name)).st_mtime_ns // 1_000_000
         except OSError:

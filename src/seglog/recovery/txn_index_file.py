@@ -15,7 +15,7 @@ import numpy.typing as npt
 from seglog._native.file import read_at
 from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.model import AbortedTxn
-from seglog.recovery.failures import LoaderFailure
+from seglog.recovery.loader_failures import LoaderFailure
 from seglog.storage.markers import thrown_at
 from seglog.storage.producers import ProducerState
 

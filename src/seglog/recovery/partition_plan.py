@@ -21,7 +21,7 @@ from seglog._native.scan import (
 _T = TypeVar("_T", bound=np.generic)
 
 __all__ = ["CHUNK_SEGMENTS", "LoadLevel", "PartitionPlan", "SegmentTable", "check_chunk",
-           "chunks_of", "join_chunks", "list_directory"]
+           "check_listing", "check_partition", "chunks_of", "join_chunks", "list_directory"]
 
 # Segments per native call: long enough that a thread is not kept waiting for the next one (a chunk
 # takes 5 to 20 ms warm), short enough that threads share one partition evenly.
@@ -102,6 +102,18 @@ def check_chunk(listing: PartitionListing, start: int, stop: int,
         listing.path, bases[start:stop], listing.flags[start:stop],
         CheckLevel.KAFKA if level is LoadLevel.KAFKA else CheckLevel.FULL,
         end_offset=int(bases[stop]) if stop < len(bases) else NO_END_OFFSET)
+
+
+def check_partition(path: str, level: LoadLevel) -> PartitionPlan:
+    """Phase one of one partition directory in this thread. KafkaStorageError when it cannot be
+    read."""
+    return check_listing(list_directory(path), level)
+
+
+def check_listing(listing: PartitionListing, level: LoadLevel = LoadLevel.KAFKA) -> PartitionPlan:
+    """Phase one of a listing in this thread."""
+    return join_chunks(listing, [check_chunk(listing, start, stop, level)
+                                 for start, stop in chunks_of(listing) or [(0, 0)]])
 
 
 def _joined(parts: list[npt.NDArray[_T]], dtype: npt.DTypeLike) -> npt.NDArray[_T]:

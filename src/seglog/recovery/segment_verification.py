@@ -14,7 +14,7 @@ from seglog._native.index import OffsetIndexView, TimeIndexView
 from seglog._native.status import Status
 from seglog.errors import SeglogError
 from seglog.recovery.claims import claims_behind
-from seglog.recovery.failures import FileVanished, LoaderFailure
+from seglog.recovery.loader_failures import FileVanished, LoaderFailure
 from seglog.recovery.findings import DAMAGE_CODES, FINDINGS, Finding, finding, status_code
 from seglog.recovery.scans import Extent
 from seglog.storage.paths import FileKind, file_name

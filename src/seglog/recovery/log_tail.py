@@ -17,7 +17,7 @@ import numpy.typing as npt
 from seglog._native.batch import BATCH_DTYPE, scan_file
 from seglog._native.status import Status
 from seglog.numbers import wrap_int64
-from seglog.recovery.failures import FileVanished, LoaderFailure
+from seglog.recovery.loader_failures import FileVanished, LoaderFailure
 from seglog.recovery.wrappers import base_offsets, first_offset
 
 __all__ = ["LOG_OVERHEAD", "find_offset", "framing_failure", "next_offset_from", "open_log",

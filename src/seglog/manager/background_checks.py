@@ -14,9 +14,9 @@ import numpy as np
 from seglog._native.scan import HAS_TXN_INDEX
 from seglog.forks import ProcessBound, ending
 from seglog.log.unified_log import UnifiedLog
-from seglog.manager.pool import WorkerPool
+from seglog.recovery.worker_pool import WorkerPool
 from seglog.manager.table import dir_of
-from seglog.recovery.deferred import DeferredChecks
+from seglog.recovery.deferred_checks import DeferredChecks
 from seglog.storage.handles import (
     FILES_PER_SEGMENT, SEGMENTS_OPEN_MAX, Closable, HandleCache,
 )

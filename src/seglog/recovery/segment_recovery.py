@@ -20,10 +20,10 @@ from seglog._native.rebuild import IndexRebuild
 from seglog._native.status import Status
 from seglog.config import LogConfig
 from seglog.model import AbortedTxn, EpochEntry
-from seglog.recovery.failures import LoaderFailure
+from seglog.recovery.loader_failures import LoaderFailure
 from seglog.recovery.scans import Extent, SegmentScans
-from seglog.recovery.tail import open_log
-from seglog.recovery.transactions import fold_batches
+from seglog.recovery.log_tail import open_log
+from seglog.recovery.txn_index_file import fold_batches
 from seglog.storage.paths import FileKind, FileState, file_name
 from seglog.storage.producers import ProducerState
 

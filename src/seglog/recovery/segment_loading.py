@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from functools import partial
 
 from seglog._native.scan import PartitionListing, SegmentChecks
-from seglog.manager.pool import WorkerPool
-from seglog.recovery.plan import (
+from seglog.recovery.worker_pool import WorkerPool
+from seglog.recovery.partition_plan import (
     LoadLevel, PartitionPlan, check_chunk, chunks_of, join_chunks,
 )
 from seglog.recovery.scans import SegmentScans
@@ -30,6 +30,11 @@ class SegmentLoading:
         self._name, self._level = f"segment-loading-{log_dir}", level
         self._threads = threads
         self._pool = WorkerPool(threads, self._name) if threads > 1 else None
+
+    @property
+    def checks_entries(self) -> bool:
+        """Whether every entry of every index is checked, not only what Kafka checks."""
+        return self._level is not LoadLevel.KAFKA
 
     def resize(self, threads: int) -> None:
         """Changes the number of threads; a load that began without executor stays so."""

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from seglog._native.scan import PartitionListing
-from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener, NullListener
 from seglog.recovery.findings import Finding
-from seglog.recovery.loaded import LoadedLog
-from seglog.recovery.plan import PartitionPlan
-from seglog.recovery.report import FindingList, PartitionReport
+from seglog.recovery.partition_plan import PartitionPlan
+from seglog.recovery.load_report import FindingList, PartitionReport
 
 __all__ = ["LogProgress"]
+
+
+class _Loaded(Protocol):
+    """What a report needs of a log."""
+
+    @property
+    def segments(self) -> Sized: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
 
 
 class LogProgress(NullListener):
@@ -77,7 +89,7 @@ class LogProgress(NullListener):
         self._listener.segments_recovered(self._directory, done - self._recovered, size)
         self._recovered = done
 
-    def report(self, key: TopicPartition, recovery_point: int, log: LoadedLog | UnifiedLog | None,
+    def report(self, key: TopicPartition, recovery_point: int, log: _Loaded | None,
                error: BaseException | None) -> PartitionReport:
         """The end, well or not; the listener hears of it."""
         unflushed = self._sizes[:0] if self._unflushed is None else self._unflushed

@@ -1,0 +1,137 @@
+"""2,000 partitions of three segments each, as most brokers have: what surrounds their start."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import seglog
+from bench.bench_startup import SMALL_PARTITIONS, counted, start_up, written
+from bench.floors import Floors
+from bench.harness import Against, Compare, Row, Timed
+from bench.peers import kafka
+from bench.startup import CLEAN_SHUTDOWN, start
+from tests.kafka.harness import KafkaUnavailable
+
+SEGMENTS = 3
+MANY = SMALL_PARTITIONS * 10
+HELP_SECONDS = 0.060
+WHAT = f"{SMALL_PARTITIONS:,} partitions of {SEGMENTS} segments"
+CHECK = counted(SEGMENTS, SMALL_PARTITIONS)
+
+
+@pytest.fixture
+def small(scratch: Path) -> Path:
+    return written(scratch / "startup-small", SEGMENTS, SMALL_PARTITIONS)
+
+
+def of_process(*args: str) -> Callable[[], Timed]:
+    """The seconds of a process of Python, from its start to its end."""
+    def run() -> Timed:
+        started = time.perf_counter()
+        subprocess.run([sys.executable, *args], check=True, stdout=subprocess.DEVNULL)
+        return Timed(time.perf_counter() - started, None)
+
+    return run
+
+
+def anything(found: object) -> None:
+    """The process ended well."""
+
+
+def test_beside_the_floor(compare: Compare, small: Path, floors: Floors) -> None:
+    """Goal: within 2.5 times a C program that lists the directories and reads both indexes of each
+    segment."""
+    partitions = sorted(path for path in small.iterdir() if path.is_dir())
+
+    def floor() -> int:
+        return sum(floors.load(path, indexes=True) for path in partitions)
+
+    compare(f"start-up, {WHAT}", start_up(small, partitions=SMALL_PARTITIONS),
+            [Against("C: list, open, stat and read the indexes", floor, goal=1 / 2.5, check=CHECK)],
+            work=SMALL_PARTITIONS * SEGMENTS, unit="segments", check=CHECK)
+
+
+def test_shutdown(compare: Compare, small: Path) -> None:
+    """Nothing was written. Goal: 4 times Kafka's."""
+    try:
+        theirs = kafka.loader("shutdown", 1)
+    except KafkaUnavailable as error:
+        pytest.skip(f"no real Kafka: {error}")
+    kafkas = written(small.with_name(f"{small.name}-kafka"), SEGMENTS, SMALL_PARTITIONS)
+
+    def run() -> Timed:
+        _, manager = start(small)
+        started = time.perf_counter()
+        manager.shutdown()
+        seconds = time.perf_counter() - started
+        assert (small / CLEAN_SHUTDOWN).exists()
+        return Timed(seconds, SMALL_PARTITIONS * SEGMENTS)
+
+    compare(f"shutdown, nothing written, {WHAT}", run,
+            [Against("Kafka's LogManager, warm", lambda: theirs(kafkas), goal=4.0, once=True,
+                     check=CHECK)],
+            work=SMALL_PARTITIONS, unit="partitions", check=CHECK)
+
+
+def test_read_only(compare: Compare, small: Path) -> None:
+    """Goal: no slower than the manager's start."""
+    def opened() -> int:
+        with seglog.open_data_dir(small) as data:
+            return sum(one.segments for one in data.report.partitions)
+
+    compare(f"open_data_dir, {WHAT}", opened,
+            [Against("LogManager's start", start_up(small, partitions=SMALL_PARTITIONS), goal=1.0,
+                     check=CHECK)],
+            work=SMALL_PARTITIONS, unit="partitions", check=CHECK)
+
+
+def test_ls(compare: Compare, small: Path) -> None:
+    """Goal: no slower than a process that starts a manager and ends it."""
+    manager = "import sys, seglog\nwith seglog.LogManager([sys.argv[1]]): pass"
+    compare(f"seglog ls, {WHAT}", of_process("-m", "seglog", "ls", str(small)),
+            [Against("a process with a LogManager", of_process("-c", manager, str(small)),
+                     goal=1.0)],
+            work=SMALL_PARTITIONS, unit="partitions", check=anything)
+
+
+def test_help(compare: Compare) -> None:
+    """Goal: under 60 ms, the interpreter's own included."""
+    compare.run_once(lambda: None)
+    run = of_process("-m", "seglog", "--help")
+    seconds = min(run().seconds for _ in range(7))
+    compare.add(Row("seglog --help", "ms", seconds * 1e3, "goal", HELP_SECONDS * 1e3,
+                    seconds / HELP_SECONDS, goal=1.0, at_most=True))
+
+
+def test_unclean(compare: Compare, small: Path) -> None:
+    """Without the marker every active segment is recovered, all empty here. Goal: within 1.3 times
+    the clean start."""
+    home = Path(shutil.copytree(small, small.with_name("startup-unclean")))
+    again = start_up(home, partitions=SMALL_PARTITIONS)
+
+    def run() -> Timed:
+        (home / CLEAN_SHUTDOWN).unlink()
+        return again()
+
+    compare(f"unclean start, {WHAT}", run,
+            [Against("the clean start", start_up(small, partitions=SMALL_PARTITIONS),
+                     goal=1 / 1.3, check=CHECK)],
+            work=SMALL_PARTITIONS, unit="partitions", check=CHECK)
+
+
+def test_ten_times_as_many(compare: Compare, small: Path) -> None:
+    """Goal: the same for each partition."""
+    many = written(small.with_name("startup-ten-times"), SEGMENTS, MANY)
+    compare(f"start-up, {MANY:,} partitions of {SEGMENTS} segments",
+            start_up(many, partitions=MANY),
+            [Against(f"{SMALL_PARTITIONS:,} partitions",
+                     start_up(small, partitions=SMALL_PARTITIONS), goal=0.8,
+                     work=SMALL_PARTITIONS, check=CHECK)],
+            work=MANY, unit="partitions", check=counted(SEGMENTS, MANY), rounds=3)

@@ -1,0 +1,167 @@
+"""Partitions that were closed cleanly, read by C, many per call: rows of one table.
+
+A row says what Kafka's loader would arrive at. C decides which partitions are ordinary
+(`seglog/clean_load.h`); the loader itself loads all others.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from seglog._native.clean_load import load_clean
+from seglog.model import TopicPartition
+from seglog.recovery.findings import Finding, finding
+from seglog.recovery.load_report import PartitionReport
+from seglog.storage.paths import CLUSTER_METADATA_TOPIC, DirectoryKind, snapshot_name
+
+if TYPE_CHECKING:
+    from seglog.config import LogConfig
+
+__all__ = ["PART_PARTITIONS", "PART_SEGMENTS", "CleanRows", "PartitionReports", "findings_of_row",
+           "is_clean_candidate", "report_of_row"]
+
+#: Partitions of one native call: enough work for a thread, and enough calls for all threads.
+PART_PARTITIONS: Final = 256
+#: Several threads share the segments of a partition that has more of them.
+PART_SEGMENTS: Final = 1024
+
+_NO_HIGH_WATERMARK = np.iinfo(np.int64).min
+_Offsets = Mapping[TopicPartition, int]
+
+
+def is_clean_candidate(name: str, key: TopicPartition, kind: DirectoryKind) -> bool:
+    """Whether a partition directory may become a row: by its name, and what that says."""
+    return (kind is DirectoryKind.LIVE and name == str(key)
+            and key.topic != CLUSTER_METADATA_TOPIC)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanRows:
+    """Partitions of one data directory, row by row: what their files say (CLEAN_DTYPE), their
+    high watermarks, the settings that they were loaded with, the checkpointed log start offsets
+    and recovery points, and the timestamps of their producers (ms)."""
+
+    keys: Sequence[TopicPartition]
+    files: npt.NDArray[np.void]
+    high_watermarks: npt.NDArray[np.int64]
+    start_offsets: npt.NDArray[np.int64]
+    recovery_points: npt.NDArray[np.int64]
+    configs: Sequence[LogConfig]
+    timestamps: npt.NDArray[np.int64]
+
+    @classmethod
+    def read(cls, log_dir: str, keys: Sequence[TopicPartition],
+             configs: Sequence[LogConfig] = (), *, start_offsets: _Offsets,
+             recovery_points: _Offsets, high_watermarks: _Offsets, segments_max: int = 0,
+             will_write: bool = False, check_crcs: bool = False) -> CleanRows:
+        """A row for each of `keys`; `is_ordinary` says which of them count.
+
+        The offsets are those of the checkpoints. A partition of more than `segments_max` segments
+        (0: any number) is not ordinary. With `will_write` its last
+        indexes must be writable; with `check_crcs` every batch of its last segment must have a
+        good CRC, which Kafka's loader does not check. Without `configs` indexes may have any
+        size.
+        """
+        starts = np.array([start_offsets.get(key, 0) for key in keys], np.int64)
+        files, timestamps = load_clean(log_dir, [str(key) for key in keys], starts,
+                                       segments_max=segments_max, will_write=will_write,
+                                       check_crcs=check_crcs)
+        if configs:  # the loader refuses an index that is longer than they allow
+            limits = np.array([config.segment_index_bytes for config in configs], np.int64)
+            files["ordinary"] &= ((files["index_size"] <= limits // 8 * 8)
+                                  & (files["time_index_size"] <= limits // 12 * 12))
+        marks = np.array([high_watermarks.get(key, _NO_HIGH_WATERMARK) for key in keys], np.int64)
+        return cls(
+            keys, files, np.clip(marks, files["log_start_offset"], files["log_end_offset"]),
+            starts, np.array([recovery_points.get(key, 0) for key in keys], np.int64), configs,
+            timestamps)
+
+    @property
+    def is_ordinary(self) -> npt.NDArray[np.bool_]:
+        """Which rows say something; all of a table that `where` or `joined` made."""
+        found: npt.NDArray[np.bool_] = self.files["ordinary"].copy()
+        return found
+
+    def where(self, mask: npt.NDArray[np.bool_]) -> CleanRows:
+        """The rows of `mask`."""
+        rows = np.flatnonzero(mask).tolist()
+        return CleanRows(
+            [self.keys[row] for row in rows], self.files[mask], self.high_watermarks[mask],
+            self.start_offsets[mask], self.recovery_points[mask],
+            [self.configs[row] for row in rows] if self.configs else (), self.timestamps)
+
+    def topic_id(self, row: int) -> uuid.UUID:
+        """Of a row that has one."""
+        return uuid.UUID(bytes=self.files["topic_id"][row].tobytes())
+
+    @classmethod
+    def joined(cls, parts: Sequence[CleanRows]) -> CleanRows:
+        """All rows in one table."""
+        files, before = [], 0
+        for part in parts:
+            files.append(part.files.copy() if before else part.files)
+            files[-1]["producers_at"] += before
+            before += len(part.timestamps)
+        return cls(
+            [key for part in parts for key in part.keys], np.concatenate(files),
+            np.concatenate([part.high_watermarks for part in parts]),
+            np.concatenate([part.start_offsets for part in parts]),
+            np.concatenate([part.recovery_points for part in parts]),
+            [config for part in parts for config in part.configs],
+            np.concatenate([part.timestamps for part in parts]))
+
+
+def report_of_row(rows: CleanRows, row: int) -> PartitionReport:
+    """What the load says of the partition of a row."""
+    key, files = rows.keys[row], rows.files[row]
+    return PartitionReport(
+        directory=str(key), topic_partition=key, segments=int(files["segments"]),
+        size=int(files["size"]), log_start_offset=int(files["log_start_offset"]),
+        log_end_offset=int(files["log_end_offset"]),
+        recovery_point=int(rows.recovery_points[row]), recovery_segments=0, recovery_bytes=0,
+        kafka_error=None, kafka_message=None,
+        findings=findings_of_row(rows, row))
+
+
+def findings_of_row(rows: CleanRows, row: int) -> tuple[Finding, ...]:
+    """The only finding of an ordinary partition is a producer snapshot that a start deletes."""
+    offset = int(rows.files["stray_snapshot"][row])
+    return () if offset < 0 else (finding("snapshot-stray", directory=str(rows.keys[row]),
+                                          offset=offset, file=snapshot_name(offset)),)
+
+
+class PartitionReports(Sequence[PartitionReport]):
+    """Reports in the order of the directories; that of a row is made when a caller asks for it."""
+
+    def __init__(self, entries: Sequence[PartitionReport | int], rows: CleanRows | None) -> None:
+        self._entries, self._rows = entries, rows
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @overload
+    def __getitem__(self, index: int) -> PartitionReport: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[PartitionReport]: ...
+
+    def __getitem__(self, index: int | slice) -> PartitionReport | Sequence[PartitionReport]:
+        if isinstance(index, slice):
+            return PartitionReports(self._entries[index], self._rows)
+        entry = self._entries[index]
+        return report_of_row(self._rows, entry) if isinstance(entry, int) \
+            and self._rows is not None else entry  # type: ignore[return-value]
+
+    def __iter__(self) -> Iterator[PartitionReport]:
+        return (self[index] for index in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))

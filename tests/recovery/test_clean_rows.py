@@ -1,0 +1,154 @@
+"""`open_data_dir` and `seglog ls` with partitions as rows, beside the same without rows: the same
+reports, events and lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seglog
+from seglog.cli import ls
+from seglog.cli.main import main
+from seglog.config import LogConfig
+from seglog.recovery.callbacks import NullListener
+from seglog.recovery.clean_rows import CleanRows
+from seglog.storage.paths import parse_directory_name
+from tests.differential import registry as damages
+from tests.differential.cases import plan
+from tests.differential.sources import Source, Sources
+from tests.support.golden import LOAD_CONFIG
+
+SETTINGS = LogConfig.from_properties(LOAD_CONFIG)
+SEED = int(os.environ.get("SEGLOG_CLEAN_SEED", "7"))
+
+
+class Events(NullListener):
+    """The events of each partition directory."""
+
+    def __init__(self) -> None:
+        self.heard: dict[str, list[Any]] = {}
+
+    def note(self, directory: str | None, *what: Any) -> None:
+        self.heard.setdefault(directory or "", []).append(what)
+
+    def partition_started(self, directory: str) -> None:
+        self.note(directory, "started")
+
+    def segments_listed(self, directory: str, count: int) -> None:
+        self.note(directory, "listed", count)
+
+    def segments_loaded(self, directory: str, count: int, thread: int) -> None:
+        self.note(directory, "loaded", count)
+
+    def finding(self, found: Any) -> None:
+        self.note(found.directory, "finding", found)
+
+    def partition_loaded(self, report: Any) -> None:
+        self.note(report.directory, "report", report)
+
+
+def loaded(root: Path, config: LogConfig, threads: int) -> dict[str, Any]:
+    events = Events()
+    with seglog.open_data_dir(root, log_config=config, num_segment_loading_threads=threads,
+                              listener=events) as data:
+        told = json.loads(data.report.to_json())
+        del told["seconds"], told["thread_segments"]
+        tables = {one.name: {
+            name: getattr(table, name).tolist() for name in ("base_offsets", "flags", "log_size")}
+            for one in data.directories if data._result.is_loaded(one.name)
+            for table in [data.segments(one.name)]}
+    return {"report": told, "events": events.heard, "tables": tables}
+
+
+def listed(root: Path, capsysbinary: pytest.CaptureFixture[bytes], *options: str) -> Any:
+    return main(["ls", str(root), "--all", *options]), capsysbinary.readouterr()
+
+
+def no_rows(patch: pytest.MonkeyPatch) -> None:
+    """after this call no partition is a row."""
+    patch.setattr(CleanRows, "is_ordinary", property(
+        lambda self: self.files["ordinary"] & False))
+    patch.setattr(ls, "_clean_rows", lambda *_: iter(()))
+
+
+def compare(root: Path, capsys: pytest.CaptureFixture[bytes], config: LogConfig = SETTINGS) -> int:
+    """How many partitions were rows."""
+    options = ([], ["--json"], ["--json", "--segments"])
+    with seglog.open_data_dir(root, log_config=config) as data:
+        rows = len(data._result.rows)
+    by_rows = [loaded(root, config, threads) for threads in (1, 2)]
+    lists = [listed(root, capsys, *some) for some in options]
+    with pytest.MonkeyPatch.context() as patch:
+        no_rows(patch)
+        for threads, found in zip((1, 2), by_rows, strict=True):
+            assert found == loaded(root, config, threads)
+        assert lists == [listed(root, capsys, *some) for some in options]
+    return rows
+
+
+@pytest.mark.parametrize("which", ["real/clean", "real/unclean"])
+def test_what_kafka_closed(golden: Path, capsysbinary: pytest.CaptureFixture[bytes],
+                           which: str) -> None:
+    rows = compare(golden / which, capsysbinary)
+    assert (rows >= 5) is (which == "real/clean")
+
+
+@pytest.mark.parametrize("first", range(0, 24, 8))
+def test_drawn_damage(golden: Path, tmp_path: Path, first: int,
+                      capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    sources = Sources(golden, tmp_path / "sources")
+    for number in range(first, first + 8):
+        case = plan(sources, SEED, number)
+        root = tmp_path / f"case-{number}"
+        case.build(sources, root)
+        (root / "recovery-point-offset-checkpoint").touch()  # so that it is a data directory
+        if number % 3:
+            (root / ".kafka_cleanshutdown").touch()
+        compare(root, capsysbinary, LogConfig.from_properties(dict(case.config)))
+        shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("kind", sorted(damages.kinds()))
+def test_one_damage_to_logs_that_were_closed_cleanly(
+        golden: Path, tmp_path: Path, kind: str,
+        capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    partition = ("plain-none-0", "txn-0")[zlib.crc32(kind.encode()) % 2]
+    root = tmp_path / "k"
+    Sources(golden, tmp_path / "sources").copy(Source("clean", partition), root)
+    with seglog.LogManager([root], log_config=SETTINGS):
+        pass
+    damages.apply(kind, root, partition, f"{SEED}/{partition}")
+    compare(root, capsysbinary)
+
+
+def test_a_topic_without_an_id_is_no_row(golden: Path, tmp_path: Path,
+                                         capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Its report has a finding more."""
+    root = Path(shutil.copytree(golden / "real/clean", tmp_path / "k"))
+    before = compare(root, capsysbinary)
+    with seglog.open_data_dir(root) as data:
+        one = sorted(data._result.rows)[0]
+    (root / one / "partition.metadata").unlink()
+    assert compare(root, capsysbinary) == before - 1
+    with seglog.open_data_dir(root) as data:
+        assert data.report.counts["topic-id-missing"] == 1
+
+
+def test_a_partition_that_vanishes_after_the_load(golden: Path, tmp_path: Path) -> None:
+    """Its table is read at the first request."""
+    root = Path(shutil.copytree(golden / "real/clean", tmp_path / "k"))
+    with seglog.open_data_dir(root) as data:
+        gone, other = sorted(data._result.rows)[:2]
+        assert len(data.segments(other))
+        shutil.rmtree(root / gone)
+        assert data.segments(other) is data.segments(other)
+        with pytest.raises(seglog.errors.UnknownTopicOrPartitionError, match=gone):
+            data.segments(gone)
+        with pytest.raises(seglog.KafkaStorageError):
+            data.logs[parse_directory_name(gone).topic_partition]
