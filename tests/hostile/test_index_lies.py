@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from seglog.arrow import DecodeOptions, decode_range
 from seglog.storage import segment, stream
-from seglog.storage.log import MAX_TIMESTAMP, PartitionLog
+from seglog.model import MAX_TIMESTAMP
+from seglog.storage.log import PartitionLog
 from tests.oracle.builder import Shape, build_log
 from tests.oracle.writer import LogConfig
 from tests.support.reading import rows_of

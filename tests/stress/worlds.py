@@ -20,7 +20,6 @@ from seglog.embedded.log import EmbeddedLog
 from seglog.errors import KafkaStorageError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from seglog.log.context import LogContext
 from seglog.log.log_dir_failures import CLOSED, LogDirFailureChannel
-from seglog.log.read import FetchIsolation
 from seglog.log.scheduler import Scheduler, Time
 from seglog.log.stats import BrokerTopicStats
 from seglog.log.following import RangeTail
@@ -127,7 +126,7 @@ def check_whole(it: Subject) -> None:
     """A quiet log holds what it acknowledged."""
     log = it.log()
     start = log.log_start_offset
-    tail = RangeTail(log, start, isolation=FetchIsolation.LOG_END, timeout=0.0,
+    tail = RangeTail(log, start, isolation="log_end", timeout=0.0,
                      stop_offset=log.log_end_offset)
     it.truth.check_whole(start, list(decoded(tail)))
 
@@ -383,7 +382,7 @@ class ManagerWorld(World):
                 self._manager.async_delete(self._volatile)
                 self._manager.delete_logs()
             with not_moved():
-                log.fetch_offset_by_timestamp(0)
+                log.offset_for_timestamp(0)
                 log.read(0, 1000)
         except (UnknownTopicOrPartitionError, OffsetOutOfRangeError):
             pass

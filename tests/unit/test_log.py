@@ -13,7 +13,8 @@ import seglog
 from seglog.arrow import DecodeOptions, decode_range
 from seglog.errors import KafkaStorageError, MalformedCheckpointError, OffsetOutOfRangeError
 from seglog.storage import place, segment
-from seglog.storage.log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, PartitionLog
+from seglog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
+from seglog.storage.log import PartitionLog
 from tests.oracle.builder import LogBuilder, Shape, build_log
 from tests.oracle.log import entries
 from tests.oracle.writer import BuiltLog, LogConfig, placed_at

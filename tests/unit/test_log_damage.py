@@ -13,7 +13,8 @@ import pytest
 from seglog.arrow import DecodeOptions, decode_range
 from seglog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError
 from seglog.storage import segment, stream
-from seglog.storage.log import MAX_TIMESTAMP, PartitionLog
+from seglog.model import MAX_TIMESTAMP
+from seglog.storage.log import PartitionLog
 from seglog.storage.ranges import LogGap
 from tests.oracle import files
 from tests.oracle.batch import Batch, Record, encode

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from seglog.storage.isolation import Isolation
-from seglog.storage.log import EARLIEST_TIMESTAMP, MAX_TIMESTAMP, PartitionLog
+from seglog.model import EARLIEST_TIMESTAMP, MAX_TIMESTAMP
+from seglog.storage.log import PartitionLog
 from seglog.storage.stream import OnDamage
 
 __all__ = ["Bounds", "add_explained_options", "add_topic_options", "bounds_of", "partitions_of",

@@ -32,7 +32,6 @@ from seglog.forks import ProcessBound, ending
 from seglog.log.batch_builder import Headers, RecordBatchBuilder
 from seglog.log.column_batches import encode_spans
 from seglog.log.log_dir_failures import public_errors
-from seglog.log.read import FetchIsolation
 from seglog.log.following import AsyncRangeTail, RangeTail
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.holes import cut_to_first_hole
@@ -345,7 +344,7 @@ class EmbeddedLog(ProcessBound):
         log = self.log
         log.check_open()
         fetch_isolation = _fetch_isolation(isolation)
-        stop = (log.log_end_offset if fetch_isolation is FetchIsolation.LOG_END
+        stop = (log.log_end_offset if fetch_isolation == "log_end"
                 else log.last_stable_offset)
         start = (log.log_start_offset if start_offset is None
                  else int64("start_offset", start_offset))
@@ -391,7 +390,7 @@ class EmbeddedLog(ProcessBound):
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
         """The offset of the first record at or after a time, None if all are earlier; and Kafka's
         special values (`seglog.log.offsets_by_timestamp`)."""
-        found = self.log.fetch_offset_by_timestamp(int64("timestamp_ms", timestamp_ms))
+        found = self.log.offset_for_timestamp(int64("timestamp_ms", timestamp_ms))
         return None if found is None else found.offset
 
     def _following(self, start_offset: int | None) -> tuple[UnifiedLog, int]:
@@ -440,9 +439,9 @@ def _stop(end_offset: int | None) -> int | None:
     return None if end_offset is None else int64("end_offset", end_offset)
 
 
-def _fetch_isolation(isolation: Isolation) -> FetchIsolation:
-    return (FetchIsolation.TXN_COMMITTED if check_isolation(isolation)
-            else FetchIsolation.LOG_END)
+def _fetch_isolation(isolation: Isolation) -> Isolation:
+    """A log inside a program has no replica: its high watermark is its end."""
+    return "read_committed" if check_isolation(isolation) else "log_end"
 
 
 def _options(columns: Sequence[str] | None, include_control: bool) -> DecodeOptions:

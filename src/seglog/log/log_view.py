@@ -20,19 +20,20 @@ from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.old_segments import OldSegments
 from seglog.log.partition_metadata import PartitionMetadata
 from seglog.log.producer_state_manager import ProducerStateManager
-from seglog.log.read import FetchDataInfo, FetchIsolation, LogReads
+from seglog.log.read import FetchDataInfo, LogReads
 from seglog.log.readers import LogReaders
 from seglog.log.active_segment import ActiveSegment
-from seglog.log.offsets_by_timestamp import FoundOffset, OffsetsByTimestamp
+from seglog.log.offsets_by_timestamp import OffsetsByTimestamp
 from seglog.log.stats import BrokerTopicStats
 from seglog.log.verification_guard import VerificationGuard
 from seglog.log.watermarks import Watermarks
-from seglog.model import AbortedTxn, ProducerStateEntry, TopicPartition
+from seglog.model import AbortedTxn, ProducerStateEntry, TimestampOffset, TopicPartition
 from seglog.recovery.deferred import DeferredChecks
 from seglog.recovery.disk import Disk
 from seglog.recovery.loaded import log_state, state_without_files
 from seglog.recovery.segment_map import SegmentMap
 from seglog.storage.epochs import LeaderEpochs
+from seglog.storage.isolation import Isolation
 from seglog.storage.paths import DirectoryKind
 from seglog.storage.producers import ProducerState
 
@@ -232,7 +233,7 @@ class LogView(ProcessBound):
     # ---- reading ------------------------------------------------------------------------------
 
     def read(self, start_offset: int, max_length: int,
-             isolation: FetchIsolation = FetchIsolation.LOG_END,
+             isolation: Isolation = "log_end",
              min_one_message: bool = True) -> FetchDataInfo:
         """Up to `max_length` bytes from the batch that holds `start_offset`, none beyond the bound
         of `isolation`; with `min_one_message` at least that whole batch (UnifiedLog.read).
@@ -243,7 +244,7 @@ class LogView(ProcessBound):
         """
         return self._reads.read(start_offset, max_length, isolation, min_one_message)
 
-    def upper_bound(self, isolation: FetchIsolation) -> LogOffsetMetadata:
+    def upper_bound(self, isolation: Isolation) -> LogOffsetMetadata:
         """The end of what a read with this isolation returns, with its position."""
         return self._reads.upper_bound(isolation)
 
@@ -255,7 +256,7 @@ class LogView(ProcessBound):
             int64("start_offset", start_offset), int64("upper_bound_offset", upper_bound_offset),
             self.log_start_offset)
 
-    def fetch_offset_by_timestamp(self, timestamp_ms: int) -> FoundOffset | None:
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record at or after a time, or what a special value asks for: see
         OffsetsByTimestamp."""
         local = self._local

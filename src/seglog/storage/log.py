@@ -13,16 +13,22 @@ from seglog.arguments import (
     count, directory_path, int32, int64, names, offset, partition_of, shown,
 )
 from seglog.arguments import threads as at_once
-from seglog.errors import InvalidTopicPartitionError, KafkaStorageError
+from seglog.errors import (
+    InvalidTopicPartitionError, KafkaStorageError, MalformedCheckpointError,
+)
 from seglog.forks import SurvivesFork
-from seglog.model import OpenTransaction, TimestampOffset, TopicPartition
+from seglog.model import (
+    EARLIEST_LOCAL_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP, EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, AbortedTxn, OpenTransaction,
+    TimestampOffset, TopicPartition,
+)
 from seglog.storage.batches import BatchHeader, FetchData, read_headers
 from seglog.storage.checkpoints import CHECKPOINT_BYTES_MAX, read_offset_checkpoint
 from seglog.storage.discover import find_live_names
 from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
 from seglog.storage.files import LOCAL, Files, files_of, place_of, small_file
 from seglog.storage.handles import FILES_PER_SEGMENT, HandleCache, shared_cache
-from seglog.storage.isolation import AbortedTransaction, Isolation, check_isolation
+from seglog.storage.isolation import Isolation, check_isolation
 from seglog.storage.meta import META_BYTES_MAX, format_uuid, read_partition_metadata
 from seglog.storage.paths import (
     LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, PARTITION_METADATA,
@@ -36,11 +42,7 @@ from seglog.storage.stream import RANGE_BYTES, DecodeOptions, OnDamage, Plan, Re
 from seglog.storage.timestamps import find_offset_by_timestamp, find_offset_of_max_timestamp
 from seglog.storage.view import LogView
 
-__all__ = ["EARLIEST_LOCAL_TIMESTAMP", "EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP",
-           "PartitionLog"]
-
-#: Kafka's special values of `offset_for_timestamp`.
-LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, MAX_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP = -1, -2, -3, -4
+__all__ = ["PartitionLog"]
 
 BATCH_ROWS, BATCH_BYTES = 16384, 64 * 1024 * 1024
 
@@ -184,7 +186,7 @@ class PartitionLog(SurvivesFork):
         return self._view.transactions.open_transactions
 
     def aborted_transactions(self, start_offset: int, end_offset: int
-                             ) -> tuple[AbortedTransaction, ...]:
+                             ) -> tuple[AbortedTxn, ...]:
         """Those that may have records in `[start_offset, end_offset)`: what `read_committed`
         leaves out."""
         return self._view.transactions.aborted_between(int64("start_offset", start_offset),
@@ -299,15 +301,20 @@ class PartitionLog(SurvivesFork):
         """The first record at or after a time; None if all are earlier (Kafka: ListOffsets).
 
         LATEST_TIMESTAMP (-1) and EARLIEST_TIMESTAMP (-2) give the log end and start offset with
-        timestamp -1, MAX_TIMESTAMP (-3) the first record with the largest timestamp. Raises
-        CorruptDataError when the way there is damaged, ValueError for other negative values. With
-        `on_damage="skip"` only records count that `to_arrow(on_damage="skip")` reads, too.
+        timestamp -1, MAX_TIMESTAMP (-3) the first record with the largest timestamp, and those of
+        remote storage (-5, -6), which is not read here, offset -1. Raises CorruptDataError when the
+        way there is damaged, ValueError for other negative values. With `on_damage="skip"` only
+        records count that `to_arrow(on_damage="skip")` reads, too.
         """
         view, timestamp_ms = self._view, int64("timestamp_ms", timestamp_ms)
         if timestamp_ms == LATEST_TIMESTAMP:
-            return TimestampOffset(-1, self.end_offset(on_damage=on_damage))
+            end = self.end_offset(on_damage=on_damage)
+            return TimestampOffset(-1, end, self._epoch_at(end - 1))
         if timestamp_ms in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-            return TimestampOffset(-1, view.log_start_offset)
+            start = view.log_start_offset
+            return TimestampOffset(-1, start, self._epoch_at(start))
+        if timestamp_ms in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
+            return TimestampOffset(-1, -1, -1)
         if timestamp_ms < MAX_TIMESTAMP:
             raise ValueError(f"timestamp {timestamp_ms} is negative and none of Kafka's specials")
         if on_damage == "skip":
@@ -318,6 +325,13 @@ class PartitionLog(SurvivesFork):
         if timestamp_ms == MAX_TIMESTAMP:
             return find_offset_of_max_timestamp(segments, start)
         return find_offset_by_timestamp(segments, timestamp_ms, start)
+
+    def _epoch_at(self, offset: int) -> int | None:
+        """The leader epoch of an offset, by the checkpoint; None where that does not say."""
+        try:
+            return self.checkpointed_epochs.epoch_for_offset(offset)
+        except MalformedCheckpointError:
+            return None
 
     def ranges(self, target_bytes: int, start_offset: int | None = None,
                end_offset: int | None = None, isolation: Isolation = "read_uncommitted", *,

@@ -145,7 +145,7 @@ class LogView(SurvivesFork):
         # Bytes bound what lies behind the last offset, so that a reader meets a corrupt tail, and
         # a batch whose damaged offset is beyond the end does not look like the end.
         to_end = end_offset == self.log_end_offset
-        aborted = self.transactions.aborted_between if committed else None
+        aborted = self.transactions.aborted_ranges if committed else None
         return plan_ranges(self.segments, start_offset, None if to_end else end_offset,
                            target_bytes, self.tail, aborted, on_gap)
 
@@ -265,7 +265,7 @@ class SalvagedView(SurvivesFork):
         """The ranges of a read."""
         aborted = None
         if committed:
-            aborted = self.transactions.aborted_between
+            aborted = self.transactions.aborted_ranges
             for gap in self.transactions.gaps(self._view.path):
                 if end_offset is None or (gap.first_offset or 0) < end_offset:
                     on_gap(gap)
