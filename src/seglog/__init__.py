@@ -26,7 +26,7 @@ from seglog.errors import (
 
 if TYPE_CHECKING:
     from seglog.datadir import DataDir, open_data_dir
-    from seglog.embedded.log import EmbeddedLog, Record, open
+    from seglog.embedded.log import EmbeddedLog, open
     from seglog.log.scheduler import Scheduler
     from seglog.manager.manager import LogManager
     from seglog.model import TimestampOffset, TopicPartition
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from seglog.recovery.findings import Finding
     from seglog.recovery.report import LoadReport
     from seglog.storage.log import PartitionLog
+    from seglog.storage.log_reader import LogReader
     from seglog.storage.ranges import LogRange
+    from seglog.storage.record_rows import Record
     from seglog.storage.stream import RecordBatchStream
 
 __version__ = "0.1.0"
@@ -51,8 +53,9 @@ _LAZY = {
     "LoadReport": "seglog.recovery.report",
     "LogManager": "seglog.manager.manager",
     "LogRange": "seglog.storage.ranges",
+    "LogReader": "seglog.storage.log_reader",
     "PartitionLog": "seglog.storage.log",
-    "Record": "seglog.embedded.log",
+    "Record": "seglog.storage.record_rows",
     "RecordBatchStream": "seglog.storage.stream",
     "Scheduler": "seglog.log.scheduler",
     "TimestampOffset": "seglog.model",
@@ -63,8 +66,8 @@ _LAZY = {
 
 __all__ = [
     "CorruptDataError", "DataDir", "EmbeddedLog", "Finding", "KafkaStorageError", "LoadListener",
-    "LoadReport", "LogManager", "LogRange", "OffsetOutOfRangeError", "PartitionLog", "Record",
-    "RecordBatchStream", "Scheduler", "SeglogError", "TimestampOffset", "TopicPartition",
+    "LoadReport", "LogManager", "LogRange", "LogReader", "OffsetOutOfRangeError", "PartitionLog",
+    "Record", "RecordBatchStream", "Scheduler", "SeglogError", "TimestampOffset", "TopicPartition",
     "__version__", "open", "open_data_dir",
 ]
 

@@ -150,7 +150,7 @@ def test_an_embedded_log(tmp_path: Path) -> None:
     with seglog.open(tmp_path / "t-0") as log:
         log.append_many([b"1", b"2"])
         expect_none(wrong_of(log, tmp_path, records=one_batch()))
-        assert log.append(b"after") == log.end_offset - 1
+        assert log.append(b"after") == log.log_end_offset - 1
         assert list(log.records())[-1].value == b"after"
         expected = [one[:4] for one in log.records()]
         with log.transaction(7) as transaction:
@@ -166,7 +166,7 @@ def check_numbers(log: EmbeddedLog) -> list[str]:
     for value in NO_NUMBERS:
         for name, act in {
                 "timestamp": lambda v: log.append(b"x", timestamp=v),
-                "start_offset": lambda v: log.read(v), "end_offset": lambda v: log.read(0, v),
+                "start_offset": log.to_arrow, "end_offset": lambda v: log.to_arrow(0, v),
                 "delete_before": log.delete_before, "by time": log.offset_for_timestamp,
                 "producer_id": lambda v: log.transaction(v).__enter__()}.items():
             try:

@@ -302,7 +302,7 @@ def test_a_log_stays_open_to_its_program_whatever_lies_beside_it(tmp_path: Path)
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / "photos").mkdir()
     with seglog.open(tmp_path / "events-0") as log, seglog.open(tmp_path / "more-0"):
-        assert log.end_offset == 1
+        assert log.log_end_offset == 1
 
 
 @pytest.mark.parametrize("left", [

@@ -40,7 +40,7 @@ def fetched(log: PartitionLog, isolation: Any, max_bytes: int) -> Iterator[dict[
     """A consumer: fetch, decode with the oracle, drop what a consumer drops."""
     offset = log.log_start_offset
     aborted: set[tuple[int, int, int, int]] = set()
-    while (found := log.read(offset, max_bytes, isolation)).records:
+    while (found := log.fetch(offset, max_bytes, isolation)).records:
         aborted |= set(found.aborted_transactions or ())
         for entry in entries(found.records + bytes(18)):
             for row in entry.rows():

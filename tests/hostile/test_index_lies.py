@@ -84,7 +84,7 @@ def answers(path: Path, seed: int) -> dict[str, Any]:
                                      for columns in decode_range(planned, options)
                                      for offset in columns.to_pylists()["offset"]]
         assert found[f"ranges {number}"] == found[f"rows {number}"]
-        found[f"fetch {number}"] = log.read(start, 500).records
+        found[f"fetch {number}"] = log.fetch(start, 500).records
         found[f"headers {number}"] = [batch.position for batch in log.batches(start, end)]
         stamp = rnd.choice([rnd.randint(0, 2**62), 4_000_000_000_000 + rnd.randint(0, 60_000),
                             1_700_000_000_000])

@@ -263,7 +263,7 @@ def test_killed_at_any_time(tmp_path: Path) -> None:
         writer.send_signal(signal.SIGKILL)
         writer.communicate()
         with seglog.open(place, config=SMALL) as log:
-            done = log.end_offset  # a number is its offset
+            done = log.log_end_offset  # a number is its offset
             for one in range(number, done):
                 key = b"%d" % (one % 23)
                 if one % 5 == 0:

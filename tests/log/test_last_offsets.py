@@ -178,7 +178,7 @@ def test_an_embedded_log_without_room(tmp_path: Path) -> None:
             log.append(b"c")
     with seglog.open(tmp_path / "e-0") as log:
         assert [record.value for record in log.records()] == [b"a", b"b"]
-        assert log.end_offset == TOP
+        assert log.log_end_offset == TOP
 
 
 def test_a_builder_without_room() -> None:

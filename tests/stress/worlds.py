@@ -266,7 +266,7 @@ class EmbeddedWorld(World):
     def _delete(self, actor: Actor) -> None:
         log, it = self._pick(actor)
         with may_be_gone(it):
-            to = max(log.end_offset - 50, 0)
+            to = max(log.log_end_offset - 50, 0)
             it.truth.may_start_at = max(it.truth.may_start_at, to)
             log.delete_before(to)
 
@@ -279,19 +279,19 @@ class EmbeddedWorld(World):
         if self._third.acquire(blocking=False):
             try:
                 with seglog.open(self.root / "third-0") as log:
-                    assert log.append(b"value") == log.end_offset - 1
+                    assert log.append(b"value") == log.log_end_offset - 1
             finally:
                 self._third.release()
 
     def close_and_reopen(self) -> None:
-        ends = [(log.start_offset, log.end_offset) for log in self._logs]
+        ends = [(log.log_start_offset, log.log_end_offset) for log in self._logs]
         failed = self._logs[0].log.context.failures
         for log in self._logs:
             log.close()
         assert not failed.failed
         assert (self.root / MARKER).exists()
         self._logs = [self._open(number, {}) for number in range(len(ends))]
-        assert [(log.start_offset, log.end_offset) for log in self._logs] == ends
+        assert [(log.log_start_offset, log.log_end_offset) for log in self._logs] == ends
         for one in self.subjects:
             check_whole(one)
         for log in self._logs:

@@ -62,7 +62,7 @@ for worker in workers: worker.start()
 for worker in workers: worker.join()
 assert sum(1 for _ in log.batches()) == 2000
 assert log.offset_for_timestamp(6500).offset == 5500
-assert log.read(5000, 100).records
+assert log.fetch(5000, 100).records
 assert sum(r.size for r in log.ranges(1 << 20)) > 0
 print("read")
 """
@@ -134,7 +134,7 @@ def test_reading_changes_nothing(tmp_path: Path) -> None:
         list(log.batches())
         log.offset_for_timestamp(5)
         log.offset_for_timestamp(-3)
-        log.read(log.log_start_offset, 10)
+        log.fetch(log.log_start_offset, 10)
         assert list(log.leader_epochs) == [] and log.open_transactions is not None
         log.refresh()
         log.close()

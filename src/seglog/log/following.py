@@ -12,10 +12,11 @@ import asyncio
 import contextlib
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Generic, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from seglog.errors import KafkaStorageError, OffsetOutOfRangeError, SeglogError
 from seglog.forks import ProcessBound, ending
@@ -368,26 +369,35 @@ class _Spans(_Tail[TailSpan]):
 
 
 class _Ranges(_Tail[LogRange]):
-    _segment: OpenSegment  # of the range that was handed over last
+    """`ranges_kept`: how many of the ranges handed over last still have their file open."""
+
+    def __init__(self, log: FollowedLog, start_offset: int, *, ranges_kept: int = 1,
+                 **options: Any) -> None:
+        super().__init__(log, start_offset, **options)
+        self._ranges_kept = ranges_kept
+        self._segments: OrderedDict[str, OpenSegment] = OrderedDict()
 
     @contextlib.contextmanager
     def opened(self, path: str) -> Iterator[OpenSegment]:
-        """The log file of the range that was handed over last. It stays open until the next one is
-        asked for, whatever becomes of its name."""
-        yield self._segment
+        """The log file of a range that was handed over lately, whatever became of its name."""
+        yield self._segments[path]
 
     def check_unchanged(self) -> None:
-        """OffsetOutOfRangeError if a truncation took some of the range handed over last: what was
-        read of it may be other records by now."""
+        """OffsetOutOfRangeError if a truncation took some of the ranges handed over: what was read
+        of them may be other records by now."""
         self._check_cut()
 
     def _take(self, place: _Place) -> tuple[LogRange, int, int]:
-        self._segment = place.segment
+        segments, path = self._segments, place.segment.reader.path
+        segments[path] = place.segment
+        segments.move_to_end(path)
+        if len(segments) > self._ranges_kept:
+            segments.popitem(last=False)
         stop = None if self._stop_offset == _INT64_MAX else self._stop_offset
         aborted = self._aborted(place.next_offset) or ()
         planned = LogRange(
-            place.segment.reader.path, place.segment.base_offset, place.start, place.stop,
-            self.next_offset, stop, place.stop, place.stop,
+            path, place.segment.base_offset, place.start, place.stop, self.next_offset,
+            stop, place.stop, place.stop,
             tuple((one.producer_id, one.first_offset, one.last_offset) for one in aborted))
         return planned, place.next_offset, place.stop - place.start
 

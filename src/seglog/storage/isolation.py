@@ -57,7 +57,7 @@ class TransactionState:
     """The transactions of a log.
 
     `open_transactions` by first offset; `aborted` has the fields of AbortedTxn, int64
-    (n, 4), sorted. `damage` is what stopped the walk, at or behind
+    (n, 4), by last offset. `damage` is what stopped the walk, at or behind
     `known_until`: no record from there on is known to be committed.
 
     For a reader that skips damage there is none, but `in_doubt`: transactions that were open when
@@ -128,10 +128,11 @@ def read_transactions(segments: Segments, snapshots: Iterable[tuple[int, dict[in
                      for transaction in in_doubt]
     found = np.concatenate([aborted, np.array(walk.aborted, np.int64).reshape(-1, 4)])
     _, rows = np.unique(found[:, :3], axis=0, return_index=True)  # an index and the walk may agree
+    found = found[rows]
     return TransactionState(
         tuple(sorted((OpenTransaction(producer, first) for producer, first in walk.open.items()),
                      key=lambda transaction: transaction.first_offset)),
-        found[rows], walk.known_until, walk.damage, in_doubt)
+        found[found[:, 2].argsort(kind="stable")], walk.known_until, walk.damage, in_doubt)
 
 
 def _read_indexes(segments: Segments) -> tuple[npt.NDArray[np.int64], int | None]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from seglog._native.columns import DEFAULT_COLUMNS
 from seglog.arguments import (
-    count, directory_path, int32, int64, names, offset, partition_of, shown,
+    count, directory_path, int32, int64, names, offset, partition_of, seconds, shown,
 )
 from seglog.arguments import threads as at_once
 from seglog.errors import (
@@ -29,12 +29,14 @@ from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
 from seglog.storage.files import LOCAL, Files, files_of, place_of, small_file
 from seglog.storage.handles import FILES_PER_SEGMENT, HandleCache, shared_cache
 from seglog.storage.isolation import Isolation, check_isolation
+from seglog.storage.log_reader import BATCH_BYTES, BATCH_ROWS
 from seglog.storage.meta import META_BYTES_MAX, format_uuid, read_partition_metadata
 from seglog.storage.paths import (
     LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, PARTITION_METADATA,
     parse_directory_name,
 )
 from seglog.storage.place import PlaceKind, identify
+from seglog.storage.polling import PollingFollower
 from seglog.storage.ranges import WHOLE_SEGMENT, LogGap, LogRange
 from seglog.storage.segments import Segments
 from seglog.storage.skipping import GapList
@@ -43,8 +45,6 @@ from seglog.storage.timestamps import find_offset_by_timestamp, find_offset_of_m
 from seglog.storage.view import LogView
 
 __all__ = ["PartitionLog"]
-
-BATCH_ROWS, BATCH_BYTES = 16384, 64 * 1024 * 1024
 
 
 class PartitionLog(SurvivesFork):
@@ -284,8 +284,8 @@ class PartitionLog(SurvivesFork):
             let_go=view.segments.let_go, threads=threads, gaps=gaps,
             surveys=salvaged.surveys if options.check_crcs else None)
 
-    def read(self, start_offset: int, max_bytes: int,
-             isolation: Isolation = "read_uncommitted") -> FetchData:
+    def fetch(self, start_offset: int, max_bytes: int,
+              isolation: Isolation = "read_uncommitted") -> FetchData:
         """Whole record batches from the one that holds `start_offset`, as Kafka's fetch.
 
         At least one batch, then as many as fit into `max_bytes`; none at the end. CRCs are left to
@@ -325,6 +325,28 @@ class PartitionLog(SurvivesFork):
         if timestamp_ms == MAX_TIMESTAMP:
             return find_offset_of_max_timestamp(segments, start)
         return find_offset_by_timestamp(segments, timestamp_ms, start)
+
+    def follow(self, start_offset: int | None = None, *, end_offset: int | None = None,
+               isolation: Isolation = "read_uncommitted", timeout: float | None = None,
+               columns: Sequence[str] | None = None, include_control: bool = False
+               ) -> PollingFollower:
+        """The records from `start_offset` on, by default from the end, and those that another
+        process appends: lists the directory again and again, on its own view of it.
+
+        It ends at `end_offset`, after `timeout` seconds without news, or when it is closed. Raises
+        as `to_arrow`, and OffsetOutOfRangeError if records that it has returned are truncated.
+        """
+        kind, state = self.__reduce__()
+        own: PartitionLog = kind(*state)
+        start = own.log_end_offset if start_offset is None else int64("start_offset", start_offset)
+
+        def read(first: int, end: int | None) -> RecordBatchStream:
+            return own.to_arrow(first, end, columns, isolation, include_control=include_control)
+
+        own.to_arrow(start, start, columns, isolation)  # its errors come now
+        return PollingFollower(
+            own, start, None if end_offset is None else int64("end_offset", end_offset), isolation,
+            seconds("timeout", timeout), read)
 
     def _epoch_at(self, offset: int) -> int | None:
         """The leader epoch of an offset, by the checkpoint; None where that does not say."""

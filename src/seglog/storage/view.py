@@ -162,7 +162,7 @@ class LogView(SurvivesFork):
         return state.damage
 
     def fetch(self, start_offset: int, max_bytes: int, committed: bool) -> FetchData:
-        """Whole batches from `start_offset`: see PartitionLog.read."""
+        """Whole batches from `start_offset`: see PartitionLog.fetch."""
         self.check_start(start_offset)
         stable = self.last_stable_offset if committed else None
         upper = self.log_end_offset if stable is None else stable
