@@ -280,7 +280,7 @@ def test_too_many_open_files_in_a_read_are_no_failed_disk(
         log: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(100):
         append(log)
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise KafkaStorageError(errno.EMFILE, "Too many open files", "x")
 
     with monkeypatch.context() as patched:
