@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from seglog.recovery.callbacks import LoadListener
     from seglog.recovery.findings import Finding
     from seglog.recovery.report import LoadReport
-    from seglog.storage.log import PartitionLog
+    from seglog.storage.partition_log import PartitionLog
     from seglog.storage.log_reader import LogReader
     from seglog.storage.ranges import LogRange
     from seglog.storage.record_rows import Record
@@ -54,7 +54,7 @@ _LAZY = {
     "LogManager": "seglog.manager.manager",
     "LogRange": "seglog.storage.ranges",
     "LogReader": "seglog.storage.log_reader",
-    "PartitionLog": "seglog.storage.log",
+    "PartitionLog": "seglog.storage.partition_log",
     "Record": "seglog.storage.record_rows",
     "RecordBatchStream": "seglog.storage.stream",
     "Scheduler": "seglog.log.scheduler",

@@ -58,7 +58,8 @@ def run_as(user: int, verb: str, *paths: str) -> subprocess.CompletedProcess[str
     # What it imports comes before the change of user: that user need not be able to read it.
     code = ("import os, sys\nfrom seglog.cli.main import main\n"
             "import seglog.cli.cat, seglog.cli.load, seglog.cli.ls, seglog.cli.recover, "
-            "seglog.cli.document, seglog.cli.summary, seglog.cli.verify, seglog.storage.log, "
+            "seglog.cli.document, seglog.cli.summary, seglog.cli.verify, "
+            "seglog.storage.partition_log, "
             "seglog.embedded.log\n"
             f"if os.geteuid() != {user}: os.setgroups([]); os.setgid({user}); os.setuid({user})\n"
             "sys.exit(main(sys.argv[1:]))\n")

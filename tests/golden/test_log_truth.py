@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from tests.oracle.log import entries
 from tests.support.golden import read_truth, real_partitions
 from tests.support.reading import read_rows

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from seglog.arrow import DecodeOptions, decode_range
 from seglog.storage import segment, stream
 from seglog.model import MAX_TIMESTAMP
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from tests.oracle.builder import Shape, build_log
 from tests.oracle.writer import LogConfig
 from tests.support.reading import rows_of
@@ -47,7 +47,7 @@ CHANGES = st.sampled_from([
 def small_logs_use_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment, "INDEX_BYTES_MIN", 0)
     monkeypatch.setattr(stream, "RANGE_BYTES", 2000)
-    monkeypatch.setattr("seglog.storage.log.RANGE_BYTES", 2000)
+    monkeypatch.setattr("seglog.storage.partition_log.RANGE_BYTES", 2000)
 
 
 def logs(tmp: Path, golden: Path | None) -> Iterator[Path]:

@@ -12,7 +12,7 @@ import pytest
 from seglog.arrow import DecodeOptions, decode_range
 from seglog.errors import OffsetOutOfRangeError
 from seglog.model import MAX_TIMESTAMP
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap
 from tests.oracle.batch import Row
 from tests.support import skipping

@@ -21,7 +21,7 @@ from seglog.errors import (
     ConfigError, IllegalStateError, InvalidRecordError, InvalidTopicPartitionError,
     KafkaStorageError, LogDirLockedError, OffsetOutOfRangeError, RecordTooLargeError,
 )
-from seglog.storage.checkpoints import read_offset_checkpoint
+from seglog.storage.checkpoint_files import read_offset_checkpoint
 
 MARKER, LOCK = ".kafka_cleanshutdown", ".lock"
 SECONDS = 20.0

@@ -18,7 +18,7 @@ from seglog.log.scheduler import MockTime
 from seglog.model import LATEST_TIMESTAMP, MAX_TIMESTAMP
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.markers import ControlType
 from tests.oracle import legacy
 

@@ -15,7 +15,7 @@ from seglog.config import LogConfig
 from seglog.model import TopicPartition
 from seglog.recovery.recover import Extent, RecoveryFailure, SegmentRecovery, recover_extent
 from seglog.recovery.scans import SegmentScans
-from seglog.storage.producers import ProducerState
+from seglog.storage.producer_state import ProducerState
 from tests.oracle import batch as v2
 from tests.oracle import rebuild as oracle
 from tests.oracle.batch import Batch, Record

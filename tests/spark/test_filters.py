@@ -23,7 +23,7 @@ from seglog.spark.options import parse_options
 from seglog.spark.plan import SeglogPartition
 from seglog.spark.reader import FilteringReader, SeglogReader
 from seglog.storage import segment
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from tests.oracle.builder import Shape, build_log
 from tests.oracle.writer import LogConfig
 

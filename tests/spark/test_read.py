@@ -11,7 +11,7 @@ import pytest
 
 from seglog.model import TopicPartition
 from seglog.spark import register
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -24,7 +24,7 @@ from seglog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.markers import ControlType
 from seglog.storage.paths import FileKind, FileState, file_name
 from seglog.storage.stream import DecodeOptions, Plan, RecordBatchStream

@@ -14,7 +14,7 @@ from seglog.arrow import DecodeOptions, decode_range
 from seglog.errors import KafkaStorageError, MalformedCheckpointError, OffsetOutOfRangeError
 from seglog.storage import place, segment
 from seglog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from tests.oracle.builder import LogBuilder, Shape, build_log
 from tests.oracle.log import entries
 from tests.oracle.writer import BuiltLog, LogConfig, placed_at
@@ -271,6 +271,6 @@ def test_the_first_segment_comes_while_the_log_is_opened(tmp_path: Path,
             (path / file.name).write_bytes(file.read_bytes())
         return place.identify(where)
 
-    monkeypatch.setattr("seglog.storage.log.identify", identify)
+    monkeypatch.setattr("seglog.storage.partition_log.identify", identify)
     log = PartitionLog.open(path)
     assert log.log_end_offset == PartitionLog.open(source.path).log_end_offset > 0

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from seglog.storage.isolation import Isolation
 from seglog.model import EARLIEST_TIMESTAMP, MAX_TIMESTAMP
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.stream import OnDamage
 
 __all__ = ["Bounds", "add_explained_options", "add_topic_options", "bounds_of", "partitions_of",

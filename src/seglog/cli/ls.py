@@ -14,10 +14,10 @@ from seglog.cli.document import directory_row, document, partition_row, print_do
 from seglog.cli.kcat import add_topic_options, partitions_of, topics_of
 from seglog.errors import SeglogError
 from seglog.model import TopicPartition
-from seglog.storage.checkpoints import CHECKPOINT_BYTES_MAX, read_offset_checkpoint
+from seglog.storage.checkpoint_files import CHECKPOINT_BYTES_MAX, read_offset_checkpoint
 from seglog.storage.discover import FoundDirectory, find_directories
-from seglog.storage.files import absolute, files_of, place_of, small_file
-from seglog.storage.log import PartitionLog
+from seglog.storage.log_store import absolute, files_of, place_of, small_file
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import (
     CLEAN_SHUTDOWN_FILE, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT, DirectoryKind,

@@ -43,7 +43,7 @@ from seglog.storage.epochs import LeaderEpochs
 from seglog.storage.isolation import Isolation, check_isolation
 from seglog.storage.log_reader import BATCH_BYTES, BATCH_ROWS
 from seglog.storage.paths import DirectoryKind
-from seglog.storage.producers import ProducerState
+from seglog.storage.producer_state import ProducerState
 from seglog.storage.stream import DecodeOptions, RecordBatchStream
 
 __all__ = ["LastRecord", "LogView"]

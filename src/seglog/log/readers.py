@@ -28,7 +28,7 @@ from seglog.model import AbortedTxn
 from seglog.recovery.failures import public_errors
 from seglog.recovery.index_files import TxnIndexFile
 from seglog.recovery.log_files import LogFiles
-from seglog.storage.files import Source
+from seglog.storage.log_store import Source
 from seglog.storage.handles import shared_cache
 from seglog.storage.lock import holds_lock
 
@@ -79,7 +79,7 @@ class OpenSegment:
 
     @property
     def source(self) -> Source:
-        """Its descriptor (see storage.files.Readable)."""
+        """Its descriptor (see storage.log_store.Readable)."""
         return self.fd
 
     def span(self, start: int, end: int) -> AbstractContextManager[Source]:

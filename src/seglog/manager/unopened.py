@@ -18,7 +18,7 @@ from seglog._native.clean_load import largest_timestamps
 from seglog.config import LogConfig
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
-from seglog.storage.producers import is_expired
+from seglog.storage.producer_state import is_expired
 
 __all__ = ["CleanRows", "UnopenedLogs", "retention_percent"]
 

@@ -13,7 +13,7 @@ from seglog.recovery.segment_map import SegmentMap
 from seglog.recovery.snapshots import Snapshots
 from seglog.recovery.tail import open_log, whole_headers
 from seglog.recovery.transactions import replay_batches
-from seglog.storage.producers import ProducerState, is_expired
+from seglog.storage.producer_state import ProducerState, is_expired
 
 __all__ = ["LoadingProducers", "rebuild_producers"]
 

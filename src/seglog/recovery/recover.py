@@ -25,7 +25,7 @@ from seglog.recovery.scans import Extent, SegmentScans
 from seglog.recovery.tail import open_log
 from seglog.recovery.transactions import fold_batches
 from seglog.storage.paths import FileKind, FileState, file_name
-from seglog.storage.producers import ProducerState
+from seglog.storage.producer_state import ProducerState
 
 __all__ = ["Extent", "RecoveryFailure", "SegmentRecovery", "index_failure", "recover_extent"]
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from seglog.model import TopicPartition
 from seglog.spark.options import parse_options
 from seglog.spark.plan import SeglogPartition, plan_partitions
-from seglog.storage.counts import RecordCount, count_range
+from seglog.storage.record_counts import RecordCount, count_range
 from seglog.storage.stream import DecodeOptions
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from seglog.spark.offset_ranges import OffsetRange, divide
 from seglog.spark.option_values import java_pattern
 from seglog.spark.options import EARLIEST, LATEST, SPLIT_BYTES, OffsetBound, ReadOptions
 from seglog.storage.discover import FoundDirectory, find_replicas
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.place import NOT_A_DATA_DIRECTORY
 from seglog.storage.ranges import LogGap, LogRange, pack
 from seglog.storage.replicas import choose_replica

@@ -18,7 +18,7 @@ from seglog._native.batch import (
 from seglog._native.status import Status, status_error
 from seglog.model import AbortedTxn
 from seglog.storage.codecs import CODEC_NAMES
-from seglog.storage.files import Readable
+from seglog.storage.log_store import Readable
 from seglog.storage.ranges import LogGap, LogRange, check_torn
 from seglog.storage.segment import LogSegment, offset_disorder
 

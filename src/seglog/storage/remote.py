@@ -28,7 +28,7 @@ from seglog.objects.requests import Requests
 from seglog.objects.store import Block, ObjectVersion, open_store
 from seglog.objects.urls import parse_url
 from seglog.storage.blocks import BLOCK_BYTES, BlockReader
-from seglog.storage.files import Stamp
+from seglog.storage.log_store import Stamp
 
 __all__ = ["RemoteFiles", "RemoteLog"]
 

@@ -15,16 +15,16 @@ from seglog.errors import CorruptDataError, KafkaStorageError, OffsetOutOfRangeE
 from seglog.forks import SurvivesFork
 from seglog.model import TimestampOffset
 from seglog.storage.batches import FetchData, read_batches
-from seglog.storage.directory import read_directory
-from seglog.storage.files import Files, small_file
+from seglog.storage.partition_files import read_directory
+from seglog.storage.log_store import Files, small_file
 from seglog.storage.handles import HandleCache
 from seglog.storage.isolation import Damage, TransactionState, read_transactions
 from seglog.storage.paths import snapshot_name
-from seglog.storage.producers import SNAPSHOT_BYTES_MAX, decode_snapshot
+from seglog.storage.producer_state import SNAPSHOT_BYTES_MAX, decode_snapshot
 from seglog.storage.ranges import LogGap, LogRange, plan_for_skipping, plan_ranges
 from seglog.storage.salvage import Extent, Salvage, Surveys
 from seglog.storage.segment import LogSegment
-from seglog.storage.tail import LogTail, read_tail
+from seglog.storage.log_tail import LogTail, read_tail
 from seglog.storage.timestamps import (
     find_past_damage_by_timestamp, find_past_damage_max_timestamp,
 )

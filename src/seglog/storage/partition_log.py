@@ -23,10 +23,10 @@ from seglog.model import (
     TimestampOffset, TopicPartition,
 )
 from seglog.storage.batches import BatchHeader, FetchData, read_headers
-from seglog.storage.checkpoints import CHECKPOINT_BYTES_MAX, read_offset_checkpoint
+from seglog.storage.checkpoint_files import CHECKPOINT_BYTES_MAX, read_offset_checkpoint
 from seglog.storage.discover import find_live_names
 from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
-from seglog.storage.files import LOCAL, Files, files_of, place_of, small_file
+from seglog.storage.log_store import LOCAL, Files, files_of, place_of, small_file
 from seglog.storage.handles import FILES_PER_SEGMENT, HandleCache, shared_cache
 from seglog.storage.isolation import Isolation, check_isolation
 from seglog.storage.log_reader import BATCH_BYTES, BATCH_ROWS
