@@ -26,7 +26,7 @@ from seglog.errors import (
 
 if TYPE_CHECKING:
     from seglog.datadir import DataDir, open_data_dir
-    from seglog.embedded.log import EmbeddedLog, open
+    from seglog.embedded.embedded_log import EmbeddedLog, open
     from seglog.log.scheduler import Scheduler
     from seglog.manager.manager import LogManager
     from seglog.model import TimestampOffset, TopicPartition
@@ -47,7 +47,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 # Imported at their first use: numpy and the native modules take 100 ms, dataclasses 10.
 _LAZY = {
     "DataDir": "seglog.datadir",
-    "EmbeddedLog": "seglog.embedded.log",
+    "EmbeddedLog": "seglog.embedded.embedded_log",
     "Finding": "seglog.recovery.findings",
     "LoadListener": "seglog.recovery.callbacks",
     "LoadReport": "seglog.recovery.report",
@@ -60,7 +60,7 @@ _LAZY = {
     "Scheduler": "seglog.log.scheduler",
     "TimestampOffset": "seglog.model",
     "TopicPartition": "seglog.model",
-    "open": "seglog.embedded.log",
+    "open": "seglog.embedded.embedded_log",
     "open_data_dir": "seglog.datadir",
 }
 

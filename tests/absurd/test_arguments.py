@@ -19,7 +19,7 @@ import pytest
 
 import seglog
 from seglog.config import BrokerConfig, LoadConfig, LogConfig
-from seglog.embedded.log import EmbeddedLog
+from seglog.embedded.embedded_log import EmbeddedLog
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
 from seglog.log.column_batches import encode_batches, encode_spans
 from seglog.log.scheduler import Scheduler
@@ -180,7 +180,7 @@ def check_numbers(log: EmbeddedLog) -> list[str]:
 
 def test_a_unified_log(tmp_path: Path) -> None:
     with seglog.open(tmp_path / "t-0") as embedded:
-        log: UnifiedLog = embedded.log
+        log: UnifiedLog = embedded.embedded_log
         embedded.append_many([b"1", b"2"])
         expect_none(wrong_of(log, None, records=one_batch()))
         before = log.log_end_offset

@@ -60,7 +60,7 @@ def run_as(user: int, verb: str, *paths: str) -> subprocess.CompletedProcess[str
             "import seglog.cli.cat, seglog.cli.load, seglog.cli.ls, seglog.cli.recover, "
             "seglog.cli.document, seglog.cli.summary, seglog.cli.verify, "
             "seglog.storage.partition_log, "
-            "seglog.embedded.log\n"
+            "seglog.embedded.embedded_log\n"
             f"if os.geteuid() != {user}: os.setgroups([]); os.setgid({user}); os.setuid({user})\n"
             "sys.exit(main(sys.argv[1:]))\n")
     return subprocess.run([sys.executable, "-c", code, *verb.split(), *paths], text=True,

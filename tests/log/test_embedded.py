@@ -208,7 +208,7 @@ def test_a_process_that_is_killed_loses_nothing_it_appended(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("durability", ["none", "append", 0.05])
-def test_durability(tmp_path: Path, durability: seglog.embedded.log.Durability,
+def test_durability(tmp_path: Path, durability: seglog.embedded.embedded_log.Durability,
                     monkeypatch: pytest.MonkeyPatch) -> None:
     with seglog.open(tmp_path / "t-0", durability=durability) as log:
         log.append(b"x")

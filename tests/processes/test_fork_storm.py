@@ -20,7 +20,7 @@ import pytest
 
 import seglog
 from seglog.config import BrokerConfig
-from seglog.embedded.log import EmbeddedLog
+from seglog.embedded.embedded_log import EmbeddedLog
 from seglog.errors import ForkedProcessError
 from seglog.log.scheduler import Scheduler
 from seglog.metrics import MetricsRegistry

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import seglog
 from seglog.config import BrokerConfig, LogConfig
-from seglog.embedded.log import EmbeddedLog
+from seglog.embedded.embedded_log import EmbeddedLog
 from seglog.errors import KafkaStorageError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from seglog.log.context import LogContext
 from seglog.log.log_dir_failures import CLOSED, LogDirFailureChannel

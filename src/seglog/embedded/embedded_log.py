@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 from seglog.arguments import int32, int64, offset, optional
 from seglog.cleaner.cleaner_stats import CleanerStats
 from seglog.config import LogConfig
-from seglog.embedded.directory import SharedDirectory
+from seglog.embedded.shared_directory import SharedDirectory
 from seglog.embedded.latest import LatestOffsets
 from seglog.embedded.settings import Durability, durability_of, place_of, settings_of
 from seglog.embedded.transaction import Transaction, build_batches
