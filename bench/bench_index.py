@@ -93,7 +93,7 @@ def test_first_lookup(compare: Compare, tmp_path: Path, entries: int) -> None:
 def test_sealed_segment(compare: Compare, floors: Floors, scratch: Path) -> None:
     """Batches of 1 KiB by offset, in a closed segment of a directory whose lock is held: its index
     is mapped. The floor knows where the index points, not where the batch is."""
-    with seglog.open(scratch / "sealed-0", config={
+    with seglog.open(scratch / "sealed" / "t-0", config={
             "internal.segment.bytes": str(SEGMENT_BYTES)}) as program:
         builder = RecordBatchBuilder()
         for _ in range(8):
