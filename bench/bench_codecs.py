@@ -22,7 +22,7 @@ import pytest
 
 from bench.data import Log, write_log
 from bench.harness import Against, Compare, pick
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 
 RECORDS = pick(5_000, 300_000, 1_500_000)
 CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}

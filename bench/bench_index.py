@@ -10,11 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import seglog
 from bench.floors import Floors
-from bench.harness import Against, Compare, pick
+from bench.harness import Against, Compare, opened, pick
 from seglog._native.index import COPY_MAX, OffsetIndexView
+from seglog.log.batch_builder import RecordBatchBuilder
 
 LOOKUPS = pick(1_000, 100_000, 500_000)
+SEGMENT_BYTES = pick(1 << 20, 64 << 20, 512 << 20)
 
 
 def make(path: Path, entries: int) -> list[int]:
@@ -85,3 +88,42 @@ def test_first_lookup(compare: Compare, tmp_path: Path, entries: int) -> None:
     compare(f"open and look up, {entries:,} entries", ours,
             [Against("read the file, numpy.searchsorted", read_whole, check=check)],
             work=count, unit="lookups", check=check)
+
+
+def test_sealed_segment(compare: Compare, floors: Floors, scratch: Path) -> None:
+    """Batches of 1 KiB by offset, in a closed segment of a directory whose lock is held: its index
+    is mapped. The floor knows where the index points, not where the batch is."""
+    with seglog.open(scratch / "sealed" / "t-0", config={
+            "internal.segment.bytes": str(SEGMENT_BYTES)}) as program:
+        builder = RecordBatchBuilder()
+        for _ in range(8):
+            builder.append(1_700_000_000_000, b"key", b"v" * 100)
+        batch, log = builder.build(), program.log
+        span = batch * (100_000 // len(batch))
+        while log.number_of_segments == 1:
+            program.append_batches(span)
+        last = int(log.segments.base_offsets[1])
+        view = log.readers.view()
+        segment = log.readers.segment(view, 0)
+        assert segment.reader.index.mapped_bytes and segment.size and segment.entries
+        size, entries, fetch = segment.size, segment.entries, segment.reader.fetch
+        offsets = random.Random(1).choices(range(last), k=LOOKUPS)
+        targets = np.array(offsets, np.int64)
+        stored = Path(segment.reader.index.path).read_bytes()
+
+        def ours() -> int:
+            total = 0
+            for offset in offsets:
+                found = fetch(offset, size, entries, 1, size, True)
+                total += 0 if found is None else len(found.records)
+            return total
+
+        def check(total: int) -> None:
+            assert total == LOOKUPS * len(batch)
+
+        with opened(Path(segment.reader.path)) as fd:
+            compare("fetch by offset, closed segment, batches of 1 KiB", ours,
+                    [Against("bisect and pread in C",
+                             lambda: floors.fetch(fd, stored, targets, len(batch)), goal=0.6,
+                             check=check)],
+                    work=LOOKUPS, unit="lookups", check=check)

@@ -19,10 +19,10 @@ from bench.floors import Floors
 from bench.harness import Against, Compare, Timed, opened, pick
 from seglog.config import LogConfig
 from seglog.log.batch_builder import RecordBatchBuilder
-from seglog.log.read import FetchIsolation
 from seglog.log.scheduler import MockTime, Time
 from seglog.log.following import SpanTail
 from seglog.log.unified_log import UnifiedLog
+from seglog.storage.isolation import Isolation
 
 LOG_BYTES = pick(2 << 20, 128 << 20, 900 << 20)
 LOOKUPS = pick(500, 20_000, 100_000)
@@ -78,7 +78,7 @@ def test_random_lookup(compare: Compare, floors: Floors, log: tuple[Load, Unifie
     segment = Path(made.path) / f"{0:020d}"
     entries = segment.with_suffix(".index").read_bytes()[:made.active.index_entries * 8]
     targets = np.array(offsets, np.int64)
-    isolation = FetchIsolation.LOG_END
+    isolation: Isolation = "log_end"
 
     def ours() -> int:
         read, total = made.read, 0

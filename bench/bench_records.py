@@ -17,7 +17,7 @@ from bench.data import Log, write_log
 from bench.floors import Floors
 from bench.harness import Against, Compare, opened, pick
 from seglog.arrow import DecodeOptions, decode_range
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 
 RECORDS = pick(20_000, 2_000_000, 8_000_000)
 #: Python readers get a part of the log: the slowest takes seconds for this much.

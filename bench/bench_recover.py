@@ -25,7 +25,7 @@ from seglog.recovery.log_loader import LoadInputs
 from seglog.recovery.open_log import load_log
 from seglog.recovery.segment_recovery import Extent, recover_extent
 from seglog.recovery.scans import SegmentScans
-from seglog.storage.producers import ProducerState
+from seglog.storage.producer_state import ProducerState
 from tests.kafka import harness
 from tests.kafka.harness import KafkaUnavailable
 

@@ -11,8 +11,8 @@ import pytest
 
 from bench.data import START_MS, Log, write_log
 from bench.harness import Against, Compare, pick
-from seglog.storage.log import PartitionLog
-from seglog.storage.producers import encode_snapshot
+from seglog.storage.partition_log import PartitionLog
+from seglog.storage.producer_state import encode_snapshot
 from seglog.tiered import (
     LOCAL_TIERED_STORAGE, AivenWriter, LayoutStorageManager, LogSegmentData, RemoteLogSegmentId,
     RemoteLogSegmentMetadata, RemoteTree, TopicIdPartition, open_bucket,

@@ -26,17 +26,17 @@ def main(directory: Path) -> None:
     """Writes a few events, closes the log, and opens it again."""
     seen: list[bytes | None] = []
     with seglog.open(directory / "events-0", durability="append") as log:
-        first = log.end_offset
+        first = log.log_end_offset
         follower = threading.Thread(target=follow, args=(log, first + 4, seen))
         follower.start()
         log.append(b"signed in", key=b"ada")
         log.append_many([(b"ada", b"bought a book"), (b"bob", b"signed in")])
         log.append_columns({"key": [b"bob"], "value": [b"signed out"]})
         follower.join()
-        print(f"appended {first} to {log.end_offset - 1}, followed {len(seen)} events")
+        print(f"appended {first} to {log.log_end_offset - 1}, followed {len(seen)} events")
 
     with seglog.open(directory / "events-0") as log:
-        for batch in log.read(first, columns=["offset", "key", "value"]):
+        for batch in log.to_arrow(first, columns=["offset", "key", "value"]):
             rows = batch.to_pylists()
             for offset, key, value in zip(rows["offset"], rows["key"], rows["value"], strict=True):
                 print(offset, key.decode(), value.decode())

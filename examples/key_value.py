@@ -25,7 +25,7 @@ def main(directory: Path) -> None:
         store.append(None, key=b"bob")                  # delete
         assert store.latest(b"ada") == b"ada@example.com" and store.latest(b"bob") is None
         store.compact()                                 # now; by itself when half of it is old
-        print(f"{store.keys()} after {store.end_offset} records, "
+        print(f"{store.keys()} after {store.log_end_offset} records, "
               f"{len(list(store.records()))} of them kept")
 
 

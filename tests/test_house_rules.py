@@ -94,7 +94,7 @@ def name_of(path: Path) -> str:
 
 
 def room_of(path: Path) -> str:
-    """`storage` for storage/log.py, `errors` for errors.py, "" for the package's `__init__`."""
+    """`storage` for storage/codecs.py, `errors` for errors.py, "" for the package's `__init__`."""
     if not path.is_relative_to(PACKAGE):
         return path.relative_to(SRC).parts[0]
     relative = path.relative_to(PACKAGE)

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from seglog.spark.options import parse_options
-from seglog.spark.schema import spark_schema
+from seglog.spark.read_options import parse_options
+from seglog.spark.source_schema import spark_schema
 
 BATCH_ROWS, VALUE_BYTES = 65536, 100
 

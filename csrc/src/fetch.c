@@ -1,12 +1,58 @@
+#if defined(__APPLE__)
+#define _DARWIN_C_SOURCE
+#else
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS, which strict C11 hides */
+#endif
+
 #include "seglog/fetch.h"
 
+#include <errno.h>
 #include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
+#include <sys/mman.h>
 
 #include "entry.h"
 #include "index_search.h"
 #include "seglog/file.h"
+
+/* ---- a mapped index ------------------------------------------------------------------------- */
+
+slg_status slg_fetch_map_open(slg_fetch_map *map, int fd, size_t size, slg_error *error) {
+    *map = (slg_fetch_map){NULL, 0, 0};
+    if (size == 0) {
+        return SLG_OK;
+    }
+    void *data = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    if (data == MAP_FAILED) {
+        return slg_fail_errno(error, SLG_IO, 0, errno);
+    }
+    *map = (slg_fetch_map){data, size, 0};
+    return SLG_OK;
+}
+
+/*
+ * The flag first, then the pages: a search that read zeros of the new pages finds the flag set when
+ * it asks at its end. The kernel flushes the translations of all threads before mmap returns.
+ */
+slg_status slg_fetch_map_detach(slg_fetch_map *map, slg_error *error) {
+    __atomic_store_n(&map->detached, 1, __ATOMIC_SEQ_CST);
+    if (map->size > 0 && mmap((void *)(uintptr_t)map->data, map->size, PROT_READ,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
+        return slg_fail_errno(error, SLG_IO, 0, errno);
+    }
+    return SLG_OK;
+}
+
+void slg_fetch_map_close(slg_fetch_map *map) {
+    if (map->size > 0) {
+        munmap((void *)(uintptr_t)map->data, map->size);
+    }
+    *map = (slg_fetch_map){NULL, 0, 1};
+}
+
+static bool is_detached(const slg_fetch_map *map) {
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return __atomic_load_n(&map->detached, __ATOMIC_SEQ_CST) != 0;
+}
 
 /* ---- the index ------------------------------------------------------------------------------ */
 
@@ -19,19 +65,20 @@ typedef struct blocks {
     slg_error *error;
     slg_status status;
     size_t width;
-    size_t first; /* entries [first, first + count) are in `data` */
+    size_t first; /* entries [first, first + count) are at `data` */
     size_t count;
-    uint8_t data[BLOCK_BYTES];
+    const uint8_t *data;
+    uint8_t block[BLOCK_BYTES];
 } blocks;
 
 static bool entry_of(blocks *b, size_t n, slg_index_entry *entry) {
-    const size_t capacity = BLOCK_BYTES / b->width;
     if (n < b->first || n >= b->first + b->count) {
+        const size_t capacity = BLOCK_BYTES / b->width;
         const size_t first = n - n % capacity;
         const size_t left = b->index->entries - first;
         const size_t count = left < capacity ? left : capacity;
         b->count = 0;
-        b->status = slg_pread_exact(b->index->fd, b->data, count * b->width,
+        b->status = slg_pread_exact(b->index->fd, b->block, count * b->width,
                                     (int64_t)(first * b->width), b->error);
         if (b->status != SLG_OK) {
             return false;
@@ -53,159 +100,50 @@ static inline bool value_at(void *source, size_t n, int64_t *value) {
     return true;
 }
 
-slg_status slg_fetch_search(const slg_fetch_index *index, slg_fetch_bound bound, int64_t target,
-                            int64_t *slot, slg_index_entry *entry, slg_error *error) {
-    blocks b;
+static slg_status search(blocks *b, size_t entries, int64_t target, int64_t *slot,
+                         slg_index_entry *entry, slg_index_entry *next) {
+    const slg_fetch_index *index = b->index;
     slg_slots found;
+    if (!slg_search_index(entries, b->width, target, value_at, b, &found)) {
+        return b->status;
+    }
+    *slot = b->bound == SLG_FETCH_LOWER ? found.lower : found.upper;
+    *next = (slg_index_entry){index->base_offset, -1};
+    const size_t following = (size_t)(*slot + 1);
+    if (following >= b->first && following < b->first + b->count) {
+        entry_of(b, following, next);
+    }
+    if (*slot < 0) {
+        *entry = index->kind == SLG_INDEX_KIND_OFFSET ? (slg_index_entry){index->base_offset, 0}
+                                                      : (slg_index_entry){-1, index->base_offset};
+        return SLG_OK;
+    }
+    return entry_of(b, (size_t)*slot, entry) ? SLG_OK : b->status;
+}
+
+slg_status slg_fetch_search(const slg_fetch_index *index, slg_fetch_bound bound, int64_t target,
+                            int64_t *slot, slg_index_entry *entry, slg_index_entry *next,
+                            slg_error *error) {
+    const size_t entries = index->fd < 0 ? 0 : index->entries;
+    const slg_fetch_map *map = index->map;
+    blocks b;
     b.index = index;
     b.bound = bound;
     b.error = error;
     b.status = SLG_OK;
     b.width = slg_index_entry_size(index->kind);
     b.first = 0;
-    b.count = 0;
-    const size_t entries = index->fd < 0 ? 0 : index->entries;
-    if (!slg_search_index(entries, b.width, target, value_at, &b, &found)) {
-        return b.status;
-    }
-    *slot = bound == SLG_FETCH_LOWER ? found.lower : found.upper;
-    if (*slot < 0) {
-        *entry = index->kind == SLG_INDEX_KIND_OFFSET ? (slg_index_entry){index->base_offset, 0}
-                                                      : (slg_index_entry){-1, index->base_offset};
-        return SLG_OK;
-    }
-    return entry_of(&b, (size_t)*slot, entry) ? SLG_OK : b.status;
-}
-
-/* ---- samples -------------------------------------------------------------------------------- */
-
-enum { ENTRY = SLG_OFFSET_ENTRY_SIZE, CHUNK_ENTRIES = 512, UNCOVERED_MIN = 64 };
-
-void slg_fetch_samples_free(slg_fetch_samples *samples) {
-    free(samples->data);
-    *samples = (slg_fetch_samples){NULL, 0, 0, 0, 0};
-}
-
-bool slg_fetch_samples_serve(const slg_fetch_samples *samples, size_t entries) {
-    const size_t added = samples->covered / 64;
-    const size_t most = added < SLG_FETCH_UNCOVERED_MAX ? added : SLG_FETCH_UNCOVERED_MAX;
-    return entries <= samples->covered + (most > UNCOVERED_MIN ? most : UNCOVERED_MIN);
-}
-
-/* As many samples as fit: what there is of `before`, thinned out where it is too dense. */
-static bool begin_samples(const slg_fetch_samples *before, size_t entries,
-                          slg_fetch_samples *samples) {
-    const size_t had = before == NULL ? 0 : before->count;
-    size_t stride = had > 0 ? before->stride : 1;
-    const size_t thinner = had > 0 ? before->stride : 1;
-    while (entries / stride >= SLG_FETCH_SAMPLES_MAX) {
-        stride *= 2;
-    }
-    *samples = (slg_fetch_samples){malloc((entries / stride + 1) * ENTRY), 0, stride, 0, 0};
-    if (samples->data == NULL) {
-        return false;
-    }
-    if (had > 0) {
-        for (size_t n = 0; n < had; n += stride / thinner) {
-            memcpy(samples->data + samples->count++ * ENTRY, before->data + n * ENTRY, ENTRY);
-        }
-        samples->covered = before->covered;
-        samples->last_key = before->last_key;
-    }
-    return true;
-}
-
-slg_status slg_fetch_sample(const slg_fetch_index *index, const slg_fetch_samples *before,
-                            slg_fetch_samples *samples, slg_error *error) {
-    uint8_t chunk[CHUNK_ENTRIES * ENTRY];
-    if (!begin_samples(before, index->entries, samples)) {
-        return slg_fail(error, SLG_NO_MEMORY, 0, 0, 0);
-    }
-    while (samples->covered < index->entries) {
-        const size_t left = index->entries - samples->covered;
-        const size_t count = left < CHUNK_ENTRIES ? left : CHUNK_ENTRIES;
-        const slg_status status = slg_pread_exact(index->fd, chunk, count * ENTRY,
-                                                  (int64_t)(samples->covered * ENTRY), error);
-        if (status != SLG_OK) {
-            slg_fetch_samples_free(samples);
+    if (map != NULL && entries * b.width <= map->size && !is_detached(map)) {
+        b.data = map->data;
+        b.count = entries;
+        const slg_status status = search(&b, entries, target, slot, entry, next);
+        if (!is_detached(map)) {
             return status;
         }
-        for (size_t n = 0; n < count; n++) {
-            const int64_t key = slg_load_i32(chunk + n * ENTRY + SLG_OFFSET_ENTRY_OFFSET_AT);
-            if (samples->covered > 0 && key <= samples->last_key) {
-                const int64_t at = (int64_t)(samples->covered * ENTRY);
-                const int64_t last_key = samples->last_key;
-                slg_fetch_samples_free(samples);
-                return slg_fail(error, SLG_INDEX_OFFSET_ORDER, at, last_key, key);
-            }
-            if (samples->covered % samples->stride == 0) {
-                memcpy(samples->data + samples->count++ * ENTRY, chunk + n * ENTRY, ENTRY);
-            }
-            samples->last_key = key;
-            samples->covered++;
-        }
     }
-    return SLG_OK;
-}
-
-/* The last of `count` rising entries whose key is at most `target`; the first one's is. */
-static size_t floor_entry(const uint8_t *data, size_t count, int64_t target) {
-    size_t lo = 0;
-    while (count > 1) {
-        const size_t half = count / 2;
-        const int64_t key = slg_load_i32(data + (lo + half) * ENTRY + SLG_OFFSET_ENTRY_OFFSET_AT);
-        lo = key <= target ? lo + half : lo;
-        count -= half;
-    }
-    return lo;
-}
-
-static slg_index_entry entry_at(const uint8_t *data, size_t n, int64_t base_offset) {
-    return slg_index_entry_at(SLG_INDEX_KIND_OFFSET, data, n, base_offset);
-}
-
-slg_status slg_fetch_lookup(const slg_fetch_index *index, const slg_fetch_samples *samples,
-                            int64_t target, slg_index_entry *entry, slg_index_entry *next,
-                            slg_error *error) {
-    uint8_t block[(SLG_FETCH_UNCOVERED_MAX + CHUNK_ENTRIES) * ENTRY];
-    const int64_t base = index->base_offset;
-    if (samples->count == 0 || index->entries < samples->covered || target < 0 || base < 0 ||
-        base > INT64_MAX - INT32_MAX) {
-        return SLG_MORE;
-    }
-    const int64_t relative = target - base;
-    *entry = (slg_index_entry){base, 0};
-    *next = (slg_index_entry){base, -1};
-    if (slg_load_i32(samples->data + SLG_OFFSET_ENTRY_OFFSET_AT) > relative) {
-        *next = entry_at(samples->data, 0, base);
-        return SLG_OK;
-    }
-    const size_t sample = floor_entry(samples->data, samples->count, relative);
-    const size_t first = sample * samples->stride;
-    const bool is_last = sample + 1 == samples->count;
-    const size_t stop = is_last ? index->entries : first + samples->stride;
-    if (stop - first <= 1) {
-        *entry = entry_at(samples->data, sample, base);
-        if (!is_last) {
-            *next = entry_at(samples->data, sample + 1, base);
-        }
-        return SLG_OK;
-    }
-    if (stop - first > sizeof block / ENTRY) {
-        return SLG_MORE;
-    }
-    const slg_status status =
-        slg_pread_exact(index->fd, block, (stop - first) * ENTRY, (int64_t)(first * ENTRY), error);
-    if (status == SLG_OK) {
-        const size_t found = floor_entry(block, stop - first, relative);
-        *entry = entry_at(block, found, base);
-        if (found + 1 < stop - first) {
-            *next = entry_at(block, found + 1, base);
-        } else if (!is_last) {
-            *next = entry_at(samples->data, sample + 1, base);
-        }
-    }
-    return status;
+    b.data = b.block;
+    b.first = b.count = 0;
+    return search(&b, entries, target, slot, entry, next);
 }
 
 /* ---- the log -------------------------------------------------------------------------------- */

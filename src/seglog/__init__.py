@@ -25,15 +25,17 @@ from seglog.errors import (
 
 if TYPE_CHECKING:
     from seglog.datadir import DataDir, open_data_dir
-    from seglog.embedded.log import EmbeddedLog, Record, open
+    from seglog.embedded.embedded_log import EmbeddedLog, open
     from seglog.log.scheduler import Scheduler
     from seglog.manager.manager import LogManager
     from seglog.model import TimestampOffset, TopicPartition
     from seglog.recovery.callbacks import LoadListener
     from seglog.recovery.findings import Finding
     from seglog.recovery.load_report import LoadReport
-    from seglog.storage.log import PartitionLog
+    from seglog.storage.partition_log import PartitionLog
+    from seglog.storage.log_reader import LogReader
     from seglog.storage.ranges import LogRange
+    from seglog.storage.record_rows import Record
     from seglog.storage.stream import RecordBatchStream
 
 __version__ = "0.1.0"
@@ -41,26 +43,27 @@ __version__ = "0.1.0"
 # Imported at their first use: numpy and the native modules take 100 ms, dataclasses 10.
 _LAZY = {
     "DataDir": "seglog.datadir",
-    "EmbeddedLog": "seglog.embedded.log",
+    "EmbeddedLog": "seglog.embedded.embedded_log",
     "Finding": "seglog.recovery.findings",
     "LoadListener": "seglog.recovery.callbacks",
     "LoadReport": "seglog.recovery.load_report",
     "LogManager": "seglog.manager.manager",
     "LogRange": "seglog.storage.ranges",
-    "PartitionLog": "seglog.storage.log",
-    "Record": "seglog.embedded.log",
+    "LogReader": "seglog.storage.log_reader",
+    "PartitionLog": "seglog.storage.partition_log",
+    "Record": "seglog.storage.record_rows",
     "RecordBatchStream": "seglog.storage.stream",
     "Scheduler": "seglog.log.scheduler",
     "TimestampOffset": "seglog.model",
     "TopicPartition": "seglog.model",
-    "open": "seglog.embedded.log",
+    "open": "seglog.embedded.embedded_log",
     "open_data_dir": "seglog.datadir",
 }
 
 __all__ = [
     "CorruptDataError", "DataDir", "EmbeddedLog", "Finding", "KafkaStorageError", "LoadListener",
-    "LoadReport", "LogManager", "LogRange", "OffsetOutOfRangeError", "PartitionLog", "Record",
-    "RecordBatchStream", "Scheduler", "SeglogError", "TimestampOffset", "TopicPartition",
+    "LoadReport", "LogManager", "LogRange", "LogReader", "OffsetOutOfRangeError", "PartitionLog",
+    "Record", "RecordBatchStream", "Scheduler", "SeglogError", "TimestampOffset", "TopicPartition",
     "__version__", "open", "open_data_dir",
 ]
 

@@ -21,7 +21,7 @@ from seglog.recovery.partition_plan import LoadLevel, SegmentTable
 from seglog.recovery.load_report import LoadReport
 from seglog.recovery.root import PartitionDirectory
 from seglog.storage.isolation import Isolation
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.meta import MetaProperties
 from seglog.storage.paths import DirectoryKind
 from seglog.storage.selection import (

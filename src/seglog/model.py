@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 __all__ = [
+    "EARLIEST_LOCAL_TIMESTAMP", "EARLIEST_PENDING_UPLOAD_TIMESTAMP", "EARLIEST_TIMESTAMP",
+    "LATEST_TIERED_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP",
     "AbortedTxn", "BatchMetadata", "CompletedTxn", "EpochEntry", "OffsetPosition",
     "OpenTransaction", "ProducerStateEntry", "TimestampOffset", "TopicPartition",
 ]
+
+#: Kafka's special values of `offset_for_timestamp` (ListOffsetsRequest).
+LATEST_TIMESTAMP: Final = -1
+EARLIEST_TIMESTAMP: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL_TIMESTAMP: Final = -4
+LATEST_TIERED_TIMESTAMP: Final = -5
+EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -21,12 +32,13 @@ class TopicPartition:
         return f"{self.topic}-{self.partition}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TimestampOffset:
-    """A timestamp in ms and the offset of the first record at or after it."""
+class TimestampOffset(NamedTuple):
+    """A record's timestamp in ms (-1 for a special value) and its offset, and the leader epoch in
+    which it was written; None where the epoch is unknown."""
 
     timestamp: int
     offset: int
+    leader_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -48,9 +60,8 @@ class EpochEntry:
         return f"EpochEntry[epoch={self.epoch}, startOffset={self.start_offset}]"
 
 
-@dataclass(frozen=True, slots=True)
-class AbortedTxn:
-    """One entry of a transaction index (Kafka: AbortedTxn).
+class AbortedTxn(NamedTuple):
+    """An aborted transaction, as a transaction index has it (Kafka: AbortedTxn).
 
     `last_offset` is the offset of the abort marker. `last_stable_offset` is the first offset of
     the earliest other transaction that was open then, or `last_offset` + 1.

@@ -19,7 +19,7 @@ import pytest
 
 import seglog
 from seglog.config import BrokerConfig, LoadConfig, LogConfig
-from seglog.embedded.log import EmbeddedLog
+from seglog.embedded.embedded_log import EmbeddedLog
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
 from seglog.log.column_batches import encode_batches, encode_spans
 from seglog.log.scheduler import Scheduler
@@ -150,7 +150,7 @@ def test_an_embedded_log(tmp_path: Path) -> None:
     with seglog.open(tmp_path / "t-0") as log:
         log.append_many([b"1", b"2"])
         expect_none(wrong_of(log, tmp_path, records=one_batch()))
-        assert log.append(b"after") == log.end_offset - 1
+        assert log.append(b"after") == log.log_end_offset - 1
         assert list(log.records())[-1].value == b"after"
         expected = [one[:4] for one in log.records()]
         with log.transaction(7) as transaction:
@@ -166,7 +166,7 @@ def check_numbers(log: EmbeddedLog) -> list[str]:
     for value in NO_NUMBERS:
         for name, act in {
                 "timestamp": lambda v: log.append(b"x", timestamp=v),
-                "start_offset": lambda v: log.read(v), "end_offset": lambda v: log.read(0, v),
+                "start_offset": log.to_arrow, "end_offset": lambda v: log.to_arrow(0, v),
                 "delete_before": log.delete_before, "by time": log.offset_for_timestamp,
                 "producer_id": lambda v: log.transaction(v).__enter__()}.items():
             try:
@@ -180,7 +180,7 @@ def check_numbers(log: EmbeddedLog) -> list[str]:
 
 def test_a_unified_log(tmp_path: Path) -> None:
     with seglog.open(tmp_path / "t-0") as embedded:
-        log: UnifiedLog = embedded.log
+        log: UnifiedLog = embedded.embedded_log
         embedded.append_many([b"1", b"2"])
         expect_none(wrong_of(log, None, records=one_batch()))
         before = log.log_end_offset

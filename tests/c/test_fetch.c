@@ -49,13 +49,14 @@ static void check_searches(void) {
         for (int ask = 0; ask < 50; ask++) {
             const int64_t target = (int32_t)random_next(&seed) % (sorted ? 13000 : INT32_MAX);
             int64_t slot;
-            slg_index_entry entry;
-            CHECK_EQ(slg_fetch_search(&index, SLG_FETCH_LOWER, target, &slot, &entry, &error),
-                     SLG_OK);
+            slg_index_entry entry, next;
+            CHECK_EQ(
+                slg_fetch_search(&index, SLG_FETCH_LOWER, target, &slot, &entry, &next, &error),
+                SLG_OK);
             CHECK_EQ(slot, lookup(index.kind, data, entries, 7, target));
             if (!times) {
                 CHECK_EQ(slg_fetch_search(&index, SLG_FETCH_UPPER_POSITION, target, &slot, &entry,
-                                          &error),
+                                          &next, &error),
                          SLG_OK);
                 CHECK_EQ(slot, upper_bound(data, entries, target));
             }
@@ -65,57 +66,53 @@ static void check_searches(void) {
     }
 }
 
-/* Samples give what the search gives, also when entries were added since. */
-static void check_samples(void) {
+/* A map gives what the file gives; once it is detached, the file may be cut under it. */
+static void check_maps(void) {
     uint64_t seed = 3;
     slg_error error;
-    enum { ENTRIES = 2 * SLG_FETCH_SAMPLES_MAX + 5000 };
+    enum { ENTRIES = 30000, SIZE = ENTRIES * SLG_OFFSET_ENTRY_SIZE };
     uint8_t *data = calloc(ENTRIES, SLG_OFFSET_ENTRY_SIZE);
     CHECK(data != NULL);
     for (size_t n = 0; n < ENTRIES; n++) {
         slg_store_i32(data + n * SLG_OFFSET_ENTRY_SIZE, (int32_t)n * 3 + 1);
         slg_store_i32(data + n * SLG_OFFSET_ENTRY_SIZE + 4, (int32_t)n * 7);
     }
-    const int fd = scratch(data, (size_t)ENTRIES * SLG_OFFSET_ENTRY_SIZE);
-    slg_fetch_index index = {SLG_INDEX_KIND_OFFSET, fd, 7, 0};
-    slg_fetch_samples samples = {NULL, 0, 0, 0, 0};
-    for (size_t step = 1; index.entries < ENTRIES; step = step * 3 / 2 + 1) {
-        index.entries = index.entries + step < ENTRIES ? index.entries + step : ENTRIES;
-        if (samples.data == NULL || !slg_fetch_samples_serve(&samples, index.entries)) {
-            slg_fetch_samples more;
-            CHECK_EQ(
-                slg_fetch_sample(&index, samples.data == NULL ? NULL : &samples, &more, &error),
-                SLG_OK);
-            CHECK(more.covered == index.entries && more.count <= SLG_FETCH_SAMPLES_MAX);
-            slg_fetch_samples_free(&samples);
-            samples = more;
-        }
-        for (int ask = 0; ask < 100; ask++) {
-            const int64_t target = (int64_t)(random_next(&seed) % (3 * index.entries + 20));
-            int64_t slot;
-            slg_index_entry wanted;
-            slg_index_entry entry;
-            slg_index_entry next;
-            CHECK_EQ(slg_fetch_search(&index, SLG_FETCH_LOWER, target, &slot, &wanted, &error),
+    const int fd = scratch(data, SIZE);
+    const slg_fetch_index by_file = {SLG_INDEX_KIND_OFFSET, fd, 7, ENTRIES, NULL};
+    slg_fetch_map map;
+    CHECK_EQ(slg_fetch_map_open(&map, fd, SIZE, &error), SLG_OK);
+    slg_fetch_index by_map = by_file;
+    by_map.map = &map;
+    for (int detached = 0; detached < 2; detached++) {
+        for (int ask = 0; ask < 2000; ask++) {
+            const int64_t target = (int64_t)(random_next(&seed) % (3 * ENTRIES + 20));
+            int64_t slot, wanted_slot;
+            slg_index_entry wanted, entry, next;
+            by_map.entries = 1 + (size_t)(random_next(&seed) % ENTRIES);
+            slg_fetch_index same = by_file;
+            same.entries = by_map.entries;
+            CHECK_EQ(slg_fetch_search(&same, SLG_FETCH_LOWER, target, &wanted_slot, &wanted, &next,
+                                      &error),
                      SLG_OK);
-            CHECK_EQ(slg_fetch_lookup(&index, &samples, target, &entry, &next, &error), SLG_OK);
-            CHECK(next.value < 0 || next.value == entry.value + 7 ||
-                  (next.value == 0 && target < 8));
-            CHECK(next.value < 0 || next.key > target);
-            CHECK(entry.key == wanted.key && entry.value == wanted.value);
+            CHECK_EQ(
+                slg_fetch_search(&by_map, SLG_FETCH_LOWER, target, &slot, &entry, &next, &error),
+                SLG_OK);
+            CHECK(slot == wanted_slot && entry.key == wanted.key && entry.value == wanted.value);
+            CHECK(next.value < 0 || (next.key > target && next.value == (slot + 1) * 7));
+            CHECK(detached || slot + 1 == (int64_t)by_map.entries || next.value >= 0);
         }
+        CHECK_EQ(slg_fetch_map_detach(&map, &error), SLG_OK);
     }
-    slg_index_entry entry, next;
-    CHECK_EQ(slg_fetch_lookup(&index, &samples, -1, &entry, &next, &error), SLG_MORE);
-    index.entries = samples.covered - 1;
-    CHECK_EQ(slg_fetch_lookup(&index, &samples, 5, &entry, &next, &error), SLG_MORE);
-    slg_fetch_samples_free(&samples);
-    slg_store_i32(data + 500 * SLG_OFFSET_ENTRY_SIZE, 1);
-    CHECK_EQ(pwrite(fd, data, 8000, 0), 8000);
-    CHECK_EQ(slg_fetch_sample(&index, NULL, &samples, &error), SLG_INDEX_OFFSET_ORDER);
-    CHECK(error.position == 4000 && samples.data == NULL);
     CHECK_EQ(ftruncate(fd, 80), 0);
-    CHECK_EQ(slg_fetch_sample(&index, NULL, &samples, &error), SLG_FILE_SHRANK);
+    CHECK(map.data[SIZE - 1] == 0); /* no SIGBUS */
+    int64_t slot;
+    slg_index_entry entry, next;
+    by_map.entries = ENTRIES;
+    CHECK_EQ(slg_fetch_search(&by_map, SLG_FETCH_LOWER, 5, &slot, &entry, &next, &error),
+             SLG_FILE_SHRANK);
+    slg_fetch_map_close(&map);
+    CHECK_EQ(slg_fetch_map_open(&map, fd, 0, &error), SLG_OK);
+    slg_fetch_map_close(&map);
     close(fd);
     free(data);
 }
@@ -200,7 +197,7 @@ static void check_walks(void) {
 
 int main(void) {
     check_searches();
-    check_samples();
+    check_maps();
     check_first_reads();
     check_walks();
     return 0;

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from seglog.cleaner.states import ABORTED, IN_PROGRESS, paused
+from seglog.cleaner.cleaning_states import ABORTED, IN_PROGRESS, paused
 from seglog.errors import IllegalStateError, LogCleaningAbortedError, LogCleaningError
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason

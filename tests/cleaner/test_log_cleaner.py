@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from seglog.cleaner import CleanerConfig, LogCleaner
-from seglog.cleaner.states import ABORTED
+from seglog.cleaner.cleaning_states import ABORTED
 from seglog.cleaner.throttler import Throttler
 from seglog.errors import ConfigError, LogCleaningAbortedError
 from seglog.log.log_dir_failures import LogDirFailureChannel

@@ -13,7 +13,7 @@ from seglog.cleaner import Cleaner, LogToClean, OffsetMap, cleanable_offsets
 from seglog.errors import IllegalArgumentError, LogCleaningAbortedError, SeglogError
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
-from seglog.storage.producers import read_snapshot
+from seglog.storage.producer_state import read_snapshot
 from tests.cleaner.support import (
     NOW, SLOT, append, batch, batches, end_transaction, leftovers, opened, records, roll,
 )

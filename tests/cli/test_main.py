@@ -35,7 +35,7 @@ def test_help_lists_the_verbs_and_imports_none() -> None:
 def test_listing_partitions_that_were_closed_cleanly_imports_no_reader(tmp_path: Path) -> None:
     code = ("import sys; from seglog.cli.main import main\n"
             "main(['ls', sys.argv[1]])\n"
-            "print([m for m in sys.modules if m.startswith(('seglog.storage.log', 'seglog.arrow',"
+            "print([m for m in sys.modules if m.startswith(('seglog.storage.partition_log', 'seglog.arrow',"
             " 'seglog.manager', 'seglog.log'))])")
     (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n0\n")
     partition = tmp_path / "t-0"
@@ -50,7 +50,7 @@ def test_listing_partitions_that_were_closed_cleanly_imports_no_reader(tmp_path:
 
 def test_messages_of_the_package_are_for_programs_that_configure_logging() -> None:
     """A warning goes nowhere by default, and not to standard error."""
-    code = ("import seglog.storage.log, logging\n"
+    code = ("import seglog.storage.partition_log, logging\n"
             "logging.getLogger('seglog.LogLoader').warning('x')")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == ""

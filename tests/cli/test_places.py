@@ -58,8 +58,9 @@ def run_as(user: int, verb: str, *paths: str) -> subprocess.CompletedProcess[str
     # What it imports comes before the change of user: that user need not be able to read it.
     code = ("import os, sys\nfrom seglog.cli.main import main\n"
             "import seglog.cli.cat, seglog.cli.load, seglog.cli.ls, seglog.cli.recover, "
-            "seglog.cli.document, seglog.cli.summary, seglog.cli.verify, seglog.storage.log, "
-            "seglog.embedded.log\n"
+            "seglog.cli.document, seglog.cli.summary, seglog.cli.verify, "
+            "seglog.storage.partition_log, "
+            "seglog.embedded.embedded_log\n"
             f"if os.geteuid() != {user}: os.setgroups([]); os.setgid({user}); os.setuid({user})\n"
             "sys.exit(main(sys.argv[1:]))\n")
     return subprocess.run([sys.executable, "-c", code, *verb.split(), *paths], text=True,
@@ -302,7 +303,7 @@ def test_a_log_stays_open_to_its_program_whatever_lies_beside_it(tmp_path: Path)
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / "photos").mkdir()
     with seglog.open(tmp_path / "events-0") as log, seglog.open(tmp_path / "more-0"):
-        assert log.end_offset == 1
+        assert log.log_end_offset == 1
 
 
 @pytest.mark.parametrize("left", [

@@ -16,7 +16,7 @@ import pytest
 from seglog.cli.main import main
 from seglog.storage.lock import FileLock
 from seglog.storage import paths
-from seglog.storage.checkpoints import read_offset_checkpoint
+from seglog.storage.checkpoint_files import read_offset_checkpoint
 
 CONFIG = ("--config", "internal.segment.bytes=16384", "--config", "index.interval.bytes=512",
           "--config", "segment.index.bytes=16384")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from seglog.cli.main import main
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from tests.oracle import legacy
 from tests.oracle.builder import Shape, build_log
 from tests.oracle.writer import LogConfig, LogWriter

@@ -6,7 +6,6 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from seglog.log.read import FetchIsolation
 from tests.crash.promises import Promises
 from tests.crash.writer import ABORTED, COMMITTED, PARTITION, open_log
 from tests.oracle import batch as v2
@@ -33,7 +32,7 @@ def recover(root: Path, seed: int, promises: Promises, source: random.Random, *,
                 assert text == promises.texts[offset], f"{offset}: {text}"
             assert text in promises.possible[offset], f"{offset} was never {text}"
         for offset in source.sample(range(log.log_start_offset, held), min(5, len(found))):
-            raw = bytes(log.read(offset, 1 << 20, FetchIsolation.LOG_END, True).records)
+            raw = bytes(log.read(offset, 1 << 20, "log_end", True).records)
             assert found[offset] in dict(records_of(raw)).values()
         promises.lost(held)
         promises.texts = found

@@ -32,14 +32,14 @@ def write_embedded(root: str, seed: int, count: int, durability: Literal["none",
         say = Acknowledgements(Path(root)).say
         log = seglog.open(Path(root) / PARTITION, config=config_of(seed), durability=durability,
                           batch_bytes=400)
-        say("opened", end=log.end_offset, start=log.start_offset)
+        say("opened", end=log.log_end_offset, start=log.log_start_offset)
         for kind in source.choices(["append", "many", "flush", "delete"], [8, 4, 2, .5], k=count):
-            end = log.end_offset
+            end = log.log_end_offset
             if kind == "flush":
                 log.flush()
                 say("flushed", to=end)
             elif kind == "delete":
-                at = source.randint(log.start_offset, end)
+                at = source.randint(log.log_start_offset, end)
                 say("starting", at=at)
                 log.delete_before(at)
                 say("started", at=at)
@@ -54,8 +54,8 @@ def write_embedded(root: str, seed: int, count: int, durability: Literal["none",
                     log.append_many(text.encode() for text in texts)
                 say("appended", first=end, texts=texts)
                 if durability == "append":
-                    say("flushed", to=log.end_offset)
-        return {"end": log.end_offset}
+                    say("flushed", to=log.log_end_offset)
+        return {"end": log.log_end_offset}
     return work
 
 
@@ -63,7 +63,7 @@ def check_embedded(root: Path, seed: int, promises: Promises, *, everything: boo
     """The log after a crash: what was promised, each offset once, and nothing that was never
     appended."""
     with seglog.open(root / PARTITION, config=config_of(seed)) as log:
-        start, held = log.start_offset, log.end_offset
+        start, held = log.log_start_offset, log.log_end_offset
         wanted = promises.end if everything else promises.flushed
         assert held >= wanted, f"ends at {held}, {wanted} was promised"
         assert promises.start <= start <= max(promises.start_at_most, promises.start)

@@ -11,7 +11,6 @@ from typing import Any
 from seglog.config import LogConfig
 from seglog.errors import SeglogError
 from seglog.log.append_info import AppendOrigin
-from seglog.log.read import FetchIsolation
 from seglog.log.scheduler import MockScheduler, MockTime
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.holes import cut_to_first_hole
@@ -123,7 +122,7 @@ class Writer:
                       if entry.producer_id == IDEMPOTENT and entry.last_sequence >= 0), None)
         if entry is None or entry.last_data_offset < self.log.log_start_offset:
             return
-        found = self.log.read(entry.last_data_offset, 1, FetchIsolation.LOG_END, True)
+        found = self.log.read(entry.last_data_offset, 1, "log_end", True)
         raw = bytes(found.records)
         size = 12 + struct.unpack_from(">i", raw, 8)[0]
         end = self.log.log_end_offset
@@ -154,7 +153,7 @@ class Writer:
         low = max(self.log.log_start_offset, self.log.log_end_offset - 12)
         to = self.random.randint(low, self.log.log_end_offset)
         if to < self.log.log_end_offset:
-            raw = bytes(self.log.read(to, 1, FetchIsolation.LOG_END, True).records)
+            raw = bytes(self.log.read(to, 1, "log_end", True).records)
             to = struct.unpack_from(">q", raw)[0]
         if to < self.log.log_start_offset:
             return
@@ -216,7 +215,7 @@ def append_in_trouble(root: str, seed: int, rolls: bool = False) -> Callable[[],
         before = log.log_end_offset
         steps = {"append": log.roll if rolls else writer.append, "again": writer.append,
                  "flush": log.flush, "roll": log.roll, "truncate": lambda: log.truncate_to(1),
-                 "read": lambda: log.read(0, 1 << 20, FetchIsolation.LOG_END, True)}
+                 "read": lambda: log.read(0, 1 << 20, "log_end", True)}
         told = {name: attempt(step) for name, step in steps.items()}
         return {"before": before, "end": log.log_end_offset, **told}
     return work

@@ -15,7 +15,7 @@ from seglog.model import TopicPartition
 from seglog.recovery.loaded import LoadedLog
 from seglog.recovery.log_loader import LoadInputs
 from seglog.recovery.open_log import load_log
-from seglog.storage.checkpoints import read_offset_checkpoint
+from seglog.storage.checkpoint_files import read_offset_checkpoint
 from seglog.storage.paths import DirectoryKind, parse_directory_name
 
 State = dict[str, Any]

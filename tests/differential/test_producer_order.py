@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from seglog.storage.producers import encode_snapshot, read_snapshot
+from seglog.storage.producer_state import encode_snapshot, read_snapshot
 from tests.differential.compare import differences
 from tests.differential.kafka import Oracle
 from tests.differential.ours import load

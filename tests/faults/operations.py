@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from seglog.config import LogConfig
-from seglog.log.read import FetchIsolation
+from seglog.storage.isolation import ISOLATIONS
 from seglog.log.scheduler import MockTime
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager.manager import LogManager
@@ -48,15 +48,15 @@ def operate_log(root: str, seed: int) -> Callable[[], Answer]:
     def questions() -> dict[str, Callable[[], object]]:
         middle = (log.log_start_offset + log.log_end_offset) // 2
         reads: dict[str, Callable[[], object]] = {
-            f"read {isolation.value} {offset}":
+            f"read {isolation} {offset}":
                 lambda isolation=isolation, offset=offset: log.read(offset, 4000, isolation, True)
-            for isolation in FetchIsolation
+            for isolation in ISOLATIONS
             for offset in (log.log_start_offset, middle, log.log_end_offset - 1)}
         return {
             "high watermark": lambda: log.update_high_watermark(middle),
             "offsets": log.fetch_offset_snapshot, **reads,
             "position": lambda: log.convert_to_offset_metadata(middle),
-            **{f"time {at}": lambda at=at: log.fetch_offset_by_timestamp(at)
+            **{f"time {at}": lambda at=at: log.offset_for_timestamp(at)
                for at in (NOW + middle, -1, -2, -3, -4, -5)},
             "state": log.state, "size": lambda: log.size,
             "epoch": lambda: log.end_offset_for_epoch(writer.epoch),

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from seglog.errors import DuplicatePartitionError
-from seglog.log.read import FetchIsolation
 from seglog.log.scheduler import MockTime
 from seglog.manager.manager import LogManager
 from seglog.model import TopicPartition
@@ -92,7 +91,7 @@ def acknowledged(roots: list[Path], flushed: dict[str, int]) -> None:
                 log = manager.get_log(TopicPartition(name.rpartition("-")[0], 0))
                 assert log is not None and log.log_end_offset >= end, name
                 if log.log_start_offset < end:
-                    found = log.read(end - 1, 1, FetchIsolation.LOG_END, True)
+                    found = log.read(end - 1, 1, "log_end", True)
                     assert bytes(found.records[61:]), name
                 assert attempt(lambda log=log: log.append_as_leader(payload(0), 0)) == "done"
     except DuplicatePartitionError as error:  # between the two renames of a move, as Kafka's

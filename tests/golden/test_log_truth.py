@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from tests.oracle.log import entries
 from tests.support.golden import read_truth, real_partitions
 from tests.support.reading import read_rows
@@ -39,14 +39,14 @@ def test_to_arrow_gives_the_truth(partition: tuple[PartitionLog, Path], isolatio
 def fetched(log: PartitionLog, isolation: Any, max_bytes: int) -> Iterator[dict[str, Any]]:
     """A consumer: fetch, decode with the oracle, drop what a consumer drops."""
     offset = log.log_start_offset
-    aborted: set[tuple[int, int, int]] = set()
-    while (found := log.read(offset, max_bytes, isolation)).records:
+    aborted: set[tuple[int, int, int, int]] = set()
+    while (found := log.fetch(offset, max_bytes, isolation)).records:
         aborted |= set(found.aborted_transactions or ())
         for entry in entries(found.records + bytes(18)):
             for row in entry.rows():
                 hidden = row["is_transactional"] and any(
                     row["producer_id"] == producer and first <= row["offset"] <= last
-                    for producer, first, last in aborted)
+                    for producer, first, last, _ in aborted)
                 if offset <= row["offset"] and not row["is_control"] and not hidden:
                     yield row
         assert found.next_offset > offset

@@ -91,7 +91,7 @@ def _lookups(partition: Path) -> Callable[[Outcome], None]:
             log.offset_for_timestamp(0)
             log.offset_for_timestamp(2**62)
             middle = (log.log_start_offset + log.log_end_offset) // 2
-            outcome.value = len(log.read(middle, 10_000).records)
+            outcome.value = len(log.fetch(middle, 10_000).records)
             log.offset_for_timestamp(4_000_000_030_000)
 
     return action

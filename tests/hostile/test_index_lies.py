@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from seglog.arrow import DecodeOptions, decode_range
 from seglog.storage import segment, stream
-from seglog.storage.log import MAX_TIMESTAMP, PartitionLog
+from seglog.model import MAX_TIMESTAMP
+from seglog.storage.partition_log import PartitionLog
 from tests.oracle.builder import Shape, build_log
 from tests.oracle.writer import LogConfig
 from tests.support.reading import rows_of
@@ -46,7 +47,7 @@ CHANGES = st.sampled_from([
 def small_logs_use_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment, "INDEX_BYTES_MIN", 0)
     monkeypatch.setattr(stream, "RANGE_BYTES", 2000)
-    monkeypatch.setattr("seglog.storage.log.RANGE_BYTES", 2000)
+    monkeypatch.setattr("seglog.storage.partition_log.RANGE_BYTES", 2000)
 
 
 def logs(tmp: Path, golden: Path | None) -> Iterator[Path]:
@@ -83,7 +84,7 @@ def answers(path: Path, seed: int) -> dict[str, Any]:
                                      for columns in decode_range(planned, options)
                                      for offset in columns.to_pylists()["offset"]]
         assert found[f"ranges {number}"] == found[f"rows {number}"]
-        found[f"fetch {number}"] = log.read(start, 500).records
+        found[f"fetch {number}"] = log.fetch(start, 500).records
         found[f"headers {number}"] = [batch.position for batch in log.batches(start, end)]
         stamp = rnd.choice([rnd.randint(0, 2**62), 4_000_000_000_000 + rnd.randint(0, 60_000),
                             1_700_000_000_000])

@@ -11,7 +11,8 @@ import pytest
 
 from seglog.arrow import DecodeOptions, decode_range
 from seglog.errors import OffsetOutOfRangeError
-from seglog.storage.log import MAX_TIMESTAMP, PartitionLog
+from seglog.model import MAX_TIMESTAMP
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap
 from tests.oracle.batch import Row
 from tests.support import skipping

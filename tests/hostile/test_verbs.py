@@ -123,7 +123,7 @@ def reads(root: Path, partition: Path) -> dict[str, Callable[[], Any]]:
 
 def spark_plans(root: Path) -> dict[str, Callable[[], Any]]:
     try:
-        from seglog.spark.options import parse_options
+        from seglog.spark.read_options import parse_options
         from seglog.spark.plan import plan_partitions
     except ImportError:
         return {}

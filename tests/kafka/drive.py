@@ -18,12 +18,15 @@ from seglog.cleaner import Cleaner, LogToClean, OffsetMap, cleanable_offsets
 from seglog.config import LogConfig
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
 from seglog.log.log_dir_failures import LogDirFailureChannel
-from seglog.log.read import FetchIsolation
 from seglog.log.scheduler import ScheduledTask, Scheduler, Time
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
+from seglog.storage.isolation import Isolation
 
 Json = dict[str, Any]
+#: Kafka's FetchIsolation in our words.
+ISOLATION_OF: dict[str, Isolation] = {
+    "LOG_END": "log_end", "HIGH_WATERMARK": "read_uncommitted", "TXN_COMMITTED": "read_committed"}
 
 
 class StillTime(Time):
@@ -156,7 +159,7 @@ class Driver:
         self.log.update_config(LogConfig.from_properties(self.config))
 
     def _read(self, op: Json) -> Json:
-        found = self.log.read(op["offset"], op["max_bytes"], FetchIsolation[op["isolation"]],
+        found = self.log.read(op["offset"], op["max_bytes"], ISOLATION_OF[op["isolation"]],
                               op["min_one"])
         where, data = found.fetch_offset_metadata, bytes(found.records)
         return {"offset": where.message_offset, "segment": where.segment_base_offset,
@@ -166,7 +169,7 @@ class Driver:
                             for one in found.aborted_transactions or ()]}
 
     def _timestamp(self, op: Json) -> Json:
-        found = self.log.fetch_offset_by_timestamp(op["ts"])
+        found = self.log.offset_for_timestamp(op["ts"])
         return {} if found is None else {"timestamp": found.timestamp, "offset": found.offset}
 
     def _reopen(self, op: Json) -> None:

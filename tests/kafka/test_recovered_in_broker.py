@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from seglog.model import TopicPartition
-from seglog.storage.checkpoints import read_offset_checkpoint
+from seglog.storage.checkpoint_files import read_offset_checkpoint
 from seglog.storage.paths import RECOVERY_POINT_CHECKPOINT
 from tests.kafka import workload
 from tests.kafka.harness import Broker, Client

@@ -15,7 +15,7 @@ import pytest
 
 from seglog.errors import SeglogError
 from seglog.properties import parse_properties
-from seglog.storage import checkpoints, codecs, epochs, meta, paths, producers
+from seglog.storage import checkpoint_files, codecs, epochs, meta, paths, producer_state
 from tests.kafka import harness
 from tests.support.metadata import LONG_METADATA
 from tests.oracle.wire import crc32c, xxh32
@@ -82,9 +82,9 @@ def test_checkpoints(tmp_path: Path) -> None:
     def read(kind: str, content: bytes, path: Path) -> Any:
         if kind == "offsets":
             return {str(key): value
-                    for key, value in checkpoints.read_offset_checkpoint(path).items()}
+                    for key, value in checkpoint_files.read_offset_checkpoint(path).items()}
         # Kafka's file reader, before the cache assigns the entries.
-        return [[entry.epoch, entry.start_offset] for entry in checkpoints.read_checkpoint(
+        return [[entry.epoch, entry.start_offset] for entry in checkpoint_files.read_checkpoint(
             path, epochs.parse_epoch_entry, 2)]
 
     compare(tmp_path, [*(("offsets", content) for content in offsets),
@@ -148,7 +148,7 @@ def test_snapshots(tmp_path: Path) -> None:
         return [[one.producer_id, one.producer_epoch, one.last_sequence, one.last_data_offset,
                  one.last_offset_delta, one.last_timestamp, one.coordinator_epoch,
                  -1 if one.current_txn_first_offset is None else one.current_txn_first_offset]
-                for one in producers.read_snapshot(path)]
+                for one in producer_state.read_snapshot(path)]
 
     compare(tmp_path, [("snapshot", content) for content in contents], read, same_text=True)
 

@@ -288,7 +288,7 @@ def embedded(data_dir: Path) -> Writer:
 
         def given(count: int) -> list[tuple[Any, ...]]:
             records = writer.records(count)
-            writer.note(records, log.end_offset)
+            writer.note(records, log.log_end_offset)
             return [(-1, record["timestamp"], record["key"], record["value"], record["headers"])
                     for record in records]
 
@@ -303,7 +303,7 @@ def embedded(data_dir: Path) -> Writer:
             writer.ended.append((producer, list(offsets), offsets.stop, commit))
         log.append_columns({"value": [b"column"], "timestamp": np.array([writer.clock])})
         writer.note([{"timestamp": writer.clock, "key": None, "value": b"column", "headers": []}],
-                    log.end_offset - 1)
+                    log.log_end_offset - 1)
     return writer
 
 

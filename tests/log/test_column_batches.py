@@ -14,7 +14,7 @@ from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.log.column_batches import (
     MAX_BATCH_BYTES_DEFAULT, SelectedRows, encode_batches, encode_spans,
 )
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from tests.oracle import batch as v2
 from tests.oracle.batch import Record
 from tests.oracle.log import entries

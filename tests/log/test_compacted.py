@@ -105,7 +105,7 @@ def test_deleted_and_truncated_records(tmp_path: Path) -> None:
 
 def test_it_compacts_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While threads put and get; and a second log of the directory beside it."""
-    monkeypatch.setattr("seglog.embedded.cleaning.CleanerConfig",
+    monkeypatch.setattr("seglog.embedded.embedded_cleaning.CleanerConfig",
                         lambda: __import__("seglog.cleaner").cleaner.CleanerConfig(backoff_ms=5))
     home = tmp_path / "d"
     with (seglog.open(home / "t-0", config=SMALL) as log,
@@ -263,7 +263,7 @@ def test_killed_at_any_time(tmp_path: Path) -> None:
         writer.send_signal(signal.SIGKILL)
         writer.communicate()
         with seglog.open(place, config=SMALL) as log:
-            done = log.end_offset  # a number is its offset
+            done = log.log_end_offset  # a number is its offset
             for one in range(number, done):
                 key = b"%d" % (one % 23)
                 if one % 5 == 0:

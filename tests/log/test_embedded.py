@@ -21,7 +21,7 @@ from seglog.errors import (
     ConfigError, IllegalStateError, InvalidRecordError, InvalidTopicPartitionError,
     KafkaStorageError, LogDirLockedError, OffsetOutOfRangeError, RecordTooLargeError,
 )
-from seglog.storage.checkpoints import read_offset_checkpoint
+from seglog.storage.checkpoint_files import read_offset_checkpoint
 
 MARKER, LOCK = ".kafka_cleanshutdown", ".lock"
 SECONDS = 20.0
@@ -45,7 +45,7 @@ def test_ten_lines(tmp_path: Path) -> None:
     with seglog.open(tmp_path / "events-0") as log:
         assert log.append(b"one", key=b"k", headers=[("h", b"v")], timestamp=5) == 0
         assert log.append_many([b"two", (b"k", b"three"), None]) == range(1, 4)
-        assert [value for batch in log.read() for value in batch.to_pylists()["value"]] == [
+        assert [value for batch in log.to_arrow() for value in batch.to_pylists()["value"]] == [
             b"one", b"two", b"three", None]
     with seglog.open(tmp_path / "events-0") as log:
         records = list(log.records(0, 3))
@@ -53,7 +53,7 @@ def test_ten_lines(tmp_path: Path) -> None:
         assert [record.offset for record in records] == [0, 1, 2]
         assert log.append_many(records) == range(4, 7)
         assert next(log.records(4)) == records[0]._replace(offset=4)
-        assert log.offset_for_timestamp(6) == 1
+        assert log.offset_for_timestamp(6).offset == 1
         assert log.offset_for_timestamp(2**60) is None
 
 
@@ -99,14 +99,14 @@ def test_columns_and_batches(tmp_path: Path) -> None:
         assert log.append_columns(table) == range(count)
         assert log.append_columns({"value": np.array([b"a", b"b"])}) == range(count, count + 2)
         assert log.append_columns({"value": []}) == range(count + 2, count + 2)
-        read = pa.RecordBatchReader.from_stream(log.read(columns=["key", "value"])).read_all()
+        read = pa.RecordBatchReader.from_stream(log.to_arrow(columns=["key", "value"])).read_all()
         assert read["value"].to_pylist()[:count] == table["value"].to_pylist()
         with PartitionLog.open(log.path) as reader:
             headers = list(reader.batches())
             assert len(headers) > 50
             assert {batch.attributes & 7 for batch in headers} == {4}
         first = log.log.read(0, 1).records  # as a producer would send it
-        before, records = log.end_offset, len(list(log.records(0, 200)))
+        before, records = log.log_end_offset, len(list(log.records(0, 200)))
         assert records == 200
         got = log.append_batches(first)
         assert got.start == before and len(got) > 1
@@ -124,7 +124,7 @@ def test_refusals_leave_the_log_as_it_was(tmp_path: Path) -> None:
         with pytest.raises(TypeError):
             log.append("text")  # type: ignore[arg-type]
         with pytest.raises(OffsetOutOfRangeError):
-            log.read(2)
+            log.to_arrow(2)
         assert log.append(b"y") == 1
         assert values(log) == [b"x", b"y"]
 
@@ -157,7 +157,7 @@ def test_a_broker_takes_over_and_gives_back(tmp_path: Path) -> None:
         log.append_many([bytes(1000)] * 3000)
         assert log.log.number_of_segments > 2
         assert log.delete_before(1500)
-        start = log.start_offset
+        start = log.log_start_offset
     assert not (data / LOCK).exists()
     assert json.loads((data / MARKER).read_text()) == {"version": 0, "brokerEpoch": -1}
     assert checkpoint(data, "recovery-point") == {key: 3000}
@@ -169,7 +169,7 @@ def test_a_broker_takes_over_and_gives_back(tmp_path: Path) -> None:
     epoch = json.loads((data / MARKER).read_text())["brokerEpoch"]
     with seglog.open(data / "t-0") as log:
         assert not (data / MARKER).exists()
-        assert (log.start_offset, log.end_offset) == (1500, 3000)
+        assert (log.log_start_offset, log.log_end_offset) == (1500, 3000)
         assert log.append(b"more") == 3000
     assert json.loads((data / MARKER).read_text())["brokerEpoch"] == epoch
 
@@ -208,7 +208,7 @@ def test_a_process_that_is_killed_loses_nothing_it_appended(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("durability", ["none", "append", 0.05])
-def test_durability(tmp_path: Path, durability: seglog.embedded.log.Durability,
+def test_durability(tmp_path: Path, durability: seglog.embedded.embedded_log.Durability,
                     monkeypatch: pytest.MonkeyPatch) -> None:
     with seglog.open(tmp_path / "t-0", durability=durability) as log:
         log.append(b"x")
@@ -296,9 +296,9 @@ def test_retention_by_its_settings(tmp_path: Path) -> None:
     with seglog.open(tmp_path / "t-0", config=settings) as log:
         log.append_many([bytes(1000)] * 3000)
         assert log.log.delete_old_segments() > 0
-        assert log.start_offset > 0
+        assert log.log_start_offset > 0
         first = next(log.records())
-        assert first.offset == log.start_offset
+        assert first.offset == log.log_start_offset
 
 
 def committed(log: seglog.EmbeddedLog) -> list[bytes | None]:

@@ -16,7 +16,7 @@ from seglog.config import LogConfig
 from seglog.errors import OffsetOutOfRangeError
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
-from seglog.log.read import FetchIsolation
+from seglog.storage.isolation import Isolation
 from seglog.log.scheduler import MockTime
 from seglog.log.following import AsyncSpanTail, RangeTail, SpanTail, TailSpan
 from seglog.log.unified_log import UnifiedLog
@@ -125,7 +125,7 @@ def test_starts_outside_of_the_log(log: UnifiedLog, start: int) -> None:
 def test_the_high_watermark_holds_a_reader_back(log: UnifiedLog) -> None:
     for _ in range(3):
         log.append_as_leader(batch(5), 0)
-    tail = SpanTail(log, 0, isolation=FetchIsolation.HIGH_WATERMARK, timeout=0.0)
+    tail = SpanTail(log, 0, isolation="read_uncommitted", timeout=0.0)
     assert list(tail) == []
     log.update_high_watermark(10)
     assert offsets_of(list(tail)) == list(range(10))
@@ -143,10 +143,10 @@ def test_committed_readers_wait_for_the_marker(log: UnifiedLog) -> None:
     log.append_as_leader(batch(3, producer=7), 0)
     log.append_as_leader(batch(2), 0)
     raise_watermark()
-    tail = SpanTail(log, 0, isolation=FetchIsolation.TXN_COMMITTED, timeout=0.0)
+    tail = SpanTail(log, 0, isolation="read_committed", timeout=0.0)
     assert offsets_of(list(tail)) == [0, 1]
     got: list[TailSpan] = []
-    waiting = SpanTail(log, tail.next_offset, isolation=FetchIsolation.TXN_COMMITTED,
+    waiting = SpanTail(log, tail.next_offset, isolation="read_committed",
                        stop_offset=8)
     thread = threading.Thread(target=lambda: got.extend(waiting))
     thread.start()
@@ -297,7 +297,7 @@ def test_a_truncation_right_after_the_bound_was_read(
     log.append_as_leader(batch(), 0)
     upper_bound, asked = log.upper_bound, 0
 
-    def then_truncate(isolation: FetchIsolation) -> Any:
+    def then_truncate(isolation: Isolation) -> Any:
         nonlocal asked
         asked += 1
         assert asked < 100, "the reader asks for ever"

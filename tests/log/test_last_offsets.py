@@ -15,10 +15,10 @@ from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
 from seglog.log.column_batches import encode_batches
 from seglog.log.scheduler import MockTime
-from seglog.log.offsets_by_timestamp import LATEST_TIMESTAMP, MAX_TIMESTAMP
+from seglog.model import LATEST_TIMESTAMP, MAX_TIMESTAMP
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.markers import ControlType
 from tests.oracle import legacy
 
@@ -65,10 +65,10 @@ def check_alive(log: UnifiedLog, path: Path) -> None:
     log.update_high_watermark(end)
     last = log.read(max(end - 1, start), 1000)
     assert last.fetch_offset_metadata.message_offset <= end
-    latest = log.fetch_offset_by_timestamp(LATEST_TIMESTAMP)
+    latest = log.offset_for_timestamp(LATEST_TIMESTAMP)
     assert latest is not None and latest.offset == end
-    log.fetch_offset_by_timestamp(MAX_TIMESTAMP)
-    log.fetch_offset_by_timestamp(NOW)
+    log.offset_for_timestamp(MAX_TIMESTAMP)
+    log.offset_for_timestamp(NOW)
     log.flush(True)
     log.take_producer_snapshot()
     log.close()
@@ -178,7 +178,7 @@ def test_an_embedded_log_without_room(tmp_path: Path) -> None:
             log.append(b"c")
     with seglog.open(tmp_path / "e-0") as log:
         assert [record.value for record in log.records()] == [b"a", b"b"]
-        assert log.end_offset == TOP
+        assert log.log_end_offset == TOP
 
 
 def test_a_builder_without_room() -> None:

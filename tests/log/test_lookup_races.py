@@ -19,10 +19,10 @@ from seglog.log import readers
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
 from seglog.log.log_dir_failures import CLOSED
-from seglog.log.read import FetchIsolation
+from seglog.storage.isolation import ISOLATIONS
 from seglog.log.scheduler import Scheduler
 from seglog.log.following import RangeTail, SpanTail
-from seglog.log.offsets_by_timestamp import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
+from seglog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.recovery.segment_files import SegmentFiles
@@ -115,18 +115,18 @@ CHANGES = [delete_before, roll, truncate, truncate_fully, rename, replace]
 def look_up(log: UnifiedLog) -> None:
     end = log.log_end_offset
     for wanted in (log.log_start_offset, (log.log_start_offset + end) // 2, end - 1):
-        found = log.fetch_offset_by_timestamp(NOW + wanted)
+        found = log.offset_for_timestamp(NOW + wanted)
         if found is not None:
             assert found.timestamp == NOW + found.offset
             assert found.offset >= wanted
     for special in (LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, MAX_TIMESTAMP):
-        found = log.fetch_offset_by_timestamp(special)
+        found = log.offset_for_timestamp(special)
         if found is not None and special == MAX_TIMESTAMP:
             assert found.timestamp == NOW + found.offset
 
 
 def fetch(log: UnifiedLog) -> None:
-    for isolation in FetchIsolation:
+    for isolation in ISOLATIONS:
         try:
             found = log.read(log.log_start_offset, 10_000, isolation)
         except OffsetOutOfRangeError:
@@ -193,7 +193,7 @@ def test_lookups_while_the_log_ends(log: UnifiedLog, end: str) -> None:
     run_together(log, until_closed(look_up), until_closed(look_up), until_closed(fetch), end_it,
                  seconds=.5)
     with pytest.raises(KafkaStorageError) as caught:
-        log.fetch_offset_by_timestamp(NOW)
+        log.offset_for_timestamp(NOW)
     assert caught.value.code == CLOSED
 
 
@@ -228,7 +228,7 @@ def test_committed_readers_know_of_transactions_of_retired_segments(log: Unified
     append(log)
     log.roll()
     append(log)
-    tail = RangeTail(log, 0, isolation=FetchIsolation.TXN_COMMITTED, timeout=0.0)
+    tail = RangeTail(log, 0, isolation="read_committed", timeout=0.0)
     base, segment = 0, log.readers.segment(log.readers.view(), 0)
     assert segment.base_offset == base
     log.maybe_increment_log_start_offset(log.high_watermark - 1,
@@ -280,13 +280,13 @@ def test_too_many_open_files_in_a_read_are_no_failed_disk(
         log: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(100):
         append(log)
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise KafkaStorageError(errno.EMFILE, "Too many open files", "x")
 
     with monkeypatch.context() as patched:
         patched.setattr(readers, "SegmentReader", refuse)
         log.readers.close()
-        for read in (lambda: log.read(0, 100), lambda: log.fetch_offset_by_timestamp(NOW)):
+        for read in (lambda: log.read(0, 100), lambda: log.offset_for_timestamp(NOW)):
             with pytest.raises(KafkaStorageError) as caught:
                 read()
             assert caught.value.errno == errno.EMFILE

@@ -20,15 +20,14 @@ from seglog.log import readers
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
 from seglog.log.offset_metadata import LogOffsetMetadata
-from seglog.log.read import FetchIsolation
 from seglog.log.scheduler import MockTime
-from seglog.log.offsets_by_timestamp import MAX_TIMESTAMP, FoundOffset
+from seglog.model import MAX_TIMESTAMP, TimestampOffset
 from seglog.log.unified_log import UnifiedLog
 from seglog.storage.markers import ControlType
 
 NOW = 1_700_000_000_000
-END, HIGH, COMMITTED = (FetchIsolation.LOG_END, FetchIsolation.HIGH_WATERMARK,
-                        FetchIsolation.TXN_COMMITTED)
+END, HIGH, COMMITTED = ("log_end", "read_uncommitted",
+                        "read_committed")
 Make = Callable[..., UnifiedLog]
 
 
@@ -213,25 +212,25 @@ def test_files_that_others_damage(make: Make) -> None:
 
 def test_offsets_by_timestamp(make: Make) -> None:
     log = make()
-    assert log.fetch_offset_by_timestamp(0) is None
-    assert log.fetch_offset_by_timestamp(MAX_TIMESTAMP) is None
-    assert log.fetch_offset_by_timestamp(-1) == FoundOffset(-1, 0, None)
+    assert log.offset_for_timestamp(0) is None
+    assert log.offset_for_timestamp(MAX_TIMESTAMP) is None
+    assert log.offset_for_timestamp(-1) == TimestampOffset(-1, 0, None)
     times = [NOW + 10 * n for n in range(100)]
     for n, time in enumerate(times):
         log.append_as_leader(batch(1, 300, timestamp=time), 3 if n < 50 else 4)
     assert log.number_of_segments > 3
     for time in (NOW - 5, NOW, NOW + 1, NOW + 333, NOW + 990):
         row = next(n for n, known in enumerate(times) if known >= time)
-        assert log.fetch_offset_by_timestamp(time) == FoundOffset(times[row], row,
+        assert log.offset_for_timestamp(time) == TimestampOffset(times[row], row,
                                                                   3 if row < 50 else 4)
     # Behind the largest timestamp of all no segment is asked.
-    assert log.fetch_offset_by_timestamp(NOW + 991) is None
-    assert log.fetch_offset_by_timestamp(MAX_TIMESTAMP) == FoundOffset(NOW + 990, 99, 4)
-    assert log.fetch_offset_by_timestamp(-1) == FoundOffset(-1, 100, 4)
-    assert log.fetch_offset_by_timestamp(-2) == FoundOffset(-1, 0, 3)
-    assert log.fetch_offset_by_timestamp(-4) == FoundOffset(-1, 0, 3)
-    assert log.fetch_offset_by_timestamp(-5) == FoundOffset(-1, -1, -1)
-    assert log.fetch_offset_by_timestamp(-6) == FoundOffset(-1, -1, -1)
+    assert log.offset_for_timestamp(NOW + 991) is None
+    assert log.offset_for_timestamp(MAX_TIMESTAMP) == TimestampOffset(NOW + 990, 99, 4)
+    assert log.offset_for_timestamp(-1) == TimestampOffset(-1, 100, 4)
+    assert log.offset_for_timestamp(-2) == TimestampOffset(-1, 0, 3)
+    assert log.offset_for_timestamp(-4) == TimestampOffset(-1, 0, 3)
+    assert log.offset_for_timestamp(-5) == TimestampOffset(-1, -1, -1)
+    assert log.offset_for_timestamp(-6) == TimestampOffset(-1, -1, -1)
 
 
 def test_a_closed_log_is_not_read(make: Make) -> None:

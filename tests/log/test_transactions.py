@@ -13,7 +13,6 @@ from seglog.errors import (
     IllegalArgumentError, InvalidProducerEpochError, InvalidTxnStateError, OutOfOrderSequenceError,
 )
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
-from seglog.log.read import FetchIsolation
 from seglog.log.scheduler import MockTime
 from seglog.log.log_view import LastRecord
 from seglog.log.unified_log import UnifiedLog
@@ -55,7 +54,7 @@ class Log:
 
     def committed(self) -> tuple[int, list[tuple[int, int]]]:
         """How many bytes a consumer of committed records gets, and which transactions it drops."""
-        found = self.log.read(self.log.log_start_offset, 2**20, FetchIsolation.TXN_COMMITTED, True)
+        found = self.log.read(self.log.log_start_offset, 2**20, "read_committed", True)
         return len(found.records), [(one.producer_id, one.first_offset)
                                     for one in found.aborted_transactions or []]
 

@@ -25,7 +25,7 @@ from seglog.manager.loading import LogLoading
 from seglog.metrics import Gauge, MetricsRegistry
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import NullListener
-from seglog.storage.checkpoints import write_offset_checkpoint
+from seglog.storage.checkpoint_files import write_offset_checkpoint
 from seglog.storage.paths import parse_directory_name
 from tests.differential import registry as damages
 from tests.differential.cases import plan

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import seglog
-from seglog.cleaner.states import IN_PROGRESS
+from seglog.cleaner.cleaning_states import IN_PROGRESS
 from seglog.config import BrokerConfig, LogConfig
 from seglog.errors import (
     ConfigError, IllegalStateError, KafkaStorageError, LogCleaningAbortedError,

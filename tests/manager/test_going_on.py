@@ -10,7 +10,7 @@ import pytest
 from seglog.errors import InvalidTopicPartitionError, SeglogError
 from seglog.manager.manager import LogManager
 from seglog.storage import paths
-from seglog.storage.checkpoints import read_offset_checkpoint
+from seglog.storage.checkpoint_files import read_offset_checkpoint
 
 CHECKPOINTS = (paths.RECOVERY_POINT_CHECKPOINT, paths.LOG_START_OFFSET_CHECKPOINT)
 

@@ -15,7 +15,7 @@ import pytest
 from seglog._native.clean_load import CLEAN_DTYPE, largest_timestamps, load_clean
 from seglog.model import ProducerStateEntry
 from seglog.storage.meta import read_partition_metadata
-from seglog.storage.producers import encode_snapshot, read_snapshot
+from seglog.storage.producer_state import encode_snapshot, read_snapshot
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from seglog._native.producers import PRODUCER_DTYPE, ProducerTable
 from seglog._native.status import Status
 from seglog.errors import CorruptDataError
 from seglog.model import AbortedTxn, TopicPartition
-from seglog.storage.producers import ProducerState
+from seglog.storage.producer_state import ProducerState
 from tests.oracle import batch as v2
 from tests.oracle import legacy
 from tests.oracle.batch import Batch, Record

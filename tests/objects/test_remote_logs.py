@@ -79,7 +79,7 @@ def seen(path: str, root: str, seed: int, storage: dict[str, str] | None) -> lis
         stamps = [row["timestamp"] for row in found[3][0]] if isinstance(found[3][0], list) else []
         for stamp in (0, *chance.sample(stamps, min(3, len(stamps))), -1, -2, -3):
             found.append(outcome(lambda s=stamp: log.offset_for_timestamp(s), root))
-        found.append(outcome(lambda: log.read(bounds[0], 3000), root))
+        found.append(outcome(lambda: log.fetch(bounds[0], 3000), root))
     return found
 
 

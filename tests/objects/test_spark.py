@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'seglog[spark]'")
 
 from seglog.spark import register
-from seglog.spark.options import parse_options
+from seglog.spark.read_options import parse_options
 from tests.objects.hdfs import LOGS
 from tests.support.documents import examples_of
 from tests.spark.conftest import spark  # noqa: F401  (a fixture)

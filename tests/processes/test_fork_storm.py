@@ -20,7 +20,7 @@ import pytest
 
 import seglog
 from seglog.config import BrokerConfig
-from seglog.embedded.log import EmbeddedLog
+from seglog.embedded.embedded_log import EmbeddedLog
 from seglog.errors import ForkedProcessError
 from seglog.log.scheduler import Scheduler
 from seglog.metrics import MetricsRegistry
@@ -75,7 +75,7 @@ def refused(*acts: Callable[[], object]) -> bool:
 def use_embedded(log: EmbeddedLog, own: Path) -> bool:
     """What a child does that knows no better."""
     refused(lambda: log.append(b"x"), lambda: log.append_many([b"x"]), lambda: log.flush(),
-            lambda: log.read(), lambda: next(log.records()), lambda: log.follow(0),
+            lambda: log.to_arrow(), lambda: next(log.records()), lambda: log.follow(0),
             lambda: log.delete_before(1),
             lambda: log.offset_for_timestamp(0), lambda: log.transaction().__enter__(),
             lambda: log.log.delete_old_segments())
@@ -100,7 +100,7 @@ def test_children_of_a_busy_log(tmp_path: Path) -> None:
                 for _ in follower:
                     pass
 
-        with busy(append, follow, log.flush, lambda: list(log.read()), lambda: repr(log)):
+        with busy(append, follow, log.flush, lambda: list(log.to_arrow()), lambda: repr(log)):
             children = sum(1 for used in forks(lambda: use_embedded(log, tmp_path / "own"))
                            if used)
         assert children > 5

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import seglog
-from seglog.embedded.log import EmbeddedLog
+from seglog.embedded.embedded_log import EmbeddedLog
 from seglog.errors import ForkedProcessError, LogDirLockedError
 from seglog.forks import ProcessBound
 from seglog.log.scheduler import Scheduler

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from seglog.arrow import DecodeOptions, batch_headers
 from seglog.errors import CorruptDataError
-from seglog.storage import batches, counts
-from seglog.storage.counts import RecordCount, count_range
-from seglog.storage.log import PartitionLog
+from seglog.storage import batches, record_counts
+from seglog.storage.record_counts import RecordCount, count_range
+from seglog.storage.partition_log import PartitionLog
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record
 from tests.oracle.builder import Shape, build_log
@@ -81,8 +81,8 @@ def test_counts_are_those_of_the_rows(built: list[BuiltLog], data: st.DataObject
 def test_little_is_decoded(built: list[BuiltLog], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of whole ranges of magic 2 the outermost batches at most, and only where compaction was."""
     decoded: list[int] = []
-    count = counts._Decoding.count
-    monkeypatch.setattr(counts._Decoding, "count", lambda self, batches: (
+    count = record_counts._Decoding.count
+    monkeypatch.setattr(record_counts._Decoding, "count", lambda self, batches: (
         decoded.append(len(batches)), count(self, batches))[1])
     log = built[0]
     assert counted(log.path).records == len(log.rows())

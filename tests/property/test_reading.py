@@ -120,6 +120,6 @@ def test_a_fetch_begins_with_the_batch_of_its_offset(built: list[BuiltLog],
     entry = placed_at(log, offset)
     assert entry is not None
     with seglog.PartitionLog.open(log.path) as opened:
-        fetched = opened.read(offset, most)
+        fetched = opened.fetch(offset, most)
     raw = (log.path / f"{entry.segment:020d}.log").read_bytes()[entry.position:]
     assert raw.startswith(bytes(fetched.records)) and len(fetched.records) >= min(most, entry.size)

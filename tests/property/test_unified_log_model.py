@@ -18,7 +18,7 @@ from hypothesis.stateful import (RuleBasedStateMachine, initialize, invariant, p
 
 from seglog.config import LogConfig
 from seglog.errors import OffsetOutOfRangeError
-from seglog.log.read import FetchIsolation
+from seglog.storage.isolation import ISOLATIONS, Isolation
 from seglog.log.scheduler import MockScheduler, MockTime
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
@@ -180,14 +180,14 @@ class LogMachine(RuleBasedStateMachine):
     # ---- questions
 
     @rule(offset=st.integers(-2, 400), most=st.sampled_from([0, 1, 150, 100_000]),
-          isolation=st.sampled_from(list(FetchIsolation)), whole=st.booleans())
-    def read(self, offset: int, most: int, isolation: FetchIsolation, whole: bool) -> None:
+          isolation=st.sampled_from(ISOLATIONS), whole=st.booleans())
+    def read(self, offset: int, most: int, isolation: Isolation, whole: bool) -> None:
         if not self.start <= offset <= self.end:
             with pytest.raises(OffsetOutOfRangeError):
                 self.log.read(offset, most, isolation, whole)
             return
         got = bytes(self.log.read(offset, most, isolation, whole).records)
-        bound = self.end if isolation is FetchIsolation.LOG_END else self.log.high_watermark
+        bound = self.end if isolation == "log_end" else self.log.high_watermark
         expected = self._bytes_from(offset, bound)
         first = len(expected[0]) if expected else 0
         limit = max(most, first) if whole else most
@@ -209,7 +209,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(stamp=st.integers(-1, 52))
     def find_timestamp(self, stamp: int) -> None:
         wanted = NOW + stamp * 1000
-        found = self.log.fetch_offset_by_timestamp(wanted)
+        found = self.log.offset_for_timestamp(wanted)
         expected = self._first_at(wanted)
         assert (None if found is None else (found.timestamp, found.offset)) == expected
 

@@ -11,7 +11,7 @@ from seglog.model import AbortedTxn
 from seglog.recovery.disk import Disk, RealDisk
 from seglog.recovery.index_files import TxnIndexFile
 from seglog.recovery.overlay import OverlayDisk
-from seglog.storage.transactions import encode_entries
+from seglog.storage.txn_entries import encode_entries
 
 NAME = "00000000000000000000.txnindex"
 OLD, NEW = AbortedTxn(7, 0, 4, 5), AbortedTxn(8, 2, 9, 10)

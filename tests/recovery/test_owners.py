@@ -61,7 +61,8 @@ def owners(root: Path) -> dict[str, tuple[int, int, str]]:
 
 def run_as(user: int, code: str, *args: str | Path) -> subprocess.CompletedProcess[str]:
     """A program of another user, which may read ours: the modules are loaded before."""
-    start = ("import os, encodings.utf_16_be, seglog, seglog.manager.manager, seglog.embedded.log, "
+    start = ("import os, encodings.utf_16_be, seglog, seglog.manager.manager, "
+             "seglog.embedded.embedded_log, "
              "seglog.cli.main, seglog.cli.load, seglog.cli.recover, seglog.cli.summary\n"
              f"os.setgroups([]); os.setgid({GROUP}); os.setuid({user})\n")
     return subprocess.run(

@@ -17,7 +17,7 @@ from seglog.recovery.segment_recovery import (
     Extent, RecoveryFailure, SegmentRecovery, recover_extent,
 )
 from seglog.recovery.scans import SegmentScans
-from seglog.storage.producers import ProducerState
+from seglog.storage.producer_state import ProducerState
 from tests.oracle import batch as v2
 from tests.oracle import rebuild as oracle
 from tests.oracle.batch import Batch, Record

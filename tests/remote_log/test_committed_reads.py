@@ -11,13 +11,13 @@ import pytest
 
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
-from seglog.log.read import FetchIsolation
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import AbortedTxn
+from seglog.storage.isolation import Isolation
 from seglog.storage.markers import ControlType
 from tests.remote_log.tiering import KEY, Tiering
 
-COMMITTED = FetchIsolation.TXN_COMMITTED
+COMMITTED: Isolation = "read_committed"
 PRODUCERS = range(1, 6)
 
 

@@ -11,7 +11,6 @@ import pytest
 from seglog.errors import (
     ConfigError, OffsetOutOfRangeError, RemoteStorageError, RetriableRemoteStorageError,
 )
-from seglog.log.read import FetchIsolation
 from seglog.log.offsets_by_timestamp import EARLIEST_LOCAL_TIMESTAMP, LATEST_TIERED_TIMESTAMP
 from seglog.manager.manager import LogManager
 from seglog.remote_log.copy_task import CopyTask
@@ -19,6 +18,7 @@ from seglog.remote_log.expiration_task import ExpirationTask
 from seglog.remote_log.remote_config import RemoteLogManagerConfig
 from seglog.remote_log.remote_log_manager import RemoteLogManager
 from seglog.remote_log.remote_task import FollowerTask
+from seglog.storage.isolation import Isolation
 from seglog.tiered import RemoteLogSegmentState as S
 from tests.remote_log.support import NOW_MS, eventually
 from tests.remote_log.tiering import ID_KEY, KEY, TASK_MS, Tiering
@@ -39,8 +39,8 @@ def make(tmp_path: Path) -> Iterator[Make]:
         tiering.close()
 
 
-def contents(tiering: Tiering, start: int = 0, isolation: FetchIsolation =
-             FetchIsolation.HIGH_WATERMARK) -> list[bytes]:
+def contents(tiering: Tiering, start: int = 0, isolation: Isolation = "read_uncommitted"
+             ) -> list[bytes]:
     """Whole batches up to the end, as fetches of a consumer get them."""
     found, offset = [], start
     while offset < tiering.log.high_watermark:
@@ -111,8 +111,8 @@ def test_local_retention_deletes_only_what_is_remote(make: Make) -> None:
     one.copy()
     assert one.log.delete_old_segments() == len(bases) - 1
     assert one.log.local_log_start_offset == bases[-1] and one.log.log_start_offset == 0
-    assert one.log.fetch_offset_by_timestamp(EARLIEST_LOCAL_TIMESTAMP).offset == bases[-1]
-    assert one.log.fetch_offset_by_timestamp(LATEST_TIERED_TIMESTAMP).offset == bases[-1] - 1
+    assert one.log.offset_for_timestamp(EARLIEST_LOCAL_TIMESTAMP).offset == bases[-1]
+    assert one.log.offset_for_timestamp(LATEST_TIERED_TIMESTAMP).offset == bases[-1] - 1
 
 
 def test_the_same_records_before_and_after_local_deletion(make: Make) -> None:
@@ -124,14 +124,14 @@ def test_the_same_records_before_and_after_local_deletion(make: Make) -> None:
     one.log.delete_old_segments()
     assert len(one.bases()) == 1
     assert contents(one) == before and contents(one, 13) == before[13:]
-    assert contents(one, 0, FetchIsolation.TXN_COMMITTED) == before
+    assert contents(one, 0, "read_committed") == before
     assert one.gauge("RemoteFetchRequestsPerSec") > 5
     with pytest.raises(OffsetOutOfRangeError):
         one.tiering.read(KEY, 31, 100)
-    found = one.log.fetch_offset_by_timestamp(NOW_MS + 13)
+    found = one.log.offset_for_timestamp(NOW_MS + 13)
     assert found == (NOW_MS + 13, 13, 0)
-    assert one.log.fetch_offset_by_timestamp(NOW_MS + 29).offset == 29
-    assert one.log.fetch_offset_by_timestamp(NOW_MS + 30) is None
+    assert one.log.offset_for_timestamp(NOW_MS + 29).offset == 29
+    assert one.log.offset_for_timestamp(NOW_MS + 30) is None
 
 
 def test_a_restart_goes_on(tmp_path: Path) -> None:

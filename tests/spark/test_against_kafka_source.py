@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from tests.kafka import harness, workload
 from tests.kafka.jars import spark_kafka_jars
 from tests.spark.kafka_options import FIRST_MS, TABLE, TRIMMED, TRIMMED_END, WIDE, Options, draw

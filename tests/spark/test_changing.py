@@ -13,9 +13,9 @@ import pytest
 
 from seglog.errors import KafkaStorageError, UnknownTopicOrPartitionError
 from seglog.spark import plan
-from seglog.spark.options import parse_options
+from seglog.spark.read_options import parse_options
 from seglog.spark.plan import plan_partitions
-from seglog.spark.reader import SeglogReader
+from seglog.spark.source_reader import SeglogReader
 from tests.oracle.batch import Batch, Record
 from tests.oracle.writer import LogConfig, LogWriter
 

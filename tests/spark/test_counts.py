@@ -9,7 +9,7 @@ import pytest
 
 from seglog.model import TopicPartition
 from seglog.spark import count
-from seglog.storage.counts import RecordCount
+from seglog.storage.record_counts import RecordCount
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,11 +19,11 @@ from pyspark.sql import datasource
 from seglog.errors import CorruptDataError
 from seglog.spark import filters as pushing
 from seglog.spark.filters import Ints, enable_pushdown, push
-from seglog.spark.options import parse_options
+from seglog.spark.read_options import parse_options
 from seglog.spark.plan import SeglogPartition
-from seglog.spark.reader import FilteringReader, SeglogReader
+from seglog.spark.source_reader import FilteringReader, SeglogReader
 from seglog.storage import segment
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from tests.oracle.builder import Shape, build_log
 from tests.oracle.writer import LogConfig
 

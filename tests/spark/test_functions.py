@@ -11,7 +11,7 @@ import pytest
 from seglog._native.crc32c import crc32c
 from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.spark import functions
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

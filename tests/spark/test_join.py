@@ -15,8 +15,8 @@ import seglog
 from seglog.errors import SparkSetupError
 from seglog.spark import register, session
 from seglog.spark.executors import probe_executors, shortfall
-from seglog.spark.options import parse_options
-from seglog.spark.reader import SeglogReader
+from seglog.spark.read_options import parse_options
+from seglog.spark.source_reader import SeglogReader
 from seglog.spark.shipping import pack
 from tests.spark.environments import clean, environment, run
 

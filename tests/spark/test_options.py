@@ -6,7 +6,7 @@ import pytest
 
 from seglog.model import TopicPartition
 from seglog.spark.option_values import java_pattern
-from seglog.spark.options import EARLIEST, LATEST, OffsetBound, parse_options
+from seglog.spark.read_options import EARLIEST, LATEST, OffsetBound, parse_options
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 

@@ -11,7 +11,7 @@ import pytest
 
 from seglog.model import TopicPartition
 from seglog.spark import register
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -204,7 +204,7 @@ def test_register_and_several_paths(spark: SparkSession, golden: Path) -> None:
 def test_tasks_are_picklable(golden: Path) -> None:
     import pickle
 
-    from seglog.spark.options import parse_options
+    from seglog.spark.read_options import parse_options
     from seglog.spark.plan import plan_partitions
 
     tasks = plan_partitions(parse_options({"path": str(golden / "real" / "clean" / "txn-0")}))
@@ -219,7 +219,7 @@ def test_tasks_that_give_few_bytes_read_more(
     otherwise. The ranges are the same."""
     from seglog.spark import plan
     from seglog.spark.filters import Pushed
-    from seglog.spark.options import parse_options
+    from seglog.spark.read_options import parse_options
 
     monkeypatch.setattr(plan, "SPLIT_BYTES", 2000)
     monkeypatch.setattr(plan, "_LIGHT_SPLIT_BYTES", 8000)

@@ -16,7 +16,7 @@ import pytest
 from seglog.errors import InconsistentTopicIdError, KafkaStorageError
 from seglog.model import TopicPartition
 from seglog.spark import replicas
-from seglog.spark.options import parse_options
+from seglog.spark.read_options import parse_options
 from seglog.spark.plan import choose_partitions
 from seglog.storage.discover import find_replicas
 from seglog.storage.replicas import choose_replica

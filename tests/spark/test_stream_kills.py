@@ -104,7 +104,7 @@ def writers(data: Path) -> Iterator[dict[int, int]]:
             while not stop.is_set():
                 log.append_many([b"v" * 50] * 20)
                 time.sleep(.05)
-            ends[partition] = log.end_offset
+            ends[partition] = log.log_end_offset
     threads = [threading.Thread(target=write, args=(number,)) for number in ends]
     for thread in threads:
         thread.start()

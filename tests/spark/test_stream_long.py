@@ -81,7 +81,7 @@ def test_logs_that_are_being_written(tmp_path: Path, is_old: bool, preallocate: 
                 number += 1
                 if number % 50 == 0:
                     time.sleep(.002)
-            ends["t", partition] = log.end_offset
+            ends["t", partition] = log.log_end_offset
     writers = [threading.Thread(target=write, args=(number,)) for number in range(3)]
     for writer in writers:
         writer.start()

@@ -17,8 +17,8 @@ from seglog.recovery.loader import LoadOptions, load_directory
 from seglog.recovery.partition_plan import LoadLevel
 from seglog.recovery.rows import finding_row
 from seglog.spark import register
-from seglog.storage.log import PartitionLog
-from seglog.storage.producers import read_snapshot
+from seglog.storage.partition_log import PartitionLog
+from seglog.storage.producer_state import read_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import seglog
-from seglog.embedded.log import EmbeddedLog
+from seglog.embedded.embedded_log import EmbeddedLog
 from seglog.errors import KafkaStorageError, LogCleaningAbortedError
 
 _JOIN_SECONDS = 120.0

@@ -18,13 +18,13 @@ from seglog.errors import (
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import end_transaction_marker
 from seglog.log.log_dir_failures import CLOSED
-from seglog.log.read import FetchIsolation
+from seglog.storage.isolation import ISOLATIONS
 from seglog.log.following import RangeTail, SpanTail
-from seglog.log.offsets_by_timestamp import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
+from seglog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.markers import ControlType
 from seglog.storage.paths import FileKind, FileState, file_name
 from seglog.storage.stream import DecodeOptions, Plan, RecordBatchStream
@@ -115,7 +115,7 @@ class Actor:
     # ---- reading
 
     def fetch(self, it: Subject) -> None:
-        log, isolation = it.log(), self.random.choice(list(FetchIsolation))
+        log, isolation = it.log(), self.random.choice(ISOLATIONS)
         offset = self.random.randint(log.log_start_offset, max(log.log_end_offset,
                                                                log.log_start_offset))
         with may_be_gone(it):
@@ -130,7 +130,7 @@ class Actor:
         # Before the end is looked up: what comes after a truncation need not be read.
         cuts = it.truth.cuts
         log, committed = it.log(), self.random.random() < .5
-        isolation = FetchIsolation.TXN_COMMITTED if committed else FetchIsolation.LOG_END
+        isolation = "read_committed" if committed else "log_end"
         with may_be_gone(it):
             start = log.log_start_offset
             stop = log.last_stable_offset if committed else log.log_end_offset
@@ -168,11 +168,11 @@ class Actor:
     def look_up_times(self, it: Subject) -> None:
         log = it.log()
         with may_be_gone(it):
-            latest = log.fetch_offset_by_timestamp(LATEST_TIMESTAMP)
+            latest = log.offset_for_timestamp(LATEST_TIMESTAMP)
             assert latest is not None and latest.offset >= 0
-            log.fetch_offset_by_timestamp(EARLIEST_TIMESTAMP)
+            log.offset_for_timestamp(EARLIEST_TIMESTAMP)
             for wanted in (MAX_TIMESTAMP, log.now_ms() - self.random.randrange(3000), 0):
-                found = log.fetch_offset_by_timestamp(wanted)
+                found = log.offset_for_timestamp(wanted)
                 if found is not None:
                     assert found.timestamp >= wanted
                     at = it.truth.now.get(found.offset)

@@ -16,11 +16,10 @@ from typing import Any, ClassVar
 
 import seglog
 from seglog.config import BrokerConfig, LogConfig
-from seglog.embedded.log import EmbeddedLog
+from seglog.embedded.embedded_log import EmbeddedLog
 from seglog.errors import KafkaStorageError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from seglog.log.context import LogContext
 from seglog.log.log_dir_failures import CLOSED, LogDirFailureChannel
-from seglog.log.read import FetchIsolation
 from seglog.log.scheduler import Scheduler, Time
 from seglog.log.stats import BrokerTopicStats
 from seglog.log.following import RangeTail
@@ -127,7 +126,7 @@ def check_whole(it: Subject) -> None:
     """A quiet log holds what it acknowledged."""
     log = it.log()
     start = log.log_start_offset
-    tail = RangeTail(log, start, isolation=FetchIsolation.LOG_END, timeout=0.0,
+    tail = RangeTail(log, start, isolation="log_end", timeout=0.0,
                      stop_offset=log.log_end_offset)
     it.truth.check_whole(start, list(decoded(tail)))
 
@@ -267,7 +266,7 @@ class EmbeddedWorld(World):
     def _delete(self, actor: Actor) -> None:
         log, it = self._pick(actor)
         with may_be_gone(it):
-            to = max(log.end_offset - 50, 0)
+            to = max(log.log_end_offset - 50, 0)
             it.truth.may_start_at = max(it.truth.may_start_at, to)
             log.delete_before(to)
 
@@ -280,19 +279,19 @@ class EmbeddedWorld(World):
         if self._third.acquire(blocking=False):
             try:
                 with seglog.open(self.root / "third-0") as log:
-                    assert log.append(b"value") == log.end_offset - 1
+                    assert log.append(b"value") == log.log_end_offset - 1
             finally:
                 self._third.release()
 
     def close_and_reopen(self) -> None:
-        ends = [(log.start_offset, log.end_offset) for log in self._logs]
+        ends = [(log.log_start_offset, log.log_end_offset) for log in self._logs]
         failed = self._logs[0].log.context.failures
         for log in self._logs:
             log.close()
         assert not failed.failed
         assert (self.root / MARKER).exists()
         self._logs = [self._open(number, {}) for number in range(len(ends))]
-        assert [(log.start_offset, log.end_offset) for log in self._logs] == ends
+        assert [(log.log_start_offset, log.log_end_offset) for log in self._logs] == ends
         for one in self.subjects:
             check_whole(one)
         for log in self._logs:
@@ -383,7 +382,7 @@ class ManagerWorld(World):
                 self._manager.async_delete(self._volatile)
                 self._manager.delete_logs()
             with not_moved():
-                log.fetch_offset_by_timestamp(0)
+                log.offset_for_timestamp(0)
                 log.read(0, 1000)
         except (UnknownTopicOrPartitionError, OffsetOutOfRangeError):
             pass

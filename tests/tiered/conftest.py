@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from seglog.storage.isolation import Isolation
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from tests.support import golden as golden_data
 
 

@@ -18,7 +18,7 @@ from seglog.errors import CorruptDataError, KafkaStorageError, SeglogError
 from seglog.tiered import open_bucket
 from seglog.tiered.aiven_layout import AivenLayout
 from seglog.tiered.aiven_manifest import parse_manifest
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from tests.tiered import aiven_by_hand as by_hand
 from tests.tiered.conftest import Tiered, read
 

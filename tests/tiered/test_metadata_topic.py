@@ -18,7 +18,7 @@ from seglog.errors import (
     MetadataParseError, SeglogError, UnknownTopicOrPartitionError,
 )
 from seglog.storage.epochs import read_leader_epochs
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.tiered import (
     MetadataTopic, RemoteLogMetadata, RemoteLogMetadataTopicPartitioner, RemoteLogSegmentId,
     RemoteLogSegmentMetadata, RemoteLogSegmentMetadataSnapshot, RemoteLogSegmentMetadataUpdate,

@@ -10,7 +10,7 @@ import pytest
 from seglog.errors import (
     IllegalArgumentError, RemoteResourceNotFoundError, RemoteStorageError,
 )
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.tiered import RemoteLogSegmentMetadata, open_bucket, read_metadata_topic
 from seglog.tiered.aiven_writer import AivenWriter, encode_chunk_sizes
 from seglog.tiered.plain_layout import LOCAL_TIERED_STORAGE, text_of

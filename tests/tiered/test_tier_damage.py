@@ -12,7 +12,7 @@ import pytest
 
 from seglog.errors import CorruptDataError, KafkaStorageError, SeglogError
 from seglog.model import EpochEntry
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap
 from seglog.tiered import TierFinding, open_bucket
 from seglog.tiered.remote_segment import RemoteSegment

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.tiered import AivenWriter, LayoutStorageManager, RemoteTree, open_bucket
 from tests.tiered.conftest import Tiered, read
 from tests.tiered.test_storage_manager import announced, check, data_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seglog.cli.main import main
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from tests.tiered.conftest import Tiered
 
 

@@ -11,7 +11,7 @@ import pytest
 import seglog
 from seglog.errors import IllegalArgumentError, KafkaStorageError, UnknownTopicOrPartitionError
 from seglog.storage.isolation import Isolation
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.tiered import open_bucket
 from tests.tiered.conftest import Tiered, read
 

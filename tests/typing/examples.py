@@ -48,7 +48,7 @@ async def embedding(path: Path) -> None:
             assert_type(batch.num_rows, int)
     seglog.open(path, durability="always")  # type: ignore[arg-type]
     log.append("text")  # type: ignore[arg-type]
-    log.read(isolation="committed")  # type: ignore[arg-type]
+    log.to_arrow(isolation="committed")  # type: ignore[arg-type]
 
 
 def offsets(log: seglog.PartitionLog) -> None:
@@ -68,10 +68,26 @@ def reading(log: seglog.PartitionLog) -> None:
         assert_type(columns.num_rows, int)
         assert_type(columns.columns, tuple[str, ...])
     assert_type(log.batches(), Iterator[BatchHeader])
-    assert_type(log.read(0, 1 << 20), FetchData)
+    assert_type(log.fetch(0, 1 << 20), FetchData)
     assert_type(log.ranges(64 << 20), list[seglog.LogRange])
     log.to_arrow(isolation="serializable")  # type: ignore[arg-type]
     log.to_arrow(columns="value", threads="2")  # type: ignore[arg-type]
+
+
+def reading_any_log(directory: seglog.PartitionLog, program: seglog.EmbeddedLog) -> None:
+    readers: list[seglog.LogReader] = [directory, program, program.log]
+    for reader in readers:
+        assert_type(reader.topic_partition, seglog.TopicPartition | None)
+        assert_type(reader.last_stable_offset, int)
+        assert_type(reader.fetch(0, 1 << 20, "read_committed"), FetchData)
+        assert_type(reader.to_arrow(0, 9, ["key"], "log_end", threads=2), seglog.RecordBatchStream)
+        assert_type(reader.offset_for_timestamp(-1), seglog.TimestampOffset | None)
+        with reader.follow(0, timeout=1.5, columns=["value"]) as records:
+            for columns in records:
+                assert_type(columns.num_rows, int)
+            assert_type(next(records.records()), seglog.Record)
+        reader.log_end_offset = 3  # type: ignore[misc]
+    readers.append(directory.segments)  # type: ignore[arg-type]
 
 
 def values(partition: seglog.TopicPartition) -> None:

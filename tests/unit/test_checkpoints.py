@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from seglog.errors import KafkaStorageError, MalformedCheckpointError
 from seglog.model import TopicPartition
-from seglog.storage import checkpoints, paths
+from seglog.storage import checkpoint_files, paths
 
-read = checkpoints.read_offset_checkpoint
+read = checkpoint_files.read_offset_checkpoint
 
 
 @pytest.mark.parametrize(("content", "offsets"), [
@@ -99,7 +99,7 @@ def test_an_announced_count_is_not_believed(tmp_path: Path) -> None:
 def test_size_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     with open(path, "wb") as stream:
-        stream.truncate(checkpoints.CHECKPOINT_BYTES_MAX + 1)
+        stream.truncate(checkpoint_files.CHECKPOINT_BYTES_MAX + 1)
     started = time.monotonic()
     with pytest.raises(MalformedCheckpointError) as caught:
         read(path)
@@ -113,25 +113,25 @@ def test_written_is_read(tmp_path_factory: pytest.TempPathFactory,
                          entries: dict[tuple[str, int], int]) -> None:
     path = tmp_path_factory.mktemp("checkpoint") / paths.RECOVERY_POINT_CHECKPOINT
     offsets = {TopicPartition(*key): value for key, value in entries.items()}
-    checkpoints.write_offset_checkpoint(path, {TopicPartition("old", 1): 2})
-    checkpoints.write_offset_checkpoint(path, offsets)
+    checkpoint_files.write_offset_checkpoint(path, {TopicPartition("old", 1): 2})
+    checkpoint_files.write_offset_checkpoint(path, offsets)
     assert read(path) == offsets
     assert os.listdir(path.parent) == [path.name]
 
 
 def test_written_bytes_are_kafkas(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
-    checkpoints.write_offset_checkpoint(path, {TopicPartition("foo", 0): 17,
+    checkpoint_files.write_offset_checkpoint(path, {TopicPartition("foo", 0): 17,
                                                TopicPartition("bar-baz", 3): 0})
     assert path.read_bytes() == b"0\n2\nfoo 0 17\nbar-baz 3 0\n"
 
 
 def test_a_refused_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
-    checkpoints.write_offset_checkpoint(path, {TopicPartition("a", 0): 1})
+    checkpoint_files.write_offset_checkpoint(path, {TopicPartition("a", 0): 1})
     (tmp_path / "checkpoint.tmp").mkdir()
     with pytest.raises(KafkaStorageError, match="Error while writing to checkpoint file") as caught:
-        checkpoints.write_offset_checkpoint(path, {})
+        checkpoint_files.write_offset_checkpoint(path, {})
     assert caught.value.errno is not None
     assert read(path) == {TopicPartition("a", 0): 1}
 

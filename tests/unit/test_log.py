@@ -13,7 +13,8 @@ import seglog
 from seglog.arrow import DecodeOptions, decode_range
 from seglog.errors import KafkaStorageError, MalformedCheckpointError, OffsetOutOfRangeError
 from seglog.storage import place, segment
-from seglog.storage.log import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, PartitionLog
+from seglog.model import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
+from seglog.storage.partition_log import PartitionLog
 from tests.oracle.builder import LogBuilder, Shape, build_log
 from tests.oracle.log import entries
 from tests.oracle.writer import BuiltLog, LogConfig, placed_at
@@ -107,7 +108,7 @@ def test_bounds(built: BuiltLog, isolation: Any) -> None:
         with pytest.raises(OffsetOutOfRangeError):
             log.to_arrow(outside)
         with pytest.raises(OffsetOutOfRangeError):
-            log.read(outside, 100)
+            log.fetch(outside, 100)
 
 
 def test_fetch(built: BuiltLog) -> None:
@@ -116,7 +117,7 @@ def test_fetch(built: BuiltLog) -> None:
     for _ in range(60):
         start = rnd.randint(built.log_start_offset, built.log_end_offset)
         most = rnd.choice([0, 1, 500, 3000, 10**9])
-        found, first = log.read(start, most), placed_at(built, start)
+        found, first = log.fetch(start, most), placed_at(built, start)
         if first is None or start == built.log_end_offset:
             assert found.records == b"" and found.position == -1
             continue
@@ -134,7 +135,7 @@ def test_fetch(built: BuiltLog) -> None:
 
 def test_committed_fetches_carry_their_aborted_transactions(built: BuiltLog) -> None:
     log, offset, got = PartitionLog.open(built.path), built.log_start_offset, []
-    while (found := log.read(offset, 4000, "read_committed")).records:
+    while (found := log.fetch(offset, 4000, "read_committed")).records:
         aborted = found.aborted_transactions
         assert aborted is not None and found.last_stable_offset == built.last_stable_offset
         for entry in entries(found.records + bytes(18)):
@@ -197,7 +198,7 @@ def test_log_start_offset_of_the_data_directory(tmp_path: Path) -> None:
     checkpoint.write_text(f"0\n1\ntopic 0 {built.log_end_offset + 100}\n")
     log = PartitionLog.open(built.path)
     assert (log.log_start_offset, log.log_end_offset) == (built.log_end_offset + 100,) * 2
-    assert read_rows(log) == [] and log.read(log.log_end_offset, 10).records == b""
+    assert read_rows(log) == [] and log.fetch(log.log_end_offset, 10).records == b""
     checkpoint.write_text("nonsense\n")
     with pytest.raises(MalformedCheckpointError):
         PartitionLog.open(built.path)
@@ -210,7 +211,7 @@ def test_empty_and_missing_directories(tmp_path: Path) -> None:
     log = PartitionLog.open(tmp_path / "empty-0")
     assert (log.log_start_offset, log.log_end_offset, log.last_stable_offset) == (0, 0, 0)
     assert read_rows(log) == [] and list(log.batches()) == [] and len(log.segments) == 0
-    assert log.read(0, 100).records == b"" and log.topic_id is None
+    assert log.fetch(0, 100).records == b"" and log.topic_id is None
     assert log.offset_for_timestamp(0) is None and log.offset_for_timestamp(-3) is None
     (tmp_path / "file-0").write_text("no directory")
     for name in ("missing-0", "file-0"):
@@ -232,7 +233,7 @@ def test_wrong_arguments(built: BuiltLog) -> None:
     with pytest.raises(ValueError, match="no column"):
         log.to_arrow(columns=["offset", "nothing"])
     with pytest.raises(ValueError):
-        log.read(0, -1)
+        log.fetch(0, -1)
     with pytest.raises(ValueError):
         log.ranges(0)
     with pytest.raises(ValueError):
@@ -270,6 +271,6 @@ def test_the_first_segment_comes_while_the_log_is_opened(tmp_path: Path,
             (path / file.name).write_bytes(file.read_bytes())
         return place.identify(where)
 
-    monkeypatch.setattr("seglog.storage.log.identify", identify)
+    monkeypatch.setattr("seglog.storage.partition_log.identify", identify)
     log = PartitionLog.open(path)
     assert log.log_end_offset == PartitionLog.open(source.path).log_end_offset > 0

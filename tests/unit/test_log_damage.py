@@ -13,7 +13,8 @@ import pytest
 from seglog.arrow import DecodeOptions, decode_range
 from seglog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError
 from seglog.storage import segment, stream
-from seglog.storage.log import MAX_TIMESTAMP, PartitionLog
+from seglog.model import MAX_TIMESTAMP
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap
 from tests.oracle import files
 from tests.oracle.batch import Batch, Record, encode
@@ -32,7 +33,7 @@ INDEX_KINDS = ["every_index_gone", "index_gone", "index_odd_size", "index_rewrit
 def small_logs_use_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment, "INDEX_BYTES_MIN", 0)
     monkeypatch.setattr(stream, "RANGE_BYTES", 2000)
-    monkeypatch.setattr("seglog.storage.log.RANGE_BYTES", 2000)
+    monkeypatch.setattr("seglog.storage.partition_log.RANGE_BYTES", 2000)
 
 
 @pytest.fixture(scope="module")

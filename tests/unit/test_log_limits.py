@@ -17,9 +17,9 @@ import pytest
 from seglog._native.columns import live_columns
 from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.storage import handles
-from seglog.storage.files import FileHandle
+from seglog.storage.log_store import FileHandle
 from seglog.storage.handles import HandleCache
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from tests.oracle.batch import Batch, Record, encode
 from tests.oracle.builder import Shape, build_log
 from tests.oracle.writer import LogConfig
@@ -62,7 +62,7 @@ for worker in workers: worker.start()
 for worker in workers: worker.join()
 assert sum(1 for _ in log.batches()) == 2000
 assert log.offset_for_timestamp(6500).offset == 5500
-assert log.read(5000, 100).records
+assert log.fetch(5000, 100).records
 assert sum(r.size for r in log.ranges(1 << 20)) > 0
 print("read")
 """
@@ -134,7 +134,7 @@ def test_reading_changes_nothing(tmp_path: Path) -> None:
         list(log.batches())
         log.offset_for_timestamp(5)
         log.offset_for_timestamp(-3)
-        log.read(log.log_start_offset, 10)
+        log.fetch(log.log_start_offset, 10)
         assert list(log.leader_epochs) == [] and log.open_transactions is not None
         log.refresh()
         log.close()
@@ -144,7 +144,7 @@ def test_reading_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_stream_that_nobody_ends_lets_go(tmp_path: Path,
                                            monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seglog.storage.log.RANGE_BYTES", 5000)
+    monkeypatch.setattr("seglog.storage.partition_log.RANGE_BYTES", 5000)
     built = build_log(tmp_path / "topic-0", 31, Shape(batches=200))
     gc.collect()
     live, running = live_columns(), threading.active_count()
@@ -179,7 +179,7 @@ def test_a_stream_that_outlives_its_log_leaves_no_file_open(
             time.sleep(.01)
             super().__init__(path)
 
-    monkeypatch.setattr("seglog.storage.files.FileHandle", SlowHandle)
+    monkeypatch.setattr("seglog.storage.log_store.FileHandle", SlowHandle)
     for threads in (2, 0):
         log = PartitionLog.open(tmp_path / "topic-0")
         log.log_end_offset  # noqa: B018  (opens what only the view needs)
@@ -203,7 +203,7 @@ def test_a_stream_that_outlives_its_log_leaves_no_file_open(
 def test_threads_decode_ahead_in_bounded_memory(tmp_path: Path,
                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer that stops: at most threads + 1 ranges are decoded, each to its bound."""
-    monkeypatch.setattr("seglog.storage.log.RANGE_BYTES", 4000)
+    monkeypatch.setattr("seglog.storage.partition_log.RANGE_BYTES", 4000)
     (tmp_path / "topic-0").mkdir()
     (tmp_path / "topic-0" / f"{0:020d}.log").write_bytes(
         b"".join(batch(3 * n, 300) for n in range(400)))

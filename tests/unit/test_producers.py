@@ -23,8 +23,8 @@ from seglog.errors import (
 from seglog.model import (
     AbortedTxn, BatchMetadata, OpenTransaction, ProducerStateEntry, TopicPartition,
 )
-from seglog.storage import paths, producers, transactions
-from seglog.storage.producers import ProducerState
+from seglog.storage import paths, producer_state, txn_entries
+from seglog.storage.producer_state import ProducerState
 from tests.oracle import batch as oracle
 
 TP = TopicPartition("t", 1)
@@ -41,14 +41,15 @@ def count(number: int) -> bytes:
 
 
 def test_known_snapshots() -> None:
-    assert producers.encode_snapshot([]).hex() == "000148674bc700000000"
+    assert producer_state.encode_snapshot([]).hex() == "000148674bc700000000"
     entry = ProducerStateEntry(1, 2, 3, -1, 100, (BatchMetadata(1, 2, 3, -1),))
-    assert producers.encode_snapshot([entry]).hex() == "00015b83e05700000001" + ENTRY.hex()
-    assert producers.decode_snapshot(sealed(count(1) + ENTRY)) == [entry]
+    assert producer_state.encode_snapshot([entry]).hex() == "00015b83e05700000001" + ENTRY.hex()
+    assert producer_state.decode_snapshot(sealed(count(1) + ENTRY)) == [entry]
     # Bytes behind the entries pass when the CRC covers them.
-    assert producers.decode_snapshot(sealed(count(1) + ENTRY + b"x")) == [entry]
+    assert producer_state.decode_snapshot(sealed(count(1) + ENTRY + b"x")) == [entry]
     bare = struct.pack(">qhiqiqiq", 1, 2, -1, -7, 0, 5, 3, -9)
-    assert producers.decode_snapshot(sealed(count(1) + bare)) == [ProducerStateEntry(1, 2, 3, 5)]
+    assert producer_state.decode_snapshot(sealed(count(1) + bare)) == [
+        ProducerStateEntry(1, 2, 3, 5)]
 
 
 @pytest.mark.parametrize(("data", "code", "message"), [
@@ -74,7 +75,7 @@ def test_corrupt_snapshots(tmp_path: Path, data: bytes, code: str, message: str)
     path = tmp_path / paths.snapshot_name(7)
     path.write_bytes(data)
     with pytest.raises(CorruptSnapshotError) as caught:
-        producers.read_snapshot(path)
+        producer_state.read_snapshot(path)
     error = caught.value
     assert (error.code, str(error), error.file) == (code, message, str(path))
     assert error.position is not None
@@ -83,13 +84,13 @@ def test_corrupt_snapshots(tmp_path: Path, data: bytes, code: str, message: str)
 def test_a_missing_snapshot(tmp_path: Path) -> None:
     for path in (tmp_path / "missing", tmp_path):
         with pytest.raises(KafkaStorageError):
-            producers.read_snapshot(path)
+            producer_state.read_snapshot(path)
 
 
 @given(st.binary(max_size=200) | st.binary(max_size=120).map(lambda body: sealed(count(1) + body)))
 def test_snapshot_noise(data: bytes) -> None:
     try:
-        producers.decode_snapshot(data)
+        producer_state.decode_snapshot(data)
     except CorruptSnapshotError as error:
         assert error.code.startswith("snapshot_")
 
@@ -107,7 +108,7 @@ def test_snapshots_go_round(entries: list[ProducerStateEntry]) -> None:
     expected = [dataclasses.replace(entry, batches=tuple(
         dataclasses.replace(batch, timestamp=entry.last_timestamp) for batch in entry.batches))
         for entry in entries]
-    assert producers.decode_snapshot(producers.encode_snapshot(entries)) == expected
+    assert producer_state.decode_snapshot(producer_state.encode_snapshot(entries)) == expected
 
 
 def rows(batches: Iterable[oracle.Batch]) -> tuple[np.ndarray[Any, Any], bytes]:
@@ -217,7 +218,7 @@ def test_a_snapshot_is_where_it_goes_on() -> None:
                marker(3, 3), data(4, 1, sequence=1, transactional=True), marker(5, 1)]
     aborted = fold(whole, *batches)
     before = fold(first, *batches[:3])
-    entries = producers.decode_snapshot(producers.encode_snapshot(first.entries))
+    entries = producer_state.decode_snapshot(producer_state.encode_snapshot(first.entries))
     second = ProducerState(TP, first.map_end_offset, entries)
     assert second.open_transactions == first.open_transactions
     assert before + fold(second, *batches[3:]) == aborted == [
@@ -300,13 +301,13 @@ def test_golden_logs_fold_to_kafkas_state(golden: Path, kind: str) -> None:
             if name.startswith("compacted"):
                 continue
             # A crash may leave an index behind its log, never before it.
-            assert transactions.to_aborted_txns(stored) == entries[:len(stored)], path
+            assert txn_entries.to_aborted_txns(stored) == entries[:len(stored)], path
             assert kind == "unclean" or len(stored) == len(entries), path
             seen_aborted += len(stored)
         if kind == "clean":
             snapshots = sorted(partition.glob("*.snapshot"))
             if snapshots and state["producers"]:
-                kept = sorted(producers.read_snapshot(snapshots[-1]),
+                kept = sorted(producer_state.read_snapshot(snapshots[-1]),
                               key=lambda entry: entry.producer_id)
                 assert [facts(entry) for entry in kept] == wanted(state)
     assert seen_aborted > 10 and seen_producers > 3
@@ -338,10 +339,10 @@ def test_a_snapshot_has_the_order_of_a_hash_table() -> None:
     state = ProducerState(TP)
     fold(state, *(data(n, producer_id) for n, producer_id in enumerate((17, 3, 1, 2**32))))
     assert state.producer_ids == [17, 3, 1, 2**32]
-    order = [entry.producer_id for entry in producers.decode_snapshot(state.to_snapshot())]
+    order = [entry.producer_id for entry in producer_state.decode_snapshot(state.to_snapshot())]
     assert order == [17, 1, 2**32, 3]
     by_id = {entry.producer_id: entry for entry in state.entries}
-    assert state.to_snapshot() == producers.encode_snapshot(by_id[one] for one in order)
+    assert state.to_snapshot() == producer_state.encode_snapshot(by_id[one] for one in order)
     assert ProducerState(TP).to_snapshot().hex() == "000148674bc700000000"
 
 

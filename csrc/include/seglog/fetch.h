@@ -1,6 +1,7 @@
 /*
  * Random reads by offset: Kafka's search in an index and its walk over the headers of a log, both
- * by pread. Nothing is mapped, so a file that is cut under a reader is a status and no signal.
+ * by pread. A file that is cut under a reader is a status and no signal; an index alone may be
+ * mapped, by an owner of its directory who says when it is cut.
  *
  * Descriptors are the caller's, open for reading. Functions allocate nothing, keep no state but in
  * what the caller gives them, and may be called from any thread, one per slg_fetch_index at a time.
@@ -19,12 +20,33 @@
 extern "C" {
 #endif
 
+/*
+ * The bytes of an index file in memory: a lookup then costs no system call. Only for a file that no
+ * other process changes (its directory's lock is held) and that this one does not cut before it has
+ * detached the map: a page beyond the end of its file ends the process with SIGBUS.
+ */
+typedef struct slg_fetch_map {
+    const uint8_t *data;
+    size_t size;
+    int32_t detached;
+} slg_fetch_map;
+
+/* Maps the first `size` bytes; a search asks only for entries that the file has by then. SLG_IO.
+ * The owner closes it. */
+slg_status slg_fetch_map_open(slg_fetch_map *map, int fd, size_t size, slg_error *error);
+/* From then on the file may be cut: memory takes the place of its pages, and searches, also those
+ * that are at work in other threads, read the file. SLG_IO, and then the file may not be cut. */
+slg_status slg_fetch_map_detach(slg_fetch_map *map, slg_error *error);
+/* When no thread searches it. */
+void slg_fetch_map_close(slg_fetch_map *map);
+
 /* An offset or time index of which the first `entries` entries are searched. */
 typedef struct slg_fetch_index {
     slg_index_kind kind;
     int fd;              /* -1: no file, which is an index without entries */
     int64_t base_offset;
     size_t entries;
+    const slg_fetch_map *map; /* NULL, or of fewer entries: by pread */
 } slg_fetch_index;
 
 typedef enum slg_fetch_bound {
@@ -35,51 +57,11 @@ typedef enum slg_fetch_bound {
 /*
  * Kafka's lookups, entry for entry on any bytes. *slot is -1 where there is none, and *entry is
  * then what Kafka answers for an empty index: (base_offset, 0) of an offset index, (-1,
- * base_offset) of a time index. SLG_IO, or SLG_FILE_SHRANK where the file has fewer entries.
+ * base_offset) of a time index. *next is the entry behind it, whose value is -1 where that is not
+ * known without another read. SLG_IO, or SLG_FILE_SHRANK where the file has fewer entries.
  */
 slg_status slg_fetch_search(const slg_fetch_index *index, slg_fetch_bound bound, int64_t target,
-                            int64_t *slot, slg_index_entry *entry, slg_error *error);
-
-/*
- * Every `stride`-th entry of the first `covered` entries of an offset index, in memory, so that a
- * lookup reads at most one block of the file. Only for keys that rise from entry to entry, where
- * any search gives Kafka's slot. The owner frees it; it is not changed once it is filled.
- */
-typedef struct slg_fetch_samples {
-    uint8_t *data;  /* `count` entries as they are stored; NULL: none */
-    size_t count;
-    size_t stride;
-    size_t covered;
-    int64_t last_key; /* of the last entry covered */
-} slg_fetch_samples;
-
-enum {
-    /* 2 MiB: every entry of a segment with Kafka's settings, 1 GiB with an entry each 4 KiB. */
-    SLG_FETCH_SAMPLES_MAX = 262144,
-    SLG_FETCH_UNCOVERED_MAX = 1024 /* entries behind those covered that a lookup may read over */
-};
-
-/*
- * Whether lookups among `entries` need no newer samples: more are taken when a 64th has been added,
- * so that what is copied then is paid for by those that were appended.
- */
-bool slg_fetch_samples_serve(const slg_fetch_samples *samples, size_t entries);
-
-/*
- * Fills `samples` from the file, going on from `before` (NULL: from the beginning), which stays as
- * it is. SLG_OK; SLG_INDEX_OFFSET_ORDER where keys do not rise: nothing is sampled then; SLG_IO,
- * SLG_FILE_SHRANK, SLG_NO_MEMORY.
- */
-slg_status slg_fetch_sample(const slg_fetch_index *index, const slg_fetch_samples *before,
-                            slg_fetch_samples *samples, slg_error *error);
-void slg_fetch_samples_free(slg_fetch_samples *samples);
-
-/*
- * The entry that slg_fetch_search with SLG_FETCH_LOWER gives, and the one behind it, whose value is
- * -1 where that is not known. SLG_MORE: not to be told from these samples.
- */
-slg_status slg_fetch_lookup(const slg_fetch_index *index, const slg_fetch_samples *samples,
-                            int64_t target, slg_index_entry *entry, slg_index_entry *next,
+                            int64_t *slot, slg_index_entry *entry, slg_index_entry *next,
                             slg_error *error);
 
 /* A batch in a log file. */

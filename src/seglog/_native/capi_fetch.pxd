@@ -16,34 +16,28 @@ from seglog._native.capi_index cimport (
 
 
 cdef extern from "seglog/fetch.h" nogil:
+    ctypedef struct slg_fetch_map:
+        const uint8_t *data
+        size_t size
+        int32_t detached
+
+    slg_status slg_fetch_map_open(slg_fetch_map *map, int fd, size_t size, slg_error
+        *error) noexcept
+    slg_status slg_fetch_map_detach(slg_fetch_map *map, slg_error *error) noexcept
+    void slg_fetch_map_close(slg_fetch_map *map) noexcept
+
     ctypedef struct slg_fetch_index:
         slg_index_kind kind
         int fd
         int64_t base_offset
         size_t entries
+        const slg_fetch_map *map
 
     ctypedef enum slg_fetch_bound:
         SLG_FETCH_LOWER, SLG_FETCH_UPPER_POSITION
 
     slg_status slg_fetch_search(const slg_fetch_index *index, slg_fetch_bound bound, int64_t target,
-        int64_t *slot, slg_index_entry *entry, slg_error *error) noexcept
-
-    ctypedef struct slg_fetch_samples:
-        uint8_t *data
-        size_t count
-        size_t stride
-        size_t covered
-        int64_t last_key
-
-    enum:
-        SLG_FETCH_SAMPLES_MAX, SLG_FETCH_UNCOVERED_MAX
-
-    bint slg_fetch_samples_serve(const slg_fetch_samples *samples, size_t entries) noexcept
-    slg_status slg_fetch_sample(const slg_fetch_index *index, const slg_fetch_samples *before,
-        slg_fetch_samples *samples, slg_error *error) noexcept
-    void slg_fetch_samples_free(slg_fetch_samples *samples) noexcept
-    slg_status slg_fetch_lookup(const slg_fetch_index *index, const slg_fetch_samples *samples,
-        int64_t target, slg_index_entry *entry, slg_index_entry *next, slg_error *error) noexcept
+        int64_t *slot, slg_index_entry *entry, slg_index_entry *next, slg_error *error) noexcept
 
     ctypedef struct slg_fetch_batch:
         int64_t base_offset

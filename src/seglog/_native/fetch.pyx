@@ -5,7 +5,7 @@ import os
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_CLEAR, Py_XDECREF
-from cython cimport critical_section, final
+from cython cimport final
 from libc.stdint cimport INT64_MAX
 from libc.string cimport memcpy
 from posix.fcntl cimport AT_FDCWD
@@ -135,24 +135,13 @@ cdef class FetchDataInfo:
                 f"aborted_transactions={self.aborted_transactions!r})")
 
 
-# What a lookup costs by the file, in entries that are read one after the other.
-cdef enum:
-    _ENTRIES_A_LOOKUP = 4096
-
-
-@final
-cdef class _Samples:
-    """Samples that are not changed any more: whoever searches them holds a reference."""
-
-    cdef slg_fetch_samples held
-
-    def __dealloc__(self):
-        slg_fetch_samples_free(&self.held)
-
-
 @final
 cdef class IndexReader:
-    """An offset index (or, with `times`, a time index) searched as Kafka does, by pread.
+    """An offset index (or, with `times`, a time index) searched as Kafka does.
+
+    With `mapped`, how many bytes the file may get at least, lookups find entries in memory: for the
+    process that holds the lock of its directory, asks for no entry that was not written, and calls
+    `detach` before it takes entries away. Others read entries by pread.
 
     A missing file is an index without entries. The descriptor lives as long as the object, so a
     thread that searches never loses it. `entries` are those that the file has room for when it is
@@ -164,14 +153,15 @@ cdef class IndexReader:
     cdef readonly int64_t entries
     cdef slg_index_kind _kind
     cdef int _fd
-    cdef _Samples _samples  # None: not yet, or never
-    cdef int64_t _asked     # lookups so far; below 0: its keys do not rise, ask the file each time
+    cdef slg_fetch_map _map
 
     def __cinit__(self):
         self._fd = -1
+        self._map.size = 0
 
-    def __init__(self, path, int64_t base_offset, *, bint times=False):
+    def __init__(self, path, int64_t base_offset, *, bint times=False, int64_t mapped=0):
         cdef int64_t size = 0
+        cdef slg_error error
         cdef int fd = -1
         if self._fd >= 0:
             raise RuntimeError("the index is open already")
@@ -181,10 +171,24 @@ cdef class IndexReader:
         open_file(path, &fd, &size, True)
         self._fd = fd
         self.entries = size // <int64_t>slg_index_entry_size(self._kind)
+        if mapped > 0 and fd >= 0:
+            # Where it cannot be mapped (too many maps) it is read.
+            slg_fetch_map_open(&self._map, fd, <size_t>max(size, mapped), &error)
 
     def __dealloc__(self):
+        slg_fetch_map_close(&self._map)
         if self._fd >= 0:
             close(self._fd)
+
+    @property
+    def mapped_bytes(self):
+        """Bytes of the file that lookups find in memory; 0 for one that is read."""
+        return 0 if self._map.detached else self._map.size
+
+    def detach(self):
+        """Lookups read the file from now on, which may be cut then. From any thread."""
+        cdef slg_error error
+        check(slg_fetch_map_detach(&self._map, &error), &error, self.path)
 
     cdef slg_fetch_index view(self, int64_t entries) noexcept:
         cdef slg_fetch_index index
@@ -192,41 +196,17 @@ cdef class IndexReader:
         index.fd = self._fd
         index.base_offset = self.base_offset
         index.entries = <size_t>(self.entries if entries < 0 else entries)
+        index.map = &self._map
         return index
-
-    cdef _Samples sampled(self, const slg_fetch_index *index):
-        """Samples for a lookup; None where the file is asked. The first lookups of a large index
-        are not worth reading all of it."""
-        cdef _Samples before, made
-        cdef slg_error error
-        cdef slg_status status
-        with critical_section(self):
-            before = self._samples
-            if before is not None and slg_fetch_samples_serve(&before.held, index.entries):
-                return before
-            if self._asked < 0 or self._fd < 0:
-                return None
-            self._asked += 1
-            if before is None and <size_t>self._asked * _ENTRIES_A_LOOKUP < index.entries:
-                return None
-            made = _Samples.__new__(_Samples)
-            with nogil:
-                status = slg_fetch_sample(index, NULL if before is None else &before.held,
-                                          &made.held, &error)
-            if status != SLG_OK:
-                self._samples, self._asked = None, -1
-                return None
-            self._samples = made
-            return made
 
     cdef slg_index_entry search(self, slg_fetch_bound bound, int64_t target, int64_t entries,
                                 int64_t *slot) except *:
         cdef slg_fetch_index index = self.view(entries)
-        cdef slg_index_entry entry
+        cdef slg_index_entry entry, following
         cdef slg_error error
         cdef slg_status status
         with nogil:
-            status = slg_fetch_search(&index, bound, target, slot, &entry, &error)
+            status = slg_fetch_search(&index, bound, target, slot, &entry, &following, &error)
         check(status, &error, self.path)
         return entry
 
@@ -264,14 +244,14 @@ cdef class SegmentReader:
     def __cinit__(self):
         self._fd = -1
 
-    def __init__(self, path, index_path, int64_t base_offset):
+    def __init__(self, path, index_path, int64_t base_offset, *, int64_t mapped=0):
         cdef int64_t size = 0
         cdef int fd = -1
         if self._fd >= 0:
             raise RuntimeError("the segment is open already")
         self.path = os.fspath(path)
         self.base_offset = base_offset
-        self.index = IndexReader(index_path, base_offset)
+        self.index = IndexReader(index_path, base_offset, mapped=mapped)
         open_file(path, &fd, &size, False)
         self._fd = fd
         self.size = size
@@ -288,19 +268,14 @@ cdef class SegmentReader:
                      slg_fetch_window *window, slg_fetch_batch *found) except -1:
         """Whether there is a batch at or above `offset`."""
         cdef slg_fetch_index index = self.index.view(entries)
-        cdef _Samples sampled = self.index.sampled(&index)
-        cdef const slg_fetch_samples *samples = NULL if sampled is None else &sampled.held
         cdef slg_index_entry entry, behind
         cdef slg_error error
-        cdef slg_status status = SLG_MORE
+        cdef slg_status status
         cdef int64_t slot = -1, start
         cdef bint in_index = True
-        behind.key = behind.value = -1
         with nogil:
-            if samples != NULL:
-                status = slg_fetch_lookup(&index, samples, offset, &entry, &behind, &error)
-            if status == SLG_MORE:
-                status = slg_fetch_search(&index, SLG_FETCH_LOWER, offset, &slot, &entry, &error)
+            status = slg_fetch_search(&index, SLG_FETCH_LOWER, offset, &slot, &entry, &behind,
+                                      &error)
             if status == SLG_OK:
                 in_index = False
                 start = entry.value if entry.value > 0 else 0

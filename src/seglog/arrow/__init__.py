@@ -1,6 +1,6 @@
 """Records as Arrow data, by the Arrow C data interface; no Arrow library is needed for it."""
 
-from seglog.arrow.reader import (
+from seglog.arrow.read_stream import (
     DecodeOptions, RecordBatchStream, batch_headers, decode_range, read,
 )
 from seglog.arrow.schema import COLUMNS, DEFAULT_COLUMNS, ORIGIN_COLUMNS, RecordSchema

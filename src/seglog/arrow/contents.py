@@ -23,13 +23,13 @@ from seglog._native.batch import (
 from seglog._native.index import OffsetIndexView, TimeIndexView
 from seglog._native.scan import HAS_INDEX, HAS_TIME_INDEX
 from seglog.errors import CorruptSnapshotError
-from seglog.objects.options import StorageOptions
+from seglog.objects.store_options import StorageOptions
 from seglog.objects.store import ObjectVersion
 from seglog.storage.codecs import CODEC_NAMES
-from seglog.storage.files import LOCAL, files_of
-from seglog.storage.log import PartitionLog
+from seglog.storage.log_store import LOCAL, files_of
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import FileKind, file_name, snapshot_name
-from seglog.storage.producers import read_snapshot
+from seglog.storage.producer_state import read_snapshot
 from seglog.storage.ranges import LogRange
 from seglog.storage.stream import read_batch_headers
 

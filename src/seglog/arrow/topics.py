@@ -14,7 +14,7 @@ from seglog.arguments import int64
 from seglog.errors import OffsetOutOfRangeError
 from seglog.model import TopicPartition
 from seglog.storage.isolation import Isolation, check_isolation
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.stream import ColumnStream, Pass, RecordBatchStream
 
 __all__ = ["TOPIC_COLUMNS", "OffsetBound", "TimeBound", "TopicStream", "to_millis"]

@@ -14,7 +14,7 @@ from seglog.errors import IllegalArgumentError
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.recovery.log_tail import open_log
+from seglog.recovery.next_offset import open_log
 
 __all__ = ["LogToClean", "OffsetsToClean", "cleanable_offsets", "log_segments",
            "max_compaction_delay"]

@@ -26,7 +26,7 @@ from seglog.log.deep_records import legacy_records
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
 from seglog.recovery.loader_failures import public_errors
-from seglog.recovery.log_tail import open_log
+from seglog.recovery.next_offset import open_log
 
 __all__ = ["Cleaner", "Round", "Source", "Target"]
 

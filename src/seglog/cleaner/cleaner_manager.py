@@ -11,7 +11,7 @@ from typing import Protocol
 
 from seglog.cleaner.checkpoints import CheckpointDirectory, CleanerCheckpoints
 from seglog.cleaner.cleanable import LogToClean, cleanable_offsets, max_compaction_delay
-from seglog.cleaner.states import ABORTED, CleaningStates, LogCleaningState
+from seglog.cleaner.cleaning_states import ABORTED, CleaningStates, LogCleaningState
 from seglog.errors import (
     IllegalStateError, KafkaStorageError, LogCleaningAbortedError, LogCleaningError,
 )

@@ -20,7 +20,7 @@ from seglog.cli.unpack import UnpackError, parse_deserializers
 from seglog.errors import CorruptDataError, KafkaStorageError, UnknownTopicOrPartitionError
 from seglog.model import TopicPartition
 from seglog.storage.discover import find_partitions
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.selection import is_internal, select_partitions
 
 if TYPE_CHECKING:

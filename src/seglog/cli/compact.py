@@ -33,7 +33,7 @@ from seglog.recovery.loaded import error_state
 from seglog.recovery.overlay import OverlayDisk
 from seglog.recovery.root import RootDirectory, read_root
 from seglog.recovery.rows import compaction_row, directory_row, partition_row
-from seglog.storage.checkpoints import read_offset_checkpoint
+from seglog.storage.checkpoint_files import read_offset_checkpoint
 from seglog.storage.paths import CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_CHECKPOINT, DirectoryKind
 
 __all__ = ["add_parser", "run"]

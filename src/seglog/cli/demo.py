@@ -125,6 +125,6 @@ def _spark(path: Path) -> None:
     elif shutil.which("java") is None:
         print("  left out: java is missing, Spark needs a JDK of at least 17")
     else:
-        from seglog.spark.demo import show_topics
+        from seglog.spark.demo_query import show_topics
 
         show_topics(str(path))

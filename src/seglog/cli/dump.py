@@ -21,7 +21,7 @@ from seglog.cli.tier_options import add_tier_options, tier_of
 from seglog.dump import decoders
 from seglog.dump.indexes import dump_index, dump_time_index, dump_transaction_index
 from seglog.dump.logs import dump_log
-from seglog.dump.output import INT32_MAX, DumpOptions, Findings, Output
+from seglog.dump.dump_output import INT32_MAX, DumpOptions, Findings, Output
 from seglog.dump.snapshots import dump_producer_snapshot
 from seglog.errors import CorruptSnapshotError, KafkaStorageError, SeglogError
 from seglog.storage.discover import find_directories

@@ -19,7 +19,7 @@ from seglog.errors import ConfigError, CorruptDataError, UnknownTopicOrPartition
 from seglog.export import FORMATS, OutputFile, Sink, format_of, make_sink
 from seglog.model import TopicPartition
 from seglog.storage.discover import find_partitions
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.selection import is_internal, select_partitions
 
 __all__ = ["add_parser", "run"]

@@ -6,9 +6,11 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from seglog.model import EARLIEST_TIMESTAMP, MAX_TIMESTAMP
+
 if TYPE_CHECKING:  # a verb that only lists needs no reader
     from seglog.storage.isolation import Isolation
-    from seglog.storage.log import PartitionLog
+    from seglog.storage.partition_log import PartitionLog
     from seglog.storage.stream import OnDamage
 
 __all__ = ["Bounds", "add_explained_options", "add_topic_options", "bounds_of", "partitions_of",
@@ -128,8 +130,6 @@ def bounds_of(text: str, log: PartitionLog, name: str, isolation: Isolation,
 
 
 def _since(stamp: int, found: Bounds, log: PartitionLog, name: str, reach: int) -> Bounds:
-    from seglog.storage.log import MAX_TIMESTAMP
-
     hit = log.offset_for_timestamp(_millis(str(stamp)))
     if hit is not None:
         return found._replace(start=hit.offset)
@@ -163,8 +163,6 @@ def _integer(text: str) -> int:
 
 def _millis(text: str) -> int:
     """A timestamp, or one of Kafka's special values that mean something there."""
-    from seglog.storage.log import EARLIEST_TIMESTAMP, MAX_TIMESTAMP
-
     stamp = _integer(text)
     if stamp < 0 and stamp not in (EARLIEST_TIMESTAMP, MAX_TIMESTAMP):
         raise ValueError(f"-o: timestamps are milliseconds since 1970, got {text!r}")

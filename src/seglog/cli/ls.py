@@ -18,10 +18,10 @@ from seglog.cli.tier_options import add_tier_options, tier_of
 from seglog.errors import SeglogError
 from seglog.model import TopicPartition
 from seglog.recovery.clean_rows import PART_PARTITIONS, CleanRows, is_clean_candidate
-from seglog.storage.checkpoints import CHECKPOINT_BYTES_MAX, read_offset_checkpoint
+from seglog.storage.checkpoint_files import CHECKPOINT_BYTES_MAX, read_offset_checkpoint
 from seglog.storage.discover import FoundDirectory, find_directories
 from seglog.storage.epochs import read_leader_epochs
-from seglog.storage.files import LOCAL, absolute, files_of, place_of, small_file
+from seglog.storage.log_store import LOCAL, absolute, files_of, place_of, small_file
 from seglog.storage.meta import format_uuid
 from seglog.storage.paths import (
     CLEAN_SHUTDOWN_FILE, HIGH_WATERMARK_CHECKPOINT, LEADER_EPOCH_CHECKPOINT,
@@ -30,7 +30,7 @@ from seglog.storage.paths import (
 from seglog.storage.selection import select_partitions
 
 if TYPE_CHECKING:
-    from seglog.storage.log import PartitionLog
+    from seglog.storage.partition_log import PartitionLog
     from seglog.tiered.bucket import Bucket
 
 __all__ = ["add_parser", "run"]
@@ -160,7 +160,7 @@ def _in_tier(args: argparse.Namespace, tier: Bucket) -> list[FoundDirectory]:
 
 
 def _open(one: FoundDirectory, start: int, tier: Bucket | None) -> PartitionLog:
-    from seglog.storage.log import PartitionLog  # most directories need no reader
+    from seglog.storage.partition_log import PartitionLog  # most directories need no reader
 
     tp = one.topic_partition
     if tier is not None and one.data_dir == tier.tree.root:

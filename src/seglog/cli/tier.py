@@ -12,7 +12,7 @@ from seglog.cli import render
 from seglog.cli.tier_options import keys_of
 from seglog.errors import ConfigError
 from seglog.model import TopicPartition
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import parse_directory_name
 from seglog.tiered.bucket import Bucket, open_bucket
 from seglog.tiered.restore import restore

@@ -14,7 +14,7 @@ from seglog.cli.tier_options import add_tier_options, tier_of
 from seglog.errors import ConfigError
 from seglog.model import TopicPartition
 from seglog.storage.discover import find_partitions
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 
 __all__ = ["add_parser", "run"]
 

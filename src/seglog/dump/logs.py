@@ -16,7 +16,7 @@ from seglog._native.batch import (
 from seglog._native.file import open_read
 from seglog._native.status import Status, status_error
 from seglog.dump.decoders import DecodeError, class_decoder, control_facts, control_record
-from seglog.dump.output import INT32_MAX, DumpOptions, Findings, Output, leading_number
+from seglog.dump.dump_output import INT32_MAX, DumpOptions, Findings, Output, leading_number
 from seglog.errors import CorruptDataError, InvalidRecordError
 from seglog.storage.codecs import CODEC_NAMES, decompress
 

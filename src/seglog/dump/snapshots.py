@@ -8,7 +8,7 @@ from typing import Any
 from seglog._native.crc32c import crc32c
 from seglog._native.file import open_read, read_at
 from seglog.dump.messages import MessageError, Reader, message
-from seglog.dump.output import Output
+from seglog.dump.dump_output import Output
 from seglog.errors import CorruptSnapshotError
 
 __all__ = ["dump_producer_snapshot", "read_producers"]

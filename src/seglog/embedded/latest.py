@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Protocol
 
-from seglog._native.columns import RecordColumns
 from seglog.errors import OffsetOutOfRangeError
-from seglog.storage.isolation import Isolation
-from seglog.log.unified_log import UnifiedLog
+from seglog.storage.log_reader import LogReader
 
 __all__ = ["LatestOffsets"]
 
 _COLUMNS = ("offset", "key", "value")
-
-
-class _Readable(Protocol):
-    """An EmbeddedLog."""
-
-    log: UnifiedLog
-
-    def read(self, start_offset: int | None = None, end_offset: int | None = None, *,
-             isolation: Isolation = "read_uncommitted", columns: Sequence[str] | None = None
-             ) -> Iterator[RecordColumns]:
-        """See EmbeddedLog.read."""
 
 
 class LatestOffsets:
@@ -35,7 +20,7 @@ class LatestOffsets:
     round of cleaning, or a truncation, makes none of them wrong for long.
     """
 
-    def __init__(self, of: _Readable) -> None:
+    def __init__(self, of: LogReader) -> None:
         self._of, self._lock = of, threading.Lock()
         self._offsets: dict[bytes, int] = {}
         self._next = 0
@@ -63,7 +48,7 @@ class LatestOffsets:
         """The keys that have a value, oldest value first."""
         with self._lock:
             self._catch_up()
-            start = self._of.log.log_start_offset
+            start = self._of.log_start_offset
             return [key for key, offset in self._offsets.items() if offset >= start]
 
     def _forget(self) -> None:
@@ -72,13 +57,13 @@ class LatestOffsets:
 
     def _catch_up(self) -> None:
         """Takes in what is committed by now."""
-        log, offsets = self._of.log, self._offsets
+        log, offsets = self._of, self._offsets
         stable = log.last_stable_offset
         if stable < self._next:  # it was truncated
             self._forget()
         while self._next < stable:
             try:
-                for batch in self._of.read(max(self._next, log.log_start_offset), stable,
+                for batch in self._of.to_arrow(max(self._next, log.log_start_offset), stable,
                                            isolation="read_committed", columns=_COLUMNS):
                     lists = batch.to_pylists()
                     for offset, key, value in zip(lists["offset"], lists["key"], lists["value"],
@@ -93,7 +78,7 @@ class LatestOffsets:
     def _record(self, offset: int, key: bytes) -> tuple[bool, bytes | None]:
         """(whether the record at the offset has the key, its value)."""
         try:
-            for batch in self._of.read(offset, offset + 1, isolation="read_committed",
+            for batch in self._of.to_arrow(offset, offset + 1, isolation="read_committed",
                                        columns=_COLUMNS):
                 lists = batch.to_pylists()
                 for at, found, value in zip(lists["offset"], lists["key"], lists["value"],

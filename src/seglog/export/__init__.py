@@ -1,6 +1,6 @@
 """Records in files of other formats: Parquet, Arrow IPC, CSV and JSON lines (`seglog export`)."""
 
 from seglog.export.formats import FORMATS, Sink, format_of, make_sink
-from seglog.export.output import OutputFile
+from seglog.export.output_file import OutputFile
 
 __all__ = ["FORMATS", "OutputFile", "Sink", "format_of", "make_sink"]

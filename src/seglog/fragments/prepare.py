@@ -26,14 +26,14 @@ from seglog.fragments.journal import Move
 from seglog.fragments.layout import partitions_of
 from seglog.model import TopicPartition
 from seglog.storage.epochs import encode_leader_epochs, read_leader_epochs
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.meta import encode_partition_metadata, read_partition_metadata
 from seglog.storage.ownership import create_file, make_directories
 from seglog.storage.paths import (
     LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, delete_dir_name, index_name, log_name,
     snapshot_name, time_index_name,
 )
-from seglog.storage.producers import SNAPSHOT_BYTES_MAX, encode_snapshot
+from seglog.storage.producer_state import SNAPSHOT_BYTES_MAX, encode_snapshot
 from seglog.storage.textfile import read_small_file, sync_directory, write_file
 
 __all__ = ["LogEnd", "Preparation"]

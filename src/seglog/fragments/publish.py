@@ -22,7 +22,7 @@ from seglog.fragments.journal import commit_moves, finish_commit
 from seglog.fragments.layout import partition_count, partitions_of
 from seglog.fragments.prepare import LogEnd, Preparation
 from seglog.model import TopicPartition
-from seglog.storage.checkpoints import encode_checkpoint, read_offset_checkpoint
+from seglog.storage.checkpoint_files import encode_checkpoint, read_offset_checkpoint
 from seglog.storage.discover import find_directories
 from seglog.storage.lock import FileLock
 from seglog.storage.lock_holder import command_of

@@ -16,7 +16,7 @@ from seglog.errors import IllegalArgumentError, LogSegmentOffsetOverflowError
 from seglog.model import AbortedTxn, TimestampOffset
 from seglog.numbers import wrap_int64
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.recovery.log_tail import open_log
+from seglog.recovery.next_offset import open_log
 
 __all__ = ["ActiveSegment", "Records", "max_segment_ms"]
 

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from seglog.config import LogConfig
 from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.log.scheduler import Scheduler, Time
 from seglog.log.stats import BrokerTopicStats
-from seglog.model import TopicPartition
+from seglog.model import TimestampOffset, TopicPartition
 
-__all__ = ["FoundOffset", "LogContext", "RemoteLookups"]
+__all__ = ["LogContext", "RemoteLookups"]
 
 #: Kafka: Topic.isInternal, and the topics of metadata.
 _NEVER_REMOTE: Final = frozenset((
     "__consumer_offsets", "__transaction_state", "__share_group_state", "__remote_log_metadata",
     "__cluster_metadata"))
-
-
-class FoundOffset(NamedTuple):
-    """A record's timestamp (ms, -1 for what is asked for by a special value), its offset, and the
-    leader epoch that it was written in, None where that is not known."""
-
-    timestamp: int
-    offset: int
-    leader_epoch: int | None = None
 
 
 @dataclass(slots=True)
@@ -37,7 +28,7 @@ class RemoteLookups:
     segments, None without one.
     """
 
-    offset_by_timestamp: Callable[[TopicPartition, int, int], FoundOffset | None] | None = None
+    offset_by_timestamp: Callable[[TopicPartition, int, int], TimestampOffset | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,18 +12,20 @@ import asyncio
 import contextlib
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Generic, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from seglog.errors import KafkaStorageError, OffsetOutOfRangeError, SeglogError
 from seglog.forks import ProcessBound, ending
 from seglog.log.follower_queue import Followers
 from seglog.log.offset_metadata import LogOffsetMetadata
-from seglog.log.read import FetchDataInfo, FetchIsolation
+from seglog.log.read import FetchDataInfo
 from seglog.log.readers import LogReaders, OpenSegment, SegmentRetired
 from seglog.model import AbortedTxn, TopicPartition
+from seglog.storage.isolation import Isolation
 from seglog.storage.ranges import LogRange
 
 __all__ = ["LINGER_SECONDS", "MAX_BYTES", "AsyncRangeTail", "AsyncSpanTail", "FollowedLog",
@@ -76,11 +78,11 @@ class FollowedLog(Protocol):
     def last_stable_offset(self) -> int:
         """Below it no transaction is open."""
 
-    def read(self, start_offset: int, max_length: int, isolation: FetchIsolation = ...,
+    def read(self, start_offset: int, max_length: int, isolation: Isolation = ...,
              min_one_message: bool = ...) -> FetchDataInfo:
         """See UnifiedLog."""
 
-    def upper_bound(self, isolation: FetchIsolation) -> LogOffsetMetadata:
+    def upper_bound(self, isolation: Isolation) -> LogOffsetMetadata:
         """See UnifiedLog."""
 
     def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int
@@ -121,7 +123,7 @@ class _Tail(ProcessBound, Generic[_Item]):
     """What all of them share: where the reader is, and whether there is more."""
 
     def __init__(self, log: FollowedLog, start_offset: int, *,
-                 isolation: FetchIsolation = FetchIsolation.LOG_END,
+                 isolation: Isolation = "log_end",
                  stop_offset: int | None = None, timeout: float | None = None,
                  max_bytes: int = MAX_BYTES, linger: float = LINGER_SECONDS) -> None:
         if max_bytes < 1:
@@ -137,7 +139,7 @@ class _Tail(ProcessBound, Generic[_Item]):
         self._generation = log.readers.generation
         self._base, self._position = -1, -1  # of the next batch; unknown
         if not log.log_start_offset <= start_offset <= log.log_end_offset:
-            log.read(start_offset, 0, FetchIsolation.LOG_END, False)  # raises, in Kafka's words
+            log.read(start_offset, 0, "log_end", False)  # raises, in Kafka's words
 
     def _take(self, place: _Place) -> tuple[_Item, int, int]:
         """What there is to hand over, the offset behind it, and how many bytes of the place it
@@ -148,9 +150,9 @@ class _Tail(ProcessBound, Generic[_Item]):
 
     def _has_news(self) -> bool:
         log = self._log
-        if self._isolation is FetchIsolation.LOG_END:
+        if self._isolation == "log_end":
             end = log.log_end_offset
-        elif self._isolation is FetchIsolation.HIGH_WATERMARK:
+        elif self._isolation == "read_uncommitted":
             end = log.high_watermark
         else:
             end = log.last_stable_offset
@@ -228,7 +230,7 @@ class _Tail(ProcessBound, Generic[_Item]):
             self._base, self._position = higher, 0
 
     def _aborted(self, next_offset: int) -> list[AbortedTxn] | None:
-        if self._isolation is not FetchIsolation.TXN_COMMITTED:
+        if self._isolation != "read_committed":
             return None
         found = [txn for txn in self._log.collect_aborted_transactions(self.next_offset,
                                                                        next_offset)
@@ -367,26 +369,35 @@ class _Spans(_Tail[TailSpan]):
 
 
 class _Ranges(_Tail[LogRange]):
-    _segment: OpenSegment  # of the range that was handed over last
+    """`ranges_kept`: how many of the ranges handed over last still have their file open."""
+
+    def __init__(self, log: FollowedLog, start_offset: int, *, ranges_kept: int = 1,
+                 **options: Any) -> None:
+        super().__init__(log, start_offset, **options)
+        self._ranges_kept = ranges_kept
+        self._segments: OrderedDict[str, OpenSegment] = OrderedDict()
 
     @contextlib.contextmanager
     def opened(self, path: str) -> Iterator[OpenSegment]:
-        """The log file of the range that was handed over last. It stays open until the next one is
-        asked for, whatever becomes of its name."""
-        yield self._segment
+        """The log file of a range that was handed over lately, whatever became of its name."""
+        yield self._segments[path]
 
     def check_unchanged(self) -> None:
-        """OffsetOutOfRangeError if a truncation took some of the range handed over last: what was
-        read of it may be other records by now."""
+        """OffsetOutOfRangeError if a truncation took some of the ranges handed over: what was read
+        of them may be other records by now."""
         self._check_cut()
 
     def _take(self, place: _Place) -> tuple[LogRange, int, int]:
-        self._segment = place.segment
+        segments, path = self._segments, place.segment.reader.path
+        segments[path] = place.segment
+        segments.move_to_end(path)
+        if len(segments) > self._ranges_kept:
+            segments.popitem(last=False)
         stop = None if self._stop_offset == _INT64_MAX else self._stop_offset
         aborted = self._aborted(place.next_offset) or ()
         planned = LogRange(
-            place.segment.reader.path, place.segment.base_offset, place.start, place.stop,
-            self.next_offset, stop, place.stop, place.stop,
+            path, place.segment.base_offset, place.start, place.stop, self.next_offset,
+            stop, place.stop, place.stop,
             tuple((one.producer_id, one.first_offset, one.last_offset) for one in aborted))
         return planned, place.next_offset, place.stop - place.start
 

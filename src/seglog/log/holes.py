@@ -17,7 +17,7 @@ import numpy as np
 from seglog._native.batch import scan_file
 from seglog._native.scan import list_partition
 from seglog.recovery.disk import RealDisk
-from seglog.recovery.log_tail import open_log
+from seglog.recovery.next_offset import open_log
 from seglog.storage.paths import FileKind, file_name
 
 __all__ = ["cut_to_first_hole"]

@@ -16,7 +16,7 @@ from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.readers import OpenSegment, SegmentView
 from seglog.model import AbortedTxn
 from seglog.recovery.loader_failures import LoaderFailure
-from seglog.recovery.log_tail import find_offset
+from seglog.recovery.next_offset import find_offset
 
 __all__ = ["LocalReads", "public_error"]
 

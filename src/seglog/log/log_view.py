@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from seglog.arguments import int64
+from seglog._native.batch import scan
+from seglog._native.columns import DEFAULT_COLUMNS
+from seglog.arguments import count, int32, int64, names, seconds
+from seglog.arguments import threads as at_once
 from seglog.config import LogConfig
 from seglog.forks import ProcessBound
 from seglog.log.context import LogContext
 from seglog.log.follower_queue import Followers
+from seglog.log.following import AsyncRangeTail, RangeTail
 from seglog.log.leader_epoch_cache import LeaderEpochCache
 from seglog.log.local_log import LocalLog
 from seglog.log.local_reads import LocalReads
@@ -20,21 +25,26 @@ from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.old_segments import OldSegments
 from seglog.log.partition_metadata import PartitionMetadata
 from seglog.log.producer_state_manager import ProducerStateManager
-from seglog.log.read import FetchDataInfo, FetchIsolation, LogReads
+from seglog.log.read import FetchDataInfo, LogReads
 from seglog.log.readers import LogReaders
+from seglog.log.record_followers import AsyncFollower, Follower, stream_of
 from seglog.log.active_segment import ActiveSegment
-from seglog.log.offsets_by_timestamp import FoundOffset, OffsetsByTimestamp
+from seglog.log.offsets_by_timestamp import OffsetsByTimestamp
 from seglog.log.stats import BrokerTopicStats
 from seglog.log.verification_guard import VerificationGuard
 from seglog.log.watermarks import Watermarks
-from seglog.model import AbortedTxn, ProducerStateEntry, TopicPartition
+from seglog.model import AbortedTxn, ProducerStateEntry, TimestampOffset, TopicPartition
 from seglog.recovery.deferred_checks import DeferredChecks
 from seglog.recovery.disk import Disk
 from seglog.recovery.loaded import log_state, state_without_files
 from seglog.recovery.segment_map import SegmentMap
+from seglog.storage.batches import FetchData
 from seglog.storage.epochs import LeaderEpochs
+from seglog.storage.isolation import Isolation, check_isolation
+from seglog.storage.log_reader import BATCH_BYTES, BATCH_ROWS
 from seglog.storage.paths import DirectoryKind
-from seglog.storage.producers import ProducerState
+from seglog.storage.producer_state import ProducerState
+from seglog.storage.stream import DecodeOptions, RecordBatchStream
 
 __all__ = ["LastRecord", "LogView"]
 
@@ -251,7 +261,7 @@ class LogView(ProcessBound):
     # ---- reading ------------------------------------------------------------------------------
 
     def read(self, start_offset: int, max_length: int,
-             isolation: FetchIsolation = FetchIsolation.LOG_END,
+             isolation: Isolation = "log_end",
              min_one_message: bool = True) -> FetchDataInfo:
         """Up to `max_length` bytes from the batch that holds `start_offset`, none beyond the bound
         of `isolation`; with `min_one_message` at least that whole batch (UnifiedLog.read).
@@ -262,7 +272,69 @@ class LogView(ProcessBound):
         """
         return self._reads.read(start_offset, max_length, isolation, min_one_message)
 
-    def upper_bound(self, isolation: FetchIsolation) -> LogOffsetMetadata:
+    def fetch(self, start_offset: int, max_bytes: int,
+              isolation: Isolation = "read_uncommitted") -> FetchData:
+        """See LogReader; `read` has the words of Kafka's UnifiedLog."""
+        start, bound = self.log_start_offset, self.upper_bound(isolation).message_offset
+        info = self.read(start_offset, max_bytes, isolation)
+        facts = (start, self.log_end_offset,
+                 bound if isolation == "read_committed" else None)
+        whole = scan(info.records, check_crcs=False)
+        following = (whole.last_offset + 1 if whole.batch_count else max(start_offset, bound))
+        aborted = info.aborted_transactions
+        found = None if aborted is None else tuple(
+            one for one in aborted if one.last_offset >= start_offset
+            and one.first_offset < following)
+        if not whole.batch_count:
+            return FetchData(start_offset, following, b"", *facts, found)
+        where = info.fetch_offset_metadata
+        return FetchData(start_offset, following, info.records[:whole.position], *facts, found,
+                         where.message_offset, where.segment_base_offset,
+                         where.relative_position_in_segment)
+
+    def to_arrow(self, start_offset: int | None = None, end_offset: int | None = None,
+                 columns: Sequence[str] | None = None, isolation: Isolation = "read_uncommitted",
+                 *, threads: int = 0, batch_rows: int = BATCH_ROWS, batch_bytes: int = BATCH_BYTES,
+                 include_control: bool = False, check_crcs: bool = True) -> RecordBatchStream:
+        """See LogReader. `threads` decode different segments."""
+        self.check_open()
+        stop = self.upper_bound(isolation).message_offset
+        start = (self.log_start_offset if start_offset is None
+                 else int64("start_offset", start_offset))
+        end = stop if end_offset is None else min(stop, int64("end_offset", end_offset))
+        options = DecodeOptions(
+            DEFAULT_COLUMNS if columns is None else names("columns", columns),
+            int32("batch_rows", batch_rows, 1), count("batch_bytes", batch_bytes), check_crcs,
+            include_control)
+        return stream_of(self, start, end, isolation, options, at_once("threads", threads))
+
+    def follow(self, start_offset: int | None = None, *, end_offset: int | None = None,
+               isolation: Isolation = "read_uncommitted", timeout: float | None = None,
+               columns: Sequence[str] | None = None, include_control: bool = False) -> Follower:
+        """See LogReader. Any number of followers may run at once."""
+        tail = RangeTail(self, **self._following(start_offset, end_offset, isolation, timeout))
+        return Follower(tail, _options(columns, include_control))
+
+    def follow_async(self, start_offset: int | None = None, *, end_offset: int | None = None,
+                     isolation: Isolation = "read_uncommitted", timeout: float | None = None,
+                     columns: Sequence[str] | None = None, include_control: bool = False
+                     ) -> AsyncFollower:
+        """`follow` for `async for`."""
+        tail = AsyncRangeTail(self, **self._following(start_offset, end_offset, isolation,
+                                                      timeout))
+        return AsyncFollower(tail, _options(columns, include_control))
+
+    def _following(self, start_offset: int | None, end_offset: int | None, isolation: Isolation,
+                   timeout: float | None) -> dict[str, Any]:
+        """What a tail is given."""
+        self.check_open()
+        check_isolation(isolation)
+        return {"start_offset": self.log_end_offset if start_offset is None
+                else int64("start_offset", start_offset), "isolation": isolation,
+                "stop_offset": None if end_offset is None else int64("end_offset", end_offset),
+                "timeout": seconds("timeout", timeout)}
+
+    def upper_bound(self, isolation: Isolation) -> LogOffsetMetadata:
         """The end of what a read with this isolation returns, with its position."""
         return self._reads.upper_bound(isolation)
 
@@ -274,7 +346,7 @@ class LogView(ProcessBound):
             int64("start_offset", start_offset), int64("upper_bound_offset", upper_bound_offset),
             self.log_start_offset)
 
-    def fetch_offset_by_timestamp(self, timestamp_ms: int) -> FoundOffset | None:
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record at or after a time, or what a special value asks for: see
         OffsetsByTimestamp."""
         local = self._local
@@ -357,3 +429,8 @@ class LogView(ProcessBound):
     def state_without_files(self) -> dict[str, Any]:
         """The part of `state` that reads no file."""
         return state_without_files(self.producers, self.leader_epochs)
+
+
+def _options(columns: Sequence[str] | None, include_control: bool) -> DecodeOptions:
+    return DecodeOptions(DEFAULT_COLUMNS if columns is None else names("columns", columns),
+                         include_control=include_control)

@@ -12,34 +12,27 @@ import numpy as np
 
 from seglog._native.fetch import IndexReader, SegmentReader
 from seglog.errors import IllegalArgumentError, SeglogError
-from seglog.log.context import FoundOffset
 from seglog.log.deep_records import stamped_records
 from seglog.log.local_log import LocalLog
 from seglog.log.local_reads import public_error
 from seglog.log.readers import SegmentRetired, SegmentView
 from seglog.log.watermarks import Watermarks
-from seglog.model import TimestampOffset
+from seglog.model import (
+    EARLIEST_LOCAL_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP, EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, TimestampOffset,
+)
 from seglog.recovery.loader_failures import LoaderFailure, public_errors
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.recovery.log_tail import whole_headers
+from seglog.recovery.next_offset import whole_headers
 from seglog.storage.epochs import LeaderEpochs
 
-__all__ = ["EARLIEST_LOCAL_TIMESTAMP", "EARLIEST_PENDING_UPLOAD_TIMESTAMP", "EARLIEST_TIMESTAMP",
-           "LATEST_TIERED_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP", "FoundOffset",
-           "OffsetsByTimestamp"]
-
-LATEST_TIMESTAMP: Final = -1
-EARLIEST_TIMESTAMP: Final = -2
-MAX_TIMESTAMP: Final = -3
-EARLIEST_LOCAL_TIMESTAMP: Final = -4
-LATEST_TIERED_TIMESTAMP: Final = -5
-EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
+__all__ = ["OffsetsByTimestamp"]
 
 _logger = logging.getLogger("seglog.UnifiedLog")
 _NONE: Final = -1
 
 
-_NO_REMOTE: Final = FoundOffset(_NONE, _NONE, _NONE)
+_NO_REMOTE: Final = TimestampOffset(_NONE, _NONE, _NONE)
 
 
 class OffsetsByTimestamp:
@@ -49,7 +42,7 @@ class OffsetsByTimestamp:
         self._local, self._watermarks, self._epochs = local, watermarks, epochs
         self._readers = local.readers
 
-    def fetch(self, timestamp_ms: int) -> FoundOffset | None:
+    def fetch(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record at or after a time, None if there is none; or what a special value asks
         for.
 
@@ -79,12 +72,13 @@ class OffsetsByTimestamp:
                 return found
         return self._steadily(lambda view: self._first_at(timestamp_ms, view))
 
-    def _steadily(self, look: Callable[[SegmentView], FoundOffset | None]) -> FoundOffset | None:
+    def _steadily(self, look: Callable[[SegmentView], TimestampOffset | None]
+                  ) -> TimestampOffset | None:
         # What `_Lookup` holds stays as it is when segments are rolled or retired.
         return self._readers.read_steadily(
             look, lambda generation, _: self._readers.is_unchanged(generation))
 
-    def _first_at(self, timestamp_ms: int, view: SegmentView) -> FoundOffset | None:
+    def _first_at(self, timestamp_ms: int, view: SegmentView) -> TimestampOffset | None:
         local, start = self._local, self._watermarks.log_start_offset
         for base in view.base_offsets.tolist():
             try:
@@ -97,42 +91,44 @@ class OffsetsByTimestamp:
 
     # ---- special values -----------------------------------------------------------------------
 
-    def _latest(self) -> FoundOffset:
+    def _latest(self) -> TimestampOffset:
         latest = self._epochs.latest
-        return FoundOffset(_NONE, self._local.end.offset, None if latest is None else latest.epoch)
+        return TimestampOffset(_NONE, self._local.end.offset,
+                               None if latest is None else latest.epoch)
 
-    def _earliest(self) -> FoundOffset:
+    def _earliest(self) -> TimestampOffset:
         start, first = self._watermarks.log_start_offset, self._epochs.earliest
-        return FoundOffset(_NONE, start, first.epoch if first is not None
-                           and first.start_offset <= start else None)
+        return TimestampOffset(_NONE, start, first.epoch if first is not None
+                               and first.start_offset <= start else None)
 
-    def _earliest_local(self) -> FoundOffset:
+    def _earliest_local(self) -> TimestampOffset:
         if not self._local.remote_log_enabled:
             return self._earliest()
         start = self._watermarks.local_log_start_offset
-        return FoundOffset(_NONE, start, self._epochs.epoch_for_offset(start))
+        return TimestampOffset(_NONE, start, self._epochs.epoch_for_offset(start))
 
-    def _latest_tiered(self) -> FoundOffset:
+    def _latest_tiered(self) -> TimestampOffset:
         if not self._local.remote_log_enabled:
             return _NO_REMOTE
         highest = self._watermarks.highest_offset_in_remote_storage
         epoch = self._epochs.epoch_for_offset(highest)
-        return FoundOffset(_NONE, highest, _NONE if epoch is None and highest == _NONE else epoch)
+        return TimestampOffset(_NONE, highest,
+                               _NONE if epoch is None and highest == _NONE else epoch)
 
-    def _earliest_pending_upload(self) -> FoundOffset:
+    def _earliest_pending_upload(self) -> TimestampOffset:
         if not self._local.remote_log_enabled:
             return _NO_REMOTE
         watermarks = self._watermarks
         highest, start = watermarks.highest_offset_in_remote_storage, watermarks.log_start_offset
         if highest != _NONE:
             pending = max(highest + 1, start)
-            return FoundOffset(_NONE, pending, self._epochs.epoch_for_offset(pending))
+            return TimestampOffset(_NONE, pending, self._epochs.epoch_for_offset(pending))
         return self._earliest() if watermarks.local_log_start_offset == start else _NO_REMOTE
 
-    def _of_max_timestamp(self) -> FoundOffset | None:
+    def _of_max_timestamp(self) -> TimestampOffset | None:
         return self._steadily(self._first_of_max_timestamp)
 
-    def _first_of_max_timestamp(self, view: SegmentView) -> FoundOffset | None:
+    def _first_of_max_timestamp(self, view: SegmentView) -> TimestampOffset | None:
         best: tuple[int, TimestampOffset] | None = None
         for base in view.base_offsets.tolist():
             try:
@@ -154,7 +150,7 @@ class OffsetsByTimestamp:
                     batch, lambda timestamp, _: timestamp == largest.timestamp, streaming=True)
         return None
 
-    _SPECIAL: Final[dict[int, Callable[[OffsetsByTimestamp], FoundOffset | None]]] = {
+    _SPECIAL: Final[dict[int, Callable[[OffsetsByTimestamp], TimestampOffset | None]]] = {
         LATEST_TIMESTAMP: _latest,
         EARLIEST_TIMESTAMP: _earliest,
         MAX_TIMESTAMP: _of_max_timestamp,
@@ -231,7 +227,7 @@ class _Lookup:
             raise public_error(failure, reader.path) from failure
 
     def first_record(self, batch: np.void, wanted: Callable[[int, int], bool], *,
-                     streaming: bool = False) -> FoundOffset | None:
+                     streaming: bool = False) -> TimestampOffset | None:
         """Of one batch, by timestamp and offset."""
         data = os.pread(self._reader.fileno(), int(batch["size"]), int(batch["position"]))
         batches = np.array([batch], dtype=batch.dtype)
@@ -240,11 +236,12 @@ class _Lookup:
         for offset, timestamp in stamped_records(memoryview(data), batches, 0,
                                                  streaming=streaming):
             if wanted(timestamp, offset):
-                return FoundOffset(timestamp, offset, epoch if epoch >= 0 else None)
+                return TimestampOffset(timestamp, offset, epoch if epoch >= 0 else None)
         return None
 
 
-def _find_in_segment(lookup: _Lookup, timestamp_ms: int, start_offset: int) -> FoundOffset | None:
+def _find_in_segment(lookup: _Lookup, timestamp_ms: int, start_offset: int
+                     ) -> TimestampOffset | None:
     offset = lookup.offset_at(timestamp_ms)
     for batch in lookup.batches(lookup.position_of(max(offset, start_offset))):
         if int(batch["max_timestamp"]) >= timestamp_ms:

@@ -32,7 +32,7 @@ from seglog.recovery.loading_producers import LoadingProducers
 from seglog.recovery.snapshot_files import Snapshots
 from seglog.storage.codecs import Buffer
 from seglog.storage.markers import EndTransactionMarker, as_thrown, parse_marker
-from seglog.storage.producers import expected_transactional, not_started
+from seglog.storage.producer_state import expected_transactional, not_started
 
 __all__ = [
     "LATE_TRANSACTION_BUFFER_MS", "TV_UNKNOWN", "ProducerAnalysis", "ProducerStateManager",

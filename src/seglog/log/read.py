@@ -5,7 +5,6 @@ Answers are Kafka's, with bytes in the place of a file region. CRCs are left to 
 
 from __future__ import annotations
 
-import enum
 from typing import Final
 
 from seglog._native.fetch import FetchDataInfo
@@ -15,20 +14,10 @@ from seglog.log.local_reads import LocalReads
 from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.readers import SegmentView
 from seglog.log.watermarks import Watermarks
+from seglog.storage.isolation import Isolation, check_isolation
 
-__all__ = ["FetchDataInfo", "FetchIsolation", "LogReads"]
+__all__ = ["FetchDataInfo", "LogReads"]
 
-
-class FetchIsolation(enum.Enum):
-    """Up to where a read goes: the log's end (replicas), the high watermark, or the last stable
-    offset (consumers that read committed)."""
-
-    LOG_END = "LOG_END"
-    HIGH_WATERMARK = "HIGH_WATERMARK"
-    TXN_COMMITTED = "TXN_COMMITTED"
-
-
-_LOG_END, _HIGH_WATERMARK = FetchIsolation.LOG_END, FetchIsolation.HIGH_WATERMARK
 _NOWHERE: Final = LogOffsetMetadata(-1)
 
 
@@ -40,7 +29,7 @@ class LogReads:
         self._files, self._readers = local.files, local.readers
         self._failures = local.context.failures
 
-    def read(self, start_offset: int, max_length: int, isolation: FetchIsolation = _LOG_END,
+    def read(self, start_offset: int, max_length: int, isolation: Isolation = "log_end",
              min_one_message: bool = True) -> FetchDataInfo:
         """See UnifiedLog.read."""
         # What nearly all reads are, in few steps: of a segment that is open, below the bound, while
@@ -48,8 +37,8 @@ class LogReads:
         local, readers, watermarks = self._local, self._readers, self._watermarks
         end = LogOffsetMetadata(*local.end.fields)
         generation, view = readers.generation, readers.current_view
-        bound = (end if isolation is _LOG_END else
-                 watermarks.high_watermark_metadata if isolation is _HIGH_WATERMARK else _NOWHERE)
+        bound = (end if isolation == "log_end" else watermarks.high_watermark_metadata
+                 if isolation == "read_uncommitted" else _NOWHERE)
         if (watermarks.log_start_offset <= start_offset < bound.message_offset and max_length >= 0
                 and not self._files.is_closed and not self._failures.failed):
             base, last = view.active_base, bound.segment_base_offset  # -1 of an offset alone
@@ -75,7 +64,7 @@ class LogReads:
                         return found
         return self._read_any(start_offset, max_length, isolation, min_one_message)
 
-    def _read_any(self, start_offset: int, max_length: int, isolation: FetchIsolation,
+    def _read_any(self, start_offset: int, max_length: int, isolation: Isolation,
                   min_one_message: bool) -> FetchDataInfo:
         """`read`, whatever it takes."""
         local = self._local
@@ -93,7 +82,7 @@ class LogReads:
                     f"{log_start_offset}.")
             return self._reads.read_up_to(
                 view, start_offset, max_length, min_one_message, self.upper_bound(isolation),
-                [] if isolation is FetchIsolation.TXN_COMMITTED else None)
+                [] if isolation == "read_committed" else None)
 
         try:
             return self._readers.read_steadily(read, self._readers.is_current)
@@ -104,11 +93,11 @@ class LogReads:
             with local.guarded(text, reads=True):
                 raise
 
-    def upper_bound(self, isolation: FetchIsolation) -> LogOffsetMetadata:
+    def upper_bound(self, isolation: Isolation) -> LogOffsetMetadata:
         """The end of what a read with this isolation returns."""
-        if isolation is FetchIsolation.LOG_END:
+        if isolation == "log_end":
             return self._local.end_metadata
-        if isolation is FetchIsolation.TXN_COMMITTED:
+        if check_isolation(isolation):
             return self._watermarks.fetch_last_stable_offset_metadata()
         known = self._watermarks.high_watermark_metadata
         return (self._watermarks.fetch_high_watermark_metadata() if known.message_offset_only

@@ -28,8 +28,9 @@ from seglog.model import AbortedTxn
 from seglog.recovery.loader_failures import public_errors
 from seglog.recovery.index_files import TxnIndexFile
 from seglog.recovery.log_files import LogFiles
-from seglog.storage.files import Source
+from seglog.storage.log_store import Source
 from seglog.storage.handles import shared_cache
+from seglog.storage.lock import holds_lock
 
 __all__ = ["LogReaders", "OpenSegment", "SegmentRetired", "SegmentView"]
 
@@ -78,7 +79,7 @@ class OpenSegment:
 
     @property
     def source(self) -> Source:
-        """Its descriptor (see storage.files.Readable)."""
+        """Its descriptor (see storage.log_store.Readable)."""
         return self.fd
 
     def span(self, start: int, end: int) -> AbstractContextManager[Source]:
@@ -173,6 +174,7 @@ class LogReaders:
         self._files, self._segments = files, files.segments
         self.generation = 0
         self._depth = 0
+        self._mapped: weakref.WeakSet[OpenSegment] = weakref.WeakSet()  # with a map of the index
         self._cuts: deque[tuple[int, int]] = deque(maxlen=_CUTS_KEPT)
         self.current_view = SegmentView(np.empty(0, np.int64), _Opened())
 
@@ -181,6 +183,7 @@ class LogReaders:
         """Around every change of bytes that readers may have been told of, by the thread that
         holds the log's lock: truncations, which say from which offset on nothing is as it was, and
         segments that are put in the place of others."""
+        self._detach_maps()
         self._depth += 1
         if self._depth == 1:
             self.generation += 1
@@ -199,6 +202,14 @@ class LogReaders:
     def close(self) -> None:
         """Closes the files that no reader uses at this moment: the log is closed."""
         self.current_view = SegmentView(np.empty(0, np.int64), _Opened())
+        with self._files.lock:
+            self._detach_maps()
+
+    def _detach_maps(self) -> None:
+        """Index files may be cut from now on. KafkaStorageError, and then they may not."""
+        for segment in self._mapped:
+            segment.reader.index.detach()
+        self._mapped.clear()
 
     def lowest_cut_since(self, generation: int) -> int | None:
         """The lowest offset to which the log was truncated since then; None if it was not, 0 if
@@ -281,9 +292,12 @@ class LogReaders:
             if not log.is_closed:
                 files.offset_index.open()  # as at Kafka's first lookup, which creates a missing one
             is_last = base_offset == int(segments.base_offsets[-1])
+            mapped = 0
+            if not self._depth and not log.is_closed and holds_lock(os.path.dirname(log.path)):
+                mapped = files.config.segment_index_bytes if is_last else 1  # it may grow to
             try:
-                reader = _open_reader(files.log_path,
-                                      os.path.join(log.path, files.offset_index.name), base_offset)
+                reader = _open_reader(files.log_path, os.path.join(
+                    log.path, files.offset_index.name), base_offset, mapped)
             except KafkaStorageError as error:
                 if log.is_closed:  # the files are another log's by now
                     raise closed_error(f"the log {log.topic_partition} is closed") from error
@@ -294,6 +308,8 @@ class LogReaders:
                 segment.entries = reader.index.entries
             segments.release(files)
             view.opened[base_offset] = segment
+            if mapped:
+                self._mapped.add(segment)
         _shared.add(view.opened, segment)
         return segment
 
@@ -320,12 +336,12 @@ class LogReaders:
             return read(self.view())
 
 
-def _open_reader(log_path: str, index_path: str, base_offset: int) -> SegmentReader:
+def _open_reader(log_path: str, index_path: str, base_offset: int, mapped: int) -> SegmentReader:
     try:
-        return SegmentReader(log_path, index_path, base_offset)
+        return SegmentReader(log_path, index_path, base_offset, mapped=mapped)
     except KafkaStorageError as error:
         if error.errno not in (errno.EMFILE, errno.ENFILE):
             raise
     shared_cache()._evict(keep=0)
     _shared.clear()
-    return SegmentReader(log_path, index_path, base_offset)
+    return SegmentReader(log_path, index_path, base_offset, mapped=mapped)

@@ -20,7 +20,7 @@ from seglog.recovery.deferred_checks import DeferredChecks
 from seglog.storage.handles import (
     FILES_PER_SEGMENT, SEGMENTS_OPEN_MAX, Closable, HandleCache,
 )
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import offset_from_file_name
 
 __all__ = ["BackgroundChecks", "open_reader"]

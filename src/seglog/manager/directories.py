@@ -19,7 +19,7 @@ from seglog.errors import (
 from seglog.fragments.journal import finish_commit
 from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.model import TopicPartition
-from seglog.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from seglog.storage.checkpoint_files import read_offset_checkpoint, write_offset_checkpoint
 from seglog.storage.lock import FileLock
 from seglog.storage.lock_holder import command_of
 from seglog.storage.meta import read_clean_shutdown_epoch

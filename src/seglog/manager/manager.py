@@ -44,7 +44,7 @@ from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener, NullListener
 from seglog.recovery.partition_plan import LoadLevel
 from seglog.recovery.load_report import LoadReport
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.meta import MetaProperties
 
 __all__ = ["LogManager"]

@@ -16,7 +16,6 @@ from seglog.errors import (
     OffsetOutOfRangeError, UnexpectedAppendOffsetError, UnknownTopicOrPartitionError,
 )
 from seglog.forks import ProcessBound
-from seglog.log.read import FetchIsolation
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.manager.creation import LogCreation
@@ -229,7 +228,7 @@ class FutureLogMover(ProcessBound):
             position = future.log_end_offset
             # No append is larger than a segment, even where those of the current log are.
             found = current.read(position, min(max_bytes, future.config.segment_size),
-                                 FetchIsolation.LOG_END, min_one_message=True)
+                                 "log_end", min_one_message=True)
         except OffsetOutOfRangeError:
             return False  # the current log's start has moved; the next call begins there
         if found.records:
@@ -272,7 +271,7 @@ def _align(current: UnifiedLog, future: UnifiedLog) -> None:
         future.truncate_to(current.log_end_offset)
     while future.log_end_offset > max(current.log_start_offset, future.log_start_offset):
         last = future.log_end_offset - 1
-        ours, theirs = (log.read(last, 1, FetchIsolation.LOG_END, min_one_message=True).records
+        ours, theirs = (log.read(last, 1, "log_end", min_one_message=True).records
                         for log in (future, current))
         if ours == theirs:
             return

@@ -18,7 +18,7 @@ from seglog.config import LogConfig
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
 from seglog.recovery.clean_rows import CleanRows
-from seglog.storage.producers import is_expired
+from seglog.storage.producer_state import is_expired
 
 __all__ = ["UnopenedLogs", "retention_percent"]
 

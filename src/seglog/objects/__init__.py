@@ -5,7 +5,7 @@
 URL asks for it. Readers of logs stand on this interface; it knows nothing of logs.
 """
 
-from seglog.objects.options import StorageOptions
+from seglog.objects.store_options import StorageOptions
 from seglog.objects.store import ObjectInfo, ObjectStore, ObjectVersion, open_store
 from seglog.objects.urls import is_url
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import fsspec
 
 from seglog.errors import KafkaStorageError
-from seglog.objects.options import StorageOptions
+from seglog.objects.store_options import StorageOptions
 from seglog.objects.store import Block, ObjectInfo, ObjectVersion, StoreError
 from seglog.objects.urls import ObjectUrl
 

@@ -15,7 +15,7 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from seglog.errors import KafkaStorageError
-from seglog.objects.options import StorageOptions
+from seglog.objects.store_options import StorageOptions
 from seglog.objects.store import Block, ObjectInfo, ObjectVersion, StoreError
 from seglog.objects.urls import ObjectUrl
 

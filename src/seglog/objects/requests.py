@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from seglog.errors import KafkaStorageError
-from seglog.objects.options import StorageOptions
+from seglog.objects.store_options import StorageOptions
 from seglog.objects.store import Block, ObjectStore, ObjectVersion, StoreError
 
 __all__ = ["Requests", "in_background"]

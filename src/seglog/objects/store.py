@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from seglog.errors import KafkaStorageError
-from seglog.objects.options import StorageOptions
+from seglog.objects.store_options import StorageOptions
 from seglog.objects.urls import ObjectUrl, parse_url
 
 __all__ = ["Block", "ObjectInfo", "ObjectStore", "ObjectVersion", "StoreError", "open_store"]

@@ -16,7 +16,7 @@ from seglog._native.batch import ATTRIBUTE_CODEC, find_batch, scan, scan_file
 from seglog._native.file import read_at
 from seglog._native.status import Status
 from seglog.recovery.scans import Extent
-from seglog.recovery.log_tail import open_log, read_failure
+from seglog.recovery.next_offset import open_log, read_failure
 from seglog.storage.codecs import CODECS
 
 __all__ = ["Claims", "claims_behind", "claims_of", "counted"]

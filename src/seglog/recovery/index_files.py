@@ -16,7 +16,7 @@ from typing import Final
 from seglog.model import AbortedTxn, TimestampOffset
 from seglog.recovery.disk import Disk
 from seglog.recovery.loader_failures import LoaderFailure
-from seglog.storage.transactions import encode_entries
+from seglog.storage.txn_entries import encode_entries
 
 __all__ = ["OFFSET_ENTRY", "TIME_ENTRY", "TXN_ENTRY", "OffsetIndexFile", "TimeIndexFile",
            "TxnIndexFile", "check_txn_index"]

@@ -11,7 +11,7 @@ from seglog.recovery.disk import Disk
 from seglog.recovery.findings import Finding
 from seglog.recovery.inputs import LoadInputs, Step
 from seglog.recovery.log_loader import LogLoader
-from seglog.recovery.partition_files import tidy
+from seglog.recovery.loading_passes import tidy
 from seglog.recovery.partition_plan import PartitionPlan
 from seglog.recovery.scans import SegmentScans
 from seglog.recovery.segment_files import SEGMENT_FILES

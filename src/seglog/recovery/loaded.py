@@ -17,7 +17,7 @@ from seglog.recovery.log_files import LogFiles
 from seglog.recovery.loading_producers import LoadingProducers
 from seglog.recovery.segment_map import SegmentMap
 from seglog.storage.epochs import LeaderEpochs
-from seglog.storage.producers import ProducerState
+from seglog.storage.producer_state import ProducerState
 
 __all__ = ["LoadedLog", "LoadedState", "error_state", "first_unstable_offset", "log_state",
            "state_without_files"]

@@ -11,9 +11,9 @@ from seglog.recovery.loader_failures import LoaderFailure
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.segment_map import SegmentMap
 from seglog.recovery.snapshot_files import Snapshots
-from seglog.recovery.log_tail import open_log, whole_headers
+from seglog.recovery.next_offset import open_log, whole_headers
 from seglog.recovery.txn_index_file import replay_batches
-from seglog.storage.producers import ProducerState, is_expired
+from seglog.storage.producer_state import ProducerState, is_expired
 
 __all__ = ["LoadingProducers", "rebuild_producers"]
 

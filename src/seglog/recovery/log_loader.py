@@ -23,7 +23,7 @@ from seglog._native.batch import scan_file
 from seglog.recovery.claims import Claims, claims_behind, claims_of, counted
 from seglog.recovery.disk import Disk
 from seglog.recovery.loader_failures import LoaderFailure
-from seglog.recovery.partition_files import number_failure
+from seglog.recovery.loading_passes import number_failure
 from seglog.recovery.findings import Finding, Severity, finding
 from seglog.recovery.index_files import check_txn_index
 from seglog.recovery.inputs import OFFSET_MAX, LoadInputs, LoadOutcome, Step
@@ -34,7 +34,7 @@ from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.segment_map import SegmentMap
 from seglog.recovery.snapshot_files import Snapshots
 from seglog.recovery.split import split_segment
-from seglog.recovery.log_tail import open_log
+from seglog.recovery.next_offset import open_log
 from seglog.storage.epochs import LeaderEpochs
 from seglog.storage.paths import FileKind, FileState, file_name
 

@@ -12,7 +12,7 @@ from seglog.errors import (
 )
 from seglog.model import TopicPartition
 from seglog.recovery.findings import Finding, finding
-from seglog.storage.checkpoints import read_offset_checkpoint
+from seglog.storage.checkpoint_files import read_offset_checkpoint
 from seglog.storage.lock_holder import LockHolder, find_holder
 from seglog.storage.meta import MetaProperties, read_meta_properties
 from seglog.storage.paths import (

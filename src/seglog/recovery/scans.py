@@ -23,7 +23,7 @@ from seglog._native.index import OffsetIndexView
 from seglog._native.status import Status
 from seglog.errors import SeglogError
 from seglog.recovery.loader_failures import FileVanished, LoaderFailure
-from seglog.recovery.log_tail import open_log
+from seglog.recovery.next_offset import open_log
 
 __all__ = ["CHUNK_BYTES", "Extent", "ScanPool", "SegmentScans", "scan_chunks"]
 

@@ -13,7 +13,7 @@ from seglog.recovery.disk import Disk
 from seglog.recovery.loader_failures import LoaderFailure
 from seglog.recovery.index_files import OffsetIndexFile, TimeIndexFile, TxnIndexFile
 from seglog.recovery.segment_recovery import Extent, SegmentRecovery
-from seglog.recovery.log_tail import find_offset, next_offset_from, open_log, whole_headers
+from seglog.recovery.next_offset import find_offset, next_offset_from, open_log, whole_headers
 from seglog.storage.paths import FileKind, FileState, file_names
 
 __all__ = ["SEGMENT_FILES", "SegmentFiles"]

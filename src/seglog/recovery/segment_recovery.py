@@ -22,10 +22,10 @@ from seglog.config import LogConfig
 from seglog.model import AbortedTxn, EpochEntry
 from seglog.recovery.loader_failures import LoaderFailure
 from seglog.recovery.scans import Extent, SegmentScans
-from seglog.recovery.log_tail import open_log
+from seglog.recovery.next_offset import open_log
 from seglog.recovery.txn_index_file import fold_batches
 from seglog.storage.paths import FileKind, FileState, file_name
-from seglog.storage.producers import ProducerState
+from seglog.storage.producer_state import ProducerState
 
 __all__ = ["Extent", "RecoveryFailure", "SegmentRecovery", "index_failure", "recover_extent"]
 

@@ -19,7 +19,7 @@ from seglog.model import ProducerStateEntry
 from seglog.recovery.disk import Disk
 from seglog.recovery.findings import Finding, finding
 from seglog.storage.paths import FileState, snapshot_name
-from seglog.storage.producers import SNAPSHOT_BYTES_MAX, ProducerState, decode_snapshot
+from seglog.storage.producer_state import SNAPSHOT_BYTES_MAX, ProducerState, decode_snapshot
 
 __all__ = ["SnapshotNames", "Snapshots"]
 

@@ -17,7 +17,7 @@ from seglog.recovery.disk import Disk
 from seglog.recovery.loader_failures import LoaderFailure
 from seglog.recovery.segment_recovery import SegmentRecovery, index_failure
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.recovery.log_tail import open_log, whole_headers
+from seglog.recovery.next_offset import open_log, whole_headers
 from seglog.recovery.wrappers import first_offset
 from seglog.storage.paths import FileKind, FileState, file_name
 

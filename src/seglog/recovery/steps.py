@@ -13,7 +13,7 @@ import numpy.typing as npt
 from seglog._native.scan import HAS_TIME_INDEX, FileClass
 from seglog._native.status import Status
 from seglog.errors import KafkaStorageError
-from seglog.recovery.partition_files import LogFiles
+from seglog.recovery.loading_passes import LogFiles
 from seglog.recovery.findings import Finding, Severity, finding, status_code
 from seglog.recovery.log_loader import Step
 from seglog.recovery.partition_plan import PartitionPlan, SegmentTable

@@ -17,7 +17,7 @@ from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.model import AbortedTxn
 from seglog.recovery.loader_failures import LoaderFailure
 from seglog.storage.markers import thrown_at
-from seglog.storage.producers import ProducerState
+from seglog.storage.producer_state import ProducerState
 
 __all__ = ["Folded", "fold_batches", "replay_batches"]
 

@@ -24,7 +24,7 @@ from seglog.tiered.remote_records import (
     TopicIdPartition,
 )
 from seglog.tiered.remote_storage import LogSegmentData
-from seglog.tiered.states import RemoteLogSegmentState
+from seglog.tiered.segment_states import RemoteLogSegmentState
 
 __all__ = ["CopyQuota", "CopyTask"]
 

@@ -16,7 +16,6 @@ from seglog.errors import (
     RetriableRemoteStorageError, SeglogError,
 )
 from seglog.log.batch_builder import RecordBatchBuilder
-from seglog.log.read import FetchIsolation
 from seglog.log.scheduler import Time
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
@@ -199,7 +198,7 @@ class EmbeddedMetadataTopic:
         if position >= log.high_watermark:
             return []
         try:
-            data = log.read(position, _POLL_BYTES, FetchIsolation.HIGH_WATERMARK).records
+            data = log.read(position, _POLL_BYTES, "read_uncommitted").records
         except OffsetOutOfRangeError as error:  # retention was quicker: from the new start
             raise RetriableRemoteStorageError(str(error)) from error
         records = [ConsumedRecord(partition, offset, value)

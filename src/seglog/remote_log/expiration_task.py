@@ -12,7 +12,7 @@ from seglog.remote_log.lineage import (
 )
 from seglog.remote_log.remote_task import RemoteLogTask
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata
-from seglog.tiered.states import RemoteLogSegmentState
+from seglog.tiered.segment_states import RemoteLogSegmentState
 
 __all__ = ["ExpirationTask", "RetentionRules"]
 

@@ -21,7 +21,7 @@ from seglog.log.scheduler import Time
 from seglog.model import AbortedTxn
 from seglog.storage.meta import format_uuid, parse_uuid
 from seglog.storage.paths import REMOTE_LOG_INDEX_CACHE
-from seglog.storage.transactions import to_aborted_txns
+from seglog.storage.txn_entries import to_aborted_txns
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata
 from seglog.tiered.remote_storage import IndexType, RemoteStorageManager
 

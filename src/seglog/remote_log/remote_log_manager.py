@@ -15,13 +15,12 @@ from seglog.errors import (
     UnknownTopicOrPartitionError,
 )
 from seglog.forks import ProcessBound, ending
-from seglog.log.context import FoundOffset
 from seglog.log.offset_metadata import LogOffsetMetadata
-from seglog.log.read import FetchDataInfo, FetchIsolation
+from seglog.log.read import FetchDataInfo
 from seglog.log.scheduler import ScheduledTask, Scheduler, Time
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager.manager import LogManager
-from seglog.model import TopicPartition
+from seglog.model import TimestampOffset, TopicPartition
 from seglog.remote_log.cluster_topic import ClusterMetadataTopic
 from seglog.remote_log.copy_task import CopyQuota, CopyTask
 from seglog.remote_log.embedded_topic import EmbeddedMetadataTopic
@@ -35,9 +34,10 @@ from seglog.remote_log.remote_reads import RemoteReads
 from seglog.remote_log.remote_stats import RemoteStats
 from seglog.remote_log.remote_task import FollowerTask, RemoteLogTask, TaskContext
 from seglog.remote_log.topic_based_manager import TopicBasedRemoteLogMetadataManager
+from seglog.storage.isolation import Isolation
 from seglog.tiered.remote_records import RemoteLogSegmentMetadataUpdate, TopicIdPartition
 from seglog.tiered.remote_storage import RemoteStorageManager
-from seglog.tiered.states import RemoteLogSegmentState
+from seglog.tiered.segment_states import RemoteLogSegmentState
 
 __all__ = ["RemoteLogManager", "topic_based_manager"]
 
@@ -328,7 +328,7 @@ class RemoteLogManager(ProcessBound):
     # ---- reads
 
     def read(self, partition: TopicPartition, offset: int, max_length: int,
-             isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
+             isolation: Isolation = "read_uncommitted",
              min_one_message: bool = True) -> FetchDataInfo:
         """UnifiedLog.read of a tiered log: what is no longer here comes from remote storage.
 
@@ -342,7 +342,7 @@ class RemoteLogManager(ProcessBound):
         return self.async_read(partition, offset, max_length, isolation, min_one_message).result()
 
     def async_read(self, partition: TopicPartition, offset: int, max_length: int,
-                   isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK,
+                   isolation: Isolation = "read_uncommitted",
                    min_one_message: bool = True) -> Future[FetchDataInfo]:
         """A read of remote storage by a reader thread.
 
@@ -368,8 +368,8 @@ class RemoteLogManager(ProcessBound):
             self._pending_reads -= 1
 
     def _read_remote(self, key: TopicIdPartition, log: UnifiedLog, offset: int, max_length: int,
-                     isolation: FetchIsolation, min_one_message: bool) -> FetchDataInfo:
-        committed = isolation is FetchIsolation.TXN_COMMITTED
+                     isolation: Isolation, min_one_message: bool) -> FetchDataInfo:
+        committed = isolation == "read_committed"
         if self.fetch_quota.throttle_ms() > 0:
             return FetchDataInfo(LogOffsetMetadata(offset), b"", False,
                                  [] if committed else None)
@@ -386,7 +386,7 @@ class RemoteLogManager(ProcessBound):
         return found
 
     def _offset_by_timestamp(self, partition: TopicPartition, timestamp_ms: int,
-                             start_offset: int) -> FoundOffset | None:
+                             start_offset: int) -> TimestampOffset | None:
         key = self._key_of(partition)
         if key is None:
             raise SeglogError(f"Topic id does not exist for topic partition: {partition}")

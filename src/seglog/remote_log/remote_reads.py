@@ -9,17 +9,16 @@ from typing import BinaryIO, NamedTuple
 from seglog._native.fetch import FetchDataInfo
 from seglog.arrow.batch_bytes import decode_chunk
 from seglog.errors import CorruptRecordError, OffsetOutOfRangeError
-from seglog.log.context import FoundOffset
 from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.unified_log import UnifiedLog
-from seglog.model import AbortedTxn
+from seglog.model import AbortedTxn, TimestampOffset
 from seglog.remote_log.index_cache import RemoteIndexCache
 from seglog.remote_log.lineage import epochs_of, epochs_with_records, is_within_leader_epochs
 from seglog.remote_log.metadata_manager import RemoteLogMetadataManager
 from seglog.storage.stream import DecodeOptions
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata, TopicIdPartition
 from seglog.tiered.remote_storage import RemoteStorageManager
-from seglog.tiered.states import RemoteLogSegmentState
+from seglog.tiered.segment_states import RemoteLogSegmentState
 
 __all__ = ["RemoteReads"]
 
@@ -133,7 +132,7 @@ class RemoteReads:
     # ---- by time
 
     def find_offset_by_timestamp(self, key: TopicIdPartition, log: UnifiedLog, timestamp_ms: int,
-                                 start_offset: int) -> FoundOffset | None:
+                                 start_offset: int) -> TimestampOffset | None:
         """The first record at or after a time and an offset, in remote segments that begin below
         the local ones; None where local segments are to be asked."""
         epochs = epochs_of(log)
@@ -152,7 +151,7 @@ class RemoteReads:
         return None
 
     def _find_in_segment(self, segment: RemoteLogSegmentMetadata, timestamp_ms: int,
-                         start_offset: int) -> FoundOffset | None:
+                         start_offset: int) -> TimestampOffset | None:
         position = self._indexes.get(segment).position_at(timestamp_ms, start_offset)
         with self._storage.fetch_log_segment(segment, position) as stream:
             while (batch := _next_batch(stream, segment, position)) is not None:
@@ -163,7 +162,7 @@ class RemoteReads:
                         for offset, timestamp in zip(rows["offset"], rows["timestamp"],
                                                      strict=True):
                             if timestamp >= timestamp_ms and offset >= start_offset:
-                                return FoundOffset(timestamp, offset, _epoch_of(batch.data))
+                                return TimestampOffset(timestamp, offset, _epoch_of(batch.data))
                 position += len(batch.data)
         return None
 

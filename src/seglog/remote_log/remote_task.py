@@ -27,7 +27,7 @@ from seglog.tiered.remote_records import (
     TopicIdPartition,
 )
 from seglog.tiered.remote_storage import RemoteStorageManager
-from seglog.tiered.states import RemoteLogSegmentState
+from seglog.tiered.segment_states import RemoteLogSegmentState
 
 __all__ = ["FollowerTask", "RemoteLogTask", "TaskCancelled", "TaskContext"]
 

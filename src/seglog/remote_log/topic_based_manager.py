@@ -25,7 +25,7 @@ from seglog.tiered.remote_records import (
     RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, RemotePartitionDeleteMetadata,
     TopicIdPartition,
 )
-from seglog.tiered.states import RemoteLogSegmentState
+from seglog.tiered.segment_states import RemoteLogSegmentState
 
 __all__ = ["TopicBasedRemoteLogMetadataManager", "TransportFactory"]
 

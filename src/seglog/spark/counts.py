@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from seglog.model import TopicPartition
-from seglog.spark.options import parse_options
+from seglog.spark.read_options import parse_options
 from seglog.spark.plan import SeglogPartition, plan_partitions
-from seglog.storage.counts import RecordCount, count_range
-from seglog.storage.files import LOCAL
+from seglog.storage.record_counts import RecordCount, count_range
+from seglog.storage.log_store import LOCAL
 from seglog.storage.stream import DecodeOptions
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as spark_functions
 from pyspark.sql.types import BinaryType, Row, StructField, StructType
 
 from seglog.arrow.batch_bytes import BadBytes, decode_chunk
-from seglog.spark.schema import record_schema
+from seglog.spark.source_schema import record_schema
 from seglog.storage.stream import DecodeOptions
 
 __all__ = ["Decoding", "Mode", "check_columns", "check_mode", "lateral_function",

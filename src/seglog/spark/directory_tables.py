@@ -28,12 +28,12 @@ from seglog.scrub import DirectoryScrub, LoadLevel, LoadOptions, SegmentsPiece, 
 from seglog.spark.executors import CheckedOnArrival
 from seglog.spark.finding_rows import FINDING_COLUMNS, finding_batches
 from seglog.spark.locations import directories, require_local
-from seglog.spark.options import SPLIT_BYTES, ReadOptions, parse_options
+from seglog.spark.read_options import SPLIT_BYTES, ReadOptions, parse_options
 from seglog.spark.table_columns import Columns, alternate, arrow_schema, row_batches, struct_type
 from seglog.storage.discover import FoundDirectory, find_directories
-from seglog.storage.files import files_of
+from seglog.storage.log_store import files_of
 from seglog.storage.isolation import Isolation
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogRange, pack
 from seglog.storage.selection import unknown_partition, unknown_topic
 

@@ -16,16 +16,16 @@ from pyspark.sql.datasource import InputPartition
 from seglog.errors import (
     IllegalStateError, KafkaStorageError, OffsetOutOfRangeError, UnknownTopicOrPartitionError,
 )
-from seglog.model import TopicPartition
+from seglog.model import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, TopicPartition
 from seglog.spark.filters import INT64_MIN, Pushed
 from seglog.spark.locations import directories
 from seglog.spark.offset_ranges import OffsetRange, divide
 from seglog.spark.option_values import java_pattern
-from seglog.spark.options import EARLIEST, LATEST, SPLIT_BYTES, OffsetBound, ReadOptions
-from seglog.spark.tier import carried, tier_of
+from seglog.spark.read_options import EARLIEST, LATEST, SPLIT_BYTES, OffsetBound, ReadOptions
+from seglog.spark.remote_option import carried, tier_of
 from seglog.storage.discover import FoundDirectory, find_replicas
-from seglog.storage.files import Files
-from seglog.storage.log import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, PartitionLog
+from seglog.storage.log_store import Files
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.place import NOT_A_DATA_DIRECTORY
 from seglog.storage.ranges import LogGap, LogRange, pack
 from seglog.storage.replicas import choose_replica

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from seglog.spark.options import parse_options
+from seglog.spark.read_options import parse_options
 from seglog.spark.plan import choose_directories
 from seglog.storage.replicas import choose_replica
 

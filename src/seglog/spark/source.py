@@ -9,9 +9,9 @@ from pyspark.sql.types import StructType
 
 from seglog.spark.directory_tables import TableReader, table_of, table_schema
 from seglog.spark.failures import in_one_sentence
-from seglog.spark.options import parse_options
-from seglog.spark.reader import make_reader
-from seglog.spark.schema import check_schema, spark_schema
+from seglog.spark.read_options import parse_options
+from seglog.spark.source_reader import make_reader
+from seglog.spark.source_schema import check_schema, spark_schema
 from seglog.spark.streaming.micro_batch import SeglogStreamReader
 from seglog.spark.streaming.stream_options import parse_stream_options
 

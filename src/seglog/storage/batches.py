@@ -16,9 +16,9 @@ from seglog._native.batch import (
     ATTRIBUTE_TRANSACTIONAL, BatchColumns, scan, scan_file,
 )
 from seglog._native.status import Status, status_error
+from seglog.model import AbortedTxn
 from seglog.storage.codecs import CODEC_NAMES
-from seglog.storage.files import Readable
-from seglog.storage.isolation import AbortedTransaction
+from seglog.storage.log_store import Readable
 from seglog.storage.ranges import LogGap, LogRange, check_torn
 from seglog.storage.segment import LogSegment, offset_disorder
 
@@ -229,7 +229,7 @@ class FetchData:
     log_start_offset: int
     log_end_offset: int
     last_stable_offset: int | None
-    aborted_transactions: tuple[AbortedTransaction, ...] | None = None
+    aborted_transactions: tuple[AbortedTxn, ...] | None = None
     base_offset: int = -1
     segment_base_offset: int = -1
     position: int = -1

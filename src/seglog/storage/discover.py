@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from seglog.errors import InvalidTopicPartitionError, KafkaStorageError
 from seglog.model import TopicPartition
-from seglog.storage.files import LOCAL, Files, absolute, files_of, place_of
+from seglog.storage.log_store import LOCAL, Files, absolute, files_of, place_of
 from seglog.storage.paths import (
     DirectoryKind, FileKind, parse_directory_name, parse_file_name,
 )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from seglog.errors import MalformedCheckpointError
 from seglog.model import EpochEntry
 from seglog.numbers import parse_int32, parse_int64
-from seglog.storage.checkpoints import encode_checkpoint, read_checkpoint, write_checkpoint
+from seglog.storage.checkpoint_files import encode_checkpoint, read_checkpoint, write_checkpoint
 
 __all__ = ["LeaderEpochs", "encode_leader_epochs", "parse_epoch_entry", "read_leader_epochs",
            "write_leader_epochs"]
@@ -166,7 +166,7 @@ def read_leader_epochs(path: str | os.PathLike[str], content: bytes | None = Non
     """A `leader-epoch-checkpoint`; no epochs where the file is missing or empty. `content` is that
     of the file where it was read already.
 
-    Raises MalformedCheckpointError (codes of `storage.checkpoints`, and `epoch_negative`) and
+    Raises MalformedCheckpointError (codes of `storage.checkpoint_files`, and `epoch_negative`) and
     KafkaStorageError.
     """
     entries = read_checkpoint(path, parse_epoch_entry, 2, content)

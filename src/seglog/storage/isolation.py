@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from seglog._native.batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from seglog._native.scan import HAS_INDEX
 from seglog.arguments import shown
 from seglog.errors import CorruptDataError, KafkaStorageError
-from seglog.model import OpenTransaction
+from seglog.model import AbortedTxn, OpenTransaction
 from seglog.storage.markers import EndTransactionMarker, read_marker
 from seglog.storage.ranges import LogGap
 from seglog.storage.salvage import Salvage
@@ -27,7 +27,7 @@ from seglog.storage.segment import LogSegment
 from seglog.storage.segments import Segments
 
 __all__ = [
-    "AbortedTransaction", "Damage", "Isolation", "TransactionState", "check_isolation",
+    "ISOLATIONS", "Damage", "Isolation", "TransactionState", "check_isolation",
     "read_transactions",
 ]
 
@@ -37,31 +37,27 @@ Damage = CorruptDataError | KafkaStorageError
 #: Where a transaction ends that is left out to the end of the log.
 _OFFSET_MAX = 2**63 - 1
 
-Isolation = Literal["read_uncommitted", "read_committed"]
+#: Up to where a read goes. A consumer's levels: "read_uncommitted" ends at the high watermark,
+#: "read_committed" at the last stable offset, without aborted records. A replica's: "log_end". A
+#: directory without its broker, and a log inside a program, have no high watermark but their end.
+Isolation = Literal["read_uncommitted", "read_committed", "log_end"]
+ISOLATIONS: Final[tuple[Isolation, ...]] = get_args(Isolation)
 
 
 def check_isolation(isolation: str) -> bool:
     """Whether only committed records are wanted; ValueError for an unknown level."""
-    if isolation not in ("read_uncommitted", "read_committed"):
+    if isolation not in ISOLATIONS:
         raise ValueError(f"isolation {shown(isolation)} is neither read_uncommitted nor "
-                         "read_committed")
+                         "read_committed, nor log_end")
     return isolation == "read_committed"
-
-
-class AbortedTransaction(NamedTuple):
-    """Records of the producer within these offsets were aborted; the last is the marker's."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionState:
     """The transactions of a log.
 
-    `open_transactions` by first offset; `aborted` is int64 (n, 3) of producer id, first offset and
-    last offset (the marker's), sorted. `damage` is what stopped the walk, at or behind
+    `open_transactions` by first offset; `aborted` has the fields of AbortedTxn, int64
+    (n, 4), by last offset. `damage` is what stopped the walk, at or behind
     `known_until`: no record from there on is known to be committed.
 
     For a reader that skips damage there is none, but `in_doubt`: transactions that were open when
@@ -92,10 +88,18 @@ class TransactionState:
         return max(stable, log_start_offset)
 
     def aborted_between(self, start_offset: int, end_offset: int
-                        ) -> tuple[AbortedTransaction, ...]:
+                        ) -> tuple[AbortedTxn, ...]:
         """Those that may concern records of `[start_offset, end_offset)`."""
-        rows = (self.aborted[:, 2] >= start_offset) & (self.aborted[:, 1] < end_offset)
-        return tuple(AbortedTransaction(*row) for row in self.aborted[rows].tolist())
+        return tuple(map(AbortedTxn._make, self._between(start_offset, end_offset).tolist()))
+
+    def aborted_ranges(self, start_offset: int, end_offset: int
+                       ) -> tuple[tuple[int, int, int], ...]:
+        """The same for a LogRange: producer id, first and last offset."""
+        return tuple(map(tuple, self._between(start_offset, end_offset)[:, :3].tolist()))
+
+    def _between(self, start_offset: int, end_offset: int) -> npt.NDArray[np.int64]:
+        return self.aborted[(self.aborted[:, 2] >= start_offset)
+                            & (self.aborted[:, 1] < end_offset)]
 
 
 def read_transactions(segments: Segments, snapshots: Iterable[tuple[int, dict[int, int]]],
@@ -120,19 +124,20 @@ def read_transactions(segments: Segments, snapshots: Iterable[tuple[int, dict[in
         walk.run_over_damage(segments, start, survey, aborted)
     in_doubt = tuple(OpenTransaction(producer, walk.open.pop(producer))
                      for producer in sorted(walk.doubtful & walk.open.keys()))
-    walk.aborted += [(transaction.producer_id, transaction.first_offset, _OFFSET_MAX)
+    walk.aborted += [(transaction.producer_id, transaction.first_offset, _OFFSET_MAX, _OFFSET_MAX)
                      for transaction in in_doubt]
-    found = np.concatenate([aborted, np.array(walk.aborted, np.int64).reshape(-1, 3)])
+    found = np.concatenate([aborted, np.array(walk.aborted, np.int64).reshape(-1, 4)])
+    _, rows = np.unique(found[:, :3], axis=0, return_index=True)  # an index and the walk may agree
+    found = found[rows]
     return TransactionState(
         tuple(sorted((OpenTransaction(producer, first) for producer, first in walk.open.items()),
                      key=lambda transaction: transaction.first_offset)),
-        np.unique(found, axis=0) if len(found) > 1 else found, walk.known_until, walk.damage,
-        in_doubt)
+        found[found[:, 2].argsort(kind="stable")], walk.known_until, walk.damage, in_doubt)
 
 
 def _read_indexes(segments: Segments) -> tuple[npt.NDArray[np.int64], int | None]:
     """Entries of all sound transaction indexes, and the first segment that Kafka would rebuild."""
-    parts = [np.empty((0, 3), np.int64)]
+    parts = [np.empty((0, 4), np.int64)]
     unindexed = np.flatnonzero(~(segments.flags & HAS_INDEX).astype(bool))
     first_distrusted = int(segments.base_offsets[unindexed[0]]) if len(unindexed) else None
     for segment in segments.with_txn_index():
@@ -151,8 +156,7 @@ def _sound_entries(segment: LogSegment) -> npt.NDArray[np.int64] | None:
         entries = segment.where.aborted(segment.files.txn_index)
     except (CorruptDataError, KafkaStorageError):
         return None
-    rows = np.stack([entries["producer_id"], entries["first_offset"], entries["last_offset"]],
-                    axis=1)
+    rows = np.stack([entries[name] for name in AbortedTxn._fields], axis=1)
     sound = (rows[:, 2] >= segment.base_offset) & (rows[:, 1] <= rows[:, 2]) & (rows[:, 1] >= 0)
     if segment.next_base_offset is not None:
         sound &= rows[:, 2] < segment.next_base_offset
@@ -164,7 +168,7 @@ class _Walk:
     """Replays transactional batches and markers."""
 
     open: dict[int, int] = field(default_factory=dict)
-    aborted: list[tuple[int, int, int]] = field(default_factory=list)
+    aborted: list[tuple[int, int, int, int]] = field(default_factory=list)
     known_until: int | None = None
     damage: Damage | None = None
     doubtful: set[int] = field(default_factory=set)
@@ -240,7 +244,8 @@ class _Walk:
         first = self.open.pop(producer, None)
         self.doubtful.discard(producer)
         if marker.is_abort and first is not None:
-            self.aborted.append((producer, first, last_offset))
+            stable = min(self.open.values(), default=min(last_offset, _OFFSET_MAX - 1) + 1)
+            self.aborted.append((producer, first, last_offset, stable))
 
 
 _FIELDS = ("producer_id", "base_offset", "last_offset", "attributes", "position", "size")

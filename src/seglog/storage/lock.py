@@ -14,10 +14,19 @@ import os
 
 from seglog.storage.lock_holder import HELD, ask_holder
 from seglog.storage.ownership import open_file
+from seglog.storage.paths import LOCK_FILE
 
-__all__ = ["FileLock"]
+__all__ = ["FileLock", "holds_lock"]
 
 _ATTEMPTS = 100
+
+
+def holds_lock(data_dir: str) -> bool:
+    """Whether this process has the lock of a data directory: no other one changes its files."""
+    try:
+        return os.stat(os.path.join(data_dir, LOCK_FILE)) in HELD
+    except OSError:
+        return False
 
 
 class FileLock:

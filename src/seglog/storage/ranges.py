@@ -17,7 +17,7 @@ from seglog.errors import CorruptDataError, CorruptRecordError, KafkaStorageErro
 from seglog.objects.store import ObjectVersion
 from seglog.storage.segment import LogSegment
 from seglog.storage.segments import Segments
-from seglog.storage.tail import LogTail
+from seglog.storage.log_tail import LogTail
 
 __all__ = ["LogGap", "LogRange", "check_torn", "pack", "plan_for_skipping", "plan_ranges"]
 

@@ -23,12 +23,12 @@ from seglog._native.status import Status, status_error
 from seglog._native.window import WindowSource
 from seglog.errors import KafkaStorageError
 from seglog.forks import SurvivesFork
-from seglog.objects.options import StorageOptions
+from seglog.objects.store_options import StorageOptions
 from seglog.objects.requests import Requests
 from seglog.objects.store import Block, ObjectVersion, open_store
 from seglog.objects.urls import parse_url
 from seglog.storage.blocks import BLOCK_BYTES, BlockReader
-from seglog.storage.files import Stamp
+from seglog.storage.log_store import Stamp
 from seglog.storage.paths import FileKind
 
 __all__ = ["RemoteFiles", "RemoteLog"]

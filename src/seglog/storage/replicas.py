@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from seglog.errors import CorruptDataError, InconsistentTopicIdError, KafkaStorageError
 from seglog.model import TopicPartition
 from seglog.storage.discover import FoundDirectory
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import DirectoryKind
 
 __all__ = ["Replica", "ReplicaChoice", "choose_replica"]

@@ -24,7 +24,7 @@ from seglog._native.batch import BatchScan, resync, scan_file
 from seglog._native.status import Status, status_error
 from seglog.errors import KafkaStorageError
 from seglog.forks import SurvivesFork
-from seglog.storage.files import Readable
+from seglog.storage.log_store import Readable
 from seglog.storage.ranges import LogGap
 from seglog.storage.segment import offset_disorder
 

@@ -20,7 +20,7 @@ from seglog._native.index import OffsetIndexView, TimeIndexView
 from seglog._native.status import Status, status_error
 from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.objects.store import ObjectVersion
-from seglog.storage.files import LOCAL, Files, LogFile
+from seglog.storage.log_store import LOCAL, Files, LogFile
 from seglog.storage.handles import HandleCache
 
 __all__ = ["BatchPosition", "LogSegment", "SegmentFiles", "Walked", "offset_disorder"]

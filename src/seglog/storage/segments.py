@@ -13,7 +13,7 @@ import numpy.typing as npt
 from seglog._native.scan import HAS_INDEX, HAS_LOG, HAS_TIME_INDEX, HAS_TXN_INDEX, check_segments
 from seglog.objects.store import ObjectVersion
 from seglog.objects.urls import is_url
-from seglog.storage.files import LOCAL, Files, LogFile
+from seglog.storage.log_store import LOCAL, Files, LogFile
 from seglog.storage.handles import HandleCache
 from seglog.storage.paths import FileKind, file_name
 from seglog.storage.segment import LogSegment, SegmentFiles

@@ -12,7 +12,7 @@ from seglog._native.columns import RecordColumns
 from seglog._native.records import RecordDecoder
 from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.forks import SurvivesFork
-from seglog.storage.files import Opened, Readable, Source
+from seglog.storage.log_store import Opened, Readable, Source
 from seglog.storage.prefetch import Ending
 from seglog.storage.ranges import LogGap, LogRange
 from seglog.storage.salvage import Extent, Salvage, Surveys

@@ -24,7 +24,7 @@ from seglog.errors import CorruptIndexError, SeglogError
 from seglog.model import TopicPartition
 from seglog.storage import codecs
 from seglog.storage.batches import header_columns
-from seglog.storage.files import LOCAL, Files, Opened, Source
+from seglog.storage.log_store import LOCAL, Files, Opened, Source
 from seglog.storage.isolation import Damage
 from seglog.storage.prefetch import Ending, Prefetch
 from seglog.storage.ranges import LogGap, LogRange, check_torn

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import cast
 
 from seglog.model import TopicPartition
-from seglog.storage.files import Files
+from seglog.storage.log_store import Files
 
 __all__ = ["open_tier"]
 

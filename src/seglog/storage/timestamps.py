@@ -138,8 +138,7 @@ def _find_if_sound(segment: LogSegment, batch: npt.NDArray[np.void] | np.void, t
     if int(batch["last_offset"]) < start_offset:
         return None
     try:
-        return _find_in_batch(segment, int(batch["position"]), int(batch["size"]), timestamp_ms,
-                              start_offset)
+        return _find_in_batch(segment, batch, timestamp_ms, start_offset)
     except (CorruptDataError, KafkaStorageError):
         return None  # its records do not parse
 
@@ -162,9 +161,7 @@ def _find_in_segment(segment: LogSegment, timestamp_ms: int, start_offset: int
         wanted = (chunk.batches["max_timestamp"] >= timestamp_ms) & (
             chunk.batches["last_offset"] >= start_offset)
         for row in np.flatnonzero(wanted):
-            batch = chunk.batches[row]
-            found = _find_in_batch(segment, int(batch["position"]), int(batch["size"]),
-                                   timestamp_ms, start_offset)
+            found = _find_in_batch(segment, chunk.batches[row], timestamp_ms, start_offset)
             if found is not None:
                 return found
         if Status(chunk.status).is_error:
@@ -172,8 +169,10 @@ def _find_in_segment(segment: LogSegment, timestamp_ms: int, start_offset: int
     return None
 
 
-def _find_in_batch(segment: LogSegment, position: int, size: int, timestamp_ms: int,
+def _find_in_batch(segment: LogSegment, batch: npt.NDArray[np.void] | np.void, timestamp_ms: int,
                    start_offset: int) -> TimestampOffset | None:
+    position, size = int(batch["position"]), int(batch["size"])
+    epoch = int(batch["partition_leader_epoch"]) if batch["magic"] >= 2 else -1
     with (segment.opened() as handle, handle.span(position, position + size) as source):
         decoder = RecordDecoder(
             source, position, position + size, columns=("offset", "timestamp"),
@@ -183,5 +182,5 @@ def _find_in_batch(segment: LogSegment, position: int, size: int, timestamp_ms: 
             lists = columns.to_pylists()
             for offset, timestamp in zip(lists["offset"], lists["timestamp"], strict=True):
                 if timestamp >= timestamp_ms:
-                    return TimestampOffset(timestamp, offset)
+                    return TimestampOffset(timestamp, offset, epoch if epoch >= 0 else None)
     return None

@@ -15,16 +15,16 @@ from seglog.errors import CorruptDataError, KafkaStorageError, OffsetOutOfRangeE
 from seglog.forks import SurvivesFork
 from seglog.model import TimestampOffset
 from seglog.storage.batches import FetchData, read_batches
-from seglog.storage.directory import read_directory
-from seglog.storage.files import Files, small_file
+from seglog.storage.partition_files import read_directory
+from seglog.storage.log_store import Files, small_file
 from seglog.storage.handles import HandleCache
 from seglog.storage.isolation import Damage, TransactionState, read_transactions
 from seglog.storage.paths import snapshot_name
-from seglog.storage.producers import SNAPSHOT_BYTES_MAX, decode_snapshot
+from seglog.storage.producer_state import SNAPSHOT_BYTES_MAX, decode_snapshot
 from seglog.storage.ranges import LogGap, LogRange, plan_for_skipping, plan_ranges
 from seglog.storage.salvage import Extent, Salvage, Surveys
 from seglog.storage.segment import LogSegment
-from seglog.storage.tail import LogTail, read_tail
+from seglog.storage.log_tail import LogTail, read_tail
 from seglog.storage.timestamps import (
     find_past_damage_by_timestamp, find_past_damage_max_timestamp,
 )
@@ -145,7 +145,7 @@ class LogView(SurvivesFork):
         # Bytes bound what lies behind the last offset, so that a reader meets a corrupt tail, and
         # a batch whose damaged offset is beyond the end does not look like the end.
         to_end = end_offset == self.log_end_offset
-        aborted = self.transactions.aborted_between if committed else None
+        aborted = self.transactions.aborted_ranges if committed else None
         return plan_ranges(self.segments, start_offset, None if to_end else end_offset,
                            target_bytes, self.tail, aborted, on_gap)
 
@@ -162,7 +162,7 @@ class LogView(SurvivesFork):
         return state.damage
 
     def fetch(self, start_offset: int, max_bytes: int, committed: bool) -> FetchData:
-        """Whole batches from `start_offset`: see PartitionLog.read."""
+        """Whole batches from `start_offset`: see PartitionLog.fetch."""
         self.check_start(start_offset)
         stable = self.last_stable_offset if committed else None
         upper = self.log_end_offset if stable is None else stable
@@ -265,7 +265,7 @@ class SalvagedView(SurvivesFork):
         """The ranges of a read."""
         aborted = None
         if committed:
-            aborted = self.transactions.aborted_between
+            aborted = self.transactions.aborted_ranges
             for gap in self.transactions.gaps(self._view.path):
                 if end_offset is None or (gap.first_offset or 0) < end_offset:
                     on_gap(gap)

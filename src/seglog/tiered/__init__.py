@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from seglog.tiered.remote_segment import IndexType, LogSegmentData
     from seglog.tiered.remote_tree import RemoteTree
     from seglog.tiered.segment_selection import TierFinding
-    from seglog.tiered.states import RemoteLogSegmentState, RemotePartitionDeleteState
+    from seglog.tiered.segment_states import RemoteLogSegmentState, RemotePartitionDeleteState
     from seglog.tiered.storage_manager import LayoutStorageManager, RemoteStorageManager
 
 # Imported at their first use: a dump needs the records, and not what reads logs.
@@ -54,7 +54,7 @@ _LAZY = {
     "remote_records": ("RemoteLogMetadata", "RemoteLogSegmentId", "RemoteLogSegmentMetadata",
                        "RemoteLogSegmentMetadataSnapshot", "RemoteLogSegmentMetadataUpdate",
                        "RemotePartitionDeleteMetadata", "TopicIdPartition"),
-    "states": ("RemoteLogSegmentState", "RemotePartitionDeleteState"),
+    "segment_states": ("RemoteLogSegmentState", "RemotePartitionDeleteState"),
 }
 
 __all__ = [

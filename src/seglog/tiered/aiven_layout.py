@@ -13,7 +13,7 @@ from seglog.errors import CorruptDataError, DecompressionError, KafkaStorageErro
 from seglog.forks import SurvivesFork
 from seglog.objects.store import Block
 from seglog.storage import codecs
-from seglog.storage.files import LogFile
+from seglog.storage.log_store import LogFile
 from seglog.tiered.aiven_manifest import Encryption, Manifest, parse_manifest
 from seglog.tiered.chunked_log import ChunkedLog, chunk_error
 from seglog.tiered.name_pattern import NamePattern

@@ -14,9 +14,9 @@ from seglog.errors import (
 from seglog.forks import SurvivesFork
 from seglog.model import TopicPartition
 from seglog.objects.urls import is_url
-from seglog.storage.files import Files
+from seglog.storage.log_store import Files
 from seglog.storage.handles import shared_cache
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.tiered.aiven_layout import AivenLayout
 from seglog.tiered.metadata_source import MetadataSource
 from seglog.tiered.plain_layout import LOCAL_TIERED_STORAGE, PINTEREST, PlainLayout, id_of

@@ -15,7 +15,7 @@ from seglog.tiered.remote_records import (
     RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate,
     SegmentLeaderEpochs, TopicIdPartition,
 )
-from seglog.tiered.states import RemoteLogSegmentState
+from seglog.tiered.segment_states import RemoteLogSegmentState
 
 __all__ = ["RemoteLogMetadataCache"]
 

@@ -20,7 +20,7 @@ from seglog.tiered.remote_records import (
     RemoteLogSegmentMetadataSnapshot, RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata, TopicIdPartition, check_id,
 )
-from seglog.tiered.states import RemoteLogSegmentState, RemotePartitionDeleteState
+from seglog.tiered.segment_states import RemoteLogSegmentState, RemotePartitionDeleteState
 
 __all__ = ["deserialize", "serialize"]
 

@@ -12,7 +12,7 @@ from seglog.tiered.remote_records import (
     RemoteLogMetadata, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate,
     RemotePartitionDeleteMetadata, TopicIdPartition,
 )
-from seglog.tiered.states import RemotePartitionDeleteState
+from seglog.tiered.segment_states import RemotePartitionDeleteState
 
 __all__ = ["RemotePartitionMetadataStore"]
 

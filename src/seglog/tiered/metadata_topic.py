@@ -11,7 +11,7 @@ from seglog.errors import (
     KafkaStorageError, MetadataParseError, UnknownTopicOrPartitionError,
 )
 from seglog.model import TopicPartition
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import DirectoryKind, parse_directory_name
 from seglog.tiered.metadata_serde import deserialize
 from seglog.tiered.metadata_store import RemotePartitionMetadataStore

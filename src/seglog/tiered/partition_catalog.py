@@ -16,7 +16,7 @@ from seglog.tiered.remote_records import RemoteLogSegmentMetadata, SegmentLeader
 from seglog.tiered.remote_segment import IndexType, Layout, RemotePartition, RemoteSegment
 from seglog.tiered.remote_tree import RemoteTree
 from seglog.tiered.segment_selection import Piece, TierFinding, select_segments
-from seglog.tiered.states import RemoteLogSegmentState
+from seglog.tiered.segment_states import RemoteLogSegmentState
 
 __all__ = ["Catalog", "PartitionCatalog"]
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from seglog.errors import KafkaStorageError
 from seglog.objects.store import Block
-from seglog.storage.files import LogFile
+from seglog.storage.log_store import LogFile
 from seglog.tiered.name_pattern import NamePattern
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata
 from seglog.tiered.remote_segment import (

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Self
 
 from seglog.errors import IllegalArgumentError
-from seglog.tiered.states import RemoteLogSegmentState, RemotePartitionDeleteState
+from seglog.tiered.segment_states import RemoteLogSegmentState, RemotePartitionDeleteState
 
 __all__ = [
     "ID_BYTES", "RemoteLogMetadata", "RemoteLogSegmentId", "RemoteLogSegmentMetadata",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from seglog.objects.store import Block, ObjectVersion
-from seglog.storage.files import LogFile
+from seglog.storage.log_store import LogFile
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata, SegmentLeaderEpochs
 from seglog.tiered.remote_tree import RemoteTree
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from seglog.forks import SurvivesFork
 from seglog.objects.directory_store import DirectoryStore
-from seglog.objects.options import StorageOptions
+from seglog.objects.store_options import StorageOptions
 from seglog.objects.requests import Requests
 from seglog.objects.store import Block, ObjectVersion, open_store
 from seglog.objects.urls import is_url, parse_url
-from seglog.storage.files import Files, absolute, files_of, place_of
+from seglog.storage.log_store import Files, absolute, files_of, place_of
 
 __all__ = ["RemoteTree"]
 

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 from seglog.errors import KafkaStorageError
-from seglog.storage.files import LogFile
-from seglog.storage.log import PartitionLog
+from seglog.storage.log_store import LogFile
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import (
     LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, file_name, snapshot_name,
 )

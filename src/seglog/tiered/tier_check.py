@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from seglog.errors import SeglogError
-from seglog.storage.log import PartitionLog
-from seglog.storage.producers import decode_snapshot
+from seglog.storage.partition_log import PartitionLog
+from seglog.storage.producer_state import decode_snapshot
 from seglog.storage.segment import LogSegment
 from seglog.tiered.remote_segment import IndexType, RemoteSegment
 from seglog.tiered.segment_selection import TierFinding
-from seglog.tiered.states import RemoteLogSegmentState
+from seglog.tiered.segment_states import RemoteLogSegmentState
 from seglog.tiered.tiered_files import TieredFiles
 
 __all__ = ["PartitionCheck", "check_partition", "find_orphans"]

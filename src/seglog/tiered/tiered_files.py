@@ -19,9 +19,9 @@ from seglog.errors import KafkaStorageError
 from seglog.forks import SurvivesFork
 from seglog.model import EpochEntry, TopicPartition
 from seglog.objects.store import Block, ObjectVersion
-from seglog.storage.checkpoints import CHECKPOINT_BYTES_MAX
+from seglog.storage.checkpoint_files import CHECKPOINT_BYTES_MAX
 from seglog.storage.epochs import encode_leader_epochs, read_leader_epochs
-from seglog.storage.files import Files, LogFile, Stamp, small_file
+from seglog.storage.log_store import Files, LogFile, Stamp, small_file
 from seglog.storage.handles import HandleCache
 from seglog.storage.meta import META_BYTES_MAX, encode_partition_metadata, read_partition_metadata
 from seglog.storage.paths import (

@@ -16,10 +16,10 @@ from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.model import TopicPartition
 from seglog.spark.plan import choose_partitions, has_changed
 from seglog.spark.streaming.stream_options import StreamOptions
-from seglog.storage.checkpoints import CHECKPOINT_BYTES_MAX, read_offset_checkpoint
-from seglog.spark.tier import tier_of
-from seglog.storage.files import Files, Stamp, files_of, small_file
-from seglog.storage.log import PartitionLog
+from seglog.storage.checkpoint_files import CHECKPOINT_BYTES_MAX, read_offset_checkpoint
+from seglog.spark.remote_option import tier_of
+from seglog.storage.log_store import Files, Stamp, files_of, small_file
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
 
 __all__ = ["LogBounds", "WatchedLogs"]

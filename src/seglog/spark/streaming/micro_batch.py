@@ -22,9 +22,9 @@ from seglog.errors import OffsetOutOfRangeError, UnsupportedOperationError
 from seglog.model import TopicPartition
 from seglog.spark.executors import CheckedOnArrival
 from seglog.spark.failures import in_one_sentence
-from seglog.spark.options import OffsetBound
+from seglog.spark.read_options import OffsetBound
 from seglog.spark.plan import plan_partitions
-from seglog.spark.reader import SeglogReader
+from seglog.spark.source_reader import SeglogReader
 from seglog.spark.streaming.bounds import LogBounds, WatchedLogs
 from seglog.spark.streaming.limits import BatchDelay, limit_ends
 from seglog.spark.streaming.positions import Offsets, OffsetDict, as_dict, from_checkpoint

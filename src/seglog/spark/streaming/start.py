@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from seglog.errors import OffsetOutOfRangeError
 from seglog.model import TopicPartition
-from seglog.spark.options import EARLIEST, LATEST, ReadOptions
+from seglog.spark.read_options import EARLIEST, LATEST, ReadOptions
 from seglog.spark.plan import require_all_named, resolve_offset
 from seglog.spark.streaming.bounds import LogBounds, WatchedLogs
 

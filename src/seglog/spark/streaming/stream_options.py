@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from seglog.spark.option_values import positive
-from seglog.spark.options import ReadOptions, parse_options
+from seglog.spark.read_options import ReadOptions, parse_options
 
 __all__ = ["EndAt", "StreamOptions", "parse_end_at", "parse_stream_options"]
 

@@ -21,7 +21,7 @@ from seglog._native.scan import PartitionListing, list_partition
 from seglog._native.window import WindowSource
 from seglog.arguments import given_path
 from seglog.errors import KafkaStorageError
-from seglog.objects.options import StorageOptions
+from seglog.objects.store_options import StorageOptions
 from seglog.objects.store import ObjectVersion
 from seglog.objects.urls import is_url, local_path
 from seglog.storage.paths import FileKind

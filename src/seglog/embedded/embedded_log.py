@@ -2,7 +2,7 @@
 
     with seglog.open("data/events-0") as log:
         log.append(b"value", key=b"key")
-        for batch in log.read():
+        for batch in log.to_arrow():
             print(batch.to_pylists())
 """
 
@@ -16,12 +16,10 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
-from seglog._native.columns import DEFAULT_COLUMNS
-from seglog.arguments import int32, int64, names, offset, optional, seconds
+from seglog.arguments import int32, int64, offset, optional
 from seglog.cleaner.cleaner_stats import CleanerStats
 from seglog.config import LogConfig
-from seglog.embedded.directory import SharedDirectory
-from seglog.embedded.followers import AsyncFollower, Follower, Record, one_by_one, plan_of
+from seglog.embedded.shared_directory import SharedDirectory
 from seglog.embedded.latest import LatestOffsets
 from seglog.embedded.settings import Durability, durability_of, place_of, settings_of
 from seglog.embedded.transaction import Transaction, build_batches
@@ -32,18 +30,20 @@ from seglog.forks import ProcessBound, ending
 from seglog.log.batch_builder import Headers, RecordBatchBuilder
 from seglog.log.column_batches import encode_spans
 from seglog.log.log_dir_failures import public_errors
-from seglog.log.read import FetchIsolation
-from seglog.log.following import AsyncRangeTail, RangeTail
+from seglog.log.record_followers import AsyncFollower, Follower
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.holes import cut_to_first_hole
 from seglog.log.watermarks import StartOffsetReason
-from seglog.model import TopicPartition
+from seglog.model import TimestampOffset, TopicPartition
+from seglog.storage.batches import FetchData
 from seglog.storage.codecs import Buffer
 from seglog.storage.isolation import Isolation, check_isolation
+from seglog.storage.log_reader import BATCH_BYTES, BATCH_ROWS
 from seglog.storage.markers import ControlType
 from seglog.storage.ownership import make_directories
 from seglog.storage.place import require_room_for_logs
-from seglog.storage.stream import DecodeOptions, Plan, RecordBatchStream
+from seglog.storage.record_rows import Record, one_by_one
+from seglog.storage.stream import RecordBatchStream
 
 __all__ = ["AsyncFollower", "Durability", "EmbeddedLog", "Follower", "Record", "open"]
 
@@ -153,7 +153,7 @@ class EmbeddedLog(ProcessBound):
             self._tasks.append(schedule("log-flusher", log.flush, period, period))
 
     def __repr__(self) -> str:
-        return (f"EmbeddedLog({self.path!r}, {self.start_offset} to {self.end_offset}"
+        return (f"EmbeddedLog({self.path!r}, {self.log_start_offset} to {self.log_end_offset}"
                 f"{', closed' if self._is_closed else ''})")
 
     @property
@@ -162,14 +162,24 @@ class EmbeddedLog(ProcessBound):
         return self.log.path
 
     @property
-    def start_offset(self) -> int:
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+        return self.log.topic_partition
+
+    @property
+    def log_start_offset(self) -> int:
         """The first offset that can be read."""
         return self.log.log_start_offset
 
     @property
-    def end_offset(self) -> int:
-        """The offset that the next record gets."""
+    def log_end_offset(self) -> int:
+        """The offset of the next record."""
         return self.log.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it no transaction is open."""
+        return self.log.last_stable_offset
 
     # ---- writing ------------------------------------------------------------------------------
 
@@ -199,7 +209,7 @@ class EmbeddedLog(ProcessBound):
         """Appends whole record batches, as producers send them (each begins at offset 0); the
         offsets that they got. Those before one that is refused stay."""
         if not memoryview(records).nbytes:
-            return range(self.end_offset, self.end_offset)
+            return range(self.log_end_offset, self.log_end_offset)
         log = self.log
         info = log.append_each_as_leader(records, self._epoch)
         if info.valid_bytes <= 0:
@@ -212,10 +222,10 @@ class EmbeddedLog(ProcessBound):
     def _append_spans(self, spans: Iterable[bytes | bytearray]) -> range:
         """Several writes with nobody else's between them."""
         with self.log.lock:
-            first = self.end_offset
+            first = self.log_end_offset
             for span in spans:
                 self.append_batches(span)
-            return range(first, self.end_offset)
+            return range(first, self.log_end_offset)
 
     def _spans(self, records: Iterable[Any]) -> Iterator[bytes]:
         """Batches, as many at a time as are written at once."""
@@ -332,72 +342,47 @@ class EmbeddedLog(ProcessBound):
         self.log.check_open()
         return self._latest.keys()
 
-    def read(self, start_offset: int | None = None, end_offset: int | None = None, *,
-             isolation: Isolation = "read_uncommitted", columns: Sequence[str] | None = None,
-             include_control: bool = False) -> RecordBatchStream:
-        """The records of `[start_offset, end_offset)`, by default all that there are now, as a
-        lazy stream of Arrow record batches: iterate it for `RecordColumns` (`to_pylists()`), or
-        hand it to pyarrow, polars, duckdb.
+    def fetch(self, start_offset: int, max_bytes: int,
+              isolation: Isolation = "read_uncommitted") -> FetchData:
+        """See LogReader."""
+        return self.log.fetch(start_offset, max_bytes, _fetch_isolation(isolation))
 
-        `columns` are names of `seglog.arrow.COLUMNS`. OffsetOutOfRangeError for a start outside of
-        the log.
-        """
-        log = self.log
-        log.check_open()
-        fetch_isolation = _fetch_isolation(isolation)
-        stop = (log.log_end_offset if fetch_isolation is FetchIsolation.LOG_END
-                else log.last_stable_offset)
-        start = (log.log_start_offset if start_offset is None
-                 else int64("start_offset", start_offset))
-        end = stop if end_offset is None else min(stop, int64("end_offset", end_offset))
-
-        def plan() -> Plan:
-            return plan_of(RangeTail(log, start, isolation=fetch_isolation, timeout=0.0,
-                                   stop_offset=end))
-
-        plan()  # OffsetOutOfRangeError now, not at the first pull
-        return RecordBatchStream(plan, _options(columns, include_control),
-                                 about=f"{log.topic_partition} [{start}, {end}), {isolation}")
+    def to_arrow(self, start_offset: int | None = None, end_offset: int | None = None,
+                 columns: Sequence[str] | None = None, isolation: Isolation = "read_uncommitted",
+                 *, threads: int = 0, batch_rows: int = BATCH_ROWS, batch_bytes: int = BATCH_BYTES,
+                 include_control: bool = False, check_crcs: bool = True) -> RecordBatchStream:
+        """See LogReader. Iterate the stream for `RecordColumns` (`to_pylists()`), or hand it to
+        pyarrow, polars, duckdb."""
+        return self.log.to_arrow(
+            start_offset, end_offset, columns, _fetch_isolation(isolation), threads=threads,
+            batch_rows=batch_rows, batch_bytes=batch_bytes, include_control=include_control,
+            check_crcs=check_crcs)
 
     def records(self, start_offset: int | None = None, end_offset: int | None = None, *,
                 isolation: Isolation = "read_uncommitted") -> Iterator[Record]:
         """The same record by record."""
-        return one_by_one(self.read(start_offset, end_offset, isolation=isolation))
+        return one_by_one(self.to_arrow(start_offset, end_offset, isolation=isolation))
 
     def follow(self, start_offset: int | None = None, *, end_offset: int | None = None,
                isolation: Isolation = "read_uncommitted", timeout: float | None = None,
                columns: Sequence[str] | None = None, include_control: bool = False) -> Follower:
-        """Like `read`, but it waits for what is appended: from `start_offset`, by default the end.
-
-        It ends at `end_offset`, after `timeout` seconds without news, or when it or the log is
-        closed, which any thread may do. Any number of them may run at once.
-        """
-        return Follower(RangeTail(*self._following(start_offset), stop_offset=_stop(end_offset),
-                                  isolation=_fetch_isolation(isolation),
-                                  timeout=seconds("timeout", timeout)),
-                        _options(columns, include_control))
+        """See LogReader. Any number of followers may run at once."""
+        return self.log.follow(
+            start_offset, end_offset=end_offset, isolation=_fetch_isolation(isolation),
+            timeout=timeout, columns=columns, include_control=include_control)
 
     def follow_async(self, start_offset: int | None = None, *, end_offset: int | None = None,
                      isolation: Isolation = "read_uncommitted", timeout: float | None = None,
                      columns: Sequence[str] | None = None, include_control: bool = False
                      ) -> AsyncFollower:
         """`follow` for `async for`."""
-        return AsyncFollower(
-            AsyncRangeTail(*self._following(start_offset), stop_offset=_stop(end_offset),
-                           isolation=_fetch_isolation(isolation),
-                           timeout=seconds("timeout", timeout)),
-            _options(columns, include_control))
+        return self.log.follow_async(
+            start_offset, end_offset=end_offset, isolation=_fetch_isolation(isolation),
+            timeout=timeout, columns=columns, include_control=include_control)
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
-        """The offset of the first record at or after a time, None if all are earlier; and Kafka's
-        special values (`seglog.log.offsets_by_timestamp`)."""
-        found = self.log.fetch_offset_by_timestamp(int64("timestamp_ms", timestamp_ms))
-        return None if found is None else found.offset
-
-    def _following(self, start_offset: int | None) -> tuple[UnifiedLog, int]:
-        self.log.check_open()
-        return self.log, (self.end_offset if start_offset is None
-                          else int64("start_offset", start_offset))
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        """See LogReader."""
+        return self.log.offset_for_timestamp(timestamp_ms)
 
     # ---- its end ------------------------------------------------------------------------------
 
@@ -436,18 +421,9 @@ class EmbeddedLog(ProcessBound):
         self.close()
 
 
-def _stop(end_offset: int | None) -> int | None:
-    return None if end_offset is None else int64("end_offset", end_offset)
-
-
-def _fetch_isolation(isolation: Isolation) -> FetchIsolation:
-    return (FetchIsolation.TXN_COMMITTED if check_isolation(isolation)
-            else FetchIsolation.LOG_END)
-
-
-def _options(columns: Sequence[str] | None, include_control: bool) -> DecodeOptions:
-    return DecodeOptions(DEFAULT_COLUMNS if columns is None else names("columns", columns),
-                         include_control=include_control)
+def _fetch_isolation(isolation: Isolation) -> Isolation:
+    """A log inside a program has no replica: its high watermark is its end."""
+    return "read_committed" if check_isolation(isolation) else "log_end"
 
 
 def _codec(config: LogConfig) -> int | str:

@@ -12,9 +12,9 @@ from seglog.errors import KafkaStorageError
 from seglog.spark.executors import CheckedOnArrival
 from seglog.spark.failures import in_one_sentence, without_traceback
 from seglog.spark.filters import Pushed, is_pushing, push
-from seglog.spark.options import ReadOptions
+from seglog.spark.read_options import ReadOptions
 from seglog.spark.plan import SeglogPartition, has_vanished, plan_partitions, warn_of_gap
-from seglog.storage.files import files_of
+from seglog.storage.log_store import files_of
 from seglog.storage.stream import DecodeOptions, decode_range
 
 if TYPE_CHECKING:

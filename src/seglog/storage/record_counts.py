@@ -19,7 +19,7 @@ from seglog._native.batch import (
     ATTRIBUTE_TRANSACTIONAL,
 )
 from seglog._native.columns import ColumnPool, RecordColumns
-from seglog.storage.files import LOCAL, Files, LogFile
+from seglog.storage.log_store import LOCAL, Files, LogFile
 from seglog.storage.ranges import LogRange
 from seglog.storage.stream import DecodeOptions, decode_range, read_batch_headers
 

@@ -10,25 +10,33 @@ from typing import Any, Literal, Self
 
 from seglog._native.columns import DEFAULT_COLUMNS
 from seglog.arguments import (
-    count, directory_path, int32, int64, names, offset, partition_of, shown,
+    count, directory_path, int32, int64, names, offset, partition_of, seconds, shown,
 )
 from seglog.arguments import threads as at_once
-from seglog.errors import InvalidTopicPartitionError, KafkaStorageError
+from seglog.errors import (
+    InvalidTopicPartitionError, KafkaStorageError, MalformedCheckpointError,
+)
 from seglog.forks import SurvivesFork
-from seglog.model import OpenTransaction, TimestampOffset, TopicPartition
+from seglog.model import (
+    EARLIEST_LOCAL_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP, EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, AbortedTxn, OpenTransaction,
+    TimestampOffset, TopicPartition,
+)
 from seglog.storage.batches import BatchHeader, FetchData, read_headers
-from seglog.storage.checkpoints import CHECKPOINT_BYTES_MAX, read_offset_checkpoint
+from seglog.storage.checkpoint_files import CHECKPOINT_BYTES_MAX, read_offset_checkpoint
 from seglog.storage.discover import find_live_names
 from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
-from seglog.storage.files import LOCAL, Files, files_of, place_of, small_file
+from seglog.storage.log_store import LOCAL, Files, files_of, place_of, small_file
 from seglog.storage.handles import FILES_PER_SEGMENT, HandleCache, shared_cache
-from seglog.storage.isolation import AbortedTransaction, Isolation, check_isolation
+from seglog.storage.isolation import Isolation, check_isolation
+from seglog.storage.log_reader import BATCH_BYTES, BATCH_ROWS
 from seglog.storage.meta import META_BYTES_MAX, format_uuid, read_partition_metadata
 from seglog.storage.paths import (
     LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, PARTITION_METADATA,
     parse_directory_name,
 )
 from seglog.storage.place import PlaceKind, identify
+from seglog.storage.polling import PollingFollower
 from seglog.storage.ranges import WHOLE_SEGMENT, LogGap, LogRange
 from seglog.storage.segments import Segments
 from seglog.storage.skipping import GapList
@@ -37,13 +45,7 @@ from seglog.storage.tiers import open_tier
 from seglog.storage.timestamps import find_offset_by_timestamp, find_offset_of_max_timestamp
 from seglog.storage.view import LogView
 
-__all__ = ["EARLIEST_LOCAL_TIMESTAMP", "EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP",
-           "PartitionLog"]
-
-#: Kafka's special values of `offset_for_timestamp`.
-LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, MAX_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP = -1, -2, -3, -4
-
-BATCH_ROWS, BATCH_BYTES = 16384, 64 * 1024 * 1024
+__all__ = ["PartitionLog"]
 
 
 class PartitionLog(SurvivesFork):
@@ -191,7 +193,7 @@ class PartitionLog(SurvivesFork):
         return self._view.transactions.open_transactions
 
     def aborted_transactions(self, start_offset: int, end_offset: int
-                             ) -> tuple[AbortedTransaction, ...]:
+                             ) -> tuple[AbortedTxn, ...]:
         """Those that may have records in `[start_offset, end_offset)`: what `read_committed`
         leaves out."""
         return self._view.transactions.aborted_between(int64("start_offset", start_offset),
@@ -289,8 +291,8 @@ class PartitionLog(SurvivesFork):
             let_go=view.segments.let_go, threads=threads, gaps=gaps,
             surveys=salvaged.surveys if options.check_crcs else None)
 
-    def read(self, start_offset: int, max_bytes: int,
-             isolation: Isolation = "read_uncommitted") -> FetchData:
+    def fetch(self, start_offset: int, max_bytes: int,
+              isolation: Isolation = "read_uncommitted") -> FetchData:
         """Whole record batches from the one that holds `start_offset`, as Kafka's fetch.
 
         At least one batch, then as many as fit into `max_bytes`; none at the end. CRCs are left to
@@ -306,15 +308,20 @@ class PartitionLog(SurvivesFork):
         """The first record at or after a time; None if all are earlier (Kafka: ListOffsets).
 
         LATEST_TIMESTAMP (-1) and EARLIEST_TIMESTAMP (-2) give the log end and start offset with
-        timestamp -1, MAX_TIMESTAMP (-3) the first record with the largest timestamp. Raises
-        CorruptDataError when the way there is damaged, ValueError for other negative values. With
-        `on_damage="skip"` only records count that `to_arrow(on_damage="skip")` reads, too.
+        timestamp -1, MAX_TIMESTAMP (-3) the first record with the largest timestamp, and those of
+        remote storage (-5, -6), which is not read here, offset -1. Raises CorruptDataError when the
+        way there is damaged, ValueError for other negative values. With `on_damage="skip"` only
+        records count that `to_arrow(on_damage="skip")` reads, too.
         """
         view, timestamp_ms = self._view, int64("timestamp_ms", timestamp_ms)
         if timestamp_ms == LATEST_TIMESTAMP:
-            return TimestampOffset(-1, self.end_offset(on_damage=on_damage))
+            end = self.end_offset(on_damage=on_damage)
+            return TimestampOffset(-1, end, self._epoch_at(end - 1))
         if timestamp_ms in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-            return TimestampOffset(-1, view.log_start_offset)
+            start = view.log_start_offset
+            return TimestampOffset(-1, start, self._epoch_at(start))
+        if timestamp_ms in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
+            return TimestampOffset(-1, -1, -1)
         if timestamp_ms < MAX_TIMESTAMP:
             raise ValueError(f"timestamp {timestamp_ms} is negative and none of Kafka's specials")
         if on_damage == "skip":
@@ -325,6 +332,35 @@ class PartitionLog(SurvivesFork):
         if timestamp_ms == MAX_TIMESTAMP:
             return find_offset_of_max_timestamp(segments, start)
         return find_offset_by_timestamp(segments, timestamp_ms, start)
+
+    def follow(self, start_offset: int | None = None, *, end_offset: int | None = None,
+               isolation: Isolation = "read_uncommitted", timeout: float | None = None,
+               columns: Sequence[str] | None = None, include_control: bool = False
+               ) -> PollingFollower:
+        """The records from `start_offset` on, by default from the end, and those that another
+        process appends: lists the directory again and again, on its own view of it.
+
+        It ends at `end_offset`, after `timeout` seconds without news, or when it is closed. Raises
+        as `to_arrow`, and OffsetOutOfRangeError if records that it has returned are truncated.
+        """
+        kind, state = self.__reduce__()
+        own: PartitionLog = kind(*state)
+        start = own.log_end_offset if start_offset is None else int64("start_offset", start_offset)
+
+        def read(first: int, end: int | None) -> RecordBatchStream:
+            return own.to_arrow(first, end, columns, isolation, include_control=include_control)
+
+        own.to_arrow(start, start, columns, isolation)  # its errors come now
+        return PollingFollower(
+            own, start, None if end_offset is None else int64("end_offset", end_offset), isolation,
+            seconds("timeout", timeout), read)
+
+    def _epoch_at(self, offset: int) -> int | None:
+        """The leader epoch of an offset, by the checkpoint; None where that does not say."""
+        try:
+            return self.checkpointed_epochs.epoch_for_offset(offset)
+        except MalformedCheckpointError:
+            return None
 
     def ranges(self, target_bytes: int, start_offset: int | None = None,
                end_offset: int | None = None, isolation: Isolation = "read_uncommitted", *,

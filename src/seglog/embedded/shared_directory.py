@@ -12,7 +12,7 @@ import os
 import threading
 from typing import Final, Self
 
-from seglog.embedded.cleaning import EmbeddedCleaning
+from seglog.embedded.embedded_cleaning import EmbeddedCleaning
 from seglog.errors import KafkaStorageError, LogDirLockedError
 from seglog.forks import ProcessBound, ending
 from seglog.log.log_dir_failures import LogDirFailureChannel

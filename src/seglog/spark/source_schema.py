@@ -13,7 +13,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from seglog.spark.options import ReadOptions
+from seglog.spark.read_options import ReadOptions
 
 __all__ = ["check_schema", "record_schema", "spark_schema"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-from seglog.spark.options import ReadOptions
-from seglog.storage.files import Files
-from seglog.storage.log import PartitionLog
+from seglog.spark.read_options import ReadOptions
+from seglog.storage.log_store import Files
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogRange
 from seglog.tiered.bucket import Bucket, open_bucket
 from seglog.tiered.tiered_files import TieredFiles

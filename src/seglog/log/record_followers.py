@@ -1,38 +1,30 @@
-"""Records of an embedded log as they are read: one by one, and as they are appended."""
+"""Records of a log that is written to: a stream of what there is, and followers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from seglog._native.columns import RecordColumns
 from seglog.forks import ProcessBound, ending
-from seglog.log.following import AsyncRangeTail, RangeTail
+from seglog.log.following import AsyncRangeTail, FollowedLog, RangeTail
+from seglog.storage.isolation import Isolation
 from seglog.storage.ranges import LogRange
+from seglog.storage.record_rows import Record, one_by_one
 from seglog.storage.stream import DecodeOptions, Plan, RecordBatchStream
 
-__all__ = ["AsyncFollower", "Follower", "Record", "one_by_one", "plan_of"]
-
-
-class Record(NamedTuple):
-    """A record that was read. `timestamp` is ms since 1970, -1 for none; headers are pairs."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+__all__ = ["AsyncFollower", "Follower", "stream_of"]
 
 
 class Follower(ProcessBound, Iterator[RecordColumns]):
     """Record columns as they are appended. For one thread; any may `close` it."""
 
     def __init__(self, tail: RangeTail, options: DecodeOptions) -> None:
-        """By `EmbeddedLog.follow`."""
-        self._tail, self._stream = tail, RecordBatchStream(lambda: plan_of(tail), options)
+        """By `UnifiedLog.follow`."""
+        self._tail, self._stream = tail, RecordBatchStream(lambda: _plan_of(tail), options)
 
     def __next__(self) -> RecordColumns:
         return next(self._stream)
@@ -58,7 +50,7 @@ class AsyncFollower(ProcessBound, AsyncIterator[RecordColumns]):
     """The same for `async for`. Records are decoded in a thread of the loop's executor."""
 
     def __init__(self, tail: AsyncRangeTail, options: DecodeOptions) -> None:
-        """By `EmbeddedLog.follow_async`."""
+        """By `UnifiedLog.follow_async`."""
         self._tail, self._options = tail, options
         self._stream: RecordBatchStream | None = None
 
@@ -66,7 +58,7 @@ class AsyncFollower(ProcessBound, AsyncIterator[RecordColumns]):
         while True:
             if self._stream is None:
                 planned = await anext(self._tail)
-                self._stream = RecordBatchStream(partial(plan_of, self._tail, iter((planned,))),
+                self._stream = RecordBatchStream(partial(_plan_of, self._tail, iter((planned,))),
                                                  self._options)
             found = await asyncio.get_running_loop().run_in_executor(
                 None, next, self._stream, None)
@@ -87,7 +79,7 @@ class AsyncFollower(ProcessBound, AsyncIterator[RecordColumns]):
         self.close()
 
 
-def plan_of(tail: RangeTail | AsyncRangeTail, ranges: Iterator[LogRange] | None = None) -> Plan:
+def _plan_of(tail: RangeTail | AsyncRangeTail, ranges: Iterator[LogRange] | None = None) -> Plan:
     """Ranges of a tail, by default all, in the files that it has open."""
     if ranges is None:
         assert isinstance(tail, RangeTail)
@@ -95,9 +87,15 @@ def plan_of(tail: RangeTail | AsyncRangeTail, ranges: Iterator[LogRange] | None 
     return Plan(ranges, tail.opened, tail.check_unchanged)
 
 
-def one_by_one(batches: Iterable[RecordColumns]) -> Iterator[Record]:
-    """The rows of columns that have those of a Record."""
-    for batch in batches:
-        lists = batch.to_pylists()
-        yield from map(Record, lists["offset"], lists["timestamp"], lists["key"], lists["value"],
-                       map(tuple, lists["headers"]))
+def stream_of(log: FollowedLog, start_offset: int, end_offset: int, isolation: Isolation,
+              options: DecodeOptions, threads: int) -> RecordBatchStream:
+    """The records of `[start_offset, end_offset)`. OffsetOutOfRangeError for a start outside of
+    the log."""
+    def plan() -> Plan:
+        return _plan_of(RangeTail(log, start_offset, isolation=isolation, timeout=0.0,
+                                  stop_offset=end_offset, ranges_kept=threads + 2))
+
+    plan()  # the error comes now, not at the first pull
+    return RecordBatchStream(
+        plan, options, threads=threads,
+        about=f"{log.topic_partition} [{start_offset}, {end_offset}), {isolation}")

@@ -25,7 +25,7 @@ from seglog.model import (
     AbortedTxn, BatchMetadata, CompletedTxn, OpenTransaction, ProducerStateEntry, TopicPartition,
 )
 from seglog.numbers import wrap_int64
-from seglog.storage.files import LOCAL, Files, small_file
+from seglog.storage.log_store import LOCAL, Files, small_file
 from seglog.storage.javamap import hash_order
 from seglog.storage.markers import read_marker
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from seglog._native.scan import HAS_LOG, FileClass, PartitionListing
 from seglog.errors import KafkaStorageError
 from seglog.objects.store import ObjectVersion
-from seglog.storage.files import LOCAL, Files
+from seglog.storage.log_store import LOCAL, Files
 from seglog.storage.handles import HandleCache
 from seglog.storage.paths import FileKind, FileState, parse_file_name
 from seglog.storage.segment import LogSegment, SegmentFiles

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from seglog._native.batch import BatchColumns
-from seglog.storage.log import PartitionLog
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogRange
 from seglog.storage.stream import (
     DecodeOptions, RecordBatchStream, decode_range, read_batch_headers,

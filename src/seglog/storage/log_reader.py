@@ -1,0 +1,107 @@
+"""What every log answers: one vocabulary for a directory, a log that is written to and a log
+inside a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from seglog._native.columns import RecordColumns
+from seglog.model import TimestampOffset, TopicPartition
+from seglog.storage.batches import FetchData
+from seglog.storage.isolation import Isolation
+from seglog.storage.record_rows import Record
+from seglog.storage.stream import RecordBatchStream
+
+__all__ = ["BATCH_BYTES", "BATCH_ROWS", "LogReader", "RecordFollower"]
+
+#: What a set of columns of `to_arrow` holds at most, unless the caller says otherwise.
+BATCH_ROWS: Final = 16384
+BATCH_BYTES: Final = 64 * 1024 * 1024
+
+
+class RecordFollower(Protocol):
+    """Record columns as they are appended. For one thread; any may `close` it."""
+
+    def __iter__(self) -> Iterator[RecordColumns]:
+        """Itself."""
+
+    def __next__(self) -> RecordColumns:
+        """Waits for more records."""
+
+    def records(self) -> Iterator[Record]:
+        """The same record by record."""
+
+    def close(self) -> None:
+        """Ends the iteration, also one that is waiting."""
+
+    def __enter__(self) -> Self:
+        """Itself."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        """Closes it."""
+
+
+class LogReader(Protocol):
+    """A log as its readers see it. PartitionLog, UnifiedLog and EmbeddedLog are LogReaders.
+
+    `isolation` says up to where a read goes (`storage.isolation.Isolation`). A start outside the
+    log raises OffsetOutOfRangeError, corrupt bytes CorruptDataError, an error of the file system
+    KafkaStorageError.
+    """
+
+    @property
+    def path(self) -> str:
+        """The partition directory, or its URL."""
+
+    @property
+    def topic_partition(self) -> TopicPartition | None:
+        """The partition; None where the directory's name does not tell."""
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset of the next record."""
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it no transaction is open."""
+
+    def fetch(self, start_offset: int, max_bytes: int,
+              isolation: Isolation = "read_uncommitted") -> FetchData:
+        """Whole record batches of one segment, from the one that holds `start_offset`, as Kafka's
+        fetch: at least one batch, then as many as fit into `max_bytes`; none at the end.
+
+        CRCs are left to the consumer. ValueError for negative `max_bytes`.
+        """
+
+    def to_arrow(self, start_offset: int | None = None, end_offset: int | None = None,
+                 columns: Sequence[str] | None = None, isolation: Isolation = "read_uncommitted",
+                 *, threads: int = 0, batch_rows: int = BATCH_ROWS, batch_bytes: int = BATCH_BYTES,
+                 include_control: bool = False, check_crcs: bool = True) -> RecordBatchStream:
+        """The records of `[start_offset, end_offset)`, by default all that there are now, as a
+        lazy stream of Arrow record batches.
+
+        `columns` are names of `seglog.arrow.COLUMNS`. A batch has at most `batch_rows` rows and
+        `batch_bytes` of keys, values and headers (one record may have more). `threads` decode
+        ahead; 0 decodes while it is pulled.
+        """
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        """The first record at or after a time, None if all are earlier; or what one of Kafka's
+        special values asks for (`seglog.model`). Control records count, as in Kafka."""
+
+    def follow(self, start_offset: int | None = None, *, end_offset: int | None = None,
+               isolation: Isolation = "read_uncommitted", timeout: float | None = None,
+               columns: Sequence[str] | None = None, include_control: bool = False
+               ) -> RecordFollower:
+        """Like `to_arrow`, but it waits for more records: from `start_offset`, by default the end.
+
+        It ends at `end_offset`, after `timeout` seconds without news, or when it or the log is
+        closed. A truncation of records that it has returned raises OffsetOutOfRangeError.
+        """

@@ -1,0 +1,153 @@
+"""One vocabulary: a directory, a log that is written to and a log inside a program answer the same
+questions about the same files alike."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seglog
+from seglog import LogReader, PartitionLog
+from seglog.errors import OffsetOutOfRangeError
+from seglog.storage.isolation import ISOLATIONS
+
+LOGS = ["txn-0", "txn-1", "compacted-txn-0", "compacted-0", "outoforder-0", "startoffset-0",
+        "appendtime-0", "epochs-0"]
+SECONDS = 30.0
+
+
+@pytest.fixture(params=LOGS)
+def readers(request: pytest.FixtureRequest, golden: Path, tmp_path: Path
+            ) -> Iterator[list[LogReader]]:
+    """Three readers of a log that a real broker wrote, over one directory."""
+    data = tmp_path / "clean"
+    shutil.copytree(golden / "real" / "clean", data, ignore=lambda folder, names: [
+        name for name in names if (golden / "real" / "clean" / name).is_dir()
+        and name != request.param])
+    with (seglog.open(data / request.param) as program,
+          PartitionLog.open(data / request.param) as directory):
+        yield [directory, program.log, program]
+
+
+def alike(readers: list[LogReader], ask: Callable[[LogReader], Any]) -> Any:
+    """The answer, which is everyone's: a value, or the type of an error."""
+    answers = []
+    for reader in readers:
+        try:
+            answers.append(ask(reader))
+        except (OffsetOutOfRangeError, ValueError) as error:
+            answers.append(OffsetOutOfRangeError if isinstance(error, OffsetOutOfRangeError)
+                           else ValueError)
+    assert answers[0] == answers[1] == answers[2]
+    return answers[0]
+
+
+def rows(stream: Any) -> list[tuple[Any, ...]]:
+    return [row for columns in stream for row in zip(*columns.to_pylists().values(), strict=True)]
+
+
+def offsets_of(readers: list[LogReader]) -> list[int]:
+    start, end = readers[0].log_start_offset, readers[0].log_end_offset
+    drawn = random.Random(1).choices(range(start, end), k=3)
+    return [start, *drawn, end - 1, end, end + 1, max(start - 1, 0)]
+
+
+def test_where_a_log_begins_and_ends(readers: list[LogReader]) -> None:
+    for ask in (lambda one: one.path, lambda one: one.topic_partition,
+                lambda one: one.log_start_offset, lambda one: one.log_end_offset,
+                lambda one: one.last_stable_offset):
+        alike(readers, ask)
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_fetches(readers: list[LogReader], isolation: Any) -> None:
+    fetched = 0
+    for offset, size in itertools.product(offsets_of(readers), (0, 3000, 1 << 20)):
+        found = alike(readers, lambda one: one.fetch(offset, size, isolation))
+        fetched += found is not OffsetOutOfRangeError and len(found.records) > 0
+    assert fetched
+    start = readers[0].log_start_offset
+    assert alike(readers, lambda one: one.fetch(start, -1, isolation)) is ValueError
+    assert alike(readers, lambda one: one.fetch(start, 1, "committed")) is ValueError
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_streams(readers: list[LogReader], isolation: Any) -> None:
+    pairs = list(itertools.combinations(sorted(offsets_of(readers)), 2))
+    bounds = [(None, None), *random.Random(2).sample(pairs, 8)]
+    for (start, end), threads in zip(bounds, itertools.cycle([0, 2])):
+        alike(readers, lambda one: rows(one.to_arrow(start, end, ["offset", "key", "value"],
+                                                     isolation, threads=threads)))
+    every = alike(readers, lambda one: rows(one.to_arrow(include_control=True, batch_rows=7,
+                                                         isolation=isolation)))
+    assert every
+    assert alike(readers, lambda one: one.to_arrow(isolation="committed")) is ValueError
+    assert alike(readers, lambda one: one.to_arrow(columns=["colour"])) is ValueError
+
+
+def test_offsets_by_time(readers: list[LogReader]) -> None:
+    times = {time for _, time in rows(readers[0].to_arrow(columns=["offset", "timestamp"]))}
+    for time in (*sorted(times)[::7], max(times) + 1, -1, -2, -3, -4, -5, -6, 2**60):
+        alike(readers, lambda one: one.offset_for_timestamp(time))
+    assert readers[0].offset_for_timestamp(max(times)) is not None
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_followers(readers: list[LogReader], isolation: Any) -> None:
+    start, stable = readers[0].log_start_offset, readers[0].last_stable_offset
+    for end in {start + (stable - start) // 2, stable}:
+        with_end = alike(readers, lambda one: rows(one.follow(
+            start, end_offset=end, isolation=isolation, columns=["offset", "value"])))
+        assert with_end == rows(readers[0].to_arrow(start, end, ["offset", "value"], isolation))
+    assert alike(readers, lambda one: list(one.follow(start, isolation=isolation, timeout=0.0)
+                                           .records()))
+    assert alike(readers, lambda one: rows(one.follow(timeout=0.0))) == []
+    assert alike(readers, lambda one: one.follow(readers[0].log_end_offset + 1)) is \
+        OffsetOutOfRangeError
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2])
+def test_a_follower_gets_what_is_appended(tmp_path: Path, kind: int) -> None:
+    """Each record once and in order, from while nothing was there until the follower is closed."""
+    with seglog.open(tmp_path / "t-0", config={"internal.segment.bytes": "2000"}) as program:
+        reader: LogReader = [PartitionLog.open(program.path), program.log, program][kind]
+        seen: list[bytes | None] = []
+        with reader.follow() as follower:
+            thread = threading.Thread(
+                target=lambda: seen.extend(one.value for one in follower.records()))
+            thread.start()
+            for number in range(60):
+                program.append(b"%d" % number + b"." * 100)
+            with reader.follow(0, end_offset=60) as other:
+                assert len(list(other.records())) == 60
+            done = threading.Event()
+            for _ in range(int(SECONDS / 0.01)):
+                if len(seen) == 60:
+                    break
+                done.wait(0.01)
+            follower.close()
+            thread.join(SECONDS)
+            assert not thread.is_alive()
+    assert seen == [b"%d" % number + b"." * 100 for number in range(60)]
+
+
+def test_a_follower_notices_a_truncation(tmp_path: Path) -> None:
+    """The records that it has returned are gone: others may take their offsets."""
+    with seglog.open(tmp_path / "t-0") as program:
+        program.append_many([b"x"] * 5)
+        program.append_many([b"x"] * 5)
+        for reader in (PartitionLog.open(program.path), program.log, program):
+            with reader.follow(0) as follower:
+                assert len(next(follower).to_pylists()["offset"]) == 10
+                program.log.truncate_to(5)
+                with pytest.raises(OffsetOutOfRangeError, match="truncated to offset 5"):
+                    next(follower)
+            program.append_many([b"y"] * 5)
+            program.log.update_high_watermark(10)

@@ -1,0 +1,109 @@
+"""Lookups in mapped indexes: where the directory's lock is held, never under a file that is cut."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog.config import LogConfig
+from seglog.errors import OffsetOutOfRangeError
+from seglog.log import readers
+from seglog.log.scheduler import MockTime
+from seglog.log.unified_log import UnifiedLog
+
+SETTINGS = {"internal.segment.bytes": "8000", "index.interval.bytes": "200",
+            "file.delete.delay.ms": "0"}
+RECORDS = 400
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/maps")
+
+
+def mapped(directory: Path) -> set[str]:
+    """The index files under a directory that this process has mapped."""
+    return {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()
+            if line.endswith(".index") and str(directory) in line}
+
+
+def fill(log: seglog.EmbeddedLog) -> None:
+    while log.log_end_offset < RECORDS:
+        log.append(b"%d" % log.log_end_offset + b"." * 50)
+
+
+def value_at(log: UnifiedLog, offset: int) -> bytes:
+    records = log.read(offset, 1).records
+    assert int.from_bytes(records[:8], "big") == offset
+    return records
+
+
+def test_maps_are_made_by_reads_and_end_before_a_cut(tmp_path: Path) -> None:
+    with seglog.open(tmp_path / "t-0", config=SETTINGS) as program:
+        fill(program)
+        log = program.log
+        assert log.number_of_segments > 3 and not mapped(tmp_path)
+        before = {offset: value_at(log, offset) for offset in range(RECORDS)}
+        assert len(mapped(tmp_path)) == log.number_of_segments
+        log.truncate_to(RECORDS // 2)
+        assert not mapped(tmp_path)
+        assert {offset: value_at(log, offset) for offset in range(RECORDS // 2)}.items() \
+            <= before.items()
+        assert len(mapped(tmp_path)) == log.number_of_segments
+    assert not mapped(tmp_path)
+
+
+def test_a_log_whose_directory_is_not_locked_is_not_mapped(tmp_path: Path) -> None:
+    """Another process may cut its files."""
+    with seglog.open(tmp_path / "t-0", config=SETTINGS) as program:
+        fill(program)
+    clock = MockTime()
+    log = UnifiedLog.create(tmp_path / "t-0", LogConfig.from_properties(SETTINGS),
+                            scheduler=clock.scheduler, time=clock)
+    for offset in range(RECORDS):
+        value_at(log, offset)
+    assert not mapped(tmp_path)
+    log.close()
+
+
+def test_maps_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers._shared, "segments_max", 3)
+    with seglog.open(tmp_path / "t-0", config=SETTINGS) as program:
+        fill(program)
+        for offset in range(RECORDS):
+            value_at(program.log, offset)
+        assert 0 < len(mapped(tmp_path)) <= 3
+
+
+def test_readers_race_with_truncations(tmp_path: Path) -> None:
+    """No wrong batch, and no SIGBUS, while segments are cut, become active and are trimmed."""
+    with seglog.open(tmp_path / "t-0", config=SETTINGS) as program:
+        fill(program)
+        wrong: list[BaseException] = []
+        done = threading.Event()
+
+        def read(seed: int) -> None:
+            rng = random.Random(seed)
+            while not done.is_set() and not wrong:
+                try:
+                    offset = rng.randrange(RECORDS)
+                    records = program.log.read(offset, 1).records  # none: it was the log's end
+                    assert not records or int.from_bytes(records[:8], "big") == offset
+                except OffsetOutOfRangeError:
+                    pass
+                except BaseException as error:
+                    wrong.append(error)
+
+        threads = [threading.Thread(target=read, args=(seed,)) for seed in range(3)]
+        for thread in threads:
+            thread.start()
+        rng = random.Random(9)
+        for _ in range(20):
+            program.log.truncate_to(rng.randrange(RECORDS))
+            fill(program)
+        done.set()
+        for thread in threads:
+            thread.join(60)
+        assert not wrong
