@@ -35,8 +35,8 @@ def test_help_lists_the_verbs_and_imports_none() -> None:
 def test_listing_partitions_that_were_closed_cleanly_imports_no_reader(tmp_path: Path) -> None:
     code = ("import sys; from seglog.cli.main import main\n"
             "main(['ls', sys.argv[1]])\n"
-            "print([m for m in sys.modules if m.startswith(('seglog.storage.partition_log', 'seglog.arrow',"
-            " 'seglog.manager', 'seglog.log'))])")
+            "print([m for m in sys.modules if m.startswith(('seglog.storage.partition_log', "
+            "'seglog.arrow', 'seglog.manager', 'seglog.log'))])")
     (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n0\n")
     partition = tmp_path / "t-0"
     partition.mkdir()

@@ -12,7 +12,9 @@ from seglog._native import dump as native
 from seglog._native.file import open_read, read_at
 from seglog._native.status import Status, status_error
 from seglog.dump.logs import open_log
-from seglog.dump.dump_output import INT32_MAX, DumpOptions, Findings, Output, absolute, leading_number
+from seglog.dump.dump_output import (
+    INT32_MAX, DumpOptions, Findings, Output, absolute, leading_number,
+)
 from seglog.errors import CorruptIndexError
 from seglog.storage.codecs import decompress
 
