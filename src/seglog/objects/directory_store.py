@@ -1,4 +1,4 @@
-"""A local directory that is read as if it were a store: what tests hold the others against."""
+"""A local directory read as an object store: the reference that tests compare other stores with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["DirectoryStore"]
 
 
 class DirectoryStore:
-    """The files below `root`; the time of the last change is the entity tag."""
+    """The files below `root`. The entity tag is the modification time and inode."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.fspath(root)
