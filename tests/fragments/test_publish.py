@@ -227,7 +227,7 @@ def test_a_topic_that_another_job_made_meanwhile(tmp_path: Path) -> None:
     for each in (first, second):
         each.task({key: make_rows(random.Random(5), 5)})
     first.publish()
-    with pytest.raises(IllegalStateError, match="topic a has 2 partitions since another job"):
+    with pytest.raises(IllegalStateError, match="another job created topic a with 2 partitions"):
         second.publish()
     second.job.end()
     assert contents(tmp_path) == add({}, first.rows, 2) and left_over(tmp_path) == []
