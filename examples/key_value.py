@@ -24,7 +24,7 @@ def main(directory: Path) -> None:
         store.append(b"ada@example.com", key=b"ada")
         store.append(None, key=b"bob")                  # delete
         assert store.latest(b"ada") == b"ada@example.com" and store.latest(b"bob") is None
-        store.compact()                                 # now; by itself when half of it is old
+        store.compact()                                 # also automatic when half of it is old
         print(f"{store.keys()} after {store.end_offset} records, "
               f"{len(list(store.records()))} of them kept")
 
