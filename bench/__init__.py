@@ -1,1 +1,1 @@
-"""Benchmarks: each measure beside its floor and its peers, in one run. `python -m bench`."""
+"""Benchmarks: each measure next to its floor and its peers, in one run. `python -m bench`."""

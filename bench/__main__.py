@@ -1,9 +1,9 @@
-"""`python -m bench`: runs every bench in one go and prints one table of ratios.
+"""`python -m bench`: runs all benches and prints one table of ratios.
 
     python -m bench [--size smoke|default|full] [--only NAME ...] [--show JSON]
 
-The JSON of pytest-benchmark, with the rows of the table in it, lands in bench/results. The exit
-code says whether results were right, never whether they were fast.
+pytest-benchmark writes its JSON, with the rows of the table, to bench/results. The exit code
+depends on correct results, never on speed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from bench import harness
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-# The machine is quiet first and hot later: short measures come before long ones.
+# Short measures run first, because the machine gets hot later.
 ORDER = ("crc32c", "batch", "index", "records", "encode", "remote_metadata", "append", "read",
          "codecs", "clean", "load", "startup", "small_partitions", "recover", "dump", "spark",
          "objects", "tiered")
 
 
 def bench_files() -> dict[str, Path]:
-    """Every bench file by its name, in the order in which they run."""
+    """Every bench file by its name, in the order of the run."""
     found = {path.stem.removeprefix("bench_"): path for path in sorted(HERE.glob("bench_*.py"))}
     return {name: found[name] for name in sorted(found, key=lambda name: (
         ORDER.index(name) if name in ORDER else len(ORDER), name))}
@@ -45,7 +45,7 @@ def machine_line(info: dict[str, Any]) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits, with a letter for thousands."""
+    """A number with three digits and a letter for thousands."""
     for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= limit:
             return f"{value / limit:.3g}{letter}"
@@ -53,7 +53,7 @@ def number(value: float) -> str:
 
 
 def rate(value: float, unit: str) -> str:
-    """A rate, or with a unit like `B each` a plain figure."""
+    """A rate a second, or a plain number for a unit like `B each`."""
     return f"{number(value)} {unit}" if " " in unit else f"{number(value)} {unit}/s"
 
 
@@ -70,7 +70,7 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def table(rows: Iterable[dict[str, Any]]) -> str:
-    """All rows as a Markdown table that lines up."""
+    """All rows as an aligned Markdown table."""
     head = ("measure", "ours", "floor or peer", "ratio", "best", "goal", "met?")
     lines = [head, *map(cells, rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
@@ -81,7 +81,7 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
 
 
 def report(path: Path) -> str:
-    """The table of one result file, with its machine, and what was left out."""
+    """The table of one result file, with its machine and the skipped benches."""
     result = json.loads(path.read_text())
     rows = [row for one in result["benchmarks"] for row in one["extra_info"].get("rows", ())]
     lines = [machine_line(result["machine_info"]["seglog"]), "", table(rows)]
@@ -91,7 +91,7 @@ def report(path: Path) -> str:
 
 
 def run(files: Sequence[Path], target: Path) -> int:
-    """Runs bench files in this process; pytest's exit code."""
+    """Runs bench files in this process; returns pytest's exit code."""
     return int(pytest.main([
         *map(str, files), "-p", "no:cacheprovider", "-q", "-rN", "--benchmark-quiet",
         "--benchmark-disable-gc", "--disable-warnings", "-o", "filterwarnings=default",

@@ -1,8 +1,8 @@
-"""Appends of ready batches as leader, one by one and in spans, beside CRC plus write in C, Kafka's
+"""Leader appends of ready batches, one by one and in spans, next to CRC plus write in C, Kafka's
 UnifiedLog in a warm JVM and krabka-log.
 
-All append the same bytes again and again to an empty log and check every CRC and record; the floor
-knows neither offsets nor records. Logs lie on the disk of the temporary files and are not synced.
+All append the same bytes repeatedly to an empty log and check every CRC and record; the floor
+handles neither offsets nor records. Logs are on the disk of temporary files and are not synced.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from seglog.log.unified_log import UnifiedLog
 from tests.kafka import harness
 from tests.kafka.harness import KafkaUnavailable
 
-#: Bytes appended in a round; what a JVM gets to warm up is as much.
+#: Bytes appended in a round; a JVM appends as many to warm up.
 BYTES = pick(1 << 20, 96 << 20, 512 << 20)
-#: Appends in a round at most, for the smallest batches.
+#: Maximum number of appends in a round, for the smallest batches.
 APPENDS_MAX = pick(2000, 200_000, 1_000_000)
 SPAN_BYTES = 1 << 20
 KAFKA_WARM_UP, KAFKA_ROUNDS = pick((0, 1), (2, 3), (2, 3))
@@ -54,7 +54,7 @@ class Load:
 
     @property
     def batch(self) -> bytes:
-        """Its bytes, as a producer sends them."""
+        """The batch's bytes, as from a producer."""
         builder, now = RecordBatchBuilder(), time.time_ns() // 1_000_000
         for n in range(self.records):
             builder.append(now, b"key-%d" % n, b"v" * self.value_bytes)
@@ -67,7 +67,7 @@ LOADS = [Load("17 KiB", 150, 100, .6, 4, 4, 1, 1), Load("1 KiB", 8, 100, None, 2
 
 @dataclass(frozen=True)
 class Given:
-    """What is appended in a round, and where."""
+    """The bytes to append in a round, and the log to append to."""
 
     load: Load
     batch: bytes
@@ -89,13 +89,13 @@ def given(request: pytest.FixtureRequest, scratch: Path) -> Given:
 
 
 def appended(given: Given, together: int) -> Callable[[], Timed]:
-    """A round of ours: a new log, appends, and the close that is not counted."""
+    """A round of ours: makes a new log and appends; closing it is not counted."""
     numbers = itertools.count()
     span, spans = given.batch * together, given.appends // together
 
     def run() -> Timed:
         path = given.folder / f"ours{next(numbers)}-0"
-        scheduler = MockTime().scheduler  # nothing that runs later belongs to an append
+        scheduler = MockTime().scheduler  # excludes later background work from an append
         log = UnifiedLog.create(path, LogConfig(), scheduler=scheduler, time=Time())
         start = time.perf_counter()
         if together == 1:
@@ -133,7 +133,7 @@ def floor(given: Given, floors: Floors, together: int) -> Callable[[], Timed]:
 
 
 def kafka(given: Given) -> Callable[[], Timed]:
-    """A JVM that appends batch by batch; its rounds that count are in its median."""
+    """A JVM that appends batch by batch and reports the median of its own rounds."""
     batch = given.folder / "batch"
     batch.write_bytes(given.batch)
     command = java(str(HERE / "Append.java"), str(given.folder), str(batch), str(given.appends),
@@ -149,7 +149,7 @@ def kafka(given: Given) -> Callable[[], Timed]:
 
 @pytest.mark.parametrize("in_spans", [False, True], ids=["one by one", "in spans"])
 def test_append(compare: Compare, floors: Floors, given: Given, in_spans: bool) -> None:
-    """Goals by the size of the batch; see LOADS."""
+    """The goals depend on the batch size; see LOADS."""
     load = given.load
     together = max(1, min(SPAN_BYTES // len(given.batch), given.appends)) if in_spans else 1
 

@@ -1,4 +1,4 @@
-"""Validation: every batch of a page-cached segment, beside CRC over pread in C."""
+"""Validation of every batch of a page-cached segment, next to CRC over pread in C."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def log(scratch: Path) -> Log:
 
 @pytest.mark.parametrize("strict", [False, True], ids=["kafka", "strict"])
 def test_validate_segment(compare: Compare, floors: Floors, log: Log, strict: bool) -> None:
-    """Goal: 60% of the floor. `strict` judges more fields than Kafka's recovery does."""
+    """Goal: 60% of the floor. `strict` validates more fields than Kafka's recovery."""
     with open(log.path, "rb") as file:
         whole = 0
         while window := file.read(1 << 20):

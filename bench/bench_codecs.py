@@ -1,12 +1,12 @@
-"""Decoding compressed logs, beside the codec alone over the same payloads.
+"""Decoding of compressed logs, next to the codec alone over the same payloads.
 
-The codec's own rate is cramjam's into a buffer of the right size, which is the least any reader
-through it pays: for zstd and gzip its stream decoder, for lz4 and snappy its raw block decoders
-(its frame decoder, which is slower, stands beside them). Batches are 16 KiB and 64 KiB before
-compression: a producer with default settings fills about 16 KiB after it.
+The codec's rate is cramjam's into a buffer of the right size, the minimum cost of any reader that
+uses it: its stream decoders for zstd and gzip, its raw block decoders for lz4 and snappy (with its
+slower lz4 frame decoder in a separate row). Batches are 16 KiB and 64 KiB before compression; a
+producer with default settings fills about 16 KiB after compression.
 
-Records come out, not bytes: so the last row runs the codec and then decodes as many records that
-are not compressed, one after the other. Faster than that nobody is in one thread.
+A decode also produces records. So the last row runs the codec and then decodes the same number of
+uncompressed records, which is the upper limit of a single thread.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def xerial_blocks(payload: memoryview) -> Iterator[memoryview]:
 
 
 def lz4_blocks(payload: memoryview) -> Iterator[memoryview]:
-    """The compressed blocks of an lz4 frame as Kafka writes it: seven bytes of header."""
+    """The compressed blocks of an lz4 frame as Kafka writes it, with a header of seven bytes."""
     position = 7
     while size := int.from_bytes(payload[position:position + 4], "little"):
         assert not size >> 31, "a block that was stored"
@@ -58,7 +58,7 @@ def lz4_blocks(payload: memoryview) -> Iterator[memoryview]:
 
 def over(parts: list[memoryview], decode: Callable[[Any, Any], int], room: int
          ) -> Callable[[], int]:
-    """Runs a codec over all parts: bytes that came out."""
+    """Runs a codec over all parts; returns the number of decompressed bytes."""
     out = bytearray(room)
 
     def run() -> int:
@@ -68,14 +68,13 @@ def over(parts: list[memoryview], decode: Callable[[Any, Any], int], room: int
 
 
 def codec_alone(name: str, log: Log, room: int) -> dict[str, Callable[[], int]]:
-    """Ways to run only the codec over the payloads of a log, the fastest first."""
+    """Runs of only the codec over the payloads of a log, the fastest first."""
     whole = list(payloads(log))
     if name == "snappy":
         blocks = [block for payload in whole for block in xerial_blocks(payload)]
         return {"raw blocks": over(blocks, cramjam.snappy.decompress_raw_into, room)}
     if name == "lz4":
         blocks = [block for payload in whole for block in lz4_blocks(payload)]
-        # The room is part of the contract of a block: it must not be shorter than the block.
         return {"raw blocks": over(blocks, cramjam.lz4.decompress_block_into, room),
                 "frames": over(whole, cramjam.lz4.decompress_into, room)}
     return {"streams": over(whole, getattr(cramjam, name).decompress_into, room)}
@@ -95,7 +94,7 @@ def decode(partition: PartitionLog) -> tuple[int, int]:
 @pytest.mark.parametrize("plain_bytes", [16384, 65536], ids=["16KiB", "64KiB"])
 @pytest.mark.parametrize("name", CODECS)
 def test_decode_compressed(compare: Compare, scratch: Path, name: str, plain_bytes: int) -> None:
-    """Goal: 85% of the codec's own rate, one thread, CRC checked."""
+    """Goal: 85% of the codec's own rate, with one thread and CRC checks."""
     log = write_log(scratch / f"{name}-{plain_bytes}-0", RECORDS, codec=CODECS[name],
                     plain_bytes=plain_bytes)
     alone = codec_alone(name, log, plain_bytes)

@@ -1,4 +1,4 @@
-"""CRC-32C: seglog's kernel through Python, beside google-crc32c's, on the same bytes."""
+"""CRC-32C: seglog's kernel through Python, next to google-crc32c's, on the same bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIZES = {"1 KiB": 1 << 10, "16 KiB": 1 << 14, "1 MiB": 1 << 20}
 
 
 def repeated(checksum: Callable[[bytes], int], data: bytes) -> Callable[[], int]:
-    """The checksum of `data`, as many times as there are bytes to look at."""
+    """Checksums `data` repeatedly until the round's bytes are read."""
     calls = range(BYTES_EACH // len(data))
 
     def run() -> int:

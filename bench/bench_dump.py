@@ -1,7 +1,7 @@
-"""`seglog dump` against kafka-dump-log: both write the lines of one large log to a file.
+"""`seglog dump` next to kafka-dump-log: both write the lines of one large log to a file.
 
-Both are processes of their own, and their files must be equal byte for byte. The first ratio is of
-whole processes, start included; the second leaves out what the same tool takes for an empty log.
+Each runs as a separate process, and the files must be identical. The first ratio is of whole
+processes, including their start; the second subtracts each tool's time for an empty log.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def log(scratch: Path) -> Log:
 
 
 def kafka_command(path: Path, option: str) -> list[str]:
-    """As kafka-run-class.sh starts it, heap and compilers included."""
+    """The command line of kafka-run-class.sh, with the same heap and compilers."""
     return kafka.java("org.apache.kafka.tools.DumpLogSegments", "--files", str(path), option,
                       heap="256m")
 
@@ -39,7 +39,7 @@ def own_command(path: Path, option: str) -> list[str]:
 
 
 def written(command: list[str], out: Path) -> Timed:
-    """Seconds of a process that writes to a file."""
+    """The seconds of a process that writes to a file."""
     with open(out, "wb") as file:
         start = time.perf_counter()
         subprocess.run(command, stdout=file, stderr=subprocess.DEVNULL, check=True)
@@ -48,7 +48,7 @@ def written(command: list[str], out: Path) -> Timed:
 
 @pytest.mark.parametrize("option", ["--deep-iteration", "--print-data-log"])
 def test_dump(compare: Compare, log: Log, tmp_path: Path, option: str) -> None:
-    """Goal: ten times kafka-dump-log's rate, start included."""
+    """Goal: ten times kafka-dump-log's rate, including the start."""
     try:
         theirs = kafka_command(log.path, option)
     except KafkaUnavailable as error:

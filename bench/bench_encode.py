@@ -1,7 +1,7 @@
-"""Encoding records of 100 B values to batches of 16 KiB, beside the builders of other clients.
+"""Encoding of records with 100 B values to batches of 16 KiB, next to other clients' builders.
 
-Everybody's batches are compared byte for byte from the magic on: base offset and leader epoch,
-which no checksum covers, are the broker's.
+All batches must be identical from the magic on; the broker sets the base offset and leader epoch,
+which no checksum covers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.log.column_batches import MAX_BATCH_BYTES_DEFAULT, encode_spans
 
 RECORDS = pick(20_000, 1_000_000, 4_000_000)
-#: What others get: the slowest takes a second for this much.
+#: The number of records for other builders: the slowest takes a second for them.
 PEER_RECORDS = pick(5_000, 50_000, 100_000)
 _DISTINCT = 4096
 MAGIC_AT = 16
@@ -34,7 +34,7 @@ MAGIC_AT = 16
 
 @dataclass(frozen=True)
 class Given:
-    """The records, as columns and as lists of their beginning."""
+    """The records as columns, and their first ones as lists."""
 
     table: Any
     content: bytes
@@ -56,7 +56,7 @@ def given() -> Given:
 
 
 def digest(spans: Iterable[bytes]) -> str:
-    """Of all batches from the magic on."""
+    """The digest of all batches from the magic on."""
     total = hashlib.sha256()
     for span in spans:
         for batch in scan(span).batches:
@@ -66,12 +66,12 @@ def digest(spans: Iterable[bytes]) -> str:
 
 
 def encoded(table: Any) -> int:
-    """Bytes of all batches; each span is let go, as after an append."""
+    """The bytes of all batches; each span is released, as after an append."""
     return sum(len(span) for span in encode_spans(table))
 
 
 def by_record(timestamps: list[int], values: list[bytes]) -> list[bytes]:
-    """The same through seglog's builder, as peers are used."""
+    """The same through seglog's builder, one record at a time as with the peers."""
     built, builder = [], RecordBatchBuilder(write_limit=MAX_BATCH_BYTES_DEFAULT)
     for timestamp, value in zip(timestamps, values, strict=True):
         if not builder.try_append(timestamp, None, value):
@@ -111,7 +111,7 @@ def test_encode_columns(compare: Compare, given: Given) -> None:
 
 
 def test_encode_columns_beside_the_floor(compare: Compare, floors: Floors, given: Given) -> None:
-    """How much of the time takes whoever copies the values and sums the batches."""
+    """The share of the time that copying values and checksumming batches takes."""
     batch = MAX_BATCH_BYTES_DEFAULT // (VALUE_BYTES + 10)
 
     def check(told: int) -> None:
@@ -124,7 +124,7 @@ def test_encode_columns_beside_the_floor(compare: Compare, floors: Floors, given
 
 
 def test_build_by_record(compare: Compare, given: Given) -> None:
-    """Record by record from Python, where the call is most of the cost."""
+    """Builds record by record from Python, where the call is most of the cost."""
     expected = digest(encode_spans(given.table.slice(0, PEER_RECORDS)))
     others = [Against(name, partial(
         peers.build, builder, given.timestamps, given.values, MAX_BATCH_BYTES_DEFAULT),

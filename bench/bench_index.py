@@ -1,4 +1,4 @@
-"""Lookups in offset indexes, beside a binary search in C and Python's own over a list."""
+"""Lookups in offset indexes, next to a binary search in C and Python's bisect over a list."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEGMENT_BYTES = pick(1 << 20, 64 << 20, 512 << 20)
 
 
 def make(path: Path, entries: int) -> list[int]:
-    """An index file; its offsets, for Python's own search."""
+    """Writes an index file; returns its offsets for Python's bisect."""
     offsets = [n * 40 + 39 for n in range(entries)]
     path.write_bytes(b"".join(struct.pack(">ii", o, n * 4096 + 1) for n, o in enumerate(offsets)))
     return offsets
@@ -62,7 +62,7 @@ def test_lookup(compare: Compare, floors: Floors, tmp_path: Path, entries: int) 
 
 @pytest.mark.parametrize("entries", [1000, 262_144])
 def test_first_lookup(compare: Compare, tmp_path: Path, entries: int) -> None:
-    """Open, one lookup, close: what a descriptor cache that is full pays for every segment."""
+    """Open, one lookup, close: the cost of a segment when the descriptor cache is full."""
     path, count = tmp_path / "index", LOOKUPS // 50
     offsets = make(path, entries)
     wanted = offsets[entries // 2]

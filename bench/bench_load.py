@@ -1,4 +1,4 @@
-"""Phase one of a load, segments opened and checked, beside its system calls and Kafka itself."""
+"""Phase one of a load (opening and checking segments), next to its system calls and to Kafka."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.kafka.harness import KafkaUnavailable
 
 SEGMENTS = pick(500, 10_000, 100_000)
 COLD_SEGMENTS = pick(500, 5_000, 50_000)
-#: Kafka holds a descriptor of every segment, so it gets no more than those.
+#: The limit for Kafka, which holds a descriptor of every segment.
 KAFKA_SEGMENTS = min(pick(500, 4_000, 14_000), resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 IN_C = "open, fstat, pread, close in C"
 
@@ -34,7 +34,7 @@ def data(scratch: Path) -> Path:
 
 @pytest.fixture(scope="module", params=[1, 4], ids="{} partitions".format)
 def divided(request: pytest.FixtureRequest, scratch: Path) -> Path:
-    """As many segments, in so many partitions. Their directory is listed by one thread each."""
+    """The same number of segments, divided over partitions. One thread lists each directory."""
     return write_segments(scratch / f"divided-{request.param}", SEGMENTS // request.param,
                           partitions=request.param)
 
@@ -58,7 +58,8 @@ def load(root: Path, level: LoadLevel, threads: int = 1) -> Callable[[], Any]:
 
 
 def phase_one(root: Path, level: LoadLevel, threads: int) -> Callable[[], int]:
-    """What a LogManager does first: lists each partition, and checks its segments by threads."""
+    """The first phase of a LogManager: lists each partition and checks its segments with threads.
+    """
     def run() -> int:
         loading, segments = SegmentLoading(str(root), threads, level), 0
         try:
@@ -74,7 +75,7 @@ def phase_one(root: Path, level: LoadLevel, threads: int) -> Callable[[], int]:
 
 
 def sound(segments: int) -> Callable[[Any], None]:
-    """Every segment was loaded, and nothing is wrong."""
+    """Asserts that every segment was loaded without findings."""
     def check(report: Any) -> None:
         assert report.segments == sum(report.thread_segments) == segments
         assert report.counts == {}, report.counts
@@ -90,7 +91,7 @@ def counted(segments: int) -> Callable[[int], None]:
 
 
 def test_load_with_kafkas_checks(compare: Compare, floors: Floors, data: Path) -> None:
-    """Goal: 60% of the scan-and-stat floor, warm, one thread."""
+    """Goal: 60% of the scan-and-stat floor, with a warm cache and one thread."""
     compare(f"load, Kafka's checks, {SEGMENTS:,} segments", load(data, LoadLevel.KAFKA),
             [Against("readdir and fstatat in C", lambda: floors.load(
                 data / "load-0", indexes=False), goal=0.6, check=counted(SEGMENTS))],
@@ -106,7 +107,7 @@ def test_load_with_full_checks(compare: Compare, floors: Floors, data: Path) -> 
 
 
 def test_two_threads(compare: Compare, floors: Floors, divided: Path) -> None:
-    """Goal: two threads 1.8 times one. What the machine gives is what the floor gains."""
+    """Goal: two threads 1.8 times one. The floor's gain shows what the machine allows."""
     paths, check, where = partitions_of(divided), counted(SEGMENTS), in_partitions(divided)
     compare(f"phase one, full checks, 2 threads, {where}", phase_one(divided, LoadLevel.FULL, 2),
             [Against("1 thread", phase_one(divided, LoadLevel.FULL, 1), goal=1.8, check=check)],
@@ -120,7 +121,8 @@ def test_two_threads(compare: Compare, floors: Floors, divided: Path) -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_opening_beside_kafka(compare: Compare, scratch: Path, partitions: int,
                               threads: int) -> None:
-    """Goals: 4 times Kafka with its checks, 1.2 times with full ones. Kafka reads no index here."""
+    """Goals: 4 times Kafka with its checks, 1.2 times with full checks. Kafka reads no index here.
+    """
     try:
         opening = cache(kafka.loader("segments", threads))
     except KafkaUnavailable as error:
@@ -140,7 +142,7 @@ def test_opening_beside_kafka(compare: Compare, scratch: Path, partitions: int,
 
 
 def test_load_cold(compare: Compare, scratch: Path) -> None:
-    """Goal: 32 threads three times one, when nothing is in the page cache."""
+    """Goal: 32 threads three times one, with an empty page cache."""
     if not drop_caches():
         pytest.skip("a cold cache needs to write /proc/sys/vm/drop_caches: run as root on Linux")
     root = write_segments(scratch / "cold", COLD_SEGMENTS)

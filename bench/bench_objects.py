@@ -1,7 +1,7 @@
-"""A log read from an S3 server on the loopback, against obstore's ranged reads of the same bytes.
+"""Log reads from an S3 server on the loopback, next to obstore's ranged reads of the same bytes.
 
-Both ask for ranges of the same size, as many at once. What they share is a machine with the server
-on it: on two cores decoding takes its time from the other two.
+Both request ranges of the same size with the same concurrency. They share the machine with the
+server, so on two cores decoding competes with the client and the server.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GOAL = 0.8
 
 @pytest.fixture(scope="module")
 def server(scratch: Path) -> Iterator[tuple[int, Log]]:
-    """A bucket with one log of records of 100 B, in the page cache of its server."""
+    """A bucket with one log of 100 B records, in the page cache of its server."""
     log = write_log(scratch / "s3" / "data" / "orders-0", RECORDS)
     try:
         with serve(scratch / "s3") as port:
@@ -45,7 +45,7 @@ def server(scratch: Path) -> Iterator[tuple[int, Log]]:
 
 
 def read_ranges(port: int, log: Log) -> int:
-    """Bytes of all ranges, in order, REQUESTS at once."""
+    """The bytes of all ranges, in order, with REQUESTS in flight."""
     store = S3Store("data", endpoint=f"http://127.0.0.1:{port}", region="us-east-1",
                     access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY,
                     client_options={"allow_http": True})
@@ -64,7 +64,7 @@ def read_ranges(port: int, log: Log) -> int:
 
 
 def read_log(port: int, threads: int, **options: str) -> int:
-    """Records of the log, all default columns."""
+    """The number of records of the log, read with all default columns."""
     storage = {**options_of(port), "max_requests": str(REQUESTS), **options}
     with PartitionLog.open("s3://data/orders-0", storage_options=storage) as log:
         return sum(columns.num_rows for columns in log.to_arrow(threads=threads))
@@ -72,7 +72,7 @@ def read_log(port: int, threads: int, **options: str) -> int:
 
 @pytest.mark.parametrize("threads", [0, 2])
 def test_read(compare: Compare, server: tuple[int, Log], threads: int) -> None:
-    """All columns by Arrow, as fast as the ranges come in?"""
+    """Compares reading all Arrow columns with only fetching the ranges."""
     port, log = server
 
     def is_whole(total: int) -> None:

@@ -1,4 +1,4 @@
-"""Reads of a log that is open for writing: random lookups by offset, and readers that follow a
+"""Reads of a log that is open for writing: random lookups by offset, and readers that follow the
 writer."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Load:
 
     @property
     def batch(self) -> bytes:
-        """As a producer sends them."""
+        """The batch as from a producer."""
         builder, now = RecordBatchBuilder(), time.time_ns() // 1_000_000
         for n in range(self.records):
             builder.append(now, b"key-%d" % n, b"v" * 100)
@@ -51,7 +51,7 @@ LOADS = [Load("17 KiB", 150), Load("1 KiB", 8)]
 
 
 def create(path: Path) -> UnifiedLog:
-    """An empty log; nothing that its scheduler would run belongs to what is measured."""
+    """An empty log, whose scheduler runs nothing during the measurement."""
     return UnifiedLog.create(path, LogConfig(), scheduler=MockTime().scheduler, time=Time())
 
 
@@ -68,8 +68,8 @@ def log(request: pytest.FixtureRequest, scratch: Path) -> Iterator[tuple[Load, U
 
 
 def test_random_lookup(compare: Compare, floors: Floors, log: tuple[Load, UnifiedLog]) -> None:
-    """One batch by an offset in it, all of it in the page cache. The floor knows where the index
-    points, not where the batch is."""
+    """Reads one batch by an offset in it, from the page cache. The floor reads at the index entry's
+    position, not at the batch's."""
     load, made = log
     size = len(load.batch)
     offsets = random.Random(1).choices(range(made.log_end_offset), k=LOOKUPS)
@@ -98,8 +98,8 @@ def test_random_lookup(compare: Compare, floors: Floors, log: tuple[Load, Unifie
 
 @pytest.mark.parametrize("load", LOADS, ids=lambda load: load.name)
 def test_tailing(compare: Compare, scratch: Path, load: Load) -> None:
-    """What readers that follow take from the writer: the time of its appends. Readers are at the
-    end of the log when a round is over, which does not count."""
+    """Measures how much following readers slow the writer's appends. After each round the readers
+    catch up to the end of the log, which is not counted."""
     batch = load.batch
     appends = min(FOLLOWED_BYTES // len(batch), FOLLOWED_APPENDS_MAX)
     numbers = itertools.count()

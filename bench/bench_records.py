@@ -1,4 +1,4 @@
-"""Decoding records of 100 B values to Arrow columns, beside the other readers of Kafka batches."""
+"""Decoding records with 100 B values to Arrow columns, next to other readers of Kafka batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from seglog.arrow import DecodeOptions, decode_range
 from seglog.storage.partition_log import PartitionLog
 
 RECORDS = pick(20_000, 2_000_000, 8_000_000)
-#: Python readers get a part of the log: the slowest takes seconds for this much.
+#: Records for Python readers: the slowest takes seconds for this part of the log.
 PEER_RECORDS = pick(5_000, 100_000, 200_000)
 
 
@@ -32,12 +32,12 @@ def log(scratch: Path) -> Log:
 
 @pytest.fixture(scope="module")
 def part(scratch: Path) -> Log:
-    """The beginning of the same log."""
+    """The first part of the same log."""
     return write_log(scratch / "part-0", PEER_RECORDS)
 
 
 def decode(partition: PartitionLog, log: Log, threads: int) -> tuple[int, int]:
-    """(rows, last offset) of the whole log, every column an Arrow array; ranges side by side."""
+    """(rows, last offset) of the whole log, decoded to Arrow columns with ranges in parallel."""
     ranges = partition.ranges(max(1, log.size // threads))
 
     def one(planned: Any) -> tuple[int, int]:
@@ -64,7 +64,7 @@ def stream(partition: PartitionLog, threads: int) -> tuple[int, int]:
 
 
 def values_sha256(partition: PartitionLog) -> str:
-    """Of all values, one after the other."""
+    """The SHA-256 of all values, concatenated."""
     digest = hashlib.sha256()
     for columns in partition.to_arrow(columns=["value"]):
         values = pa.record_batch(columns).column(0)
@@ -98,7 +98,7 @@ def test_decode_one_thread(compare: Compare, log: Log, part: Log) -> None:
 
 
 def test_decode_beside_its_floor(compare: Compare, floors: Floors, log: Log) -> None:
-    """How much of the time any reader takes that has to copy the bytes out of the page cache."""
+    """The share of the time that any reader needs to copy the bytes out of the page cache."""
     with opened(log.path) as fd, PartitionLog.open(log.path.parent) as partition:
         compare("decode to Arrow, 1 thread, CRC", lambda: decode(partition, log, 1),
                 [Against("CRC over pread in C", lambda: floors.crc_pread(fd, log.size))],
@@ -106,7 +106,7 @@ def test_decode_beside_its_floor(compare: Compare, floors: Floors, log: Log) -> 
 
 
 def test_floor_two_threads(compare: Compare, floors: Floors, scratch: Path) -> None:
-    """What a second thread gives to the floor, here and now: more nobody can ask of a reader."""
+    """The floor's gain from a second thread on this machine: an upper limit for any reader."""
     halves = [write_log(scratch / f"half-{n}", RECORDS // 2, seed=n) for n in (1, 2)]
 
     def checksum(half: Log) -> int:
@@ -162,7 +162,7 @@ def test_stream_two_threads(compare: Compare, log: Log) -> None:
 
 
 def test_projection(compare: Compare, log: Log) -> None:
-    """A column that was not asked for is not copied."""
+    """Columns that are not requested are not copied."""
     with PartitionLog.open(log.path.parent) as partition:
 
         def offsets_only() -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Recovery after an unclean shutdown with every index rebuilt, beside CRC over pread and Kafka."""
+"""Recovery after an unclean shutdown, rebuilding every index, next to CRC over pread and Kafka."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from seglog.storage.producer_state import ProducerState
 from tests.kafka import harness
 from tests.kafka.harness import KafkaUnavailable
 
-#: 0.07, 1.1 and 1.8 GB: a segment is a GiB, and below it the calls to fsync are what is measured.
+#: 0.07, 1.1 and 1.8 GB: a segment is 1 GiB, and with smaller ones fsync dominates.
 RECORDS = pick(600_000, 10_000_000, 16_000_000)
 BATCH_BYTES = 18 * 1024
 SEGMENTS = 16
@@ -37,7 +37,7 @@ KAFKA_ROUNDS = 4
 
 
 class Partition(NamedTuple):
-    """A partition directory and what a recovery has to find in it."""
+    """A partition directory and the expected result of its recovery."""
 
     path: Path
     size: int
@@ -47,7 +47,7 @@ class Partition(NamedTuple):
 
 
 def partition_of(folder: Path, log: Log, segments: int) -> Partition:
-    """A directory of its own with the batches of `log`, in so many segments of one size."""
+    """A new directory with the batches of `log`, in equal segments."""
     path = folder / "recover-0"
     path.mkdir(parents=True)
     batch, each = log.size // log.batches, log.records // log.batches
@@ -63,7 +63,7 @@ def partition_of(folder: Path, log: Log, segments: int) -> Partition:
 
 
 def twin_of(partition: Partition, folder: Path) -> Partition:
-    """Another directory with the same logs: a sound log is read by recoveries, never written."""
+    """Another directory with the same logs, because recovery only reads an undamaged log."""
     path = folder / "recover-0"
     path.mkdir(parents=True)
     for source in partition.path.glob("*.log"):
@@ -84,8 +84,8 @@ def partition(request: pytest.FixtureRequest, scratch: Path, log: Log) -> Partit
 
 def recover(partition: Partition, pool: ThreadPoolExecutor | None = None,
             threads: int = 1) -> Callable[[], Timed]:
-    """A whole load from the recovery point 0, which makes and writes every index; emptying them
-    before it and closing the log again are outside of the time."""
+    """A whole load from recovery point 0, which rebuilds and writes every index. Emptying the
+    indexes before and closing the log afterwards are not timed."""
     inputs = LoadInputs(TopicPartition("recover", 0), clean_shutdown=False, log_start_offset=0,
                         recovery_point=0, config=LogConfig())
 
@@ -103,7 +103,7 @@ def recover(partition: Partition, pool: ThreadPoolExecutor | None = None,
 
 
 def ends_at(partition: Partition, *, written: bool = True) -> Callable[[Any], None]:
-    """The log is whole, and every batch but the first of a segment has its index entry."""
+    """Asserts that the log is complete and every batch but a segment's first has an index entry."""
     def check(found: Any) -> None:
         assert (found.result if isinstance(found, Timed) else found) == partition.end_offset
         entries = sum(os.path.getsize(path) // 8 for path in partition.path.glob("*.index"))
@@ -114,7 +114,7 @@ def ends_at(partition: Partition, *, written: bool = True) -> Callable[[Any], No
 
 def test_recover_by_one_thread(compare: Compare, floors: Floors, log: Log, scratch: Path,
                                partition: Partition) -> None:
-    """Goals: 60% of the floor, and 4 times Kafka in a JVM that is warm."""
+    """Goals: 60% of the floor, and 4 times Kafka in a warm JVM."""
     with opened(log.path) as fd:
         others = [Against("CRC over pread in C", lambda: floors.crc_pread(fd, log.size), goal=0.6)]
         try:
@@ -125,17 +125,17 @@ def test_recover_by_one_thread(compare: Compare, floors: Floors, log: Log, scrat
             own = twin_of(partition, scratch / f"kafka-{partition.segments}")
             others.append(Against("Kafka's UnifiedLog, warm", lambda: kafka(own.path), goal=4.0,
                                   once=True, check=ends_at(own)))
-        compare(f"recover, {told(partition)}, 1 thread", recover(partition), others,
+        compare(f"recover, {segments_text(partition)}, 1 thread", recover(partition), others,
                 work=log.size / 1e9, unit="GB", check=ends_at(partition))
 
 
-def told(partition: Partition) -> str:
-    """How much of it there is."""
+def segments_text(partition: Partition) -> str:
+    """The number of segments as text."""
     return "1 segment" if partition.segments == 1 else f"{partition.segments} segments"
 
 
 def kafka(path: Path) -> Timed:
-    """The end offset that Kafka arrives at, timed by itself."""
+    """The end offset after Kafka's recovery, which times itself."""
     told = json.loads(subprocess.run(
         java(str(HERE / "Recover.java"), str(path), str(KAFKA_ROUNDS)), capture_output=True,
         text=True, check=True).stdout.splitlines()[-1])
@@ -143,9 +143,9 @@ def kafka(path: Path) -> Timed:
 
 
 def test_recover_by_two_threads(compare: Compare, log: Log, partition: Partition) -> None:
-    """Goal: 1.8 times one thread, also when it is all one segment."""
+    """Goal: 1.8 times one thread, also for a single segment."""
     with ThreadPoolExecutor(2) as pool:
-        compare(f"recover, {told(partition)}, 2 threads",
+        compare(f"recover, {segments_text(partition)}, 2 threads",
                 recover(partition, pool, 2),
                 [Against("1 thread", recover(partition), goal=1.8, check=ends_at(partition))],
                 work=log.size / 1e9, unit="GB", check=ends_at(partition), rounds=7)
@@ -153,7 +153,7 @@ def test_recover_by_two_threads(compare: Compare, log: Log, partition: Partition
 
 def rebuild(partition: Partition, pool: ThreadPoolExecutor | None = None,
             threads: int = 1) -> Callable[[], int]:
-    """The scans and the fold alone: no file is written, nothing waits for a disk."""
+    """Only the scans and the fold: writes no file and waits for no disk."""
     logs = sorted(partition.path.glob("*.log"))
     extents = [Extent(str(path), 0, path.stat().st_size) for path in logs]
 
@@ -174,7 +174,8 @@ def rebuild(partition: Partition, pool: ThreadPoolExecutor | None = None,
 def test_rebuild(compare: Compare, floors: Floors, log: Log, partition: Partition) -> None:
     """Goals: 60% of the floor, and two threads 1.8 times one."""
     with opened(log.path) as fd:
-        compare(f"scan and rebuild in memory, {told(partition)}, 1 thread", rebuild(partition),
+        compare(f"scan and rebuild in memory, {segments_text(partition)}, 1 thread",
+                rebuild(partition),
                 [Against("CRC over pread in C", lambda: floors.crc_pread(fd, log.size),
                          goal=0.6)],
                 work=log.size / 1e9, unit="GB", check=ends_at(partition, written=False), rounds=7)
@@ -183,7 +184,7 @@ def test_rebuild(compare: Compare, floors: Floors, log: Log, partition: Partitio
 def test_rebuild_by_two_threads(compare: Compare, log: Log, partition: Partition) -> None:
     """Goal: 1.8 times one thread."""
     with ThreadPoolExecutor(2) as pool:
-        compare(f"scan and rebuild in memory, {told(partition)}, 2 threads",
+        compare(f"scan and rebuild in memory, {segments_text(partition)}, 2 threads",
                 rebuild(partition, pool, 2),
                 [Against("1 thread", rebuild(partition), goal=1.8)],
                 work=log.size / 1e9, unit="GB", check=ends_at(partition, written=False), rounds=7)

@@ -1,4 +1,4 @@
-"""Remote log metadata (KIP-405): segments into the cache by leader epoch, its memory, lookups."""
+"""Remote log metadata (KIP-405): filling the cache by leader epoch, its memory, and lookups."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SEGMENTS = pick(2_000, 100_000, 1_000_000)
 LOOKUPS = pick(1_000, 100_000, 500_000)
 PARTITION = TopicIdPartition(bytes(range(16)), "orders", 7)
 _CHUNK = 1000
-#: A million in 10 s, 400 bytes each, 2 us a lookup.
+#: The goals: a million segments in 10 s, 400 bytes each, 2 us a lookup.
 SEGMENTS_GOAL, BYTES_GOAL, LOOKUPS_GOAL = 100_000, 400, 500_000
 
 Events = list[tuple[RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate]]
 
 
 def events(count: int) -> Iterator[Events]:
-    """Copies that begin and end, in chunks; of each segment, its first event and its second."""
+    """The start and end event of each segment's copy, in chunks."""
     rng = random.Random(1)
     for chunk in range(0, count, _CHUNK):
         made: Events = []
@@ -41,14 +41,14 @@ def events(count: int) -> Iterator[Events]:
 
 
 def fill(cache: RemoteLogMetadataCache, chunk: Events) -> None:
-    """Both events of every segment."""
+    """Adds both events of every segment."""
     for started, finished in chunk:
         cache.add_copy_in_progress_segment(started)
         cache.update_remote_log_segment_metadata(finished)
 
 
 def test_cache(compare: Compare) -> None:
-    """Segments into the cache, in the order of a broker's events, then random lookups."""
+    """Adds segments to the cache in the order of a broker's events, then looks up random ones."""
     cache = RemoteLogMetadataCache(PARTITION)
     seconds = sum(timed(partial(fill, cache, chunk))[0] for chunk in events(SEGMENTS))
     assert len(cache) == SEGMENTS
@@ -58,7 +58,7 @@ def test_cache(compare: Compare) -> None:
     rng = random.Random(2)
     wanted = [(offset // 1_000_000, offset) for offset in
               (rng.randrange(100 * SEGMENTS) for _ in range(LOOKUPS))]
-    # The least that Python can do: it knows no epochs and makes no metadata.
+    # The minimum in Python: no epochs and no metadata objects.
     starts = list(range(0, 100 * SEGMENTS, 100))
 
     def look() -> list[RemoteLogSegmentMetadata | None]:
@@ -79,7 +79,7 @@ def test_cache(compare: Compare) -> None:
 
 
 def test_cache_memory(compare: Compare) -> None:
-    """What one segment needs, by what Python allocated."""
+    """The memory of one segment, by Python's allocations."""
     count = SEGMENTS // 10
     cache = RemoteLogMetadataCache(PARTITION)
     tracemalloc.start()
@@ -94,7 +94,7 @@ def test_cache_memory(compare: Compare) -> None:
 
 
 def test_records(compare: Compare) -> None:
-    """Values of the metadata topic into records; a segment has two."""
+    """Decodes values of the metadata topic to records, two a segment."""
     values = [serialize(event) for chunk in events(SEGMENTS // 10) for pair in chunk
               for event in pair]
     seconds, _ = timed(lambda: [deserialize(value) for value in values])

@@ -1,6 +1,9 @@
-"""Reading a topic with Spark into `noop`: format("seglog"), a source that only hands Spark Arrow
-batches which it made before, and format("kafka") from a broker on the same data. And writing a
-topic: format("seglog") to a data directory, format("kafka") to the broker. local[2]."""
+"""Reads and writes of a topic with Spark, local[2].
+
+Reads into `noop`: format("seglog"), a source that returns ready-made Arrow batches, and
+format("kafka") from a broker on the same data. Writes: format("seglog") to a data directory,
+format("kafka") to the broker.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +40,13 @@ WRITTEN = pick(20_000, 1_000_000, 4_000_000)
 MANY, MANY_PARTITIONS = pick(20_000, 10_000_000, 100_000_000), 4
 TOPIC, PARTITIONS = "bench", 2
 ROOT = Path(__file__).resolve().parents[1]
-#: A broker that is measured gets both compilers and the memory that the machine can spare.
+#: The measured broker uses both compilers and as much memory as the machine can spare.
 BROKER_JVM = ["-Xmx768m", "-XX:-UsePerfData"]
 
 
 @pytest.fixture(scope="module")
 def broker(scratch: Path) -> Iterator[real.Broker]:
-    """A broker with RECORDS records of 100 B, written by Kafka's own performance tool."""
+    """A broker with RECORDS records of 100 B, written with Kafka's own performance tool."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(real, "_JVM", BROKER_JVM)
         try:
@@ -65,10 +68,10 @@ def broker(scratch: Path) -> Iterator[real.Broker]:
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    """Two cores, with Spark's Kafka source where its jars can be had."""
+    """A Spark session on two cores, with Spark's Kafka source if its jars are available."""
     if shutil.which("java") is None:
         pytest.skip("java is missing: Spark needs a JDK of at least 17")
-    # Workers import bench from here, and seglog from where this process has it.
+    # Workers import bench from this directory, and seglog from this process's path.
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     jars, _ = spark_kafka.jars()
@@ -83,12 +86,12 @@ def spark() -> Iterator[Any]:
 
 
 def to_noop(frame: Any) -> Callable[[], None]:
-    """Reads every row and every column, and forgets them."""
+    """Reads every row and column and discards them."""
     return lambda: frame.write.format("noop").mode("overwrite").save()
 
 
-def told(frame: Any) -> tuple[int, int, int]:
-    """Rows, the sum of their offsets, and of the sizes of their values."""
+def checksum_of(frame: Any) -> tuple[int, int, int]:
+    """The number of rows, the sum of offsets, and the sum of value sizes."""
     row = frame.selectExpr("count(*)", "sum(offset)", "sum(octet_length(value))").collect()[0]
     return int(row[0]), int(row[1]), int(row[2])
 
@@ -99,7 +102,7 @@ def own(spark: Any, broker: real.Broker) -> Any:
 
 @pytest.fixture(scope="module")
 def many(scratch: Path) -> Iterator[Path]:
-    """A directory of MANY records of 100 B in batches of 16 KiB, one a millisecond."""
+    """A directory of MANY records of 100 B in batches of 16 KiB, one record a millisecond."""
     root = scratch / "many"
     write_records(root, TOPIC, MANY, MANY_PARTITIONS)
     yield root
@@ -111,8 +114,8 @@ def load(spark: Any, path: Path, **options: str) -> Any:
 
 
 def test_columns(compare: Compare, spark: Any, many: Path) -> None:
-    """Goal: two numbers of each record in a quarter of the time of everything. What Spark takes of
-    such batches at most stands beside it."""
+    """Goal: two numeric columns in a quarter of the time of all columns. Also compares with
+    ready-made batches, Spark's upper limit."""
     few, full = load(spark, many, columns="offset,timestamp"), load(spark, many)
     assert few.selectExpr("sum(offset)").collect() == full.selectExpr("sum(offset)").collect()
     ready = ready_made(spark, MANY, tasks_of({"path": str(many), "columns": "offset,timestamp"}),
@@ -125,7 +128,7 @@ def test_columns(compare: Compare, spark: Any, many: Path) -> None:
 
 
 def tasks_of(options: dict[str, str]) -> int:
-    """How many tasks a read of seglog has."""
+    """The number of tasks of a seglog read."""
     reader = SeglogDataSource(options)
     return len(reader.reader(reader.schema()).partitions())
 
@@ -137,7 +140,7 @@ def ready_made(spark: Any, rows: int, tasks: int, **options: str) -> Any:
 
 @pytest.mark.parametrize("column", ["offset", "timestamp", "newest timestamp"])
 def test_one_percent(compare: Compare, spark: Any, many: Path, column: str) -> None:
-    """Goal: a filter on the middle 1%, or the newest, in a thirtieth of the time of everything."""
+    """Goal: a filter on the middle or newest 1% in a thirtieth of the time of all rows."""
     if not enable_pushdown(spark):
         pytest.skip("this Spark pushes no filters into Python data sources")
     each = MANY // MANY_PARTITIONS
@@ -156,7 +159,7 @@ def test_one_percent(compare: Compare, spark: Any, many: Path, column: str) -> N
 
 
 def test_count(compare: Compare, spark: Any, many: Path) -> None:
-    """Goal: 50 times a count of rows, and below a second for 100M rows."""
+    """Goal: 50 times a count of rows, and under a second for 100M rows."""
     frame = load(spark, many)
 
     def check(found: Any) -> None:
@@ -168,21 +171,21 @@ def test_count(compare: Compare, spark: Any, many: Path) -> None:
 
 
 def test_beside_ready_made_batches(compare: Compare, spark: Any, broker: real.Broker) -> None:
-    """Goal: 95% of what Spark takes from a Python data source at most."""
+    """Goal: 95% of Spark's upper limit for a Python data source."""
     frame = own(spark, broker)
-    rows, _, value_bytes = told(frame)
+    rows, _, value_bytes = checksum_of(frame)
     assert (rows, value_bytes) == (RECORDS, RECORDS * 100)
     ready = ready_made(spark, RECORDS, tasks_of({"path": str(broker.data_dir),
                                                  "subscribe": TOPIC}))
     assert ready.schema == frame.schema
-    assert told(ready)[::2] == (RECORDS, RECORDS * 100)
+    assert checksum_of(ready)[::2] == (RECORDS, RECORDS * 100)
     compare(f"Spark, all columns to noop, {RECORDS / 1e6:g}M rows", to_noop(frame),
             [Against("ready-made Arrow batches", to_noop(ready), goal=0.95)],
             work=RECORDS / 1e6, unit="Mrows", check=lambda _: None, rounds=3)
 
 
 def test_beside_spark_kafka(compare: Compare, spark: Any, broker: real.Broker) -> None:
-    """Goal: 4 times Spark's own Kafka source from a broker on loopback."""
+    """Goal: 4 times Spark's own Kafka source from a broker on the loopback."""
     jars, why = spark_kafka.jars()
     if not jars:
         pytest.skip(why)
@@ -190,7 +193,7 @@ def test_beside_spark_kafka(compare: Compare, spark: Any, broker: real.Broker) -
     kafka = (spark.read.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap)
              .option("subscribe", TOPIC).load())
     assert kafka.schema == frame.schema
-    assert told(kafka) == told(frame)
+    assert checksum_of(kafka) == checksum_of(frame)
     compare(f"Spark, all columns to noop, {RECORDS / 1e6:g}M rows", to_noop(frame),
             [Against('format("kafka") from a loopback broker', to_noop(kafka), goal=4.0)],
             work=RECORDS / 1e6, unit="Mrows", check=lambda _: None, rounds=3)
@@ -198,8 +201,8 @@ def test_beside_spark_kafka(compare: Compare, spark: Any, broker: real.Broker) -
 
 def test_writing_beside_the_kafka_sink(compare: Compare, spark: Any, broker: real.Broker,
                                        scratch: Path) -> None:
-    """Goal: 3 times Spark's own Kafka sink into a broker on loopback (acks=1; ours is synced). The
-    rows are made before, and cached: what is compared is the sinks."""
+    """Goal: 3 times Spark's own Kafka sink into a broker on the loopback (acks=1; ours is synced).
+    The rows are cached before, so that only the sinks are compared."""
     jars, why = spark_kafka.jars()
     if not jars:
         pytest.skip(why)
@@ -227,7 +230,7 @@ def test_writing_beside_the_kafka_sink(compare: Compare, spark: Any, broker: rea
     frame.unpersist()
 
 
-#: With 100 B values, of about 112 B each in the file: 4 GiB.
+#: Records of 100 B values, about 112 B each in the file: 4 GiB.
 ONE_PARTITION = pick(20_000, 10_000_000, 38_000_000)
 
 
@@ -263,7 +266,7 @@ def test_two_cores(compare: Compare, one_partition: Path) -> None:
 
 
 def test_sockets(compare: Compare, one_partition: Path) -> None:
-    """What `session` gains by unix domain sockets between the JVM and Python."""
+    """The gain from unix domain sockets between the JVM and Python, which `session` sets."""
     if pyspark.__version__ < "4.1":
         pytest.skip("this Spark has no unix domain sockets to its workers")
     cpus = sorted(os.sched_getaffinity(0))[:2] if hasattr(os, "sched_getaffinity") else [0, 1]
@@ -280,8 +283,8 @@ SCRUB_RECORDS, SCRUB_PARTITIONS = pick(20_000, 2_000_000, 4_000_000), pick(2, 32
 
 @pytest.fixture(scope="module")
 def scrubbed(scratch: Path) -> Path:
-    """A data directory after a clean shutdown. Its partitions are links to one log, so that all of
-    it stays in the page cache: what is compared is work, not the disk."""
+    """A data directory after a clean shutdown. Its partitions are links to one log, so everything
+    stays in the page cache and the disk is not measured."""
     root = scratch / "scrub"
     first = write_log(root / "t-0", SCRUB_RECORDS).path.parent
     for number in range(1, SCRUB_PARTITIONS):
@@ -294,7 +297,7 @@ def scrubbed(scratch: Path) -> Path:
 
 
 def test_scrub_job(compare: Compare, spark: Any, scrubbed: Path) -> None:
-    """Goal: 0.7 of the native scrub in one process, core by core: two threads, two task slots."""
+    """Goal: 0.7 of the native scrub in one process, with two threads and two task slots."""
     options = LoadOptions(LoadLevel.VERIFY, LoadConfig(num_segment_loading_threads_per_data_dir=2))
     size = sum(log.stat().st_size for log in scrubbed.glob("*/*.log"))
 

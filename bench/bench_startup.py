@@ -1,4 +1,4 @@
-"""A broker's start and end: seglog's LogManager beside Kafka's, and beside krabka-log."""
+"""Start-up and shutdown of a broker: seglog's LogManager next to Kafka's and to krabka-log."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tests.kafka.harness import KafkaUnavailable
 
 PARTITIONS = 4
 DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-#: Of each partition: Kafka holds a descriptor of every segment, krabka-log three.
+#: Segments of each partition: Kafka holds a descriptor of every segment, krabka-log three.
 KAFKA_SEGMENTS = min(pick(100, 1_000, 3_500), DESCRIPTORS * 3 // 4 // PARTITIONS)
 KRABKA_SEGMENTS = min(pick(100, 1_000, 1_500), DESCRIPTORS // 4 // PARTITIONS)
-#: Of three segments each, as most partitions of a broker are.
+#: Partitions of three segments each, like most partitions of a broker.
 SMALL_PARTITIONS = pick(50, 500, 2_000)
 MANY_SEGMENTS = pick(1_000, 100_000, 1_000_000)
 FEW_DESCRIPTORS = 1024
@@ -32,7 +32,7 @@ FEW_DESCRIPTORS = 1024
 
 def start_up(root: Path, *, recovery: int = 1, loading: int = 1,
              partitions: int = PARTITIONS) -> Callable[[], Timed]:
-    """A start-up, timed by itself, and the clean shutdown that the next one needs."""
+    """A start-up, which times itself, and the clean shutdown that the next one needs."""
     config = LoadConfig(num_segment_loading_threads_per_data_dir=loading,
                         num_recovery_threads_per_data_dir=recovery)
 
@@ -54,7 +54,7 @@ def counted(segments: int, partitions: int = PARTITIONS) -> Callable[[int], None
 
 
 def written(root: Path, segments: int, partitions: int = PARTITIONS) -> Path:
-    """A directory of so many partitions; it is there already for another number of threads."""
+    """A directory of `partitions` partitions, reused for every number of threads."""
     return root if root.exists() else write_segments(root, segments, partitions=partitions)
 
 
@@ -64,7 +64,7 @@ def by_threads(threads: int) -> str:
 
 def beside_kafka(compare: Compare, home: Path, what: str, threads: int, segments: int,
                  partitions: int = PARTITIONS, goal: float | None = None) -> None:
-    """Ours and Kafka's LogManager, each in a directory of its own."""
+    """Compares our LogManager with Kafka's, each in its own directory."""
     try:
         manager = kafka.loader("manager", threads)
     except KafkaUnavailable as error:
@@ -88,7 +88,7 @@ def test_beside_kafka(compare: Compare, scratch: Path, threads: int) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_small_partitions(compare: Compare, scratch: Path, threads: int) -> None:
-    """What a partition costs, whatever it holds. Goal: 8 times Kafka's."""
+    """Measures the fixed cost of a partition. Goal: 8 times Kafka's rate."""
     beside_kafka(compare, scratch / "startup-small",
                  f"{SMALL_PARTITIONS:,} partitions of 3 segments", threads, 3, SMALL_PARTITIONS,
                  goal=8.0)
@@ -108,7 +108,7 @@ def test_beside_krabka(compare: Compare, scratch: Path, threads: int) -> None:
 
 
 def test_cold(compare: Compare, scratch: Path) -> None:
-    """Goal: 4 times Kafka's LogManager, the best number of threads of each."""
+    """Goal: 4 times Kafka's LogManager, each with its best number of threads."""
     if not drop_caches():
         pytest.skip("a cold cache needs to write /proc/sys/vm/drop_caches: run as root on Linux")
     warm_up = write_segments(scratch / "startup-warm-up", KAFKA_SEGMENTS // 4,
@@ -136,7 +136,7 @@ def test_cold(compare: Compare, scratch: Path) -> None:
 
 
 def _best_of(load: Callable[[], Timed], rounds: int = 3) -> float:
-    """Seconds of the fastest of some cold loads, as Load.java counts them."""
+    """The seconds of the fastest of several cold loads, as Load.java counts them."""
     taken = []
     for _ in range(rounds):
         drop_caches()
@@ -148,7 +148,7 @@ def _best_of(load: Callable[[], Timed], rounds: int = 3) -> float:
 
 @pytest.fixture(scope="module")
 def many() -> Iterator[Path]:
-    """Two data directories, many segments and a few, each segment with a producer snapshot."""
+    """Two data directories, with many and with few segments, each with a producer snapshot."""
     if not Path("/proc/self/statm").exists():
         pytest.skip("resident memory and descriptors: Linux only")
     try:
@@ -162,8 +162,8 @@ def many() -> Iterator[Path]:
 
 
 def test_many(compare: Compare, many: Path) -> None:
-    """Goals: starts with 1,024 descriptors, under 300 bytes a segment by the system and by
-    Python."""
+    """Goals: a start with 1,024 descriptors, and under 300 bytes a segment as measured by the
+    system and by Python."""
     compare.run_once(lambda: None)
     told = {(what, memory): _started(many, what, memory)
             for what in ("manager", "read") for memory in ("resident", "traced")}

@@ -1,4 +1,4 @@
-"""The fixtures of the benches, and what pytest-benchmark writes beside its own figures."""
+"""The fixtures of the benches, and the additions to pytest-benchmark's results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SKIPPED: dict[str, str] = {}
 
 @pytest.fixture
 def compare(benchmark: Any) -> harness.Compare:
-    """`compare(measure, ours, others, ...)` measures and keeps the rows of the table."""
+    """`compare(measure, ours, others, ...)` measures and adds rows to the table."""
     return harness.Compare(benchmark)
 
 
@@ -32,27 +32,27 @@ def floors(tmp_path_factory: pytest.TempPathFactory) -> Floors:
 
 @pytest.fixture(scope="session")
 def scratch() -> Iterator[Path]:
-    """A directory for data, on the disk of the temporary files; gone when the run ends."""
+    """A directory for data on the disk of temporary files, deleted after the run."""
     path = Path(tempfile.mkdtemp(prefix="seglog-bench-"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Warnings of peers are theirs: kafka-python and PySpark have some."""
+    """Ignores warnings of the peers kafka-python and PySpark."""
     for item in items:
         if "bench/" in item.path.as_posix():
             item.add_marker(pytest.mark.filterwarnings("default"))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Keeps why something was left out, for the table."""
+    """Stores the reason of each skip for the table."""
     if report.skipped and isinstance(report.longrepr, tuple):
         _SKIPPED[report.nodeid.rpartition("/")[2]] = report.longrepr[2].removeprefix("Skipped: ")
 
 
 def cpu_name() -> str:
-    """As /proc/cpuinfo has it, or the platform."""
+    """The CPU's name from /proc/cpuinfo, or from the platform."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.partition(":")[2].strip() for line in lines if "model name" in line)
@@ -69,7 +69,7 @@ def _version(name: str) -> str | None:
 
 def pytest_benchmark_update_machine_info(config: pytest.Config,
                                          machine_info: dict[str, Any]) -> None:
-    """What a figure depends on."""
+    """Adds the facts about the machine and versions that results depend on."""
     import os
 
     import seglog
@@ -88,5 +88,5 @@ def pytest_benchmark_update_machine_info(config: pytest.Config,
 
 def pytest_benchmark_update_json(config: pytest.Config, benchmarks: Any,
                                  output_json: dict[str, Any]) -> None:
-    """What was left out belongs to the result."""
+    """Adds the skipped benches to the result."""
     output_json["skipped"] = dict(_SKIPPED)

@@ -21,7 +21,7 @@ from tests.oracle.batch import Batch, Record
 START_MS = 1_700_000_000_000
 VALUE_BYTES = 100
 NUMBER_DIGITS = 20
-#: Distinct batches of a log; they repeat, and only their base offsets differ, which no CRC covers.
+#: Distinct batches of a log; the repeats differ only in base offset, which no CRC covers.
 TEMPLATES = 32
 INDEX_INTERVAL_BYTES = 4096
 _RECORD_BYTES = VALUE_BYTES + 12  # in the file: lengths, deltas, no key, no headers
@@ -29,7 +29,7 @@ _RECORD_BYTES = VALUE_BYTES + 12  # in the file: lengths, deltas, no key, no hea
 
 @dataclass(frozen=True)
 class Log:
-    """A log file, and what is in it; `values_sha256` is of all values, one after the other."""
+    """A log file and its contents; `values_sha256` is of all values, concatenated."""
 
     path: Path
     records: int
@@ -44,12 +44,12 @@ class Log:
 
 
 def random_value(rng: random.Random, number: int) -> bytes:
-    """100 bytes that no codec makes smaller than six bits each."""
+    """100 bytes that no codec compresses below six bits each."""
     return bytes(rng.choices(b"abcdefghijklmnopqrstuvwxyz0123456789", k=VALUE_BYTES))
 
 
 def json_value(rng: random.Random, number: int) -> bytes:
-    """100 bytes of JSON, as compressible as events are."""
+    """100 bytes of JSON, as compressible as typical events."""
     event = {"id": number, "user": f"u{rng.randrange(10_000):05d}", "city": rng.choice(
         ["Berlin", "Lisbon", "Osaka", "Quito"]), "kind": rng.choice(["view", "click", "buy"]),
         "amount": rng.randrange(10_000) / 100}
@@ -74,12 +74,10 @@ def _templates(codec: int, plain_bytes: int, seed: int) -> tuple[tuple[bytes, by
 
 def write_log(folder: Path, records: int, *, codec: int = 0, plain_bytes: int = 16384,
               seed: int = 1) -> Log:
-    """A partition directory's first log of at least `records` records, in whole batches.
+    """Writes a partition directory's first log of at least `records` records, in whole batches.
 
-    Beside it lies its offset index, with the entries that a broker makes every 4,096 bytes.
-
-    `plain_bytes` is the size of a batch before compression. Values are random letters, or JSON
-    where they are compressed.
+    Also writes its offset index, with an entry every 4,096 bytes as from a broker. `plain_bytes` is
+    the size of a batch before compression. Values are random letters, or JSON if compressed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path, each = folder / f"{0:0{NUMBER_DIGITS}d}.log", plain_bytes // _RECORD_BYTES
@@ -110,13 +108,13 @@ def _index_contents() -> tuple[bytes, bytes]:
 
 def write_segments(root: Path, segments: int, *, indexed: bool = True, partitions: int = 1,
                    snapshots: bool = False) -> Path:
-    """A data directory after a clean shutdown, `segments` small segments in each of `partitions`
-    partitions load-0, load-1 and so on.
+    """Writes a data directory after a clean shutdown, with `segments` small segments in each of
+    `partitions` partitions load-0, load-1 and so on.
 
     Each segment has a sparse log of 4 KiB, six index entries and four time index entries, all
-    sound; the last one is empty, as the active segment of a log that has just rolled. Without
+    valid. The last segment is empty, like the active segment of a log that has just rolled. Without
     `indexed` the indexes are empty: a million segments then take inodes, but no blocks. With
-    `snapshots` there is a producer snapshot, an empty file, beside each of them.
+    `snapshots` each segment has an empty producer snapshot.
     """
     root.mkdir(parents=True)
     (root / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')
@@ -166,7 +164,7 @@ _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
 
 def drop_caches() -> bool:
-    """Forgets every cached page, name and inode of this machine; whether that may be done."""
+    """Drops every cached page, name and inode of this machine; returns False if not permitted."""
     if not os.access(_DROP_CACHES, os.W_OK):
         return False
     os.sync()
@@ -176,8 +174,8 @@ def drop_caches() -> bool:
 
 @contextmanager
 def tmpfs(inodes: int) -> Iterator[Path]:
-    """A file system in memory for so many files, where a million segments take a minute to write.
-    OSError with the reason where none can be mounted."""
+    """An in-memory file system for `inodes` files, where a million segments take a minute to write.
+    Raises OSError with the reason if it cannot be mounted."""
     path = tempfile.mkdtemp(prefix="seglog-bench-tmpfs-")
     try:
         done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size=12g,nr_inodes={inodes}",
@@ -194,8 +192,8 @@ def tmpfs(inodes: int) -> Iterator[Path]:
 
 def write_records(root: Path, topic: str, records: int, partitions: int, *,
                   batch_bytes: int = 16384) -> None:
-    """A data directory of the native encoder: random values of 100 B, one a millisecond of each
-    partition, in segments of Kafka's default size with their indexes."""
+    """Writes a data directory with the native encoder: random values of 100 B, one a millisecond in
+    each partition, in segments of Kafka's default size with their indexes."""
     import numpy as np
     import pyarrow as pa
 

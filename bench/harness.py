@@ -1,8 +1,7 @@
-"""What every bench file uses: sizes, comparisons in turns, and the rows of the table.
+"""The harness of all bench files: sizes, comparisons in turns, and the rows of the table.
 
-A bench is a test. It asserts what was computed, never how long it took: seglog and everything it
-is compared with take turns in one process (or say themselves how long they took), and the ratio of
-the medians becomes a row, which pytest-benchmark carries in its JSON.
+A bench is a test. It asserts results, never times. seglog and its peers take turns in one process
+(or time themselves). The ratio of the medians becomes a row in pytest-benchmark's JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ SIZES = ("smoke", "default", "full")
 
 
 def size() -> str:
-    """Which size runs: SEGLOG_BENCH_SIZE, one of SIZES."""
+    """The size of this run: SEGLOG_BENCH_SIZE, one of SIZES."""
     chosen = os.environ.get("SEGLOG_BENCH_SIZE", "default")
     if chosen not in SIZES:
         raise ValueError(f"SEGLOG_BENCH_SIZE={chosen}: there are {', '.join(SIZES)}")
@@ -31,13 +30,13 @@ def size() -> str:
 
 
 def pick(smoke: _T, default: _T, full: _T) -> _T:
-    """The value for the size that runs."""
+    """The value for the size of this run."""
     return (smoke, default, full)[SIZES.index(size())]
 
 
 @dataclass(frozen=True)
 class Timed:
-    """A result that brings its own time: of another process, without that process's start."""
+    """A result with its own time: that of another process, without its start."""
 
     seconds: float
     result: Any = None
@@ -49,11 +48,10 @@ def _anything(result: object) -> None:
 
 @dataclass(frozen=True)
 class Against:
-    """A floor, a peer, or seglog done another way; `goal` is the ratio that ours shall reach.
+    """A floor, a peer, or a variant of seglog; `goal` is the ratio that ours should reach.
 
-    `work` is what one run of it does, in the units of the measure, when that is not what ours
-    does: peers that are slow get a part. `once` runs it in one round alone. `check` gets the
-    result of every run, outside of the time.
+    `work` is the work of one run, in units of the measure, if it differs from ours: slow peers get
+    a part. `once` runs it in only one round. `check` gets the result of every run and is not timed.
     """
 
     name: str
@@ -66,9 +64,9 @@ class Against:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. Rates are in `unit` a second; `at_most` turns the goal around.
+    """One line of the table. Rates are in `unit` a second; with `at_most` the goal is a maximum.
 
-    `ratio` is of the median rounds, `best` of the fastest ones, which other work on the machine
+    `ratio` compares the median rounds, `best` the fastest ones, which other work on the machine
     disturbs less.
     """
 
@@ -84,7 +82,7 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is reached; None without one."""
+        """Whether the goal is reached; None without a goal."""
         if self.goal is None:
             return None
         return self.ratio <= self.goal if self.at_most else self.ratio >= self.goal
@@ -106,7 +104,7 @@ class _Taken:
 
 
 def timed(run: _Result) -> tuple[float, object]:
-    """Seconds and result of one run; a Timed brings its own."""
+    """The seconds and result of one run; a Timed has its own seconds."""
     start = time.perf_counter()
     result = run()
     seconds = time.perf_counter() - start
@@ -114,7 +112,7 @@ def timed(run: _Result) -> tuple[float, object]:
 
 
 def _turn(taken: Sequence[_Taken], before: Callable[[], object] | None) -> None:
-    """Runs everything that ours is compared with; `before` comes first, and before ours."""
+    """Runs all peers; calls `before` before each of them and before ours."""
     for one in taken:
         if before is not None:
             before()
@@ -135,10 +133,10 @@ class Compare:
     def __call__(self, measure: str, ours: _Result, others: Sequence[Against], *, work: float,
                  unit: str, check: Callable[[Any], None], rounds: int = 5,
                  before: Callable[[], object] | None = None) -> None:
-        """Takes turns: every other, then ours, `rounds` times after one round to warm up.
+        """Takes turns: all peers, then ours, `rounds` times after a warm-up round.
 
-        `work` is what one run of ours does, in `unit` (GB, records, segments). `before` runs
-        before each single run, and with it there is no warming up: the cache shall be cold.
+        `work` is the work of one run of ours in `unit` (GB, records, segments). `before` runs
+        before each run and disables the warm-up, to keep the cache cold.
         """
         taken = [_Taken(other) for other in others]
         own: list[float] = []
@@ -154,7 +152,7 @@ class Compare:
 
     def again(self, measure: str, ours: _Result, others: Sequence[Against], *, work: float,
               unit: str, check: Callable[[Any], None], rounds: int = 5) -> None:
-        """One more measure in the same test: pytest-benchmark times one alone."""
+        """Another measure in the same test, because pytest-benchmark times only one."""
         taken, own = [_Taken(other) for other in others], []
         for _ in range(rounds + 1):
             _turn(taken, None)
@@ -177,11 +175,11 @@ class Compare:
         self._seconds[measure] = {"ours": own, **{one.other.name: one.seconds for one in taken}}
 
     def add(self, row: Row) -> None:
-        """A row that was measured otherwise."""
+        """Adds a row that was measured another way."""
         self._rows.append({**asdict(row), "met": row.met})
 
     def run_once(self, run: _Result) -> object:
-        """For what is no matter of time: pytest-benchmark still wants to have timed something."""
+        """Runs an untimed check once, because pytest-benchmark requires a timed call."""
         return self._benchmark.pedantic(run, rounds=1)
 
 

@@ -1,8 +1,7 @@
-"""A Spark of its own, on the CPUs that it is given: `python -m bench.pinned 0,1 PATH [SETTINGS]`.
+"""Runs Spark in a separate process pinned to CPUs: `python -m bench.pinned 0,1 PATH [SETTINGS]`.
 
-It reads all of PATH into `noop` once for each line of its input, and prints the seconds. The JVM
-and its Python workers inherit the CPUs, which no setting of Spark does. SETTINGS are Spark's, as
-JSON.
+For each line of input it reads all of PATH into `noop` and prints the seconds. The JVM and its
+Python workers inherit the CPUs, which no Spark setting can do. SETTINGS are Spark's, as JSON.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from bench.harness import Timed
 
 
 class PinnedSpark:
-    """The parent's end of one such process."""
+    """The parent's handle of one such process."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def read_all(self) -> Timed:
-        """One read of all columns, and how long it took there; its result is the rows' number."""
+        """Reads all columns once; returns the number of rows with the seconds of the process."""
         ask, answers = self._process.stdin, self._process.stdout
         assert ask is not None and answers is not None
         ask.write("read\n")
@@ -37,8 +36,8 @@ class PinnedSpark:
 
 @contextmanager
 def pinned_spark(cpus: Collection[int], path: Path, **settings: str) -> Iterator[PinnedSpark]:
-    """Starts Spark with a task slot on each of `cpus`, and ends it. Names of settings have `_` for
-    `.`."""
+    """Starts Spark with a task slot on each of `cpus`, and stops it at the end. Setting names use
+    `_` for `.`."""
     conf = {name.replace("_", "."): value for name, value in settings.items()}
     command = [sys.executable, "-m", "bench.pinned", ",".join(map(str, cpus)), str(path),
                json.dumps(conf)]
@@ -51,7 +50,7 @@ def pinned_spark(cpus: Collection[int], path: Path, **settings: str) -> Iterator
 
 
 def main(cpus: str, path: str, settings: str = "{}") -> None:
-    """Answers every line of the standard input."""
+    """Answers every line of standard input."""
     chosen = {int(cpu) for cpu in cpus.split(",")}
     os.sched_setaffinity(0, chosen)
     import seglog.spark

@@ -1,10 +1,10 @@
-"""How the time of a start-up grows with the number of segments, as a plot and a table.
+"""Plots and tabulates start-up time over the number of segments.
 
     python -m bench.scaling [--sizes 1000,10000] [--json FILE] [--svg FILE] [--show JSON]
 
-Each size is a data directory of four partitions on a file system in memory (root on Linux), every
-segment with its two indexes and a producer snapshot, as after a clean shutdown. Kafka's LogManager
-gets the sizes that its descriptors allow. `--show` draws an earlier run again.
+Each size is a data directory of four partitions on an in-memory file system (root on Linux). Every
+segment has two indexes and a producer snapshot, as after a clean shutdown. Kafka's LogManager runs
+with the sizes that its descriptors allow. `--show` draws an earlier run again.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ Points = dict[int, float]  # seconds by number of segments
 
 
 def measure(sizes: Sequence[int], with_kafka: bool = True) -> dict[str, Points]:
-    """Seconds of the fastest of some rounds, by what was done and by segments."""
-    told: dict[str, Points] = {OURS: {}, CLOSING: {}}
+    """The seconds of the fastest of several rounds, by line and by number of segments."""
+    lines: dict[str, Points] = {OURS: {}, CLOSING: {}}
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     for size in sizes:
         with tmpfs(inodes=8 * size + 10_000) as scratch:
             root = write_segments(scratch / "data", size // PARTITIONS, partitions=PARTITIONS,
                                   indexed=False, snapshots=True)
             rounds = [_round(root, size) for _ in range(max(5, min(30, 500_000 // size)))]
-            told[OURS][size], told[CLOSING][size] = map(min, zip(*rounds, strict=True))
+            lines[OURS][size], lines[CLOSING][size] = map(min, zip(*rounds, strict=True))
             if with_kafka and size < descriptors * 3 // 4:
                 try:
                     found = kafka.loader("manager")(root)
@@ -56,15 +56,15 @@ def measure(sizes: Sequence[int], with_kafka: bool = True) -> dict[str, Points]:
                     with_kafka = False
                     continue
                 assert found.result == size
-                told.setdefault(KAFKAS, {})[size] = found.seconds
+                lines.setdefault(KAFKAS, {})[size] = found.seconds
         print(f"{size:,} segments: " + ", ".join(
-            f"{name} {points[size] / size * 1e6:.2f} us each" for name, points in told.items()
+            f"{name} {points[size] / size * 1e6:.2f} us each" for name, points in lines.items()
             if size in points), file=sys.stderr)
-    return told
+    return lines
 
 
 def _round(root: Path, size: int) -> tuple[float, float]:
-    """Seconds of a start-up, and of the shutdown."""
+    """The seconds of a start-up and of the shutdown."""
     started, manager = start(root)
     assert segments_of(manager, root, PARTITIONS) == size // PARTITIONS * PARTITIONS
     before = time.perf_counter()
@@ -73,7 +73,7 @@ def _round(root: Path, size: int) -> tuple[float, float]:
 
 
 def machine() -> str:
-    """What the figures depend on."""
+    """The machine and versions that the results depend on."""
     return (f"{cpu_name()}, {os.cpu_count()} CPUs, {platform.system()} {platform.release()}, "
             f"Python {platform.python_version()}, load average {os.getloadavg()[0]:.1f}")
 
@@ -84,10 +84,10 @@ WIDTH, HEIGHT = 760, 430
 LEFT, RIGHT, TOP, BOTTOM = 80, 200, 50, 90
 
 
-def svg(told: dict[str, Points], line: str) -> str:
-    """Microseconds a segment over segments, both axes logarithmic."""
+def svg(lines: dict[str, Points], line: str) -> str:
+    """A plot of microseconds a segment over segments, with logarithmic axes."""
     each = {name: {size: seconds / size * 1e6 for size, seconds in points.items()}
-            for name, points in told.items() if name in COLOURS}
+            for name, points in lines.items() if name in COLOURS}
     sizes = sorted({size for points in each.values() for size in points})
     values = [value for points in each.values() for value in points.values()]
     across = _Axis(math.log10(sizes[0]), math.log10(sizes[-1]), LEFT, WIDTH - RIGHT)
@@ -110,7 +110,7 @@ def svg(told: dict[str, Points], line: str) -> str:
 
 
 class _Axis:
-    """Powers of ten from `low` to `high` on pixels from `start` to `end`."""
+    """An axis with powers of ten from `low` to `high` on pixels from `start` to `end`."""
 
     def __init__(self, low: float, high: float, start: float, end: float) -> None:
         self.low, self.high, self.start, self.end = low, max(high, low + 1), start, end
@@ -143,7 +143,7 @@ def _grid(across: _Axis, up: _Axis, sizes: Sequence[int]) -> list[str]:
 
 
 def _line(name: str, points: Points, across: _Axis, up: _Axis) -> list[str]:
-    """One line, its dots with their values, and its name at its end."""
+    """One line with dots, their values, and its name at the end."""
     colour, places = COLOURS[name], sorted(points.items())
     path = " L".join(f"{across.at(size):.1f} {up.at(value):.1f}" for size, value in places)
     made = [f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"/>']
@@ -155,12 +155,12 @@ def _line(name: str, points: Points, across: _Axis, up: _Axis) -> list[str]:
     return [*made, _text(across.at(last) + 12, up.at(value) + 4, name, colour=colour)]
 
 
-def table(told: dict[str, Points]) -> str:
-    """Microseconds a segment, as Markdown."""
-    sizes = sorted({size for points in told.values() for size in points})
-    rows = [["segments", *(f"{name}, us each" for name in told)], ["---"] * (len(told) + 1)]
+def table(lines: dict[str, Points]) -> str:
+    """A Markdown table of microseconds a segment."""
+    sizes = sorted({size for points in lines.values() for size in points})
+    rows = [["segments", *(f"{name}, us each" for name in lines)], ["---"] * (len(lines) + 1)]
     rows += [[f"{size:,}", *(f"{points[size] / size * 1e6:.3g}" if size in points else "-"
-                             for points in told.values())] for size in sizes]
+                             for points in lines.values())] for size in sizes]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
@@ -182,10 +182,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run = {"machine": line, "seconds": measure(options.sizes, not options.no_kafka)}
         options.json.parent.mkdir(exist_ok=True)
         options.json.write_text(json.dumps(run, indent=1))
-    told = {name: {int(size): seconds for size, seconds in points.items()}
+    lines = {name: {int(size): seconds for size, seconds in points.items()}
             for name, points in run["seconds"].items()}
-    options.svg.write_text(svg(told, run["machine"]))
-    print(f"{run['machine']}\n\n{table(told)}\n\n{options.svg}")
+    options.svg.write_text(svg(lines, run["machine"]))
+    print(f"{run['machine']}\n\n{table(lines)}\n\n{options.svg}")
     return 0
 
 

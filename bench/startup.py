@@ -1,10 +1,9 @@
-"""One start-up of a LogManager in a process of its own, with its memory and descriptors as JSON.
+"""Measures one start-up of a LogManager in a separate process: memory and descriptors, as JSON.
 
     python -m bench.startup DIRECTORY WARM_UP_DIRECTORY manager|read resident|traced DESCRIPTORS
 
-`read` opens the directory read-only instead. A process of its own, so that memory which an earlier
-load gave back to the allocator does not hide what this one keeps, and so that the limit of
-descriptors is that of this load alone.
+`read` opens the directory read-only instead. A separate process keeps memory freed by an earlier
+load from hiding the memory of this one, and has its own limit of descriptors.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 
 def start(root: Path, config: LoadConfig | None = None) -> tuple[float, LogManager]:
-    """Seconds from the constructor to the end of the load, and the manager that then runs."""
+    """The seconds from the constructor to the end of the load, and the running manager."""
     started = time.perf_counter()
     manager = LogManager(root, config=config)
     manager.startup()
@@ -37,7 +36,7 @@ def start(root: Path, config: LoadConfig | None = None) -> tuple[float, LogManag
 
 
 def segments_of(manager: LogManager, root: Path, partitions: int) -> int:
-    """How many segments are loaded; asserts the state of every log of `data.write_segments`."""
+    """The number of loaded segments; asserts the state of every log of `data.write_segments`."""
     logs = manager.current_logs
     assert not manager.offline_log_dirs, manager.offline_log_dirs
     assert len(logs) == partitions, len(logs)
@@ -62,7 +61,7 @@ def _opened(root: Path, what: str) -> AbstractContextManager[Any]:
 
 
 def measure(root: Path, warm_up: Path, what: str, traced: bool) -> dict[str, float]:
-    """One load and its end: segments, bytes it keeps, descriptors it holds, seconds of both."""
+    """One load and shutdown: segments, bytes kept, descriptors held, and the seconds of both."""
     with _opened(warm_up, what):
         pass
     descriptors = len(os.listdir("/proc/self/fd"))

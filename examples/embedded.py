@@ -1,8 +1,8 @@
-"""A log inside of a program: events are appended, read back, and followed by another thread.
+"""A log embedded in a program: appends events, reads them back, and follows them in a thread.
 
     python examples/embedded.py [DIRECTORY]
 
-The directory is a Kafka data directory then: a broker can take it over.
+The directory is then a Kafka data directory that a broker can take over.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import seglog
 
 
 def follow(log: seglog.EmbeddedLog, end_offset: int, seen: list[bytes | None]) -> None:
-    """What another part of the program does: it gets each event as it comes."""
+    """Another part of the program, which receives each event as it is appended."""
     with log.follow(0, end_offset=end_offset) as events:
         for event in events.records():
             seen.append(event.value)

@@ -1,10 +1,10 @@
-"""The disk of a dead broker becomes tables, and a changed topic becomes a log that a broker serves.
+"""Turns a dead broker's disk into tables, and a changed topic into a log that a broker serves.
 
     python examples/pipeline.py [DIRECTORY]
 
-The disk is one that a real broker left when it was killed (in a clone of seglog; elsewhere one is
-made). What the program writes stays in DIRECTORY: a recovered copy, Parquet, a picture, and the
-data directory with the new topic. Needs seglog[spark] and Java 17; the last step needs a clone.
+In a clone of seglog the disk is that of a real broker that was killed; elsewhere the program makes
+one. DIRECTORY keeps the output: a recovered copy, Parquet, a picture, and the data directory with
+the new topic. Needs seglog[spark] and Java 17; the last step needs a clone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ REDACTED = """
 
 
 class Bar(seglog.LoadListener):
-    """A progress bar on a terminal: segments that were read to their end."""
+    """A progress bar of verified segments on a terminal."""
 
     def __init__(self) -> None:
         self.segments = self.verified = 0
@@ -58,7 +58,7 @@ def title(text: str) -> None:
 
 
 def dead_disk(work: Path) -> Path:
-    """The data directory that a broker left when it was killed."""
+    """The data directory of a killed broker."""
     golden = CLONE / "tests" / "golden" / "golden.tar.xz"
     if golden.is_file():
         with tarfile.open(golden) as archive:
@@ -72,7 +72,7 @@ def dead_disk(work: Path) -> Path:
 
 
 def verify(disk: Path) -> None:
-    """Reads every batch and every index. Nothing is written."""
+    """Reads every batch and every index, and writes nothing."""
     title("1. The disk, every batch checked")
     with seglog.open_data_dir(disk, level="verify", num_segment_loading_threads=2,
                               listener=Bar()) as data:
@@ -81,7 +81,7 @@ def verify(disk: Path) -> None:
 
 
 def recover(disk: Path, copy: Path) -> None:
-    """Does to a copy what a broker's start would do, so that no broker has to."""
+    """Recovers a copy as a broker's start would."""
     title("2. A copy, recovered")
     shutil.copytree(disk, copy)
     with seglog.LogManager(copy) as manager:
@@ -89,7 +89,7 @@ def recover(disk: Path, copy: Path) -> None:
 
 
 def summarize(spark: SparkSession, copy: Path, parquet: Path) -> list[Row]:
-    """One row a topic, with SQL, kept as Parquet."""
+    """Summarizes each topic in one row with SQL, and writes the rows as Parquet."""
     title("3. SQL over the records, aggregated to Parquet")
     rows = spark.read.format("seglog").option("includeHeaders", True).load(str(copy))
     rows.createOrReplaceTempView("records")
@@ -100,7 +100,7 @@ def summarize(spark: SparkSession, copy: Path, parquet: Path) -> list[Row]:
 
 
 def draw(summary: list[Row], picture: Path) -> None:
-    """Records by topic: bars in the terminal, and the same as an SVG."""
+    """Draws records by topic as bars in the terminal and as an SVG."""
     title(f"4. A picture: {picture}")
     most, lines = max(row.records for row in summary), []
     for number, row in enumerate(summary):
@@ -115,7 +115,7 @@ def draw(summary: list[Row], picture: Path) -> None:
 
 
 def write_back(spark: SparkSession, topic: str, name: str, target: Path) -> DataFrame:
-    """The topic with the SHA-256 of each value in its place, as logs of a new topic."""
+    """Writes a new topic with the SHA-256 of each value of the old one."""
     title(f"5. {topic} with hashed values, written as {name} into {target}")
     changed = spark.sql(REDACTED.format(topic=topic))
     (changed.write.format("seglog").mode("append").option("topic", name)
@@ -130,7 +130,7 @@ def write_back(spark: SparkSession, topic: str, name: str, target: Path) -> Data
 
 
 def stopped_broker(home: Path, topic: str) -> Any:
-    """A real broker that knows the topic and was stopped; None, and why, where there is none."""
+    """A stopped real broker that has the topic; prints why and returns None if there is none."""
     sys.path.append(str(CLONE))
     try:
         from tests.kafka.harness import Broker, Client, KafkaUnavailable
@@ -149,7 +149,7 @@ def stopped_broker(home: Path, topic: str) -> Any:
 
 
 def serve(broker: Any, topic: str, written: DataFrame) -> None:
-    """Starts the broker on the directory; its consumers get what Spark wrote."""
+    """Starts the broker on the directory and consumes the records that Spark wrote."""
     from tests.kafka.harness import Client
 
     with broker, Client(broker.bootstrap) as client:
@@ -163,7 +163,7 @@ def serve(broker: Any, topic: str, written: DataFrame) -> None:
 
 
 def main(work: Path) -> None:
-    """The steps, one after the other; each run begins anew."""
+    """Runs all steps; each run starts over."""
     for name in ("real", "unclean", "copy", "summary.parquet", "broker", "target"):
         shutil.rmtree(work / name, ignore_errors=True)
     disk, copy = dead_disk(work), work / "copy"

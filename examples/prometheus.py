@@ -1,8 +1,8 @@
-"""Metrics of logs for Prometheus: a LogManager, a registry, and an HTTP endpoint.
+"""Metrics of logs for Prometheus: a LogManager, a registry and an HTTP endpoint.
 
     python examples/prometheus.py DIRECTORY [PORT]
 
-Serves http://localhost:PORT/metrics until Ctrl-C; without PORT it prints what a scrape gets.
+Serves http://localhost:PORT/metrics until Ctrl-C; without PORT it prints one scrape.
 Needs prometheus_client: pip install 'seglog[metrics]'.
 """
 
@@ -22,7 +22,7 @@ from seglog.metrics.prometheus import PrometheusCollector
 
 
 def main(directory: Path, port: int | None) -> None:
-    """Opens the directory as a broker does, appends a record, and shows the metrics."""
+    """Opens the directory as a broker does, appends a record and shows the metrics."""
     metrics = MetricsRegistry()
     scraped = CollectorRegistry()
     scraped.register(PrometheusCollector(metrics))

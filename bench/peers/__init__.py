@@ -1,4 +1,4 @@
-"""Other readers of Kafka's batches, each to be skipped with a reason where it is missing."""
+"""Other readers and writers of Kafka's batches. A missing one is skipped with the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bench.harness import Timed
 HERE = Path(__file__).resolve().parent
 
 def aiokafka_reader() -> type | None:
-    """aiokafka's MemoryRecords, if its Cython extension is what runs."""
+    """aiokafka's MemoryRecords, if its Cython extension is active."""
     try:
         from aiokafka.record._crecords import MemoryRecords
     except ImportError:
@@ -37,7 +37,7 @@ def kafka_python_reader() -> type | None:
 
 
 def aiokafka_builder() -> type | None:
-    """aiokafka's builder of batches, if its Cython extension is what runs."""
+    """aiokafka's batch builder, if its Cython extension is active."""
     try:
         from aiokafka.record._crecords import DefaultRecordBatchBuilder
     except ImportError:
@@ -46,7 +46,7 @@ def aiokafka_builder() -> type | None:
 
 
 def kafka_python_builder() -> type | None:
-    """kafka-python's builder of batches."""
+    """kafka-python's batch builder."""
     try:
         from kafka.record.default_records import DefaultRecordBatchBuilder
     except ImportError:
@@ -56,7 +56,7 @@ def kafka_python_builder() -> type | None:
 
 def build(builder: type, timestamps: list[int], values: list[bytes],
           batch_bytes: int) -> list[bytes]:
-    """Batches without compression, none larger than `batch_bytes`; all begin at offset 0."""
+    """Builds uncompressed batches of at most `batch_bytes`, each starting at offset 0."""
     def batch() -> Any:
         return builder(magic=2, compression_type=0, is_transactional=0, producer_id=-1,
                        producer_epoch=-1, base_sequence=-1, batch_size=batch_bytes)
@@ -73,7 +73,7 @@ def build(builder: type, timestamps: list[int], values: list[bytes],
 
 
 def count(reader: type, data: bytes) -> tuple[int, int]:
-    """(records, last offset), every CRC checked and every record an object."""
+    """(records, last offset); checks every CRC and makes an object of every record."""
     records, number, last = reader(data), 0, -1
     while (batch := records.next_batch()) is not None:
         assert batch.validate_crc()
@@ -83,7 +83,7 @@ def count(reader: type, data: bytes) -> tuple[int, int]:
 
 
 def values_sha256(reader: type, data: bytes) -> str:
-    """Of all values, one after the other."""
+    """The SHA-256 of all values, concatenated."""
     records, digest = reader(data), hashlib.sha256()
     while (batch := records.next_batch()) is not None:
         for record in batch:
@@ -91,14 +91,15 @@ def values_sha256(reader: type, data: bytes) -> str:
     return digest.hexdigest()
 
 
-# Two features that krabka-log 1.0.8 takes for stable, and Rust 1.95 does not yet.
+# Two features that krabka-log 1.0.8 expects to be stable, but Rust 1.95 does not.
 _RUST = {"RUSTC_BOOTSTRAP": "1", "RUSTFLAGS":
          "-Zcrate-attr=feature(proc_macro_hygiene,result_option_map_or_default)"}
 
 
 @cache
 def krabka_program() -> Path:
-    """The Rust peer, built by cargo under the cache directory; skips with the reason."""
+    """The Rust peer, built with cargo in the cache directory. Skips with the reason if it cannot be
+    built."""
     cargo = shutil.which("cargo")
     if cargo is None:
         pytest.skip("cargo is missing: the Rust peer krabka-log is left out")
@@ -120,7 +121,7 @@ def _ask_krabka(*arguments: str | Path) -> dict[str, float]:
 
 
 def krabka() -> Callable[[Path], Timed]:
-    """A function that decodes a log with krabka: (records, bytes of values), timed by itself."""
+    """A function that decodes a log with krabka: (records, bytes of values). It times itself."""
     krabka_program()
 
     def run(path: Path) -> Timed:
@@ -132,7 +133,7 @@ def krabka() -> Callable[[Path], Timed]:
 
 def krabka_load(threads: int = 1, rounds: int = 5) -> Callable[[Path], Timed]:
     """A function that opens every partition of a data directory with krabka-log, which holds three
-    descriptors of each segment: segments, timed by itself."""
+    descriptors of each segment. It returns the number of segments and times itself."""
     krabka_program()
 
     def run(root: Path) -> Timed:
@@ -143,8 +144,8 @@ def krabka_load(threads: int = 1, rounds: int = 5) -> Callable[[Path], Timed]:
 
 
 def krabka_append(rounds: int = 3) -> Callable[[Path, bytes, int], Timed] | None:
-    """A function that appends a batch so many times to a new krabka-log in a directory: its end
-    offset, timed by itself. None where the peer cannot be built."""
+    """A function that appends a batch repeatedly to a new krabka-log in a directory. It returns the
+    end offset and times itself. None if the peer cannot be built."""
     try:
         krabka_program()
     except pytest.skip.Exception:

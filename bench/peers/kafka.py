@@ -16,7 +16,7 @@ What = Literal["manager", "shutdown", "segments"]
 
 
 def java(*arguments: str, heap: str = "512m") -> list[str]:
-    """A command line with Kafka's jars, both compilers on, as kafka-run-class.sh has it."""
+    """A command line with Kafka's jars and both compilers, as in kafka-run-class.sh."""
     return [harness.java_command(), f"-Xmx{heap}", "-XX:-UsePerfData",
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
             "-cp", f"{harness.library()}/*", *arguments]
@@ -24,11 +24,10 @@ def java(*arguments: str, heap: str = "512m") -> list[str]:
 
 def loader(what: What, threads: int = 1, *, warm_up: Path | None = None
            ) -> Callable[[Path], Timed]:
-    """Loads a data directory with Kafka: segments, timed by itself, in a warm JVM.
+    """Loads a data directory with Kafka in a warm JVM; returns segments and times itself.
 
-    `what` is its LogManager, or the opening of every segment alone (Load.java). With `warm_up`, a
-    directory for that, the cache is dropped before each load that counts. Raises
-    KafkaUnavailable.
+    `what` is its LogManager, or only opening every segment (Load.java). With `warm_up`, a directory
+    to warm up with, the cache is dropped before each counted load. Raises KafkaUnavailable.
     """
     command = java(str(HERE / "Load.java"), what)
 

@@ -1,4 +1,4 @@
-"""The ceiling of a Python data source: Arrow batches that were made before, in Kafka's schema."""
+"""The upper limit of a Python data source: ready-made Arrow batches in Kafka's schema."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCH_ROWS, VALUE_BYTES = 65536, 100
 
 
 class ReadyMade(DataSource):
-    """`rows` rows in `tasks` tasks; nothing is read and nothing is decoded."""
+    """A source of `rows` rows in `tasks` tasks that reads and decodes nothing."""
 
     @classmethod
     def name(cls) -> str:
@@ -32,7 +32,7 @@ class ReadyMade(DataSource):
 
 
 class ReadyMadeReader(DataSourceReader):
-    """Yields one batch again and again, the last time a slice of it."""
+    """Yields one batch repeatedly, at the end a slice of it."""
 
     def __init__(self, rows: int, tasks: int, columns: list[str]) -> None:
         self._rows, self._tasks, self._columns = rows, tasks, columns
@@ -50,7 +50,7 @@ class ReadyMadeReader(DataSourceReader):
 
 
 def make_batch() -> pa.RecordBatch:
-    """65,536 rows of 100 B values, as format("seglog") gives them."""
+    """65,536 rows of 100 B values, as format("seglog") returns them."""
     rows = BATCH_ROWS
     values = pa.Array.from_buffers(pa.binary(), rows, [
         None, pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * VALUE_BYTES),

@@ -1,4 +1,4 @@
-"""Spark's own Kafka source: the jars that the tests use too."""
+"""Spark's own Kafka source: the jars that the tests also use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.kafka.jars import spark_kafka_jars
 
 @cache
 def jars() -> tuple[tuple[Path, ...], str]:
-    """The jars and "", or none and the reason."""
+    """The jars and "", or no jars and the reason."""
     try:
         return tuple(spark_kafka_jars()), ""
     except KafkaUnavailable as error:

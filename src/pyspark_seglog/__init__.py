@@ -1,5 +1,5 @@
-"""Lets Spark find `format("seglog")` by itself: it imports every module named `pyspark_*` when it
-first meets an unknown format and registers the class called DefaultSource."""
+"""Lets Spark find `format("seglog")` without `register`: at the first unknown format it imports
+every module named `pyspark_*` and registers the class DefaultSource."""
 
 from seglog.spark.source import SeglogDataSource as DefaultSource
 

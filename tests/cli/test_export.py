@@ -177,7 +177,7 @@ def test_text_that_csv_and_json_find_hard(tmp_path: Path,
 
 
 @pytest.mark.parametrize(("args", "sentence"), [
-    (["-o", "x.xlsx"], "does not say a format; use one of .parquet"),
+    (["-o", "x.xlsx"], "names no format; use one of .parquet"),
     (["-o", "-"], "needs --format"),
     (["-o", "o.jsonl", "-t", "tnx"], "did you mean 'txn'?"),
     (["-o", "o.jsonl", "-t", "txn", "-p", "9"], "txn has 0 to 1"),

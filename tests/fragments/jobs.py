@@ -1,4 +1,4 @@
-"""Jobs as Spark runs them, without Spark, and what the logs must hold afterwards."""
+"""Jobs run as by Spark, but without Spark, and the expected contents of the logs afterwards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOW = 1_700_000_000_000
 
 
 def make_rows(rng: random.Random, count: int) -> list[Row]:
-    """Records of every shape, with timestamps that go back."""
+    """Records of every shape, with timestamps that go backwards."""
     return [{"key": rng.choice([None, b"", rng.randbytes(rng.randint(1, 9))]),
              "value": rng.choice([None, rng.randbytes(rng.randint(0, 120))]),
              "timestamp": NOW + rng.randint(-10**6, 10**6),
@@ -36,7 +36,7 @@ def make_rows(rng: random.Random, count: int) -> list[Row]:
 
 
 def table(rows: list[Row]) -> pa.Table:
-    """Rows as they come from Spark."""
+    """The rows as a table from Spark."""
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     return pa.table({
         "key": pa.array([row["key"] for row in rows], pa.binary()),
@@ -47,7 +47,7 @@ def table(rows: list[Row]) -> pa.Table:
 
 
 class Written:
-    """The fragments of a job and, by partition, their rows."""
+    """The fragments of a job, and their rows by partition."""
 
     def __init__(self, data_dir: Path, *, segment_bytes: int = 1 << 30, codec: str = "none",
                  batch_bytes: int = 16384, partitions: int = 3) -> None:
@@ -60,7 +60,7 @@ class Written:
         self._tasks = 0
 
     def task(self, given: Mapping[TopicPartition, list[Row]], *, reported: bool = True) -> None:
-        """One attempt of a task; one that is not reported counts for nothing."""
+        """Runs one attempt of a task; it does not count unless `reported`."""
         self._tasks += 1
         with FragmentWriter(self.job, str(self._tasks), codec=self._codec,
                             max_batch_bytes=self._batch_bytes, segment_bytes=self.segment_bytes,
@@ -79,13 +79,13 @@ class Written:
                 self.rows.setdefault(key, []).extend(rows)
 
     def publish(self, stream: StreamBatch | None = None) -> dict[TopicPartition, tuple[int, int]]:
-        """The commit."""
+        """Commits the job."""
         return publish(self.job, self.fragments, self.counts, new_partitions=self.partitions,
                        segment_bytes=self.segment_bytes, index_interval_bytes=4096, stream=stream)
 
 
 def contents(data_dir: Path) -> Truth:
-    """Every record of every log, without its offset and of what type its timestamp is."""
+    """Every record of every log, without offset and timestamp type."""
     if not any(data_dir.glob("*-[0-9]")):
         return {}
     found: Truth = {}
@@ -99,7 +99,7 @@ def contents(data_dir: Path) -> Truth:
 
 
 def add(truth: Truth, rows: Truth, partitions: int = 3) -> Truth:
-    """What the logs hold after a commit; a new topic has all of its partitions."""
+    """Adds rows to the expected contents of the logs; a new topic gets all of its partitions."""
     result = {key: list(found) for key, found in truth.items()}
     for key, more in rows.items():
         for number in range(partitions):
@@ -109,7 +109,7 @@ def add(truth: Truth, rows: Truth, partitions: int = 3) -> Truth:
 
 
 def left_over(data_dir: Path) -> list[str]:
-    """Names at the top that a clean data directory does not have."""
+    """The names at the top that a clean data directory does not have."""
     return sorted(path.name for path in data_dir.iterdir()
                   if path.name.startswith((".seglog-job", ".seglog-fragment", ".seglog-prepared",
                                            ".seglog-journal", "seglog_"))

@@ -21,7 +21,7 @@ from seglog.storage.paths import UNFINISHED_COMMIT
 from tests.fragments.jobs import Truth, Written, add, contents, left_over, make_rows
 from tests.fragments.test_publish import check_sound
 
-# What changes a file system or says when the change is durable.
+# The calls that change a file system or make the change durable.
 CALLS = ("mkdir", "rename", "replace", "unlink", "rmdir", "ftruncate", "pwrite", "write", "fsync",
          "open")
 OLD, NEW = TopicPartition("old", 0), TopicPartition("new", 1)
@@ -33,7 +33,8 @@ def _die(*_: Any, **__: Any) -> NoReturn:
 
 
 def killed_at(step: int, act: Callable[[], object]) -> bool:
-    """Runs `act` in a child that is killed before its `step`-th call; whether it came so far."""
+    """Runs `act` in a child that is killed before its `step`-th call; returns whether it got there.
+    """
     child = os.fork()
     if child == 0:
         left = step
@@ -61,7 +62,7 @@ def killed_at(step: int, act: Callable[[], object]) -> bool:
 
 
 def prepare(data_dir: Path) -> tuple[Truth, Written]:
-    """A log, and a job that adds to it and makes another topic; not committed."""
+    """Makes a log, and an uncommitted job that extends it and makes another topic."""
     rng = random.Random(1)
     first = Written(data_dir, partitions=2)
     first.task({OLD: make_rows(rng, 50)})
@@ -73,7 +74,7 @@ def prepare(data_dir: Path) -> tuple[Truth, Written]:
 
 
 def bury(written: Written) -> None:
-    """The driver of the job is dead."""
+    """Makes the driver of the job count as dead."""
     path = Path(written.job.path("job"))
     if path.exists():
         path.write_text(json.dumps({**json.loads(path.read_text()), "started": "never"}))
@@ -95,7 +96,7 @@ def manage(data_dir: Path) -> None:
 
 @pytest.mark.parametrize("finish", [restart, reopen, manage])
 def test_every_step(tmp_path: Path, finish: Callable[[Path], None]) -> None:
-    """All steps for the next job; every seventh for others who open the directory."""
+    """Tests all steps for the next job, and every seventh for other openers of the directory."""
     outcomes = []
     stride = 1 if finish is restart else 7
     for step in range(1, 2000, stride):
@@ -104,7 +105,7 @@ def test_every_step(tmp_path: Path, finish: Callable[[Path], None]) -> None:
         before = add({}, first, 2)
         after = add(before, written.rows, 2)
         was_killed = killed_at(step, lambda: written.publish(StreamBatch("q", 0)))
-        # A reader that comes at once sees whole segments: none, or the first of the new ones.
+        # An immediate reader sees whole segments: none or the first of the new ones.
         for key, rows in contents(data_dir).items():
             assert rows == after[key][:len(rows)] and len(rows) >= len(before.get(key, []))
         if (data_dir / UNFINISHED_COMMIT).exists():
@@ -118,7 +119,7 @@ def test_every_step(tmp_path: Path, finish: Callable[[Path], None]) -> None:
         restart(data_dir)
         assert contents(data_dir) == found and left_over(data_dir) == []
         check_sound(data_dir)
-        # What was committed is known to be, and what was not can be written again.
+        # A committed job is known to be committed; any other can be written again.
         again = Written(data_dir, partitions=2)
         again.task(written.rows)
         assert bool(again.publish(StreamBatch("q", 0))) == (found == before)
@@ -129,13 +130,13 @@ def test_every_step(tmp_path: Path, finish: Callable[[Path], None]) -> None:
     else:
         raise AssertionError("the commit has no end")
     assert "before" in outcomes and "unfinished" in outcomes
-    # Never back once it was there.
+    # A commit never disappears again.
     last = [one for one in outcomes if one != "unfinished"]
     assert last == sorted(last, reverse=True)
 
 
 def test_a_commit_that_finishes_is_finished_only_once(tmp_path: Path) -> None:
-    """Those who finish it are killed too."""
+    """Processes that finish the commit are also killed."""
     for step in range(1, 2000):
         data_dir = tmp_path / str(step)
         rows, written = prepare(data_dir)
@@ -154,6 +155,6 @@ def test_a_journal_that_cannot_be_read_stops_every_writer(tmp_path: Path) -> Non
     (tmp_path / UNFINISHED_COMMIT).mkdir()
     for content in (b"", b"{", b'{"version": 2, "moves": []}', b'{"version": 1, "moves": [[1]]}'):
         (tmp_path / UNFINISHED_COMMIT / "journal").write_bytes(content)
-        with pytest.raises(KafkaStorageError, match="journal of a commit cannot be read"):
+        with pytest.raises(KafkaStorageError, match="commit journal cannot be read"):
             check_target(str(tmp_path))
     assert contents(tmp_path) == add({}, rows, 2)

@@ -1,4 +1,4 @@
-"""Commits of jobs, held against what they were given, by seglog's own verification."""
+"""Commits of jobs, compared with their input and checked by seglog's own verification."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tests.support import reading
 
 pa = pytest.importorskip("pyarrow")
 
-# What is right to say of a data directory that no kafka-storage.sh has formatted.
+# The expected finding of a data directory that kafka-storage.sh has not formatted.
 EXPECTED_FINDINGS = {"meta-properties-missing"}
 MARKER = b'{"version":0,"brokerEpoch":-1}'
 
 
 def check_sound(data_dir: Path) -> None:
-    """No finding, and nothing that a broker would recover or rebuild."""
+    """Asserts no finding, and nothing that a broker would recover or rebuild."""
     with seglog.open_data_dir(data_dir, level="verify") as opened:
         found = [finding for finding in opened.report.findings
                  if finding.code not in EXPECTED_FINDINGS and finding.severity.name != "INFO"]
@@ -50,7 +50,7 @@ def check_sound(data_dir: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_any_jobs_give_what_they_were_given(tmp_path: Path, seed: int) -> None:
-    """Any sizes, codecs and attempts; programs append between the jobs."""
+    """Jobs of any sizes, codecs and attempts; programs append between the jobs."""
     rng = random.Random(seed)
     data_dir, truth = tmp_path / "data", Truth()
     for _ in range(8):
@@ -82,7 +82,7 @@ def test_any_jobs_give_what_they_were_given(tmp_path: Path, seed: int) -> None:
 
 
 def test_many_small_jobs_share_a_segment(tmp_path: Path) -> None:
-    """A stream of small micro-batches does not make a segment of each."""
+    """Small micro-batches of a stream do not each make a segment."""
     rng, key = random.Random(1), TopicPartition("a", 0)
     for _ in range(12):
         written = Written(tmp_path, partitions=1)
@@ -227,7 +227,7 @@ def test_a_topic_that_another_job_made_meanwhile(tmp_path: Path) -> None:
     for each in (first, second):
         each.task({key: make_rows(random.Random(5), 5)})
     first.publish()
-    with pytest.raises(IllegalStateError, match="topic a has 2 partitions since another job"):
+    with pytest.raises(IllegalStateError, match="another job created topic a with 2 partitions"):
         second.publish()
     second.job.end()
     assert contents(tmp_path) == add({}, first.rows, 2) and left_over(tmp_path) == []
@@ -264,7 +264,7 @@ def test_leftovers_of_dead_jobs_are_swept_and_those_of_living_ones_are_not(tmp_p
     assert left_over(tmp_path) == sorted(
         name for each in (living, foreign)
         for name in (each.job.name("job"), *(one.name for one in each.fragments)))
-    # A number that went to another process since is no sign of life.
+    # A reused pid is no sign of life.
     Path(living.job.path("job")).write_text(json.dumps({**told, "started": "1"}))
     os.utime(foreign.job.path("job"), (0, 0))
     check_target(str(tmp_path))
@@ -299,7 +299,7 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("spare", range(0, 200_000, 20_000))
 def test_a_full_disk_leaves_all_or_nothing(tiny: Path, spare: int) -> None:
-    """However much room there is, from too little for a fragment to enough for the commit."""
+    """For any free space, from too little for a fragment to enough for the commit."""
     data_dir, key = tiny / "data", TopicPartition("a", 0)
     first = Written(data_dir)
     first.task({key: make_rows(random.Random(8), 300)})

@@ -1,4 +1,4 @@
-"""Servers of objects, and the golden data in a bucket."""
+"""Object servers, and the golden data in a bucket."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.objects.server import ServerMissing, options_of, serve
 
 @pytest.fixture(scope="session")
 def bucket(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The golden data in a directory that a server takes for a bucket."""
+    """The golden data in a directory that a server serves as a bucket."""
     root = tmp_path_factory.mktemp("s3")
     shutil.copytree(golden, root / "golden")
     yield root
@@ -34,7 +34,7 @@ def s3(bucket: Path) -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def hdfs(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a real HDFS that has some logs below /data."""
+    """The URL of a real HDFS with some logs below /data."""
     pytest.importorskip("hdfs_native",
                         reason="hdfs-native is not installed (pip install 'seglog[hdfs]')")
     try:
@@ -46,7 +46,7 @@ def hdfs(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
 
 @pytest.fixture
 def faulty(tmp_path: Path) -> Iterator[Faulty]:
-    """A server whose faults a test chooses; buckets are directories below `faulty.root`."""
+    """A server with faults chosen by the test; buckets are directories below `faulty.root`."""
     pytest.importorskip("obstore", reason="obstore is not installed (pip install 'seglog[s3]')")
     (tmp_path / "s3" / "data").mkdir(parents=True)
     with serve_faulty(tmp_path / "s3") as server:
@@ -55,6 +55,6 @@ def faulty(tmp_path: Path) -> Iterator[Faulty]:
 
 @pytest.fixture
 def hasty(faulty: Faulty) -> dict[str, str]:
-    """Storage options for the faulty server, with little patience."""
+    """Storage options for the faulty server, with short timeouts."""
     return {**options_of(faulty.port), "max_retries": "3", "retry_timeout_seconds": "10",
             "request_timeout_seconds": "1"}

@@ -1,7 +1,7 @@
-"""A small S3 server that misbehaves to order: what a real one does on a bad day, in milliseconds.
+"""A small S3 server that injects the faults of a real one, in milliseconds.
 
-It serves files below a directory under `/bucket/key` (GET with a range, HEAD, list of type 2 with a
-delimiter) and checks no signature. `fault(request)` says what is to go wrong with one.
+It serves files below a directory as `/bucket/key` (GET with a range, HEAD, list of type 2 with a
+delimiter) and checks no signature. `fault(request)` returns the fault of a request.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ class Asked:
     key: str
     start: int = 0
     end: int = 0
-    number: int = 0  # how often just this was asked before
+    number: int = 0  # earlier occurrences of the same request
 
 
 @dataclass
 class Faulty:
-    """A running server: its port, what was asked, and what is to go wrong.
+    """A running server: its port, its requests and its faults.
 
     A fault is None (nothing), a status, "reset", "stall" (longer than a client waits), "cut" (fewer
-    bytes than announced) or "short" (fewer bytes, and so announced).
+    bytes than announced) or "short" (fewer bytes than requested, and announced as such).
     """
 
     root: Path
     port: int = 0
     fault: Callable[[Asked], int | str | None] = lambda asked: None
     etag: Callable[[Path], str] = lambda path: f"{path.stat().st_mtime_ns:x}"
-    quote: str = '"'  # around entity tags in a list; Azure has none
+    quote: str = '"'  # around entity tags in a list; Azure uses none
     asked: list[Asked] = field(default_factory=list)
     stall_seconds: float = 2.0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -148,12 +148,12 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no news."""
+        """Ignores clients that disconnect."""
 
 
 @contextmanager
 def serve_faulty(root: Path) -> Iterator[Faulty]:
-    """The directories below `root` as buckets."""
+    """Serves the directories below `root` as buckets."""
     faulty = Faulty(root)
     server = _Server(("127.0.0.1", 0), type("_", (_Handler,), {"faulty": faulty}))
     faulty.port = server.server_address[1]

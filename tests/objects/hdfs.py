@@ -20,8 +20,8 @@ LOGS = ("txn-0", "plain-zstd-0", "appendtime-0")
 
 @contextmanager
 def serve_hdfs(root: Path, clean: Path) -> Iterator[str]:
-    """The URL of a file system below `root` that has LOGS of the data directory `clean`.
-    ServerMissing."""
+    """Starts a file system below `root` with LOGS of the data directory `clean`; yields its URL.
+    Raises ServerMissing."""
     java = shutil.which("java")
     if java is None:
         raise ServerMissing("java is missing, which runs HDFS")
@@ -47,7 +47,7 @@ def serve_hdfs(root: Path, clean: Path) -> Iterator[str]:
 
 
 def put(url: str, path: str, data: bytes) -> None:
-    """Writes a file, also in place of another."""
+    """Writes or replaces a file."""
     import fsspec
 
     host, port = url.removeprefix("hdfs://").split(":")

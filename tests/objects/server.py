@@ -1,7 +1,7 @@
 """A real S3 server for tests and benches: versitygw over a directory, on the loopback.
 
-The binary is SEGLOG_VERSITYGW, or `versitygw` of the PATH, or built once by Go into
-~/.cache/seglog-s3; `start` raises ServerMissing with the reason where none of these works.
+The binary is SEGLOG_VERSITYGW, or `versitygw` on the PATH, or built once with Go in
+~/.cache/seglog-s3. If none of these works, ServerMissing gives the reason.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ ACCESS_KEY, SECRET_KEY = "seglog-test-key", "a-secret-of-the-tests"
 
 
 class ServerMissing(Exception):
-    """Why there is no server."""
+    """The reason why a server is not available."""
 
 
 def go_binary(name: str, module: str) -> str:
-    """The program of a Go module: of the environment, of the PATH, or built once. ServerMissing."""
+    """The program of a Go module: from the environment, from the PATH, or built once. Raises
+    ServerMissing."""
     named = os.environ.get(f"SEGLOG_{name.upper().replace('-', '_')}") or shutil.which(name)
     if named:
         return named
@@ -44,7 +45,7 @@ def go_binary(name: str, module: str) -> str:
 
 
 def install(command: list[str], **environment: str) -> None:
-    """Runs a command that puts something into the cache. ServerMissing."""
+    """Runs a command that installs into the cache. Raises ServerMissing."""
     CACHE.mkdir(parents=True, exist_ok=True)
     shown = " ".join(map(str, [os.path.basename(command[0]), *command[1:]]))
     try:
@@ -57,7 +58,7 @@ def install(command: list[str], **environment: str) -> None:
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody has now."""
+    """A free port of the loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -72,7 +73,7 @@ def options_of(port: int) -> dict[str, str]:
 
 @contextmanager
 def serve(root: Path) -> Iterator[int]:
-    """The directories below `root` as buckets; the port. ServerMissing."""
+    """Serves the directories below `root` as buckets; yields the port. Raises ServerMissing."""
     port = free_port()
     command = [go_binary("versitygw", _MODULE), "--port", f"127.0.0.1:{port}", "--keep-alive",
                "--quiet", "posix", "--default-etag", "placed", str(root)]
@@ -82,7 +83,7 @@ def serve(root: Path) -> Iterator[int]:
 
 @contextmanager
 def started(command: list[str], port: int, **environment: str) -> Iterator[None]:
-    """A server that listens on `port` until the end. ServerMissing."""
+    """A server that listens on `port` until the block ends. Raises ServerMissing."""
     server = subprocess.Popen(command, env={**os.environ, **environment},
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
@@ -92,7 +93,7 @@ def started(command: list[str], port: int, **environment: str) -> Iterator[None]
         server.terminate()
         try:
             server.wait(10)
-        except subprocess.TimeoutExpired:  # it waits for a client that is still connected
+        except subprocess.TimeoutExpired:  # it waits for a connected client
             server.kill()
             server.wait(10)
         assert server.stderr is not None

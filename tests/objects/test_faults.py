@@ -1,4 +1,4 @@
-"""Stores on a bad day: every read gives the right records, or one typed error with the object."""
+"""Faulty stores: every read returns the right records, or one typed error that names the object."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def local(path: Path) -> list[Any]:
 @pytest.mark.parametrize("seed", range(6))
 def test_faults_that_pass_cost_time_and_no_record(
         faulty: Faulty, hasty: dict[str, str], log_dir: Path, seed: int) -> None:
-    """A third of all requests go wrong, each in its own way, and well at the second try."""
+    """A third of all requests fail, each in its own way, and succeed at the second attempt."""
     chance = random.Random(seed)
     drawn: dict[Asked, int | str | None] = {}
     faulty.stall_seconds = 1.3
@@ -84,7 +84,7 @@ def test_faults_that_stay_are_one_error_with_object_and_reason(
             for columns in decode_range(part, where=log.where):
                 rows += rows_of(columns)
     assert time.monotonic() - began < 15
-    assert rows == local(log_dir)[:first]  # all that lies before
+    assert rows == local(log_dir)[:first]  # all records before
     assert caught.value.code == "object_read" and caught.value.file == f"s3://data/{key}"
     assert f"s3://data/{key}" in str(caught.value)
     for secret in (hasty["aws_access_key_id"], hasty["aws_secret_access_key"]):
@@ -108,7 +108,7 @@ def test_a_refusal_is_not_asked_again(
 ])
 def test_an_object_that_changes_between_plan_and_read(
         faulty: Faulty, hasty: dict[str, str], log_dir: Path, change: str, code: str) -> None:
-    """Retention, or somebody else: never a mixture of two contents."""
+    """After retention or any other change, a read never mixes two versions."""
     log = PartitionLog.open(URL, storage_options=hasty)
     parts, skipping = log.ranges(1 << 40), log.ranges(1 << 40, on_damage="skip")
     victim = log_dir / os.path.basename(parts[1].file)
@@ -125,7 +125,7 @@ def test_an_object_that_changes_between_plan_and_read(
     assert parts[1].file in str(caught.value)
     if change == "gone":
         assert caught.value.errno == errno.ENOENT  # as for a local file
-    # failOnDataLoss=false: the segment is a gap, and what is around it is read.
+    # failOnDataLoss=false: the segment is a gap, and the records around it are read.
     gaps, offsets = [], []
     for part in skipping:
         for columns in decode_range(part, seglog.arrow.DecodeOptions(on_damage="skip"),

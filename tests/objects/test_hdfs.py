@@ -1,4 +1,4 @@
-"""Logs in HDFS: a real name node and data nodes, out of Maven, and hdfs-native as the client."""
+"""Logs in HDFS: a real name node and data nodes from Maven, with hdfs-native as the client."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_name_node_that_does_not_answer_is_not_waited_for(hdfs: str) -> None:
 
 
 def test_a_file_that_is_replaced_by_one_as_large(hdfs: str, golden: Path) -> None:
-    """The time of its change tells."""
+    """The modification time shows the change."""
     source = golden / "real" / "clean" / "txn-0"
     for file in sorted(source.iterdir()):
         put(hdfs, f"/data/swapped-0/{file.name}", file.read_bytes())

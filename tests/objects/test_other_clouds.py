@@ -1,5 +1,5 @@
-"""Azure Blob Storage and Google Cloud Storage, by the emulators that their users test with: Azurite
-(out of npm) and fake-gcs-server (out of Go), each installed once below ~/.cache/seglog-s3."""
+"""Azure Blob Storage and Google Cloud Storage with the usual emulators: Azurite (from npm) and
+fake-gcs-server (from Go), each installed once below ~/.cache/seglog-s3."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from obstore.store import from_url  # noqa: E402
 
 _AZURITE = "azurite@3.35.0"
 _FAKE_GCS = "github.com/fsouza/fake-gcs-server@v1.56.1"
-# The account that every Azurite has.
+# Azurite's default account.
 _ACCOUNT = "devstoreaccount1"
 _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 LOGS = ("txn-0", "plain-zstd-0", "appendtime-0")
 
 
 def files(golden: Path) -> Iterator[tuple[str, bytes]]:
-    """Keys below `data/` and what they hold."""
+    """The keys below `data/` and their contents."""
     clean = golden / "real" / "clean"
     for name in LOGS:
         for file in sorted((clean / name).iterdir()):
@@ -47,7 +47,7 @@ def files(golden: Path) -> Iterator[tuple[str, bytes]]:
 
 @contextmanager
 def azure(golden: Path) -> Iterator[dict[str, str]]:
-    """Storage options for `az://box`, which has the logs. ServerMissing."""
+    """Storage options for `az://box`, which has the logs. Raises ServerMissing."""
     home = CACHE / "azurite"
     program = home / "node_modules" / ".bin" / "azurite-blob"
     if not program.exists():
@@ -70,7 +70,7 @@ def azure(golden: Path) -> Iterator[dict[str, str]]:
 
 
 def _make_container(endpoint: str) -> None:
-    """What obstore has no call for, signed with the account's key (Shared Key)."""
+    """Makes a container, signed with the account's key (Shared Key); obstore has no call for it."""
     headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
     signed = ("PUT" + "\n" * 12 + "".join(f"{name}:{text}\n" for name, text in headers.items())
               + f"/{_ACCOUNT}/{_ACCOUNT}/box\nrestype:container")
@@ -81,7 +81,7 @@ def _make_container(endpoint: str) -> None:
 
 @contextmanager
 def google(golden: Path) -> Iterator[dict[str, str]]:
-    """Storage options for `gs://box`, which has the logs. ServerMissing."""
+    """Storage options for `gs://box`, which has the logs. Raises ServerMissing."""
     port = free_port()
     endpoint = f"http://127.0.0.1:{port}"
     with started([go_binary("fake-gcs-server", _FAKE_GCS), "-scheme", "http", "-host", "127.0.0.1",
@@ -126,7 +126,7 @@ def test_logs_read_as_from_the_disk(golden: Path, cloud: Any, scheme: str) -> No
 
 def test_a_list_whose_tags_have_no_quotes(faulty: Faulty, hasty: dict[str, str], golden: Path
                                           ) -> None:
-    """As Azure's. Headers have quotes around the same tag."""
+    """As from Azure, whose headers have quotes around the same tag."""
     source = golden / "real" / "clean" / "txn-0"
     shutil.copytree(source, faulty.root / "data" / "txn-0")
     faulty.quote = ""

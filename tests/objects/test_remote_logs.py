@@ -1,4 +1,4 @@
-"""Logs of a bucket on a real server: what is read there equals what is read from the disk."""
+"""Logs in a bucket on a real server: reads there equal reads from the disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def partitions(root: Path) -> Iterator[str]:
 
 
 def outcome(read: Callable[[], Any], root: str) -> Any:
-    """What a read gives, or how it fails, without the name of the place."""
+    """The result or the error of a read, without its location."""
     try:
         return read()
     except SeglogError as error:
@@ -51,7 +51,7 @@ def everything(log: PartitionLog, root: str, **options: Any) -> Any:
 
 
 def seen(path: str, root: str, seed: int, storage: dict[str, str] | None) -> list[Any]:
-    """All that readers can ask of one log, filters drawn by seed."""
+    """The results of all reads of one log, with filters drawn by seed."""
     chance = random.Random(seed)
 
     def facts() -> Any:
@@ -98,7 +98,7 @@ def test_every_golden_log_reads_as_from_the_disk(
 @pytest.mark.parametrize("on_damage", ["raise", "skip"])
 def test_ranges_travel_to_another_process(
         bucket: Path, s3: dict[str, str], on_damage: OnDamage) -> None:
-    """What a Spark task gets, pickled, with the place where its file lies."""
+    """The pickled ranges of a Spark task include their file's location."""
     options = DecodeOptions(on_damage=on_damage)
     count = 0
     for name in sorted(partitions(bucket / "golden" / "real")):

@@ -1,4 +1,4 @@
-"""How many requests a plan and a read cost, whatever the size of the log."""
+"""The number of requests of a plan and a read, for logs of any size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def log_dir(faulty: Faulty) -> Path:
-    """Two segments of 24 MiB and one of less, in batches of 100 kB."""
+    """Two segments of 24 MiB and a smaller one, in batches of 100 kB."""
     path = faulty.root / "data" / "orders-0"
     value = random.Random(1).randbytes(100_000)
     with seglog.open(path, config={"segment.bytes": str(24 * MIB)}) as log:
@@ -37,7 +37,7 @@ def log_dir(faulty: Faulty) -> Path:
 
 
 def counted(faulty: Faulty) -> Counter[tuple[str, str]]:
-    """Requests by file and kind of file since the last call."""
+    """The requests since the last call, by file and kind of file."""
     found = Counter((asked.key.rpartition("/")[2] or "list", asked.method)
                     for asked in faulty.asked)
     faulty.asked.clear()
@@ -107,7 +107,7 @@ def test_options_hide_their_values() -> None:
 
 @pytest.mark.parametrize("url, said", [
     ("s3:///orders-0", "names no bucket"),
-    ("s3://key:hush@bucket/orders-0", "credentials do not belong into a URL"),
+    ("s3://key:hush@bucket/orders-0", "a URL must not contain credentials"),
     ("file://host/data", "another machine"),
     ("s3://bucket/a//b", "empty part"),
 ])
@@ -118,9 +118,10 @@ def test_urls_that_are_none_are_refused_in_one_sentence(url: str, said: str) -> 
 
 
 def test_an_unknown_scheme_is_refused_in_one_sentence() -> None:
-    # Which schemes there are, only fsspec knows.
+    # Only fsspec knows its schemes.
     known = importlib.util.find_spec("fsspec") is not None
-    said = "no scheme that" if known else "reading nonsense:// needs fsspec: pip install"
+    said = ("neither obstore nor fsspec supports" if known
+            else "reading nonsense:// needs fsspec: pip install")
     with pytest.raises(KafkaStorageError, match=said):
         PartitionLog.open("nonsense://bucket/data")
 

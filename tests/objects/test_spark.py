@@ -1,4 +1,4 @@
-"""`spark.read.format("seglog").load("s3://...")`: the rows of the same directory on the disk."""
+"""`spark.read.format("seglog").load("s3://...")` gives the rows of the same directory on disk."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SELECTIONS: list[dict[str, str]] = [
 
 @pytest.fixture
 def session(request: pytest.FixtureRequest) -> Any:
-    """Spark with the format."""
+    """A Spark session with the format."""
     found = request.getfixturevalue("spark")
     register(found)
     return found
@@ -70,7 +70,7 @@ def test_findings_are_of_directories(session: Any, s3: dict[str, str]) -> None:
 
 def test_a_stream_of_a_bucket(session: Any, bucket: Path, s3: dict[str, str], tmp_path: Path
                               ) -> None:
-    """Trigger.AvailableNow twice, with a partition that comes between."""
+    """Runs Trigger.AvailableNow twice, with a new partition in between."""
     def run() -> list[str]:
         query = (session.readStream.format("seglog").options(**s3)
                  .option("startingOffsets", "earliest").load("s3://golden/grows")
@@ -106,7 +106,7 @@ def test_hdfs(session: Any, hdfs: str, golden: Path, tmp_path: Path) -> None:
 
 def test_the_example_of_the_page(session: Any, s3: dict[str, str]) -> None:
     [example] = examples_of("spark.md")["Object stores"]
-    # Credentials are the environment's there; Spark's workers have the one that Spark began with.
+    # Credentials come from the environment there, which Spark's workers inherit at Spark's start.
     for there, here in (("https://s3.example.com", s3["aws_endpoint"]), ('"orders"', '"txn"'),
                         (".load(", ".options(**s3).load("),
                         ("s3://bucket/kafka-data", "s3://golden/real/clean")):

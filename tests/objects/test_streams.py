@@ -1,5 +1,5 @@
-"""Streams over a bucket that somebody syncs a live directory to: the reader, called as Spark's
-driver calls it."""
+"""Streams over a bucket that is synced from a live directory, with the reader called as by Spark's
+driver."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPIC = "orders"
 
 
 class Bucket:
-    """A log, and the copy of it that a bucket has since the last `sync`."""
+    """A log, and its copy in a bucket as of the last `sync`."""
 
     def __init__(self, live: Path, faulty: Faulty) -> None:
         self.live, self.copy = live, faulty.root / "data" / "logs"
@@ -32,7 +32,7 @@ class Bucket:
         self.log.flush()
 
     def sync(self) -> None:
-        """As `aws s3 sync --delete`: each object is replaced as a whole."""
+        """Works as `aws s3 sync --delete`: replaces each object as a whole."""
         shutil.copytree(self.live, self.copy, dirs_exist_ok=True)
         there = {path.relative_to(self.live) for path in self.live.rglob("*")}
         for path in list(self.copy.rglob("*")):
@@ -95,7 +95,7 @@ def test_lost_data_is_not_passed_over(synced: Bucket, hasty: dict[str, str]) -> 
 
 
 def test_an_object_that_is_replaced_under_a_task(synced: Bucket, hasty: dict[str, str]) -> None:
-    """The task fails and says why; the batch, planned again, has every record once."""
+    """The task fails with the reason; the batch, planned again, has every record once."""
     synced.append(5)
     synced.sync()
     driver = stream(hasty)

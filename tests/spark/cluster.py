@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on 127.0.0.1 out of the pip package: one Master, some Workers."""
+"""A standalone Spark cluster on 127.0.0.1 from the pip package: one Master and some Workers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _WORKER = "org.apache.spark.deploy.worker.Worker"
 
 
 class Cluster:
-    """`with` starts it and kills what is left of it. `environment` is that of the Workers, which
-    their executors get too."""
+    """`with` starts the cluster and kills its remaining processes. `environment` is that of the
+    Workers and their executors."""
 
     def __init__(self, home: Path, environment: Mapping[str, str], workers: int = 2) -> None:
         self.home, self.master = home, ""
@@ -32,7 +32,7 @@ class Cluster:
 
     def _start(self, name: str, kind: str, *args: str, host: str = "127.0.0.1", until: str
                ) -> str:
-        """Starts a daemon and waits for a line of its log; returns the first group of `until`."""
+        """Starts a daemon, waits for a line of its log, and returns the first group of `until`."""
         log = self.home / f"{name}.log"
         with open(log, "wb") as out:
             process = subprocess.Popen(
@@ -50,8 +50,8 @@ class Cluster:
         return found[1]
 
     def start_worker(self) -> None:
-        """One more Worker, of one core. Each has a host of its own, because Spark starts no twin of
-        a task on the same one; all of 127.0.0.0/8 is this machine on Linux alone."""
+        """Adds a Worker with one core. Each has its own host, because Spark starts no second
+        attempt of a task on the same host. Only on Linux is all of 127.0.0.0/8 this machine."""
         number = len(self._processes)
         name, host = f"worker{number}", f"127.0.0.{number if sys.platform == 'linux' else 1}"
         self._start(name, _WORKER, "--cores", "1", "--memory", "1g", "--work-dir",
@@ -72,14 +72,14 @@ class Cluster:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
         for process in self._processes:
-            # A Worker, its executors and their Pythons are one session.
+            # A Worker, its executors and their Pythons form one session.
             for pid in _session(process.pid):
                 _kill(pid)
             process.wait(timeout=60)
         self._processes.clear()
 
     def kill_executor(self, worker: int) -> None:
-        """SIGKILL for the executor of a Worker, which starts another one."""
+        """Kills the executor of a Worker with SIGKILL; the Worker starts another one."""
         executors = [pid for pid in _session(self._workers[worker].pid)
                      if b"CoarseGrainedExecutorBackend" in _command(pid)]
         assert executors, f"worker {worker} runs no executor"
@@ -87,7 +87,7 @@ class Cluster:
             _kill(pid)
 
     def kill_worker(self, worker: int) -> None:
-        """SIGKILL for all that runs on a Worker's machine, itself first."""
+        """Kills a Worker and everything on its machine with SIGKILL, the Worker first."""
         process = self._workers[worker]
         for pid in [process.pid, *_session(process.pid)]:
             _kill(pid)
@@ -95,7 +95,7 @@ class Cluster:
 
     @property
     def _workers(self) -> list[subprocess.Popen[bytes]]:
-        """Those that run, after the Master."""
+        """The running Workers."""
         return [process for process in self._processes[1:] if process.poll() is None]
 
 
@@ -107,7 +107,7 @@ def _kill(pid: int) -> None:
 
 
 def _session(leader: int) -> list[int]:
-    """The processes of a session, of which this test started the leader."""
+    """The processes of a session whose leader this test started."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

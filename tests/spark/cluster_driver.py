@@ -1,9 +1,9 @@
-"""The driver of tests/spark/test_cluster.py: jobs out of its stdin, JSON lines onto its stdout.
+"""The driver of tests/spark/test_cluster.py: reads jobs from stdin, writes JSON lines to stdout.
 
     python cluster_driver.py MASTER
 
-A job is {"job": name, ...}; in its middle, some tasks done and some at work, it says
-{"middle": name}; at its end it gives its result.
+A job is {"job": name, ...}. When some of its tasks are done and some are running it prints
+{"middle": name}, and at its end the result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import seglog.spark
 
-#: Of the job that Spark runs one task of twice.
+#: For the job in which Spark runs one task twice.
 TASKS, TWIN_SECONDS = 4, 12.0
 
 
@@ -31,7 +31,7 @@ def say(**event: Any) -> None:
 
 
 def slowed(frame: DataFrame) -> DataFrame:
-    """The same rows, each task longer by the half second in which a kill can hit it."""
+    """The same rows, with half a second more in each task, so that a kill can hit it."""
 
     def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -58,7 +58,7 @@ def write(spark: SparkSession, path: str, target: str) -> Any:
 
 
 def write_twins(spark: SparkSession, target: str, attempts: str) -> Any:
-    """A write whose last task is so slow that Spark starts it twice; both end at the same time."""
+    """A write whose slow last task Spark starts twice; both attempts end at the same time."""
 
     def dawdle(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -83,7 +83,7 @@ JOBS = {"read": read, "write": write, "write twins": write_twins, "scrub": scrub
 
 
 def watch(spark: SparkSession, name: str, over: threading.Event) -> None:
-    """Says it once when a stage has tasks that are done and tasks that run."""
+    """Prints once when a stage has completed and running tasks."""
     tracker = spark.sparkContext.statusTracker()
     while not over.wait(0.05):
         for stage in map(tracker.getStageInfo, tracker.getActiveStageIds()):
@@ -96,7 +96,7 @@ def main(master: str) -> None:
     spark = seglog.spark.session(master, "seglog-cluster-tests", {
         "spark.executor.memory": "512m", "spark.ui.enabled": False,
         "spark.sql.shuffle.partitions": 2, "spark.deploy.maxExecutorRetries": -1,
-        # A twin for a task that is alone and has run for four seconds: of one job only.
+        # Spark starts a second attempt of a lone task after four seconds, in one job only.
         "spark.speculation": True, "spark.speculation.interval": "200ms",
         "spark.speculation.minTaskRuntime": "4s", "spark.speculation.quantile": 0.5,
     }, ship=True)

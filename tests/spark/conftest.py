@@ -1,4 +1,4 @@
-"""One small local Spark for all tests of this folder. Skipped where PySpark or Java is missing."""
+"""One small local Spark for all tests of this folder. Skips them without PySpark or Java."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _peer_jars() -> list[Path]:
-    """Spark's own Kafka source, where it can be had; its tests say so when it cannot."""
+    """Spark's own Kafka source if it is available; its tests give the reason if it is not."""
     try:
         return spark_kafka_jars()
     except KafkaUnavailable:
@@ -41,14 +41,14 @@ def spark() -> Iterator[SparkSession]:
         pytest.skip("java is missing: Spark needs a JDK of at least 17")
     from pyspark.sql import SparkSession
 
-    # Workers run the Python on the PATH unless told otherwise, which need not be this one.
+    # Workers run the Python on the PATH by default, which may not be this one.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     if os.environ.get("SEGLOG_INSTALLED") != "1":
         source = str(Path(__file__).resolve().parents[2] / "src")
         os.environ["PYTHONPATH"] = os.pathsep.join(
             filter(None, (source, os.environ.get("PYTHONPATH"))))
     with warnings.catch_warnings():
-        # PySpark's own: sockets and pipes that it leaves to the garbage collector.
+        # PySpark leaves sockets and pipes to the garbage collector.
         warnings.simplefilter("ignore")
         session = (SparkSession.builder.master("local[2]").appName("seglog-tests")
                    .config("spark.ui.enabled", "false")

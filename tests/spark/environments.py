@@ -1,4 +1,4 @@
-"""Pythons that have some packages and lack others, and programs that run in them."""
+"""Python environments with only some packages, and programs that run in them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import venv
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-#: All that a driver needs: what `pip install 'seglog[spark]'` brings.
+#: The packages of `pip install 'seglog[spark]'`, which a driver needs.
 DRIVER = ("seglog", "pyspark_seglog", "cramjam", "numpy", "pyarrow", "pyspark", "py4j", "pandas",
           "dateutil", "six")
 
 
 def environment(home: Path, packages: Iterable[str]) -> Path:
-    """A virtual environment with links to `packages` of this one; returns its python."""
+    """Makes a virtual environment with links to `packages` of this one; returns its python."""
     venv.create(home, with_pip=False, symlinks=True)
     site = next(home.glob("lib/python*/site-packages"))
     for name in packages:
@@ -32,7 +32,7 @@ def environment(home: Path, packages: Iterable[str]) -> Path:
 
 
 def clean(path: str | None = None, **more: str) -> dict[str, str]:
-    """The environment of a shell in which nothing was activated or exported."""
+    """The environment of a shell without an active virtual environment or exported variables."""
     left_out = ("PYTHON", "PYSPARK", "SPARK", "VIRTUAL_ENV", "JAVA_HOME")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
     kept["PATH"] = path if path is not None else os.environ["PATH"]
@@ -41,7 +41,7 @@ def clean(path: str | None = None, **more: str) -> dict[str, str]:
 
 def run(python: Path | str, program: str, *args: str, env: Mapping[str, str],
         timeout: float = 400.0) -> subprocess.CompletedProcess[str]:
-    """Runs a program's text."""
+    """Runs the text of a program."""
     return subprocess.run([str(python), "-c", program, *args], capture_output=True, text=True,
                           env=dict(env), timeout=timeout, check=False)
 

@@ -1,4 +1,4 @@
-"""Options of batch queries for both sources: a table of what matters alone, and drawn mixtures."""
+"""Options of batch queries for both sources: a table of single options, and random combinations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 Options = dict[str, Any]
 
-#: The topics of `write_topics`: partition to number of records, one second apart.
+#: The topics of `write_topics`: number of records by partition, one second apart.
 WIDE = {0: 200, 1: 40, 2: 0}
 FIRST_MS = 1_700_000_000_000
 TRIMMED, TRIMMED_END = 30, 100
@@ -86,7 +86,7 @@ TABLE: list[Options] = [
 
 
 def draw(seed: int) -> Options:
-    """A mixture of options that mean something together, as often right as slightly wrong."""
+    """A meaningful combination of options, as often valid as slightly wrong."""
     rnd = random.Random(f"options-{seed}")
     partitions = sorted(rnd.sample(range(3), rnd.randint(1, 3)))
     options: Options = rnd.choice([

@@ -1,4 +1,4 @@
-"""Streaming queries of tests, on machines that are busy."""
+"""Streaming queries for tests on busy machines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _BUSY = "failed to connect back"
 
 
 def finished(writer: Any, attempts: int = 5) -> Any:
-    """Runs a query to its end, again where Spark lost its patience before the first batch."""
+    """Runs a query to its end; runs it again if Spark timed out before the first batch."""
     for left in reversed(range(attempts)):
         query = writer.start()
         try:

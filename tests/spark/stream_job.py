@@ -1,8 +1,8 @@
-"""A streaming query that somebody kills: `stream_job.py DATA CHECKPOINT OUT STOP`.
+"""A streaming query for tests that kill it: `stream_job.py DATA CHECKPOINT OUT STOP`.
 
-Each batch becomes one file named by its number, so that a batch that runs again replaces its own
-rows and a record in two batches shows. A query that fails starts again, until STOP exists; then
-what is left is read, and the program ends.
+Each batch writes one file named by its number. So a repeated batch replaces its own rows, and a
+record in two batches is visible. A failed query starts again until STOP exists; then the program
+reads the remaining records and ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One query, two formats: Spark's own Kafka source asks the broker, ours reads its directory.
+"""One query in two formats: Spark's own Kafka source reads from a broker, ours from its directory.
 
-Each set of options has the same rows, schema and tasks in both, or the same class of error. What
-differs on purpose stands in docs/spark.md, and in DIFFERENT below.
+Each set of options gives the same rows, schema and tasks in both, or the same class of error.
+docs/spark.md and DIFFERENT below list the intended differences.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ pytestmark = pytest.mark.kafka
 TOPICS = tuple(workload.TOPICS)
 DRAWN = int(os.environ.get("SEGLOG_SPARK_OPTIONS", "25"))
 SEED = int(os.environ.get("SEGLOG_SPARK_OPTIONS_SEED", "0"))
-#: The class of Spark's exception, by what its text has, and the class of ours.
+#: The classes of Spark's exception and ours, by the text of Spark's exception.
 CLASSES = (
     (r"Some data may have been lost", "OffsetOutOfRangeError"),
     (r"KafkaIllegalStateException", "IllegalStateError"),
     (r"UnknownTopicOrPartitionException", "UnknownTopicOrPartitionError"),
-    # java.lang.IllegalArgumentException and those that Python has as ValueError too.
+    # java.lang.IllegalArgumentException, and others that are also ValueError in Python.
     (r"", "ValueError"),
 )
 
@@ -48,7 +48,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[harness.Broker]
         spark_kafka_jars()
     except harness.KafkaUnavailable as error:
         pytest.skip(f"no real Kafka: {error}")
-    # So that the directory says where the log starts while the broker runs.
+    # The directory then has the log start while the broker runs.
     extra = {"log.flush.start.offset.checkpoint.interval.ms": "200"}
     with harness.Broker(tmp_path_factory.mktemp("broker"), extra) as running:
         with harness.Client(running.bootstrap) as client:
@@ -63,7 +63,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[harness.Broker]
 
 
 def write_topics(client: harness.Client, rng: random.Random) -> None:
-    """What tests/spark/kafka_options.py asks for."""
+    """Writes the topics that tests/spark/kafka_options.py uses."""
     config = {**workload.SMALL, "retention.ms": "-1"}
     client.create_topic("wide", partitions=len(WIDE), config=config)
     for partition, count in WIDE.items():
@@ -77,7 +77,7 @@ def write_topics(client: harness.Client, rng: random.Random) -> None:
 
 
 def wait_for_log_start(broker: harness.Broker) -> None:
-    """Until the directory says what the broker answers about the start of "trimmed"."""
+    """Waits until the directory and the broker agree on the log start of "trimmed"."""
     end = time.monotonic() + 60
     while PartitionLog.open(broker.data_dir / "trimmed-0").log_start_offset != TRIMMED:
         assert time.monotonic() < end, "the broker writes no log start offset"
@@ -151,18 +151,18 @@ def given(options: Options, name: str) -> str | None:
 
 def check(spark: SparkSession, broker: harness.Broker, options: Options, *,
           may_be_several: bool = False) -> str:
-    """Holds one set of options against Spark's source; what came of it. `may_be_several`: more
-    than one partition may be refused, and Spark need not name the same one first."""
+    """Compares one set of options with Spark's source; returns the kind of outcome.
+    `may_be_several`: more than one partition may be refused, and Spark may name another first."""
     kind, theirs = outcome(kafka, spark, broker, options)
     our_kind, ours = outcome(seglog, spark, broker, options)
     least = int(given(options, "minPartitions") or 0) if kind == "rows" else 0
     if least and kind != our_kind and "The resolved start offset" in ours:
-        return "rows"  # with minPartitions Spark leaves such a partition out
+        return "rows"  # with minPartitions Spark omits such a partition
     assert our_kind == kind, (options, ours, theirs)
     if kind == "rows":
         assert ours[0] == theirs[0], options
         assert [row[:-1] for row in ours[1]] == [row[:-1] for row in theirs[1]], options
-        # Spark counts empty partitions, and offsets that are not there.
+        # Spark counts empty partitions and missing offsets.
         is_lossy = (given(options, "failOnDataLoss") or "").lower() == "false"
         if not least or (least > len(WIDE) and not is_lossy):
             assert tasks(ours[1]) == tasks(theirs[1]), options
@@ -185,7 +185,7 @@ def test_each_option_does_what_it_does_there(spark: SparkSession, broker: harnes
 
 def test_mixtures_of_options_do_what_they_do_there(spark: SparkSession, broker: harness.Broker
                                                    ) -> None:
-    """SEGLOG_SPARK_OPTIONS mixtures, drawn from SEGLOG_SPARK_OPTIONS_SEED on."""
+    """Tests SEGLOG_SPARK_OPTIONS combinations, drawn from SEGLOG_SPARK_OPTIONS_SEED on."""
     done = []
     for seed in range(SEED, SEED + DRAWN):
         try:
@@ -213,14 +213,14 @@ def test_what_differs_on_purpose(spark: SparkSession, broker: harness.Broker) ->
         kind, found = outcome(seglog, spark, broker, options)
         assert (kind if kind == "rows" else found) and (
             kind == ours or re.search(rf"\b{ours}: ", found)), (options, found)
-    # Spark divides by maxRecordsPerPartition only where it knows the offsets already.
+    # Spark divides by maxRecordsPerPartition only if it already knows the offsets.
     options = {"assign": '{"wide":[0]}', "maxRecordsPerPartition": "33"}
     assert len(tasks(outcome(kafka, spark, broker, options)[1][1])["wide-0"]) == 1
     assert len(tasks(outcome(seglog, spark, broker, options)[1][1])["wide-0"]) == 7
 
 
 def test_offsets_in_a_record_batch(spark: SparkSession, broker: harness.Broker) -> None:
-    """Bounds and tasks that begin inside of a batch."""
+    """Bounds and tasks that begin inside a batch."""
     topic = TOPICS[0]
     everything = rows(both(spark, broker, subscribe=topic)[0])
     for place in (len(everything) // 3, len(everything) // 2):

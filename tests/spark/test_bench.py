@@ -1,4 +1,4 @@
-"""The bench of Spark runs at its smallest size, with a broker where one can be had."""
+"""The Spark bench runs at its smallest size, with a broker if one is available."""
 
 from __future__ import annotations
 

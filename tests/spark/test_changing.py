@@ -37,7 +37,7 @@ def segments(path: Path) -> list[Path]:
 
 
 def retire(path: Path, count: int = 3) -> int:
-    """What retention does: the first segments go. The new log start offset."""
+    """Deletes the first segments as retention does; returns the new log start offset."""
     for log in segments(path)[:count]:
         for file in path.glob(f"{log.stem}.*"):
             file.unlink()
@@ -45,7 +45,7 @@ def retire(path: Path, count: int = 3) -> int:
 
 
 def delete(path: Path) -> None:
-    """What the deletion of a topic does."""
+    """Deletes a partition as the deletion of a topic does."""
     os.rename(path, path.with_name(f"{path.name}.{'0' * 32}-delete"))
 
 
@@ -58,7 +58,7 @@ def offsets(options: dict[str, str]) -> list[int]:
 
 def once(monkeypatch: pytest.MonkeyPatch, step: str, before: bool, change: Callable[[], Any]
          ) -> None:
-    """Lets `change` happen before or after the first run of one step of a plan."""
+    """Calls `change` before or after the first run of one step of a plan."""
     original, done = getattr(plan, step), []
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -83,8 +83,8 @@ def test_retention_while_a_query_is_planned(tmp_path: Path, monkeypatch: pytest.
     try:
         found = offsets({"path": str(tmp_path), "failOnDataLoss": fails})
     except KafkaStorageError as error:
-        # It went when all was planned: the task says so.
-        assert fails == "true" and "was there when the query was planned" in str(error)
+        # It was removed after planning, so the task reports it.
+        assert fails == "true" and "was removed after the query was planned" in str(error)
     else:
         assert found in (list(range(start[0], END)), list(range(END)))
 
@@ -103,7 +103,7 @@ def test_a_topic_that_is_deleted_while_a_query_is_planned(
     except UnknownTopicOrPartitionError as error:
         assert "subscribe" in strategy and "topic t is not here" in str(error)
     except KafkaStorageError as error:
-        assert "was there when the query was planned" in str(error)
+        assert "was removed after the query was planned" in str(error)
     else:
         assert found == list(range(END)) and "subscribe" not in strategy
 
@@ -132,7 +132,7 @@ def test_what_goes_between_plan_and_task(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 def test_planning_beside_a_broker_that_deletes(tmp_path: Path) -> None:
-    """Threads take segments and topics away and make new ones; each plan is one moment's."""
+    """Threads delete and create segments and topics; each plan is of one moment."""
     for name in ("t-0", "u-0", "v-0"):
         write(tmp_path / name)
     ended, failed = threading.Event(), []
@@ -155,7 +155,7 @@ def test_planning_beside_a_broker_that_deletes(tmp_path: Path) -> None:
                 tasks = plan_partitions(options)
                 assert {task.topic_partition.topic for task in tasks} >= {"v"}
             except KafkaStorageError as error:
-                if "vanish as fast" not in str(error):
+                if "disappear while the query" not in str(error):
                     failed.append(error)
             except Exception as error:
                 failed.append(error)

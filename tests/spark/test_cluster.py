@@ -1,6 +1,6 @@
 """A standalone cluster whose Workers have no seglog: a Master, two Workers, one driver.
 
-Executors and Workers are killed in the middle of jobs, and every row is there once.
+Executors and Workers are killed during jobs, and every row appears once.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Driver:
         assert self._event() == {"ready": True}
 
     def _lost(self) -> int:
-        """How many executors Spark has noticed to be gone."""
+        """The number of lost executors that Spark has noticed."""
         return (self._cluster.home / "driver.log").read_text().count(" Lost executor ")
 
     def run(self, job: str, kill: str | None, **args: str) -> Any:
-        """A job's result. In its middle the executor of a Worker, the Worker, or nothing is
-        killed."""
+        """Runs a job and returns its result. Kills the executor of a Worker, the Worker, or nothing
+        in the middle of the job."""
         assert self._process.stdin is not None
         lost = self._lost()
         print(json.dumps({"job": job, **args}), file=self._process.stdin, flush=True)
@@ -75,7 +75,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     if java is None:
         pytest.skip("java is missing: Spark needs a JDK of at least 17")
     home = tmp_path_factory.mktemp("cluster")
-    # What a cluster of data engineers has: the heavy packages, and nothing of ours.
+    # A typical cluster has the heavy packages, but not seglog.
     bare = environment(home / "bare", ("numpy", "pyarrow", "pandas", "dateutil", "six"))
     path = f"{bare.parent}:{Path(java).parent}:/usr/bin:/bin"
     with Cluster(home / "spark", clean(path)) as running:
@@ -87,7 +87,7 @@ def driver(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     python = environment(tmp_path_factory.mktemp("driver") / "venv", DRIVER)
     program = Path(__file__).with_name("cluster_driver.py")
     path = f"{python.parent}:{Path(shutil.which('java') or '').parent}:/usr/bin:/bin"
-    # "python3" is the driver's environment here and the bare one on the Workers.
+    # "python3" is the driver's environment here, and the one without seglog on the Workers.
     env = clean(path, PYSPARK_PYTHON="python3", SPARK_LOCAL_IP="127.0.0.1")
     with open(cluster.home / "driver.log", "w") as log:
         process = subprocess.Popen([python, program, cluster.master], env=env, text=True,
@@ -103,7 +103,7 @@ def driver(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Row]]:
-    """A data directory of two partitions in small segments, and its rows."""
+    """A data directory with two partitions in small segments, and its rows."""
     home = tmp_path_factory.mktemp("data")
     (home / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
     rows = []

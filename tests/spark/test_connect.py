@@ -1,4 +1,4 @@
-"""Spark Connect: a server of its own, and a client that has neither a JVM nor a SparkContext."""
+"""Spark Connect: a separate server, and a client without a JVM or SparkContext."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ print(json.dumps(found))
 
 @contextmanager
 def connect_server(home: Path, python: Path | str) -> Iterator[str]:
-    """A Connect server whose workers run `python`; the URL for its clients."""
+    """Starts a Connect server whose workers run `python`; yields the URL for its clients."""
     home.mkdir()
     log, spark = home / "server.log", Path(pyspark.__file__).parent
     settings = {"spark.connect.grpc.binding.address": "127.0.0.1",
@@ -97,7 +97,7 @@ def connect_server(home: Path, python: Path | str) -> Iterator[str]:
 
 
 def answers(python: Path | str, server: str, data: Path, made: Path) -> tuple[str, str]:
-    """Standard output and the sentence on standard error, of which one is empty."""
+    """Standard output, and the sentence on standard error; one of them is empty."""
     done = run(python, READS, server, str(data), str(made), env=clean(PYTHONPATH=_own_source()))
     sentence = re.search(r"^SENTENCE (.*)$", done.stderr, re.MULTILINE)
     assert done.returncode == (sentence is not None), done.stderr[-3000:]

@@ -1,4 +1,4 @@
-"""`seglog.spark.count`: what the rows say, from headers."""
+"""`seglog.spark.count` gives from headers what the rows give."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The examples of docs/spark.md, run as they stand. Those of "Hand-over" and "Object stores" need a
-broker and a store: tests/spark/test_handover.py and tests/objects/test_spark.py run them."""
+"""Runs the examples of docs/spark.md unchanged. "Hand-over" and "Object stores" need a broker and a
+store: tests/spark/test_handover.py and tests/objects/test_spark.py run them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
-NOW_MS = 1764547200000  # what the first example begins with
+NOW_MS = 1764547200000  # the first example's start
 ELSEWHERE = {"Hand-over between disk and broker", "Object stores"}
 OF_GOLDEN_DATA = {"Functions", "Tables", "Verify over a cluster"}
 OF_ORDERS = {"", "Streaming", "Counting", "Writing", "Replicas"}
@@ -32,7 +32,7 @@ def test_every_section_with_an_example_is_run() -> None:
 
 
 def run(example: str, names: dict[str, Any]) -> list[str]:
-    """What the example prints; `names` has its names afterwards."""
+    """Runs an example and returns its printed lines; `names` has its names afterwards."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(example, names)
@@ -65,7 +65,7 @@ def places(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def names(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """What the examples find: a session, and for the writer two DataFrames."""
+    """The names that the examples use: a session, and two DataFrames for the writer."""
     register(spark)
     monkeypatch.setattr("seglog.spark.session", lambda: spark)
     events = spark.readStream.format("rate").load().selectExpr("cast(value as string) AS value")
@@ -79,7 +79,7 @@ def test_a_section_about_orders(spark: SparkSession, names: dict[str, Any],
                                 places: dict[str, str], title: str) -> None:
     [example] = examples_of("spark.md")[title]
     for name, here in places.items():
-        # The read path first: it is a part of no other.
+        # The read path first, because it is part of no other path.
         example = example.replace(name, here)
     printed = run(example, names)
     if title == "":

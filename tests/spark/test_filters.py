@@ -1,4 +1,4 @@
-"""Pushed filters: the rows are those of plain Python over all rows, and less of the log is read."""
+"""Pushed filters give the same rows as plain Python over all rows, and read less of the log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FILTERS = ("EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual", "Les
 
 
 def filter_of(kind: str, *values: Any) -> Any:
-    """PySpark's class of the name, or where it has none yet (4.0) one that looks like it."""
+    """PySpark's class of this name, or a substitute where PySpark lacks it (4.0)."""
     known = getattr(datasource, kind, None)
     if known is None:
         known = dataclasses.make_dataclass(
@@ -52,7 +52,7 @@ def filter_of(kind: str, *values: Any) -> Any:
 # ---- the oracle ----------------------------------------------------------------------------------
 
 def holds(one: Any, row: Row) -> bool | None:
-    """A filter by SQL's rules: None where it is unknown."""
+    """Evaluates a filter by SQL's rules; None for unknown."""
     kind = type(one).__name__
     if kind == "Not":
         found = holds(one.child, row)
@@ -83,7 +83,7 @@ def matching(rows: Sequence[Row], filters: Sequence[Any]) -> list[Row]:
 
 
 def is_pushed_whole(one: Any) -> bool:
-    """Whether the reader leaves nothing of it to Spark."""
+    """Whether the reader applies the whole filter."""
     kind = type(one).__name__
     if kind == "Not" or (kind, one.attribute[0]) == ("In", "timestamp"):
         return False
@@ -93,7 +93,7 @@ def is_pushed_whole(one: Any) -> bool:
     return kind not in ("IsNull", "IsNotNull")
 
 
-# ---- what is drawn -------------------------------------------------------------------------------
+# ---- random input --------------------------------------------------------------------------------
 
 def moment(millis: int, micros: int = 0) -> datetime:
     return EPOCH + timedelta(milliseconds=millis, microseconds=micros)
@@ -155,7 +155,7 @@ def small_logs_use_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read(path: str, filters: Sequence[Any] | None, **options: str) -> list[Row]:
-    """What a query reads: planned and decoded as Spark has it done, without Spark."""
+    """Plans and decodes a query as in Spark, but without Spark."""
     parsed = parse_options({"path": path, "maxPartitionBytes": "2000", **options})
     reader = SeglogReader(parsed, NAMES)
     if filters is not None:
@@ -221,12 +221,12 @@ def test_damage_costs_no_row_that_an_unfiltered_read_gives(data: st.DataObject, 
     try:
         whole = read(path, None)
     except CorruptDataError:
-        return  # the filtered read may stop at it too, or not get there
+        return  # the filtered read may fail there too, or not reach it
     assert matching(read(path, filters), filters) == matching(whole, filters)
 
 
 def test_less_is_planned(built: str) -> None:
-    """Partitions, segments and bytes, by offset and by time."""
+    """Checks planned partitions, segments and bytes, by offset and by time."""
     def size(*filters: Any) -> int:
         reader = FilteringReader(parse_options({"path": built}), NAMES)
         reader.pushFilters(list(filters))

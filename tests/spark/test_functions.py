@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 VALUES = 400
-# PySpark says so of every version of pandas that is newer than its own tests.
+# PySpark warns of every pandas version newer than its own tests.
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
 
 
@@ -30,7 +30,7 @@ def batch(count: int, base_offset: int = 0, **options: Any) -> bytes:
 
 
 def hostile(seed: int) -> list[bytes | None]:
-    """Keys, batches, batches with something wrong, and bytes that are nothing."""
+    """Keys, valid batches, damaged batches, and random bytes."""
     rng = random.Random(seed)
     made: list[bytes | None] = [None, b"", b"\xff", b"foobar"]
     while len(made) < VALUES:
@@ -55,7 +55,7 @@ def frame(spark: SparkSession) -> DataFrame:
 
 
 def kafka(spark: SparkSession) -> Any:
-    """Kafka's own packages, where Spark's JVM has its clients."""
+    """Kafka's own packages, if Spark's JVM has Kafka's clients."""
     packages = spark._jvm.org.apache.kafka
     try:
         packages.common.utils.Utils.murmur2(b"x")
@@ -65,7 +65,7 @@ def kafka(spark: SparkSession) -> Any:
 
 
 def is_valid(spark: SparkSession, packages: Any, data: bytes) -> bool:
-    """Whether Kafka finds exactly one batch, and that it is valid."""
+    """Whether Kafka finds exactly one batch and it is valid."""
     from py4j.protocol import Py4JJavaError
 
     buffer = spark._jvm.java.nio.ByteBuffer.wrap(data)
@@ -122,8 +122,8 @@ def test_text_keys_and_columns_of_nulls(spark: SparkSession, frame: DataFrame) -
 
 
 @pytest.mark.parametrize(("query", "said"), [
-    ("SELECT kafka_partition(data, 0) FROM hostile", "0 partitions, at least 1 is needed"),
-    ("SELECT kafka_partition(data, -3) FROM hostile", "-3 partitions, at least 1 is needed"),
+    ("SELECT kafka_partition(data, 0) FROM hostile", "0 partitions, expected at least 1"),
+    ("SELECT kafka_partition(data, -3) FROM hostile", "-3 partitions, expected at least 1"),
     ("SELECT murmur2(n) FROM hostile", "Arrow type 'i'"),
 ])
 def test_refusals(spark: SparkSession, frame: DataFrame, query: str, said: str) -> None:
@@ -146,7 +146,7 @@ def offsets(frame: DataFrame) -> list[int | None]:
 
 
 def test_decode_files_of_a_broker(spark: SparkSession, golden: Path) -> None:
-    """As `binaryFile` reads them: the rows are those of the source, for every codec."""
+    """For files read with `binaryFile`, the rows equal the source's, for every codec."""
     from seglog.spark import register
 
     register(spark)
@@ -168,13 +168,13 @@ def test_decode_files_of_a_broker(spark: SparkSession, golden: Path) -> None:
 
 
 def test_batches_whose_offsets_begin_anew(spark: SparkSession) -> None:
-    """As producers send them; zeros at the end are those of a preallocated segment."""
+    """Batches as from producers; zeros at the end as in a preallocated segment."""
     frame = chunks(spark, batch(3) + batch(2) + batch(1, 50) + bytes(4000), None, b"", batch(1))
     assert offsets(functions.decode_batches(frame)) == [0, 1, 2, 0, 1, 50, 0]
 
 
 def damaged() -> tuple[bytes, bytes]:
-    """Batches with a bad one in the middle and a torn one at the end; those bytes."""
+    """Batches with a bad one in the middle and a torn one at the end, and the bytes of both."""
     bad = bytearray(batch(4, 10))
     bad[-1] ^= 1
     return batch(2) + bytes(bad) + batch(2, 20) + batch(9, 30)[:-1], bytes(bad)
@@ -195,7 +195,7 @@ def test_modes(spark: SparkSession) -> None:
 
 
 def test_hostile_chunks(spark: SparkSession, frame: DataFrame) -> None:
-    """Whatever the bytes: no mode but FAILFAST fails, and together the parts lose no byte's row."""
+    """For any bytes, only FAILFAST fails, and the parts together lose no row."""
     dropped = functions.decode_batches(frame, "data", mode="DROPMALFORMED").count()
     permissive = functions.decode_batches(frame, "data", mode="PERMISSIVE")
     assert permissive.where("_corrupt_record IS NULL").count() == dropped > 50
@@ -251,7 +251,7 @@ def records(spark: SparkSession, frame: DataFrame) -> DataFrame:
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_encode(spark: SparkSession, records: DataFrame, codec: str) -> None:
-    """Batches that are valid, and whose records are the rows."""
+    """The batches are valid and their records are the rows."""
     encoded = functions.encode_batches(records, codec=codec, max_batch_bytes=4096).cache()
     assert encoded.columns == ["batch", "record_count"]
     assert encoded.where(functions.is_valid_batch("batch")).count() == encoded.count() > 5

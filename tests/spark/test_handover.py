@@ -1,4 +1,4 @@
-"""From the disk to the broker and back: our source and Spark's Kafka source take turns."""
+"""Handover between disk and broker: our source and Spark's Kafka source take turns."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def client(broker: harness.Broker) -> Iterator[harness.Client]:
 
 
 class Producer:
-    """Numbers every record of a topic, so that a lost one and a double one show."""
+    """Numbers every record of a topic, so that lost and duplicate records are visible."""
 
     def __init__(self, client: harness.Client, topic: str) -> None:
         client.create_topic(topic, partitions=2)

@@ -1,4 +1,4 @@
-"""`session` and `register` with a session that is there, and readers that arrive on executors."""
+"""`session` and `register` with an active session, and readers that are unpickled on executors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_an_active_session_is_taken_as_it_is(spark: SparkSession, golden: Path) 
 
 
 class Closed:
-    """A session whose platform hands out no context, as shared clusters of Databricks."""
+    """A session whose platform hides the context, as on shared clusters of Databricks."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -103,7 +103,7 @@ def test_a_reader_is_checked_where_it_arrives(tmp_path: Path) -> None:
 
 
 def test_a_shipped_package_is_enough_for_a_bare_python(tmp_path: Path) -> None:
-    """All that a reader needs, native libraries too, and nothing of this environment."""
+    """The shipped packages include native libraries, and nothing comes from this environment."""
     import zipfile
 
     archive = tmp_path / "packages.zip"

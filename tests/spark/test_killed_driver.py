@@ -1,4 +1,5 @@
-"""A Spark driver that is killed at random moments of its jobs: every job is there whole, or not."""
+"""A Spark driver is killed at random moments of its jobs: each job is visible whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ while True:
 
 
 def test_every_job_is_there_whole_or_not(spark: object, tmp_path: Path) -> None:
-    """`spark` is asked for because it sets what workers need, and skips where there is none."""
+    """The fixture `spark` sets what workers need, and skips the test without Spark."""
     rng, data_dir = random.Random(5), tmp_path / "data"
     start, told = 0, set[int]()
     for _ in range(ROUNDS):
@@ -58,7 +59,7 @@ def test_every_job_is_there_whole_or_not(spark: object, tmp_path: Path) -> None:
             told.update(int(line) for line in driver.stdout.read().split())
         start = max(told) + 100
         deadline = time.monotonic() + 60
-        while True:  # A driver is gone when the system says so.
+        while True:  # The driver is gone when its pid is.
             check_target(str(data_dir))
             if not left_over(data_dir) or time.monotonic() > deadline:
                 break

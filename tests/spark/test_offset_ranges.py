@@ -1,4 +1,4 @@
-"""How offsets are divided among tasks: nothing lost, nothing twice, and no task too large."""
+"""Offsets divided among tasks: none lost, none twice, and no task too large."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def sizes(ranges: list[OffsetRange]) -> list[int]:
 
 
 def test_known_divisions() -> None:
-    """Those of KafkaOffsetRangeCalculatorSuite."""
+    """The cases of KafkaOffsetRangeCalculatorSuite."""
     one, ten, hundred = OffsetRange(A, 1, 2), OffsetRange(B, 1, 11), OffsetRange(C, 1, 101)
     assert divide([one, ten], None, None) == [one, ten]
     assert sizes(divide([OffsetRange(A, 1, 5)], 3, None)) == [1, 1, 2]

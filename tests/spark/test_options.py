@@ -1,4 +1,4 @@
-"""Options as Spark's Kafka source takes them: what is accepted, what is refused, in which words."""
+"""Options as in Spark's Kafka source: which are accepted and refused, and the error messages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_offsets_and_timestamps() -> None:
     assert options.starting.offsets == {A0: 5, A1: EARLIEST}
     assert options.ending.offsets == {A0: 9, A1: LATEST}
     assert options.starting.partitions() == {A0, A1}
-    # A timestamp for all wins over timestamps by partition, and those over offsets.
+    # One timestamp for all overrides timestamps by partition, which override offsets.
     every = {"path": "/d", "startingOffsets": "earliest", "startingTimestamp": "12",
              "startingOffsetsByTimestamp": '{"a":{"0":1}}'}
     assert parse_options(every).starting == OffsetBound(timestamps={None: 12})
@@ -51,7 +51,7 @@ def test_offsets_and_timestamps() -> None:
 
 
 def test_options_of_kafka_and_spark_pass() -> None:
-    """What Spark's Kafka source takes and what Spark itself may add, in any case."""
+    """Options that Spark's Kafka source takes or Spark itself adds pass in upper and lower case."""
     parse_options({"path": "/d", "kafka.bootstrap.servers": "b:9092", "KAFKA.Group.Id": "g",
                    "kafka.security.protocol": "SSL", "groupIdPrefix": "p", "failOnDataLoss": "true",
                    "kafkaConsumer.pollTimeoutMs": "512", "fetchOffset.numRetries": "3",
@@ -84,7 +84,7 @@ def test_patterns_are_javas_and_match_anywhere(pattern: str, found: str, passed_
     ({"subscribe": "a", "assign": '{"a":[0]}'}, "Only one of the following options"),
     ({"subscribe": ","}, "No topics to subscribe to"),
     ({"subscribePattern": " "}, "empty"),
-    ({"subscribePattern": "("}, "no regular expression"),
+    ({"subscribePattern": "("}, "invalid regular expression"),
     ({"assign": "{"}, "expects e.g."),
     ({"assign": '{"a":0}'}, "expects e.g."),
     ({"assign": "a:0"}, "No topicpartitions to assign"),
@@ -110,7 +110,7 @@ def test_patterns_are_javas_and_match_anywhere(pattern: str, found: str, passed_
     ({"failOnDataLoss": " true"}, "true or false"),
     ({"paths": "/a"}, "JSON array"),
     ({"subscribe": "a", "subscribePattern": ""}, "got subscribe, subscribePattern"),
-    ({"subscribePattern": "[a&&b]"}, "no regular expression"),
+    ({"subscribePattern": "[a&&b]"}, "invalid regular expression"),
     ({"kafka.auto.offset.reset": "earliest"}, "'auto.offset.reset' is not supported"),
     ({"kafka.Key.Deserializer": "x"}, "'key.deserializer' is not supported"),
     ({"kafka.enable.auto.commit": "true"}, "'enable.auto.commit' is not supported"),

@@ -1,4 +1,4 @@
-"""examples/pipeline.py: every step, also where there is no Kafka, and no Java."""
+"""examples/pipeline.py: every step, also without Kafka and without Java."""
 
 from __future__ import annotations
 
@@ -58,4 +58,4 @@ def test_without_java_it_ends_with_one_sentence(tmp_path: Path) -> None:
     done = run(tmp_path, str(tmp_path / "venv" / "bin"))
     assert done.returncode == 1 and "2. A copy, recovered" in done.stdout
     assert done.stderr == ("The rest is left out. Spark needs Java 17 or newer on the driver, and "
-                           "there is no java on the PATH: install a JDK, or set JAVA_HOME.\n")
+                           "no java is on the PATH: install a JDK, or set JAVA_HOME.\n")

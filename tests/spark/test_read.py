@@ -1,4 +1,4 @@
-"""`format("seglog")` on directories that a real broker wrote, against what a consumer got there."""
+"""`format("seglog")` on directories of a real broker, compared with what a consumer received."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def rows_by_partition(frame: DataFrame) -> list[tuple[str, Row]]:
-    """("topic-partition", row) of every record, rows as `truth` has them, by offset."""
+    """("topic-partition", row) of every record by offset, with rows in the form of `truth`."""
     from pyspark.sql.functions import unix_micros
 
     columns = ("topic", "partition", "offset", unix_micros("timestamp"), "timestampType", "key",
@@ -75,7 +75,7 @@ def test_every_partition_equals_its_truth(spark: SparkSession, golden: Path, sta
     expected = {path.stem: truth(golden, state, path.stem, level == "read_committed")
                 for path in (golden / "real" / "truth" / state).glob("*.jsonl")}
     assert len(expected) > 15
-    # As a consumer's pattern, a query without a subscription passes over internal topics.
+    # Like a consumer's pattern, a query without a subscription skips internal topics.
     assert found == {tp: rows for tp, rows in expected.items()
                      if rows and not tp.startswith("__")}
 
@@ -171,7 +171,7 @@ def test_data_loss(spark: SparkSession, golden_copy: Any) -> None:
     frame = read(spark, root, assign='{"startoffset":[0]}', failOnDataLoss=False,
                  startingOffsets='{"startoffset":{"0":3}}', columns="offset")
     assert min(row.offset for row in frame.collect()) == 253
-    # One flipped bit in the middle: the query fails with file and position, or goes on behind it.
+    # One flipped bit in the middle: the query fails with file and position, or continues after it.
     log = PartitionLog.open(root / "plain-none-0")
     segment = log.segments[1]
     batch = next(iter(log.batches(segment.base_offset)))
@@ -215,8 +215,8 @@ def test_tasks_are_picklable(golden: Path) -> None:
 
 def test_tasks_that_give_few_bytes_read_more(
         golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the columns of bytes, and with filters that leave rows out; unless it is asked for
-    otherwise. The ranges are the same."""
+    """Tasks grow without the binary columns and with filters that drop rows, unless an option sets
+    their size. The ranges are the same."""
     from seglog.spark import plan
     from seglog.spark.filters import Pushed
     from seglog.spark.read_options import parse_options

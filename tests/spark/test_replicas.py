@@ -1,4 +1,4 @@
-"""One partition in several directories is read once: from the log that Kafka would make the
+"""A partition with several directories is read once, from the log that Kafka would make the
 leader's."""
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TP = TopicPartition("t", 0)
-Epochs = list[tuple[int, int]]  # (epoch, where it ends)
+Epochs = list[tuple[int, int]]  # (epoch, its end offset)
 
 
 def write(path: Path, epochs: Epochs, start: int = 0, checkpoint: str | None = None,
           topic_id: str | None = None, mark: bytes = b"") -> Path:
-    """A partition directory whose batches of one record each follow a lineage."""
+    """Writes a partition directory of single-record batches with a lineage of epochs."""
     writer = LogWriter(path, LogConfig(segment_bytes=2000), start)
     offset = start
     for epoch, end in epochs:
@@ -56,7 +56,7 @@ def chosen(*roots: Path) -> tuple[str, str]:
 
 
 LINEAGES: dict[str, tuple[Epochs, Epochs, str]] = {
-    # the better one, the other, a word of the reason
+    # the better directory, the other, a word of the reason
     "longer": ([(0, 50)], [(0, 40)], "log end offset 50"),
     "diverged tail of an older epoch": ([(3, 60), (5, 70)], [(3, 60), (4, 200)],
                                         "leader epoch 5 is newer than 4"),
@@ -82,7 +82,7 @@ def test_the_newer_epoch_wins_and_then_the_longer_log(tmp_path: Path, name: str,
 
 
 def test_what_the_checkpoint_adds(tmp_path: Path) -> None:
-    """An epoch that began where the log ends counts; any other that no batch has does not."""
+    """An epoch without batches counts only if it began at the log's end."""
     write(tmp_path / "elected" / "t-0", [(4, 100)], checkpoint="0\n2\n4 0\n7 100\n")
     write(tmp_path / "behind" / "t-0", [(4, 120)])
     assert chosen(tmp_path / "behind", tmp_path / "elected") == (
@@ -109,7 +109,7 @@ def test_ties(tmp_path: Path) -> None:
 
 
 def test_what_is_no_replica(tmp_path: Path) -> None:
-    """Directories of a move or for deletion, however far they go, and one that is reached twice."""
+    """Future and deleted directories, even longer ones, and a directory that is reached twice."""
     write(tmp_path / "a" / "t-0", [(0, 10)])
     unique = "0123456789abcdef0123456789abcdef"
     for name in (f"t-0.{unique}-delete", f"t-0.{unique}-future", f"t-0.{unique}-stray"):
@@ -120,7 +120,7 @@ def test_what_is_no_replica(tmp_path: Path) -> None:
     found = find_replicas([tmp_path / "a", tmp_path / "b", tmp_path / "again", tmp_path / "a"])
     assert {tp: [one.name for one in here] for tp, here in found.items()} == {
         TP: ["t-0"], TopicPartition("u", 0): ["u-0"]}
-    # One that is named itself is read, but not in the place of the partition.
+    # Such a directory is read if the path names it, but not instead of the partition.
     assert chosen(tmp_path / "a" / f"t-0.{unique}-future")[1] == "it is the only one"
     choice = choose_replica(TP, find_replicas(
         [tmp_path / "a" / f"t-0.{unique}-future", tmp_path / "a"])[TP])
@@ -158,7 +158,7 @@ def test_a_directory_that_vanishes_is_looked_for_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_mixtures(tmp_path: Path, seed: int) -> None:
-    """Any number of copies of one true history, each behind or diverged: the most complete."""
+    """Of any number of copies of one true history, behind or diverged, reads the most complete."""
     rnd = random.Random(seed)
     history: Epochs = []
     epoch, end = rnd.randint(0, 3), 0

@@ -1,4 +1,4 @@
-"""`df.write` and `df.writeStream` to a data directory: what Spark's Kafka sink would send."""
+"""`df.write` and `df.writeStream` to a data directory write what Spark's Kafka sink would send."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def save(frame: DataFrame, data_dir: Path, **options: str) -> None:
 
 
 def test_a_data_frame_becomes_logs_and_is_continued(session: SparkSession, tmp_path: Path) -> None:
-    """Keys as Kafka's producers spread them, rows without one evenly, order kept in a task."""
+    """Keys go where Kafka's producers send them, rows without keys go evenly, tasks keep order."""
     frame, options = records(session), {"topic": "a", "kafka.num.partitions": "3",
                                         "kafka.compression.type": "zstd"}
     save(frame, tmp_path / "new", **options)
@@ -102,7 +102,7 @@ def test_topic_and_partition_columns(session: SparkSession, tmp_path: Path) -> N
             assert name.startswith(f"t{number % 2}-") and row["timestamp"] == number * 1000 + 500
             assert number >= 20 or name.endswith(f"-{number % 4}")
     assert sum(map(len, found.values())) == 40
-    # An option wins over a column, as in Spark's Kafka sink.
+    # An option overrides a column, as in Spark's Kafka sink.
     save(frame, tmp_path / "other", topic="one", **{"num.partitions": "4"})
     assert {name.partition("-")[0] for name in written(tmp_path / "other")} == {"one"}
 
@@ -134,7 +134,7 @@ def test_only_append(session: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_stream_commits_each_batch_once(session: SparkSession, tmp_path: Path) -> None:
-    """Spark repeats the last micro-batch when it finds no commit of it after a restart."""
+    """Spark repeats the last micro-batch after a restart if it finds no commit of it."""
     source, data_dir, checkpoint = tmp_path / "in", tmp_path / "data", tmp_path / "checkpoint"
     source.mkdir()
 
@@ -180,7 +180,7 @@ def test_a_stream_commits_each_batch_once(session: SparkSession, tmp_path: Path)
 ])
 def test_columns_are_refused_as_by_the_kafka_sink(session: SparkSession, schema: str,
                                                   topic: str | None, said: str) -> None:
-    """The texts of KafkaWriter.validateQuery."""
+    """The messages are those of KafkaWriter.validateQuery."""
     with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
         check_columns(ddl(schema), topic)
     check_columns(ddl("value binary, topic int, other map<int, int>"), "t")

@@ -1,4 +1,4 @@
-"""`session` and `register` where something is missing: a read that works, or one sentence."""
+"""`session` and `register` with something missing: the read works, or fails in one sentence."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def outcome(done: subprocess.CompletedProcess[str]) -> str:
     if found:
         sentence, _, rest = after.partition("\n")
         assert "Traceback" not in before and "at org.apache" not in done.stderr, done.stderr
-        # PySpark's daemon may be stopped in the middle of its own last words.
+        # PySpark's daemon may be stopped while it prints.
         assert all(line.startswith(_LAST_WORDS) for line in rest.splitlines()), done.stderr
         assert "seglog/spark" not in rest, done.stderr
         return sentence.strip()
@@ -56,7 +56,7 @@ def outcome(done: subprocess.CompletedProcess[str]) -> str:
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The python of an environment that has all and is not activated."""
+    """The python of a complete environment that is not activated."""
     return environment(tmp_path_factory.mktemp("driver") / "venv", DRIVER)
 
 
@@ -68,7 +68,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def java() -> str:
-    """A PATH that has java and the tools of Spark's scripts, and no Python of ours."""
+    """A PATH with java and the tools of Spark's scripts, but without our Python."""
     if shutil.which("java") is None:
         pytest.skip("java is missing: Spark needs a JDK of at least 17")
     return f"{Path(shutil.which('java') or '').parent}:/usr/bin:/bin"
@@ -77,7 +77,7 @@ def java() -> str:
 @pytest.mark.parametrize("program", [SESSION, OWN_BUILDER], ids=["session", "own-builder"])
 def test_an_environment_that_is_not_activated_reads(driver: Path, bare: Path, java: str,
                                                     golden: Path, program: str) -> None:
-    """PYSPARK_PYTHON is not set, and the python3 of the PATH has nothing."""
+    """PYSPARK_PYTHON is not set, and the python3 on the PATH has no packages."""
     done = run(driver, program, str(golden / "real" / "clean" / "txn-0"),
                env=clean(f"{bare.parent}:{java}"))
     assert outcome(done) == f"ROWS {ROWS}"
@@ -86,7 +86,7 @@ def test_an_environment_that_is_not_activated_reads(driver: Path, bare: Path, ja
 
 def test_a_package_on_a_path_of_the_program_is_found_by_workers(java: str, golden: Path,
                                                                tmp_path: Path) -> None:
-    """A notebook's `sys.path.insert`: the interpreter is the same, and its workers lack seglog."""
+    """After a notebook's `sys.path.insert`, workers of the same interpreter would lack seglog."""
     python = environment(tmp_path / "venv", (name for name in DRIVER if "seglog" not in name))
     extra = tmp_path / "extra"
     site = next((tmp_path / "venv").glob("lib/python*/site-packages"))
@@ -136,7 +136,7 @@ def _other_python() -> tuple[str, str] | None:
         done = subprocess.run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
                               capture_output=True, text=True, check=False)
         version = done.stdout.strip()
-        # Older ones cannot even parse PySpark's worker.
+        # Older Pythons cannot even parse PySpark's worker.
         if done.returncode == 0 and version != HERE \
                 and tuple(map(int, version.split("."))) >= (3, 10):
             return str(python), version
@@ -168,7 +168,7 @@ def test_java_that_will_not_do_is_one_sentence(driver: Path, bare: Path, golden:
 
 def test_no_java_is_one_sentence(driver: Path, bare: Path, golden: Path, tmp_path: Path) -> None:
     found = outcome(run(driver, SESSION, str(golden), env=clean(str(bare.parent))))
-    assert "there is no java on the PATH: install a JDK, or set JAVA_HOME." in found
+    assert "no java is on the PATH: install a JDK, or set JAVA_HOME." in found
     found = outcome(run(driver, SESSION, str(golden),
                         env=clean(str(bare.parent), JAVA_HOME=str(tmp_path))))
     assert f"JAVA_HOME is {tmp_path}, but {tmp_path}/bin/java does not run" in found

@@ -1,4 +1,4 @@
-"""`spark.readStream.format("seglog")`: real queries on directories that grow."""
+"""`spark.readStream.format("seglog")`: real queries on growing directories."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Row = tuple[int, str, int, int]
 
 
 class Query:
-    """One streaming query with its checkpoint; each run continues where the last one ended."""
+    """A streaming query with its checkpoint; each run continues where the last one ended."""
 
     def __init__(self, spark: SparkSession, path: Path, checkpoint: Path, **options: object
                  ) -> None:
@@ -40,7 +40,7 @@ class Query:
                 .option("checkpointLocation", str(self._checkpoint)).trigger(**trigger))
 
     def run(self) -> list[Row]:
-        """All that is there now: rows with their batch."""
+        """Reads all current records; returns rows with their batch."""
         self.rows.clear()
         self.progress = list(finished(self.writer(availableNow=True)).recentProgress)
         return list(self.rows)
@@ -95,7 +95,7 @@ def test_available_now_reads_all_in_limited_batches_and_continues(
         assert json.loads(stream.progress[0]["sources"][0]["latestOffset"]) == {
             "t": {"0": 20, "1": 5}}
     assert stream.run() == []
-    # New partitions and topics are found, also by a run that continues.
+    # A continuing run also finds new partitions and topics.
     append(logs("t-2"), 3)
     append(logs("u-0"), 2)
     append(logs("t-0"), 1)

@@ -1,7 +1,7 @@
-"""Exactly once: the driver, the process of the source and the executors' workers are killed while
-a stream reads logs that grow, and every record is in the output once.
+"""Exactly once: the driver, the source's process and the executors' workers are killed while a
+stream reads growing logs, and every record is in the output once.
 
-SEGLOG_STREAM_KILLS is their number (5), SEGLOG_STREAM_SEED the seed.
+SEGLOG_STREAM_KILLS is the number of kills (5), SEGLOG_STREAM_SEED the seed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ pytestmark = [
 
 
 class Job:
-    """The query's driver program, and what runs below it."""
+    """The query's driver program and its child processes."""
 
     def __init__(self, home: Path) -> None:
         source = str(Path(__file__).resolve().parents[2] / "src")
@@ -52,13 +52,13 @@ class Job:
                 env=environment, start_new_session=True)
 
     def said(self) -> str:
-        """What this driver printed so far."""
+        """The driver's output so far."""
         with self.log.open() as written:
             written.seek(self.begin)
             return written.read()
 
     def below(self) -> Iterator[tuple[int, str]]:
-        """(process id, command line) of everything that it started."""
+        """(process id, command line) of every process below the driver."""
         children: dict[int, list[int]] = {}
         for entry in os.listdir("/proc"):
             if entry.isdigit():
@@ -83,7 +83,7 @@ class Job:
         return True
 
     def kill(self) -> None:
-        """Ends the driver and all below it at once, as a machine that loses power."""
+        """Kills the driver and all processes below it at once, as a power cut would."""
         numbers = [number for number, _ in self.below()]
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -95,7 +95,7 @@ class Job:
 
 @contextmanager
 def writers(data: Path) -> Iterator[dict[int, int]]:
-    """Two logs that grow; gives the end of each when they are closed."""
+    """Two growing logs; returns the end of each when they are closed."""
     stop, ends = threading.Event(), dict.fromkeys(range(2), 0)
 
     def write(partition: int) -> None:

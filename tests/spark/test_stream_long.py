@@ -1,5 +1,5 @@
-"""Streams that run for long: thousands of triggers leak nothing, and cost little while nothing
-happens; logs that grow, roll and are preallocated meanwhile are read once."""
+"""Long-running streams: thousands of triggers leak nothing and cost little while idle; logs that
+grow, roll and are preallocated meanwhile are read once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRIGGERS = int(os.environ.get("SEGLOG_IDLE_TRIGGERS", "2000"))
 
 
 def held() -> tuple[int, int]:
-    """Open files and threads of this process."""
+    """The numbers of open files and threads of this process."""
     return len(os.listdir("/proc/self/fd")), threading.active_count()
 
 
@@ -73,7 +73,7 @@ def test_logs_that_are_being_written(tmp_path: Path, is_old: bool, preallocate: 
 
     def write(partition: int) -> None:
         if partition:
-            time.sleep(1)  # a partition that comes later
+            time.sleep(1)  # a partition that is created later
         with seglog.open(tmp_path / f"t-{partition}", config=config) as log:
             number = 0
             while not stop.is_set():

@@ -1,7 +1,7 @@
 """The reader of a stream, called as Spark's driver calls it: offsets, limits, losses, restarts.
 
-`Driver` stands for MicroBatchExecution: its checkpoint is the offset log, and it may die between
-any two calls.
+`Driver` replaces MicroBatchExecution: its checkpoint is the offset log, and it may die between any
+two calls.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Crash(Exception):
 
 
 class Driver:
-    """Runs batches as Spark does. `is_old` is Spark 4.0 and 4.1, whose `latestOffset()` is told
-    nothing. The sink keeps what a batch has under its number, so a batch that is run twice counts
-    once, and a record in two batches twice."""
+    """Runs batches as Spark does. `is_old` is Spark 4.0 and 4.1, where `latestOffset()` has no
+    arguments. The sink stores a batch under its number, so a repeated batch counts once, and a
+    record in two batches twice."""
 
     def __init__(self, path: Path, *, is_old: bool = False, **options: object) -> None:
         self.path, self.is_old = path, is_old
@@ -54,7 +54,7 @@ class Driver:
         self.restart()
 
     def restart(self) -> None:
-        """A new process: a new reader, and nothing but the checkpoint."""
+        """Starts a new process: a new reader with only the checkpoint."""
         source = SeglogDataSource({"path": str(self.path), **self.options})
         self.reader = source.streamReader(source.schema())
         assert isinstance(self.reader, SeglogStreamReader)
@@ -70,7 +70,7 @@ class Driver:
         return json.loads(json.dumps(self.reader.initialOffset()))
 
     def trigger(self, dies: Any = lambda where: None, limit: Any = None) -> bool:
-        """One trigger; whether there was a batch. `dies` may raise Crash anywhere."""
+        """Runs one trigger; returns whether there was a batch. `dies` may raise Crash anywhere."""
         if len(self.offset_log) == self.committed:
             if self.is_old:
                 end = self.reader.latestOffset()
@@ -106,7 +106,7 @@ class Driver:
         raise AssertionError(f"still data after {most} triggers")
 
     def records(self) -> dict[Place, list[int]]:
-        """The offsets that the sink has, sorted, by partition; each only once."""
+        """The sink's offsets by partition, sorted; asserts that each occurs once."""
         counted = Counter(row for rows in self.sink.values() for row in rows)
         assert not [row for row, times in counted.items() if times > 1]
         found: dict[Place, list[int]] = {}
@@ -200,7 +200,7 @@ def test_limits_hold_also_after_a_restart(logs: Logs, is_old: bool) -> None:
     while driver.trigger():
         if driver.committed == 2:
             driver.restart()
-        assert len(driver.sink[driver.committed - 1]) <= 31  # a share below one counts as one
+        assert len(driver.sink[driver.committed - 1]) <= 31  # a share below one rounds up to one
     assert driver.committed >= 4
     assert {key: len(value) for key, value in driver.records().items()} == {
         ("t", 0): 100, ("t", 1): 20, ("t", 2): 1}
@@ -209,7 +209,7 @@ def test_limits_hold_also_after_a_restart(logs: Logs, is_old: bool) -> None:
 def test_a_small_batch_waits(logs: Logs, is_old: bool) -> None:
     logs.append("t-0", 5)
     driver = Driver(logs.path, is_old=is_old, startingOffsets="earliest", minOffsetsPerTrigger=10)
-    assert driver.trigger()  # the first one after a start does not wait
+    assert driver.trigger()  # the first trigger after a start does not wait
     logs.append("t-0", 6)
     assert not driver.trigger()
     logs.append("t-1", 4)
@@ -249,8 +249,8 @@ def test_available_now_ends_at_what_was_there(logs: Logs) -> None:
 
 
 def test_a_wrapper_that_would_go_back_is_refused(logs: Logs) -> None:
-    """Spark 4.0 with triggerAvailableNowWrapper.enabled asks for the end before it says where the
-    query stands."""
+    """Spark 4.0 with triggerAvailableNowWrapper.enabled requests the end before it passes the
+    query's position."""
     logs.append("t-0", 10)
     driver = Driver(logs.path, is_old=True, startingOffsets="earliest", maxOffsetsPerTrigger=4)
     driver.trigger()
@@ -272,7 +272,7 @@ def test_every_record_once_whenever_the_driver_dies(logs: Logs, seed: int, is_ol
     logs.append("t-0", 30)
     first = 30 if options["startingOffsets"] == "latest" else 0
     driver = Driver(logs.path, is_old=is_old, **options)
-    known = driver.reader.initialOffset()  # the query is running before there is more
+    known = driver.reader.initialOffset()  # the query starts before there are more records
     assert known == {"t": {"0": first}}
 
     def dies(where: str) -> None:
@@ -286,7 +286,7 @@ def test_every_record_once_whenever_the_driver_dies(logs: Logs, seed: int, is_ol
             driver.trigger(dies)
         except Crash:
             driver.restart()
-        # Only what the offset log has outlives a crash, in Spark's Kafka source too.
+        # Only the offset log survives a crash, also in Spark's Kafka source.
         is_pinned = is_pinned or bool(driver.offset_log)
     driver.drain(1000)
     held = {key: seglog.PartitionLog.open(logs.path / f"{key[0]}-{key[1]}").log_end_offset
@@ -295,7 +295,7 @@ def test_every_record_once_whenever_the_driver_dies(logs: Logs, seed: int, is_ol
         key: list(range(first if key == ("t", 0) else 0, end)) for key, end in held.items()}
 
 
-# ---- what is lost
+# ---- lost data
 
 def shrink(path: Path, size: int) -> None:
     log, = path.glob("*.log")
@@ -382,7 +382,7 @@ def test_damage_at_the_end_is_not_the_end_for_ever(logs: Logs, is_old: bool) -> 
     log.write_bytes(damaged)
     driver = Driver(logs.path, is_old=is_old, startingOffsets="earliest", maxOffsetsPerTrigger=2)
     driver.trigger()
-    assert driver.records() == {("t", 0): [0, 1]}  # young: a batch may be half written
+    assert driver.records() == {("t", 0): [0, 1]}  # recent: a batch may be half written
     os.utime(log, (1, 1))
     os.utime(logs.path / "t-0", (1, 1))
     with pytest.raises(CorruptDataError, match=str(log)):

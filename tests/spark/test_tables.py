@@ -1,4 +1,4 @@
-"""`option("table", ...)`: every table against the files themselves, and what it refuses."""
+"""`option("table", ...)`: every table compared with the files, and the options it refuses."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_segments(tables: SparkSession, golden: Path) -> None:
 
 
 def test_batches(tables: SparkSession, golden: Path) -> None:
-    """Against the headers that a log iterates, in every format, cut anywhere."""
+    """Compares with the headers that a log iterates, in every format, cut anywhere."""
     for root in (golden / "real" / "clean", golden / "old"):
         expected = []
         for folder in partitions(root):
@@ -98,7 +98,7 @@ def test_indexes(tables: SparkSession, golden: Path) -> None:
                     continue
                 entries = list(entry.iter_unpack(index.read_bytes()))
                 while entries and entries[-1] == (0, 0):
-                    entries.pop()  # of an index that was preallocated and never trimmed
+                    entries.pop()  # a preallocated index that was never trimmed
                 for number, (first, second) in enumerate(entries):
                     expected.append((folder.name, base, kind, number, *(
                         (base + first, second, None) if kind == "offset" else
@@ -144,7 +144,7 @@ def test_transactions_and_epochs(tables: SparkSession, golden: Path) -> None:
                    for (epoch, start), stop in zip(pairs, bounds, strict=True) if start < end]
     found = rows(table(tables, "transactions", root), "directory", "state", "producer_id",
                  "first_offset", "last_offset")
-    # The indexes of an unclean log need not be complete: what a reader knows is at least theirs.
+    # The indexes of an unclean log may be incomplete: a reader has at least their entries.
     assert len(transactions) > 20 and set(transactions) <= set(found)
     assert {row[1] for row in found} == {"aborted", "ongoing"}
     assert {*epochs} <= set(rows(table(tables, "epochs", root), "directory", "leader_epoch",
@@ -167,7 +167,7 @@ def text(value: Any) -> str | None:
 
 @pytest.mark.parametrize("task_bytes", [100_000, 1 << 30])
 def test_findings(tables: SparkSession, golden: Path, task_bytes: int) -> None:
-    """One row a finding of `seglog verify`, however the work is cut."""
+    """One row a finding of `seglog verify`, for any division of the work."""
     paths = sorted(path for path in (golden / "damaged").iterdir() if path.is_dir())[::3]
     frame = tables.read.format("seglog").option("table", "findings").option(
         "maxPartitionBytes", task_bytes).load([str(path) for path in paths])
@@ -209,8 +209,7 @@ def offsets_log(root: Path, records: Iterable[tuple[bytes, bytes | None]]) -> Pa
 
 
 def test_consumer_offsets(tables: SparkSession, tmp_path: Path) -> None:
-    """The last commit of each partition counts, a tombstone deletes it, other keys are passed
-    over."""
+    """The last commit of each partition counts, a tombstone deletes it, other keys are skipped."""
     root = offsets_log(tmp_path, [
         (commit_key("g", "t", 0), commit_value(5)), (commit_key("g", "t", 1), commit_value(6)),
         (struct.pack(">h", 2) + string("g"), b"members"),
@@ -227,7 +226,7 @@ def test_consumer_offsets(tables: SparkSession, tmp_path: Path) -> None:
 
 
 def test_consumer_offsets_of_a_broker(tables: SparkSession, golden: Path) -> None:
-    """Against Kafka's own decoder (kafka-dump-log --offsets-decoder, held against Kafka's)."""
+    """Compares with our --offsets-decoder, which other tests compare with Kafka's."""
     import json
 
     expected = {}
@@ -278,7 +277,7 @@ def test_columns(tables: SparkSession, golden: Path) -> None:
 
 
 def test_damaged_files(tables: SparkSession, golden: Path, tmp_path: Path) -> None:
-    """One typed error that names the file or, with failOnDataLoss off, all the others."""
+    """Raises one typed error that names the file; failOnDataLoss=false reads all other files."""
     shutil.copytree(golden / "real" / "clean", tmp_path / "data")
     folders = [one for one in partitions(tmp_path / "data")
                if (one / "leader-epoch-checkpoint").exists()]

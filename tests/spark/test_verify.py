@@ -1,4 +1,4 @@
-"""`seglog.spark.verify` and `seglog verify --spark`: the same report as one process gives."""
+"""`seglog.spark.verify` and `seglog verify --spark` give the same report as one process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _HUGE = {"log_huge", "index_huge"}
 
 
 def in_one_process(paths: Sequence[Path]) -> list[LoadReport]:
-    """What `seglog verify` reports of each path."""
+    """The reports of `seglog verify` for each path."""
     broker = BrokerConfig.from_properties(LOAD_CONFIG)
     reports = []
     for path in paths:
@@ -64,14 +64,14 @@ def code_of(reports: Sequence[LoadReport]) -> int:
 
 
 def golden_paths(golden: Path) -> list[Path]:
-    """Every damaged directory, the sound ones, the old formats, and one partition alone."""
+    """Every damaged directory, the undamaged ones, the old formats, and a single partition."""
     damaged = sorted(path for path in (golden / "damaged").iterdir() if path.is_dir())
     return [*damaged, golden / "real" / "clean", golden / "real" / "unclean",
             *sorted((golden / "real" / "clean").glob("compacted-*"))[:1]]
 
 
 def drawn(golden: Path, root: Path, seed: int, count: int = DRAWN) -> list[Path]:
-    """Copies of directories, each with one to three damages in one of its partitions."""
+    """Copies of directories, each with one to three damaged places in one of its partitions."""
     rng = random.Random(seed)
     made = []
     for number in range(count):
@@ -89,14 +89,14 @@ def drawn(golden: Path, root: Path, seed: int, count: int = DRAWN) -> list[Path]
                 damage.damage(path, name, rng.choice(sorted(set(damage.KINDS) - _HUGE)),
                               rng.randrange(1 << 30))
             except (AssertionError, OSError, IndexError, ValueError):
-                pass  # the damage before left nothing for this one
+                pass  # earlier damage left nothing to damage here
         made.append(path)
     return made
 
 
 @pytest.mark.parametrize("task_bytes", [256 << 20, 1])
 def test_golden_directories(spark: SparkSession, golden: Path, task_bytes: int) -> None:
-    """Also where every segment is a piece of its own: its neighbours are in other tasks."""
+    """Also if every segment is a separate piece with its neighbours in other tasks."""
     paths = golden_paths(golden) if task_bytes > 1 else golden_paths(golden)[::5]
     before = fingerprint(golden)
     found = verify(spark, paths, config=LOAD_CONFIG, task_bytes=task_bytes)
@@ -126,7 +126,7 @@ def test_a_sound_directory(spark: SparkSession, golden: Path) -> None:
 
 
 def test_more_problems_than_a_report_lists(spark: SparkSession, tmp_path: Path) -> None:
-    """A report ends a kind after a thousand, wherever they were found."""
+    """A report lists at most a thousand findings of a kind, wherever they were found."""
     folder = tmp_path / "data"
     for name in ("t-0", "t-1"):
         (folder / name).mkdir(parents=True)
@@ -173,7 +173,7 @@ def test_bad_paths(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_no_directory_at_all(spark: SparkSession, tmp_path: Path) -> None:
-    """A data directory without a partition is sound, and no job runs."""
+    """A data directory without partitions is valid, and no job runs."""
     (tmp_path / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
     found = verify(spark, tmp_path)
     assert_same(found.reports, in_one_process([tmp_path]))
@@ -189,7 +189,7 @@ def seglog(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 def rows_of(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     told: dict[str, Any] = json.loads(result.stdout)
-    for row in told["directories"]:  # what differs is how it was run
+    for row in told["directories"]:  # these fields depend on how it was run
         row["threads"] = row["thread_segments"] = row["seconds"] = None
     return {name: told[name] for name in ("directories", "partitions", "findings", "totals",
                                           "exit_code")}

@@ -1,4 +1,4 @@
-"""Records as Arrow data, by the Arrow C data interface; no Arrow library is needed for it."""
+"""Records as Arrow data through the Arrow C data interface, without an Arrow library."""
 
 from seglog.arrow.read_stream import (
     DecodeOptions, RecordBatchStream, batch_headers, decode_range, read,

@@ -1,4 +1,4 @@
-"""Records of batches in memory: what a column of bytes, a message or a copied file holds."""
+"""Decodes record batches in memory: a column of bytes, a message or a copied file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["BadBytes", "decode_chunk"]
 
 @dataclass(frozen=True, slots=True)
 class BadBytes:
-    """Bytes [start, end) of a chunk that are no sound batch, and why."""
+    """Bytes [start, end) of a chunk that are not a valid batch, and why."""
 
     start: int
     end: int
@@ -30,13 +30,12 @@ class BadBytes:
 
 def decode_chunk(data: Any, options: DecodeOptions | None = None, *, name: str = "chunk",
                  on_bad: Callable[[BadBytes], None] | None = None) -> Iterator[RecordColumns]:
-    """The records of whole batches, one after the other, in `data` (a bytes-like object).
+    """Yields the records of consecutive batches in `data` (a bytes-like object).
 
-    Unlike in a log, offsets may begin anew at a batch: producers send each with offsets from 0.
-    Zeros at the end are passed over, as in a preallocated segment. At anything else that is not a
-    sound batch, a torn one at the end included, raises CorruptDataError after the records before
-    it, which calls the chunk `name`. With `on_bad` calls that instead, and continues at the next
-    sound batch.
+    Unlike in a log, offsets may restart at each batch: producers number each from 0. Zeros at the
+    end are skipped, as in a preallocated segment. After the records before any other invalid
+    bytes, including a torn last batch, raises CorruptDataError, which calls the chunk `name`. With
+    `on_bad` calls that instead and continues at the next valid batch.
     """
     asked = options or DecodeOptions()
     view = memoryview(data).cast("B")
@@ -55,14 +54,14 @@ def decode_chunk(data: Any, options: DecodeOptions | None = None, *, name: str =
 
 def _sound(fd: int, start: int, end: int, options: DecodeOptions, pool: ColumnPool, name: str
            ) -> Generator[RecordColumns, None, tuple[CorruptDataError | None, int]]:
-    """Yields columns up to the first bytes that are bad; (what is wrong, where)."""
+    """Yields columns up to the first bad bytes; returns (error, position)."""
     decoder = options.decoder(fd, LogRange(name, 0, start, end, 0, None, end, 0), pool)
     try:
         yield from decoder
     except CorruptDataError as error:
         position = decoder.position
         if error.code == Status.BATCH_OFFSET_ORDER.code and position > start:
-            return None, position  # sound by itself: another decoder begins with it
+            return None, position  # valid by itself: a new decoder starts here
         return error, position
     if decoder.status == Status.TORN_TAIL:
         position = decoder.position
@@ -73,19 +72,19 @@ def _sound(fd: int, start: int, end: int, options: DecodeOptions, pool: ColumnPo
 
 
 def _next(fd: int, position: int, end: int) -> int:
-    """Where the next batch begins after the bad one at `position`; `end` without one."""
+    """The position of the next batch after the bad one at `position`, or `end`."""
     scan = scan_file(fd, position, end, strict=True, max_batches=1)
     if scan.next_position is not None and scan.next_position > position:
         return min(scan.next_position, end)
     if scan.batch_count and scan.position > position:
-        return scan.position  # a sound batch whose records are not
+        return scan.position  # a valid batch with invalid records
     found = find_batch(fd, position + 1, end, end)
     return end if found is None else found
 
 
 @contextmanager
 def _as_file(view: memoryview) -> Iterator[int]:
-    """A descriptor of a file without a name that holds these bytes: the decoder reads by pread."""
+    """The descriptor of an anonymous file with these bytes, because the decoder uses pread."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("seglog-chunk", os.MFD_CLOEXEC)
     else:

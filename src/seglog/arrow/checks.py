@@ -1,8 +1,8 @@
-"""Kafka's hash and checksum, and whether bytes are a batch, of every value of an Arrow array.
+"""Kafka's hash, checksum and batch validation for every value of an Arrow array.
 
-Arrays are binary or text (as UTF-8) of any library with `__arrow_c_array__`. The result is a numpy
-array with a number for each value. Raises IllegalArgumentError for other types, and never for the
-bytes themselves.
+Arrays hold binary or text (as UTF-8) and come from any library with `__arrow_c_array__`. The result
+is a numpy array with one number a value. Raises IllegalArgumentError for other types, but never for
+the content of a value.
 """
 
 from seglog._native.checksums import crc32c_column, valid_batches

@@ -1,9 +1,9 @@
-"""What a partition directory holds besides records, as columns: a mapping of names to arrays.
+"""The contents of a partition directory besides records, as columns: arrays by name.
 
-Each function takes the path of a partition directory (or its URL, with the options of the object
-store), opens files for reading alone, and raises KafkaStorageError for what it cannot read and
-CorruptDataError for files that do not parse. Sizes are bytes, times ms since 1970; None (-1 in
-arrays of numbers, where the docstring says so) is what is not there.
+Each function takes the path of a partition directory (or its URL, with object store options) and
+opens files read-only. It raises KafkaStorageError for a file that it cannot read and
+CorruptDataError for one that does not parse. Sizes are in bytes, times in ms since 1970. Missing
+values are None (-1 in arrays of numbers where the docstring says so).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _FILES = {FileKind.LOG: "size", FileKind.INDEX: "index_size",
 
 def segments(path: str, storage_options: StorageOptions | None = None) -> Iterator[Table]:
     """One row a segment: `base_offset`, `size`, `index_size`, `time_index_size`, `txn_index_size`
-    (-1 for a file that is not there), `modified_ms` of the log, and `is_active` for the last."""
+    (-1 for a missing file), `modified_ms` of the log, and `is_active` for the last segment."""
     where = files_of(path, storage_options)
     listing, objects = where.listing(path)
     bases = listing.base_offsets
@@ -65,7 +65,7 @@ def segments(path: str, storage_options: StorageOptions | None = None) -> Iterat
 
 
 def _file_status(path: str, name: str) -> tuple[int, int]:
-    """(size, ms of the last change); -1 for a file that is not there."""
+    """(size, modification time in ms); -1 for a missing file."""
     try:
         found = os.lstat(os.path.join(path, name))
     except OSError:
@@ -82,12 +82,12 @@ def _object_status(objects: Mapping[str, ObjectVersion], name: str) -> tuple[int
 
 def batches(planned: LogRange, storage_options: StorageOptions | None = None
             ) -> Iterator[Table]:
-    """One row a batch of one range (of `PartitionLog.ranges`), from the headers alone:
+    """One row a batch of one range (of `PartitionLog.ranges`), from the headers only:
     `segment_base_offset`, `position` in its log, `size`, `base_offset`, `last_offset`, `magic`,
     `codec`, `timestamp_type` (0 CreateTime, 1 LogAppendTime, -1 none), `is_transactional`,
     `is_control`, `base_timestamp_ms`, `max_timestamp_ms`, `leader_epoch`, `producer_id`,
-    `producer_epoch`, `base_sequence`, `record_count`, `crc`. -1 is what a batch does not say (the
-    base timestamp of one with a delete horizon, which stands in its place).
+    `producer_epoch`, `base_sequence`, `record_count`, `crc`. -1 where a batch has no value (such as
+    the base timestamp of a batch with a delete horizon, which replaces it).
 
     Raises as `seglog.arrow.decode_range`.
     """
@@ -136,7 +136,7 @@ def _entries(base_offset: int, index: str, view: OffsetIndexView | TimeIndexView
 
 
 def producers(path: str, storage_options: StorageOptions | None = None) -> Table:
-    """One row a producer id in the newest producer snapshot that reads well: `snapshot_offset`,
+    """One row a producer id in the newest valid producer snapshot: `snapshot_offset`,
     `producer_id`, `producer_epoch`, `last_sequence`, `last_offset`, `offset_delta`,
     `last_timestamp_ms`, `coordinator_epoch`, `current_txn_first_offset` (None without an open
     transaction)."""
@@ -163,11 +163,11 @@ def producers(path: str, storage_options: StorageOptions | None = None) -> Table
 
 
 def transactions(path: str, storage_options: StorageOptions | None = None) -> Table:
-    """One row a transaction that was aborted or is open: `state` ("aborted", "ongoing"),
-    `producer_id`, `first_offset`, `last_offset` (of the abort marker; None while it is open).
+    """One row for each aborted or open transaction: `state` ("aborted", "ongoing"), `producer_id`,
+    `first_offset`, `last_offset` (of the abort marker; None while it is open).
 
-    As readers of committed records know them: from the transaction indexes, and from the log where
-    these are missing or unsound.
+    As for read_committed, they come from the transaction indexes, or from the log where an index
+    is missing or invalid.
     """
     with PartitionLog.open(path, storage_options=storage_options) as log:
         aborted = log.aborted_transactions(0, 2**63 - 1)

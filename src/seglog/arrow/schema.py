@@ -1,4 +1,4 @@
-"""The columns that a record can have, and their Arrow schema.
+"""The columns of a record, and their Arrow schema.
 
 | column | Arrow type | meaning |
 |---|---|---|
@@ -35,7 +35,7 @@ class RecordSchema:
     """The schema of a projection: `pyarrow.schema(RecordSchema(["offset", "value"]))`."""
 
     def __init__(self, columns: Sequence[str] = DEFAULT_COLUMNS) -> None:
-        schema_capsule(columns)  # ValueError for a name that is none
+        schema_capsule(columns)  # ValueError for an unknown name
         self.columns = tuple(columns)
 
     def __arrow_c_schema__(self) -> object:

@@ -1,4 +1,4 @@
-"""Whole topics as one stream of Arrow record batches: one partition after the other."""
+"""Whole topics as one stream of Arrow record batches, one partition after another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from seglog.storage.stream import ColumnStream, Pass, RecordBatchStream
 
 __all__ = ["TOPIC_COLUMNS", "OffsetBound", "TimeBound", "TopicStream", "to_millis"]
 
-#: The columns of a topic's records, unless others are requested.
+#: The default columns of a topic's records.
 TOPIC_COLUMNS = (*ORIGIN_COLUMNS, *DEFAULT_COLUMNS)
 
 #: One offset for every partition, or one for some of them.
@@ -34,15 +34,15 @@ _ROWS_MAX = 1 << 20  # so that the names of a topic stay below 2 GiB
 
 
 class TopicStream(ColumnStream):
-    """The records of some partitions, lazily, one partition after the other.
+    """A lazy stream of the records of some partitions, one partition after another.
 
-    Iterate it for `RecordColumns`, or hand it to anything that speaks the Arrow C stream interface.
-    It may be used again: a new iteration, and every consumer of the C stream interface, begins
-    anew; only a pass that was begun and not finished continues. Memory is that of one partition's
-    stream. Corrupt bytes raise CorruptDataError after everything before them was delivered.
+    Iterate it for `RecordColumns`, or pass it to any consumer of the Arrow C stream interface. It
+    can be read again: a new iteration and every consumer of the C stream interface start over,
+    except that an unfinished pass continues. It uses the memory of one partition's stream. Corrupt
+    bytes raise CorruptDataError after all records before them.
 
-    `partitions` are the partitions that are read, in order; `isolation` is their isolation level.
-    By `DataDir.to_arrow`.
+    `partitions` are the partitions read, in order; `isolation` is their isolation level. Made by
+    `DataDir.to_arrow`.
     """
 
     def __init__(self, logs: Sequence[tuple[TopicPartition, OpenLog]],
@@ -70,8 +70,8 @@ class TopicStream(ColumnStream):
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """What the passes of a stream have in common. It does not know the stream, so that one that is
-    dropped ends its threads at once, without a search for garbage."""
+    """The state shared by the passes of a stream. It has no reference to the stream, so a dropped
+    stream ends its threads at once, without the cyclic garbage collector."""
 
     logs: tuple[tuple[TopicPartition, OpenLog], ...]
     columns: tuple[str, ...]
@@ -104,7 +104,7 @@ class _Reader:
             running[:] = [stream]
             for decoded in stream:
                 found = origin.apply(decoded)
-                del decoded  # its memory is for the next one
+                del decoded  # frees its memory for the next batch
                 if found is not None:
                     yield found
                     del found
@@ -112,13 +112,13 @@ class _Reader:
 
     def _stream(self, tp: TopicPartition, log: PartitionLog, columns: Sequence[str]
                 ) -> RecordBatchStream | None:
-        """The decoded records that may count, None if none does."""
+        """The records that may be in the bounds, None if there are none."""
         start = max(_of(self.start_offset, tp) or 0, log.log_start_offset)
         end = _of(self.end_offset, tp)
         skips = self.options.get("on_damage") == "skip"
         if self.start_timestamp is not None and self.start_timestamp >= 0:
-            # All records before the first that is late enough are too early. There is no such
-            # bound at the other end: a record may be older than those before it.
+            # All records before the first match are too early. There is no such bound at the
+            # other end: a record may be older than those before it.
             found = log.offset_for_timestamp(
                 self.start_timestamp, on_damage="skip" if skips else "raise")
             if found is None:
@@ -130,7 +130,7 @@ class _Reader:
         return log.to_arrow(start, end, columns, **self.options)
 
     def check_bounds(self) -> None:
-        """OffsetOutOfRangeError if the offsets leave nothing to read of any partition."""
+        """Raises OffsetOutOfRangeError if the offsets leave nothing to read in any partition."""
         if self.start_offset is None and self.end_offset is None:
             return
         read = {tp for tp, _ in self.logs}
@@ -161,9 +161,10 @@ def _of(bound: OffsetBound, tp: TopicPartition) -> int | None:
 
 
 def to_millis(moment: TimeBound) -> int | None:
-    """Milliseconds since 1970, rounded up: the first that is not before `moment`.
+    """Milliseconds since 1970, rounded up: the first millisecond not before `moment`.
 
-    TypeError for what is neither an int nor a datetime, ValueError for one without a time zone.
+    Raises TypeError unless `moment` is an int or a datetime, ValueError for a datetime without a
+    time zone.
     """
     if moment is None:
         return None

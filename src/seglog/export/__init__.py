@@ -1,4 +1,4 @@
-"""Records in files of other formats: Parquet, Arrow IPC, CSV and JSON lines (`seglog export`)."""
+"""Export of records to Parquet, Arrow IPC, CSV and JSON lines (`seglog export`)."""
 
 from seglog.export.formats import FORMATS, Sink, format_of, make_sink
 from seglog.export.output_file import OutputFile

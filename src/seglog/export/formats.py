@@ -1,4 +1,4 @@
-"""Which formats there are, and the sink of each."""
+"""The export formats and their sinks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seglog.export.text import Binary, CsvSink, JsonLinesSink
 
 __all__ = ["FORMATS", "Sink", "format_of", "make_sink"]
 
-#: Formats by name, with the suffixes that stand for them.
+#: File suffixes by format.
 FORMATS: Final[dict[str, tuple[str, ...]]] = {
     "parquet": (".parquet", ".pq"),
     "arrow": (".arrow", ".feather", ".ipc"),
@@ -27,36 +27,36 @@ class Sink(Protocol):
     """Takes record batches and writes them to a file."""
 
     def write(self, columns: RecordColumns) -> None:
-        """Writes the rows, or keeps them until a file's next piece is full."""
+        """Writes the rows, or buffers them until the next piece of the file is full."""
 
     def close(self) -> None:
-        """Writes what is left. The file itself stays open."""
+        """Writes buffered rows and the end of the format. Leaves the file open."""
 
     def discard(self) -> None:
-        """Ends without the rest, after a failure. Never raises."""
+        """Drops buffered rows after a failure. Never raises."""
 
 
 def format_of(path: str) -> str:
-    """The format that a file's suffix stands for. Raises ConfigError for any other."""
+    """The format of a file by its suffix. Raises ConfigError for an unknown suffix."""
     name = os.path.basename(path).lower()
     for known, suffixes in FORMATS.items():
         if name.endswith(suffixes):
             return known
     every = ", ".join(suffix for suffixes in FORMATS.values() for suffix in suffixes)
-    raise ConfigError(f"the name of {path} does not say a format; use one of {every}, or --format")
+    raise ConfigError(f"the suffix of {path} names no format; use one of {every}, or --format")
 
 
 def make_sink(name: str, file: BinaryIO, columns: Sequence[str], *, binary: Binary = "utf8",
               compression: Literal["none"] | str | None = None) -> Sink:
-    """A sink of a format for record batches of these columns.
+    """Makes the sink of a format for record batches of these columns.
 
-    `binary` says how JSON lines and CSV show bytes; `compression` is a codec of Parquet or Arrow
-    (default: zstd and lz4). Raises ConfigError where pyarrow is missing, or for a codec that the
-    format does not have.
+    `binary` is how JSON lines and CSV encode bytes; `compression` is a Parquet or Arrow codec
+    (default: zstd and lz4). Raises ConfigError if pyarrow is not installed or the format does not
+    support the codec.
     """
     if name in _TABLES:
         if binary != "utf8":
-            raise ConfigError(f"--binary is for csv and jsonl; {name} holds bytes as they are")
+            raise ConfigError(f"--binary is for csv and jsonl; {name} stores bytes unchanged")
         try:
             from seglog.export import tables
         except ImportError:

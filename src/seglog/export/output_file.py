@@ -1,4 +1,4 @@
-"""A file that appears under its name when it is complete, or not at all."""
+"""An output file that gets its name only when it is complete."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["OutputFile"]
 
 
 class OutputFile:
-    """Writes to a temporary name in the same directory, and renames when the block ends well.
+    """Writes to a temporary name in the same directory, and renames it when the block succeeds.
 
-    A block that raises leaves nothing behind, and a file that was there before as it was. What is
-    no regular file (a pipe, `/dev/stdout`) is written to directly. Raises KafkaStorageError:
-    EEXIST for a file that is there unless `force`, and what the system refuses.
+    A block that raises leaves no new file and does not change an existing one. Anything but a
+    regular file (a pipe, `/dev/stdout`) is written to directly. Raises KafkaStorageError: EEXIST
+    for an existing file without `force`, and system errors.
     """
 
     def __init__(self, path: str, *, force: bool) -> None:
@@ -43,7 +43,7 @@ class OutputFile:
 
     @property
     def size(self) -> int:
-        """Bytes written so far, 0 where the file cannot say."""
+        """Bytes written so far, 0 if the file cannot tell."""
         try:
             return self.file.tell()
         except OSError:
@@ -94,7 +94,7 @@ class OutputFile:
         self.file.close()
         if not self._force:
             try:
-                os.link(self._temporary, self._path)  # fails where a file came meanwhile
+                os.link(self._temporary, self._path)  # fails if the file has appeared meanwhile
                 return
             except FileExistsError:
                 raise self._exists() from None
@@ -104,7 +104,7 @@ class OutputFile:
         self._temporary = None
 
     def _exists(self) -> FileExistsError:
-        return FileExistsError(errno.EEXIST, "the file is there already; --force replaces it")
+        return FileExistsError(errno.EEXIST, "the file exists; --force replaces it")
 
     def _refused(self, error: OSError) -> KafkaStorageError:
         return KafkaStorageError(error.errno or errno.EIO, error.strerror or str(error), self._path)

@@ -1,4 +1,4 @@
-"""Parquet and Arrow IPC, by pyarrow."""
+"""Parquet and Arrow IPC sinks, through pyarrow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ARROW = ("none", "lz4", "zstd")
 
 
 class _TableSink:
-    """Batches put together to pieces of a good size, which a writer of pyarrow takes."""
+    """Combines batches into pieces of a good size for a pyarrow writer."""
 
     def __init__(self, writer: Any, schema: pa.Schema) -> None:
         self._writer, self._schema = writer, schema
@@ -29,7 +29,7 @@ class _TableSink:
         self._rows = self._bytes = 0
 
     def write(self, columns: RecordColumns) -> None:
-        """Keeps the rows until there are enough for a piece."""
+        """Buffers the rows until they fill a piece."""
         self._batches.append(pa.record_batch(columns))
         self._rows += columns.num_rows
         self._bytes += columns.nbytes
@@ -37,12 +37,12 @@ class _TableSink:
             self._flush()
 
     def close(self) -> None:
-        """Writes what is left, and the end of the file."""
+        """Writes buffered rows and the file's footer."""
         self._flush()
         self._writer.close()
 
     def discard(self) -> None:
-        """Ends without the rest, so that no writer tries to end its file later."""
+        """Drops buffered rows and the writer, so that it does not write a footer later."""
         with suppress(Exception):
             self._writer.close()
 
@@ -55,9 +55,9 @@ class _TableSink:
 
 def make_table_sink(name: str, file: BinaryIO, columns: Sequence[str], compression: str | None
                     ) -> _TableSink:
-    """A sink of parquet, arrow (the IPC file format, Feather) or arrows (the IPC stream format).
+    """Makes the sink of parquet, arrow (IPC file format, Feather) or arrows (IPC stream format).
 
-    Raises ConfigError for a codec that the format does not have.
+    Raises ConfigError for a codec that the format does not support.
     """
     known = _PARQUET if name == "parquet" else _ARROW
     codec = compression or ("zstd" if name == "parquet" else "lz4")

@@ -1,4 +1,4 @@
-"""JSON lines and CSV, without any library."""
+"""JSON lines and CSV sinks, without any library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seglog.errors import ConfigError
 
 __all__ = ["Binary", "CsvSink", "JsonLinesSink"]
 
-#: How bytes become text: UTF-8 and an error for what is not, base64, or UTF-8 with U+FFFD.
+#: How bytes become text: strict UTF-8, base64, or UTF-8 with U+FFFD for bad bytes.
 Binary = Literal["utf8", "base64", "replace"]
 
 Column = list[Any]
@@ -27,14 +27,14 @@ def _cell_text(binary: Binary) -> Callable[[bytes], str]:
 
 
 class _Texts:
-    """The text of keys, values and headers."""
+    """Converts keys, values and headers to text."""
 
     def __init__(self, columns: Sequence[str], binary: Binary) -> None:
         self._names, self._text, self._rows = tuple(columns), _cell_text(binary), 0
 
     def columns(self, batch: RecordColumns) -> dict[str, Column]:
-        """The columns of a batch with text in the place of bytes. ConfigError for bytes that are
-        not text, which says where and what to do."""
+        """The columns of a batch with bytes converted to text. Raises ConfigError for bytes that
+        are not text; it names the record and a remedy."""
         lists: dict[str, Column] = batch.to_pylists()
         for name in self._names:
             if name in ("key", "value"):
@@ -85,15 +85,15 @@ class JsonLinesSink:
         self._file.write("\n".join(lines).encode("utf-8", "replace"))
 
     def close(self) -> None:
-        """Nothing is left: each batch was written as it came."""
+        """Does nothing: each batch is already written."""
 
     def discard(self) -> None:
-        """Nothing is kept."""
+        """Does nothing: no rows are buffered."""
 
 
 class CsvSink:
-    """CSV with a head. Text is in quotes and null is an empty field without quotes, so that null
-    and empty text differ; headers are a JSON array in one field."""
+    """CSV with a header row. Text is quoted and null is an empty field without quotes, so null and
+    empty text differ; headers are a JSON array in one field."""
 
     def __init__(self, file: BinaryIO, columns: Sequence[str], binary: Binary) -> None:
         self._file, self._columns = file, tuple(columns)
@@ -109,10 +109,10 @@ class CsvSink:
         self._file.write("\n".join(lines).encode("utf-8", "replace"))
 
     def close(self) -> None:
-        """Nothing is left: each batch was written as it came."""
+        """Does nothing: each batch is already written."""
 
     def discard(self) -> None:
-        """Nothing is kept."""
+        """Does nothing: no rows are buffered."""
 
 
 def _csv_column(name: str, cells: Column) -> list[str]:

@@ -1,8 +1,9 @@
-"""Writing to a data directory by many processes at once, and making it visible in one step.
+"""Writes to a data directory by many processes, published in one atomic commit.
 
-Tasks write fragments (`fragment`): record batches of one partition in a hidden file. One commit
-(`publish`) gives them their offsets and moves them into the logs, by a journal of renames
-(`journal`) that a crash cannot halve. What a job leaves behind is swept by the next (`job`).
+Tasks write fragments (`fragment`): record batches of one partition in a hidden file. The commit
+(`publish`) assigns their offsets and moves them into the logs through a journal of renames
+(`journal`), so that a crash leaves all or none. The next job deletes the files of dead jobs
+(`job`).
 """
 
 from seglog.fragments.fragment import Fragment, FragmentWriter

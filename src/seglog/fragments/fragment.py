@@ -1,8 +1,8 @@
-"""Fragments: what a task writes of one partition, before anybody knows its offsets.
+"""Fragments: the records that a task writes to one partition, before their offsets are known.
 
-A fragment is a hidden file at the top of the data directory. It holds record batches whose offsets
-begin anywhere and follow each other, and behind them the facts of these batches (`BATCH_DTYPE`), so
-that a commit need not read the records again.
+A fragment is a hidden file at the top of the data directory. It holds record batches with
+consecutive provisional offsets, then their headers as rows of `BATCH_DTYPE`, so that the commit
+need not read the records again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OFFSET_DELTA_MAX: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A file of `size` bytes of record batches, then their facts."""
+    """A file: `size` bytes of record batches, then their header rows."""
 
     topic_partition: TopicPartition
     name: str
@@ -52,10 +52,10 @@ class _Open:
 
 
 class FragmentWriter:
-    """Writes the fragments of one attempt of a task. For one thread.
+    """Writes the fragments of one task attempt. Not thread-safe.
 
-    `segment_bytes` bounds a fragment, `max_batch_bytes` a batch before compression and
-    `max_message_bytes` one after it. As a context manager it deletes its files after an exception.
+    `segment_bytes` limits a fragment, `max_batch_bytes` a batch before compression and
+    `max_message_bytes` a batch after it. The context manager deletes the files after an exception.
     """
 
     def __init__(self, job: Job, attempt: str, *, codec: int | str, max_batch_bytes: int,
@@ -69,11 +69,10 @@ class FragmentWriter:
         self._count = 0
 
     def append(self, key: TopicPartition, data: Any) -> int:
-        """Encodes rows (Arrow: `key`, `value`, `timestamp`, `headers`) and writes them; their
-        number. A row without a timestamp gets the time of now.
+        """Encodes and writes rows (Arrow: `key`, `value`, `timestamp`, `headers`); returns their
+        number. A row without a timestamp gets the current time.
 
-        Raises IllegalArgumentError for what a record cannot be, RecordTooLargeError,
-        KafkaStorageError.
+        Raises IllegalArgumentError for an invalid record, RecordTooLargeError, KafkaStorageError.
         """
         first = self._next_offset.get(key, 0)
         for span in encode_spans(
@@ -109,7 +108,7 @@ class FragmentWriter:
 
     def _append_bytes(self, fragment: _Open, data: bytes, position: int, *,
                       sync: bool = False) -> None:
-        """Opens the file for every piece: a task may have more partitions than descriptors."""
+        """Opens the file for each write: a task may have more partitions than descriptors."""
         path = os.path.join(self._job.data_dir, fragment.name)
         with storage_errors(path), contextlib.ExitStack() as stack:
             descriptor = open_file(path, os.O_WRONLY)
@@ -118,7 +117,7 @@ class FragmentWriter:
             if sync:
                 os.fsync(descriptor)
             else:
-                # The disk works while the next rows come.
+                # The disk writes while the next rows are encoded.
                 start_writeback(descriptor, position, len(data))
 
     def _close(self, key: TopicPartition) -> None:
@@ -130,9 +129,9 @@ class FragmentWriter:
                                    len(facts)))
 
     def finish(self) -> list[Fragment]:
-        """Closes and syncs all fragments; those of a partition are in the order of its records.
+        """Closes, syncs and returns all fragments, each partition's in record order.
 
-        Raises KafkaStorageError, also when the job has ended meanwhile.
+        Raises KafkaStorageError, also if the job has ended meanwhile.
         """
         for key in list(self._open):
             self._close(key)
@@ -153,21 +152,21 @@ class FragmentWriter:
 
 
 def read_facts(path: str, fragment: Fragment) -> npt.NDArray[np.void]:
-    """What stands behind the batches of a fragment. KafkaStorageError for a file that is missing
-    or has another size."""
+    """Reads the header rows after the batches of a fragment. Raises KafkaStorageError if the file
+    is missing or has the wrong size."""
     expected = fragment.size + fragment.batches * BATCH_DTYPE.itemsize
     with storage_errors(path), open(path, "rb") as stream:
         found = os.fstat(stream.fileno()).st_size
         if found != expected:
             raise KafkaStorageError(
-                f"{path}: a fragment of {found} bytes, its task wrote {expected}")
+                f"{path}: the fragment has {found} bytes, but its task wrote {expected}")
         stream.seek(fragment.size)
         return np.frombuffer(stream.read(), BATCH_DTYPE).copy()
 
 
 @contextlib.contextmanager
 def storage_errors(path: str) -> Iterator[None]:
-    """Makes a KafkaStorageError, with the path, of what the system refuses."""
+    """Turns an OSError into a KafkaStorageError with the path."""
     try:
         yield
     except KafkaStorageError:
@@ -177,7 +176,7 @@ def storage_errors(path: str) -> Iterator[None]:
 
 
 def write_all(descriptor: int, data: bytes | memoryview, position: int) -> None:
-    """Writes all bytes. OSError."""
+    """Writes all bytes at `position`. Raises OSError."""
     view = memoryview(data)
     while view:
         written = os.pwrite(descriptor, view, position)

@@ -1,7 +1,7 @@
-"""Jobs that write to a data directory, and the sweeping of what dead ones left there.
+"""Jobs that write to a data directory, and the cleanup after dead jobs.
 
-A job has a small file at the top of the data directory that names the process that drives it. All
-its other files carry its id. They are garbage once the file is gone or the process is.
+A job has a small file at the top of the data directory that names its driver process. All its other
+files carry its id. They are garbage once that file or that process is gone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from seglog.storage.textfile import write_file
 
 __all__ = ["Job", "sweep"]
 
-# A job of another machine cannot be asked whether it lives.
+# Another machine's driver cannot be checked, so its job dies of age.
 _FOREIGN_SECONDS_MAX: Final = 7 * 86400
 _ID: Final = r"seglog[0-9a-f]{32}"
 _JOB_FILE: Final = re.compile(rf"{re.escape(JOB_FILE_PREFIX)}job-({_ID})")
@@ -32,7 +32,7 @@ _OF_JOB: Final = re.compile(rf"{re.escape(JOB_FILE_PREFIX)}[a-z]+-({_ID})|.*\.({
 
 @dataclass(frozen=True, slots=True)
 class _Driver:
-    """A process, told apart from another that gets its number later."""
+    """A process, distinguished from later ones that reuse its pid."""
 
     machine: str
     pid: int
@@ -43,7 +43,7 @@ class _Driver:
         return cls(_machine(), pid, _started(pid))
 
     def is_alive(self) -> bool | None:
-        """None for a process of another machine or container."""
+        """Whether the process lives; None for a process of another machine or container."""
         if self.machine != _machine():
             return None
         try:
@@ -65,7 +65,7 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process began, as far as the system says; "" for a dead one."""
+    """The start time of a process, in the system's own unit; "" if it is dead or unknown."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stream:
             fields = stream.read().rpartition(b")")[2].split()
@@ -83,7 +83,7 @@ class Job:
 
     @classmethod
     def begin(cls, data_dir: str, driver_pid: int) -> Self:
-        """A new job, driven by a process. Raises KafkaStorageError."""
+        """Starts a job driven by the process `driver_pid`. Raises KafkaStorageError."""
         job = cls(data_dir, f"seglog{uuid.uuid4().hex}")
         path = job.path("job")
         try:
@@ -98,27 +98,27 @@ class Job:
         return f"{JOB_FILE_PREFIX}{kind}-{self.id}{rest}"
 
     def path(self, kind: str, rest: str = "") -> str:
-        """Its path."""
+        """The path of the file that `name` names."""
         return os.path.join(self.data_dir, self.name(kind, rest))
 
     @property
     def is_over(self) -> bool:
-        """Whether it was committed or aborted: what a task still writes comes too late."""
+        """Whether the job was committed or aborted, so that further writes are too late."""
         return not os.path.exists(self.path("job"))
 
     def end(self) -> None:
-        """Deletes everything of the job that is still there, its own file first."""
+        """Deletes the remaining files of the job, its job file first."""
         with contextlib.suppress(OSError):
             os.unlink(self.path("job"))
-        # The files of a commit that is not finished are needed still; the next sweep comes later.
+        # An unfinished commit still needs these files; a later sweep deletes them.
         if not os.path.lexists(os.path.join(self.data_dir, UNFINISHED_COMMIT)):
             _delete(self.data_dir, {self.id})
 
 
 def sweep(data_dir: str) -> int:
-    """Deletes what dead jobs left at the top of a data directory; the number of files.
+    """Deletes the files of dead jobs at the top of a data directory; returns their number.
 
-    The caller holds the lock of the data directory, in which no commit is unfinished.
+    The caller holds the lock of the data directory and has finished every commit.
     """
     names = os.listdir(data_dir)
     living = {found[1] for name in names
@@ -135,7 +135,7 @@ def _lives(path: str) -> bool:
     except FileNotFoundError:
         return False
     except (OSError, ValueError, TypeError):
-        return False  # A crash cut it short, before any task had begun.
+        return False  # A crash truncated it before any task started.
     alive = driver.is_alive()
     return age < _FOREIGN_SECONDS_MAX if alive is None else alive
 

@@ -1,10 +1,9 @@
-"""The intent of a commit: renames that are all made, or none.
+"""The journal of a commit: its renames are all made, or none.
 
-Everything a commit brings is prepared under hidden names first. Then the journal, a list of
-renames, appears in a directory at the top of the data directory: from that moment on the commit
-happens. Renames need no space on the disk and may be repeated, so that whoever opens the data
-directory next finishes them. Until then a broker refuses to start (`UNFINISHED_COMMIT`), so that
-it never sees one half of a commit.
+A commit first prepares its files under hidden names. Then the journal, a list of renames, appears
+in a directory at the top of the data directory: this is the commit point. Renames need no disk
+space and can be repeated, so the next process that opens the data directory can finish them. Until
+then a broker refuses to start (`UNFINISHED_COMMIT`) and never sees half a commit.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from seglog.storage.textfile import read_small_file, sync_directory, write_file
 
 __all__ = ["Move", "commit_moves", "finish_commit"]
 
-#: From a name to another, both relative to the data directory; None deletes the file.
+#: Source and target, both relative to the data directory; target None deletes the source.
 Move = tuple[str, str | None]
 
 _JOURNAL: Final = "journal"
@@ -31,11 +30,11 @@ _JOURNAL_BYTES_MAX: Final = 1 << 30
 
 
 def commit_moves(data_dir: str, prepared: str, moves: Sequence[Move]) -> None:
-    """Makes all of the renames, or after an OSError none of them. KafkaStorageError means that
-    they will be made by whoever opens the data directory next.
+    """Makes all renames. After an OSError none is made; after a KafkaStorageError the next process
+    that opens the data directory makes the rest.
 
-    All sources are durable already, in directories that are synced. `prepared` is the hidden name
-    of the journal until it counts. The caller holds the lock of the data directory.
+    All sources and their directories must be durable. `prepared` is the journal's hidden name
+    before the commit point. The caller holds the lock of the data directory.
     """
     journal = os.path.join(data_dir, prepared)
     write_file(journal, json.dumps({"version": _VERSION, "moves": moves}).encode())
@@ -59,10 +58,10 @@ def commit_moves(data_dir: str, prepared: str, moves: Sequence[Move]) -> None:
 
 
 def finish_commit(data_dir: str) -> bool:
-    """Finishes a commit that a crash interrupted; whether there was one.
+    """Finishes a commit that a crash interrupted; returns whether there was one.
 
-    The caller holds the lock of the data directory. Raises KafkaStorageError for a journal that
-    cannot be read, and where the system refuses a rename.
+    The caller holds the lock of the data directory. Raises KafkaStorageError if the journal cannot
+    be read or a rename fails.
     """
     directory = os.path.join(data_dir, UNFINISHED_COMMIT)
     if not os.path.isdir(directory):
@@ -93,7 +92,7 @@ def _parse(path: str, content: bytes) -> list[Move]:
             moves.append((os.fspath(source), target if target is None else os.fspath(target)))
     except (ValueError, KeyError, TypeError) as error:
         raise KafkaStorageError(
-            errno.EINVAL, f"this journal of a commit cannot be read ({error}); restore it, or "
+            errno.EINVAL, f"this commit journal cannot be read ({error}); restore it, or "
             "check the newest records of every partition and delete its directory",
             path) from None
     return moves

@@ -1,4 +1,4 @@
-"""Which partitions of a topic a data directory has, and where new records of it go."""
+"""The partitions of a topic in a data directory, and their number for new records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["partition_count", "partitions_of"]
 
 
 def partitions_of(data_dir: str, topic: str) -> list[int]:
-    """The partitions of a topic that are here, ascending. OSError."""
+    """The partitions of a topic in this directory, ascending. Raises OSError."""
     found = []
     with os.scandir(data_dir) as entries:
         for entry in entries:
@@ -29,10 +29,10 @@ def partitions_of(data_dir: str, topic: str) -> list[int]:
 
 
 def partition_count(data_dir: str, topic: str, for_new: int | None) -> int:
-    """How many partitions the topic has; `for_new` (default 1) where it is not there yet.
+    """The number of partitions of the topic; `for_new` (default 1) for a new topic.
 
-    Raises InvalidTopicError for a name that Kafka refuses, and IllegalArgumentError where only
-    some of its partitions are here and `for_new` does not say how many there are.
+    Raises InvalidTopicError for a name that Kafka refuses. Raises IllegalArgumentError if the
+    directory has only some of the topic's partitions and `for_new` is not given.
     """
     check_topic(topic)
     if topic == CLUSTER_METADATA_TOPIC:
@@ -45,5 +45,5 @@ def partition_count(data_dir: str, topic: str, for_new: int | None) -> int:
     if for_new is None or for_new <= found[-1]:
         raise IllegalArgumentError(
             f"{data_dir} has only some partitions of topic {topic} ({len(found)}, up to "
-            f"{found[-1]}); say with num.partitions how many the topic has")
+            f"{found[-1]}); set num.partitions to the topic's number of partitions")
     return for_new

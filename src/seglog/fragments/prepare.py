@@ -1,7 +1,7 @@
-"""What a commit prepares under hidden names: whole new files, and the renames that place them.
+"""The files that a commit prepares under hidden names, and the renames that move them into place.
 
-New records become new segments. Small ones join a small last segment, or each other: that is
-copied to a new file, because a rename replaces a file in one step and an append does not.
+New records become new segments. Small fragments are merged with a small last segment or with each
+other. The last segment is copied first, because a rename is atomic and an append is not.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from seglog.storage.textfile import read_small_file, sync_directory, write_file
 
 __all__ = ["LogEnd", "Preparation"]
 
-#: What is smaller is copied behind its neighbour, and what is larger becomes a segment of its own.
+#: Smaller fragments are merged with their neighbour; larger ones become segments of their own.
 SMALL_BYTES: Final = 32 << 20
 _INDEX_BYTES: Final = 10 << 20  # segment.index.bytes
 _OFFSET_DELTA_MAX: Final = 2**31 - 1
@@ -48,7 +48,7 @@ _LENGTH_LESS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """Where the new records of a log begin and end."""
+    """The first offset and end offset of a log's new records."""
 
     first_offset: int
     end_offset: int
@@ -56,7 +56,7 @@ class LogEnd:
 
 @dataclass(slots=True)
 class _Segment:
-    """A segment that is being put together in the file `path`."""
+    """A segment under construction in the file `path`."""
 
     base_offset: int
     path: str
@@ -65,7 +65,7 @@ class _Segment:
 
 
 class Preparation:
-    """The files of one commit. Whatever it makes is the job's, and swept with it."""
+    """The files of one commit. They belong to the job and are deleted with it."""
 
     def __init__(self, job: Job, segment_bytes: int, index_interval_bytes: int) -> None:
         self._job, self._data_dir = job, job.data_dir
@@ -73,7 +73,7 @@ class Preparation:
         self._topic_ids: dict[str, uuid.UUID] = {}
         self._count = 0
         self._directories = {job.data_dir}
-        #: The renames that make it visible, in their order.
+        #: The renames that publish the commit, in order.
         self.moves: list[Move] = []
 
     def _hidden(self) -> str:
@@ -84,26 +84,26 @@ class Preparation:
         self.moves.append((os.path.relpath(source, self._data_dir), target))
 
     def add_file(self, target: str, content: bytes) -> None:
-        """A small file that is to be at `target`, relative to the data directory."""
+        """Prepares a small file for `target`, relative to the data directory."""
         hidden = self._hidden()
         write_file(hidden, content, model=os.path.join(self._data_dir, target))
         self._move(hidden, target)
 
     def sync(self) -> None:
-        """Makes the names of all prepared files durable; their bytes are."""
+        """Makes the names of all prepared files durable; their contents already are."""
         for each in sorted(self._directories):
             sync_directory(each)
 
     # ---- logs
 
     def add_log(self, key: TopicPartition, fragments: Sequence[Fragment]) -> LogEnd:
-        """New records of one partition, which is made where it is missing."""
+        """Prepares new records of one partition, which is created if it is missing."""
         if os.path.isdir(os.path.join(self._data_dir, str(key))):
             return self._extend(key, fragments)
         return self._create(key, fragments)
 
     def _create(self, key: TopicPartition, fragments: Sequence[Fragment]) -> LogEnd:
-        """Under the name of a deleted partition, which a broker that finds it deletes."""
+        """Creates a partition under a deleted partition's name, so a broker would delete it."""
         name = delete_dir_name(key, self._job.id)
         place = os.path.join(self._data_dir, name)
         make_directories(place)
@@ -130,7 +130,7 @@ class Preparation:
         return LogEnd(0, end)
 
     def _topic_id(self, topic: str) -> uuid.UUID:
-        """That of the topic's other partitions, or a new one."""
+        """The topic id from the topic's other partitions, or a new one."""
         known = self._topic_ids.get(topic)
         if known is None:
             for number in partitions_of(self._data_dir, topic):
@@ -165,7 +165,7 @@ class Preparation:
             offsets, times = self._indexes(segment)
             if base > first and snapshot is not None:
                 self.add_file(os.path.join(str(key), snapshot_name(base)), snapshot)
-            # A reader may come between two renames: a log may have more than its indexes say.
+            # For a reader between two renames: a log may extend beyond its indexes.
             is_new = base >= first
             if not is_new:
                 self._move(segment.path, os.path.join(str(key), log_name(base)))
@@ -186,8 +186,8 @@ class Preparation:
 
     @staticmethod
     def _snapshot(place: str, log: PartitionLog, end: int) -> bytes | None:
-        """The producers at the log's end, which records without a producer do not change. None
-        where a broker would have to read the log for them."""
+        """The producer states at the log's end; records without a producer do not change them.
+        None if a broker would have to read the log to know them."""
         content = read_small_file(os.path.join(place, snapshot_name(end)), SNAPSHOT_BYTES_MAX)
         if content is not None:
             return content
@@ -195,7 +195,7 @@ class Preparation:
         return None if has_any else encode_snapshot([])
 
     def _last_segment(self, log: PartitionLog, fragments: Sequence[Fragment]) -> _Segment | None:
-        """A copy of the last segment, where new records are to go behind its own."""
+        """A copy of the last segment to append to, if new records go there."""
         if not len(log.segments) or not fragments:
             return None
         last = log.segments[len(log.segments) - 1]
@@ -223,7 +223,7 @@ class Preparation:
 
     def _segments(self, last: _Segment | None, offset: int, epoch: int,
                   fragments: Sequence[Fragment]) -> tuple[list[_Segment], int]:
-        """The fragments as segments from `offset` on, the first of them in `last`."""
+        """The fragments as segments from `offset` on; the first ones go to `last`."""
         segments = [] if last is None else [last]
         for fragment in fragments:
             path = os.path.join(self._data_dir, fragment.name)
@@ -265,7 +265,7 @@ class Preparation:
 
 
 def _random_topic_id() -> uuid.UUID:
-    """As Kafka's Uuid.randomUuid: none that begins with a dash in text."""
+    """As Kafka's Uuid.randomUuid: never begins with a dash in its text form."""
     while (found := uuid.uuid4()).bytes[0] >> 2 == 0b111110:
         pass
     return found
@@ -273,7 +273,7 @@ def _random_topic_id() -> uuid.UUID:
 
 def _assign(path: str, size: int, facts: npt.NDArray[np.void], epoch: int) -> None:
     """Writes base offsets and leader epochs into the batches; no checksum covers them (Kafka:
-    DefaultRecordBatch). What stands behind the batches is cut off."""
+    DefaultRecordBatch). Truncates the file after the batches."""
     heads = np.empty(len(facts), _HEAD)
     heads["base_offset"], heads["epoch"] = facts["base_offset"], epoch
     heads["length"] = facts["size"] - _LENGTH_LESS
@@ -299,7 +299,7 @@ def _append(target: str, target_size: int, source: str, size: int) -> None:
 
 
 def _copy(source: int, target: int, size: int) -> None:
-    """`size` bytes from the beginning of a file to where another stands."""
+    """Copies the first `size` bytes of a file to the current position of another."""
     position = 0
     while position < size:
         data = os.pread(source, min(size - position, 8 << 20), position)

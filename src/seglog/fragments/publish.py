@@ -1,8 +1,8 @@
-"""The commit of a job: its fragments get offsets, and become part of the logs in one step.
+"""The commit of a job: assigns offsets to its fragments and adds them to the logs atomically.
 
-Under the lock of the data directory, which was shut down cleanly: prepare every file under a hidden
-name and sync it (`prepare`), then rename all of them by a journal (`journal`). What a broker finds
-afterwards is what a clean shutdown leaves: index files, checkpoints, producer snapshots, marker.
+Under the lock of a cleanly shut down data directory, it prepares every file under a hidden name and
+syncs it (`prepare`), then renames all of them through a journal (`journal`). The result looks like
+a clean shutdown to a broker: index files, checkpoints, producer snapshots and marker.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NO_EPOCH_MARKER: Final = b'{"version":0,"brokerEpoch":-1}'
 
 @dataclass(frozen=True, slots=True)
 class StreamBatch:
-    """A micro-batch of a streaming query: one that was committed is not committed again."""
+    """A micro-batch of a streaming query, which is committed only once."""
 
     query_id: str
     batch_id: int
@@ -51,11 +51,11 @@ class StreamBatch:
 
 @contextlib.contextmanager
 def exclusive(data_dir: str) -> Iterator[None]:
-    """The data directory for this process alone, with every commit finished and swept of what dead
-    jobs left.
+    """Locks the data directory for this process, finishes an interrupted commit and deletes the
+    files of dead jobs.
 
-    Other commits are waited for. Raises LogDirLockedError while a broker or another writer has
-    the directory, KafkaStorageError.
+    Waits for other commits. Raises LogDirLockedError while a broker or another writer holds the
+    lock, KafkaStorageError.
     """
     with contextlib.ExitStack() as stack:
         with storage_errors(data_dir):
@@ -74,9 +74,10 @@ def exclusive(data_dir: str) -> Iterator[None]:
 
 
 def check_target(path: str) -> str:
-    """Makes sure that a job may write to `path`; its absolute path. A missing directory is made.
+    """Checks that a job may write to `path`, creates it if it is missing, and returns its absolute
+    path.
 
-    Raises KafkaStorageError for a path that holds other things or needs a recovery first, and
+    Raises KafkaStorageError for a path that is no data directory or needs recovery first, and
     LogDirLockedError.
     """
     data_dir = require_room_for_logs(path)
@@ -101,12 +102,12 @@ def _require_clean(data_dir: str) -> None:
 def publish(job: Job, fragments: Sequence[Fragment], counts: Mapping[str, int], *,
             new_partitions: int | None = None, segment_bytes: int, index_interval_bytes: int,
             stream: StreamBatch | None = None) -> dict[TopicPartition, tuple[int, int]]:
-    """Makes the fragments part of their logs, in the given order; the offsets that each partition
-    got, as (first, end).
+    """Adds the fragments to their logs in the given order; returns each partition's new offsets as
+    (first, end).
 
-    `counts` are the numbers of partitions that the tasks saw, by topic. A micro-batch that was
-    committed before gets nothing. Afterwards the job is over. If this raises nothing has changed.
-    Raises IllegalStateError, LogDirLockedError, KafkaStorageError.
+    `counts` holds the number of partitions that the tasks saw, by topic. A micro-batch that is
+    already committed adds nothing and returns {}. The job is over afterwards. Nothing has changed
+    after an exception. Raises IllegalStateError, LogDirLockedError, KafkaStorageError.
     """
     data_dir = job.data_dir
     with exclusive(data_dir):
@@ -135,8 +136,8 @@ def _publish(job: Job, fragments: Sequence[Fragment], counts: Mapping[str, int],
     for topic in sorted({one.topic_partition.topic for one in fragments}):
         now = partition_count(data_dir, topic, new_partitions)
         if now != counts[topic]:
-            raise IllegalStateError(f"topic {topic} has {now} partitions since another job made "
-                                    f"it; this job wrote for {counts[topic]}: run it again")
+            raise IllegalStateError(f"another job created topic {topic} with {now} partitions; "
+                                    f"this job wrote for {counts[topic]}: run it again")
         if not partitions_of(data_dir, topic):
             by_log.update({TopicPartition(topic, number): [] for number in range(now)})
     for one in fragments:
@@ -152,7 +153,7 @@ def _publish(job: Job, fragments: Sequence[Fragment], counts: Mapping[str, int],
     if stream is not None:
         streams[stream.query_id] = stream.batch_id
         preparation.add_file(_STREAMS, json.dumps({"version": 0, "streams": streams}).encode())
-    # A marker that is there stays, with its broker epoch: no broker starts before the last rename.
+    # An existing marker keeps its broker epoch; no broker starts before the last rename.
     if not os.path.exists(os.path.join(data_dir, CLEAN_SHUTDOWN_FILE)):
         preparation.add_file(CLEAN_SHUTDOWN_FILE, _NO_EPOCH_MARKER)
     preparation.sync()

@@ -1,8 +1,8 @@
 """Object stores: list, size, ranged read, write and deletion of the objects below a URL.
 
-`open_store(url, options)` gives an `ObjectStore`. obstore serves `s3://`, `gs://` and `az://`
-(`pip install 'seglog[s3]'`), fsspec what it lacks, such as `hdfs://`. Neither is imported before a
-URL asks for it. Readers of logs stand on this interface; it knows nothing of logs.
+`open_store(url, options)` returns an `ObjectStore`. obstore serves `s3://`, `gs://` and `az://`
+(`pip install 'seglog[s3]'`); fsspec serves other schemes, such as `hdfs://`. Both are imported on
+first use. Log readers use this interface; it knows nothing of logs.
 """
 
 from seglog.objects.store_options import StorageOptions

@@ -17,7 +17,7 @@ _COPY_BYTES: Final = 1 << 20
 
 
 class DirectoryStore:
-    """The files below `root`; the time of the last change is the entity tag."""
+    """The files below `root`. The entity tag is the modification time and inode."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.fspath(root)

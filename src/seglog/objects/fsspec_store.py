@@ -1,4 +1,4 @@
-"""Whatever else fsspec reads: hdfs://, sftp://, memory:// and more."""
+"""Object stores through fsspec: hdfs://, sftp://, memory:// and more."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from seglog.objects.urls import ObjectUrl
 
 __all__ = ["FsspecStore"]
 
-#: What file systems call the time of the last change.
+#: Names that file systems use for the modification time.
 _MODIFIED: Final = ("mtime", "modification_time", "modificationTime", "modified", "LastModified",
                     "last_modified", "updated")
 
 
 class FsspecStore:
-    """One file system of fsspec, or of an installed package that fsspec knows."""
+    """One file system of fsspec, or of an installed package registered with it."""
 
     def __init__(self, url: ObjectUrl, options: StorageOptions) -> None:
         try:
@@ -33,8 +33,8 @@ class FsspecStore:
             given.pop("path", None)
             self._system: Any = system(**given)
         except ValueError as error:
-            raise KafkaStorageError(errno.EINVAL, f"{url.scheme}:// is no scheme that obstore or "
-                                    f"fsspec reads: {error}", url.root) from None
+            raise KafkaStorageError(errno.EINVAL, f"neither obstore nor fsspec supports "
+                                    f"{url.scheme}://: {error}", url.root) from None
         except ImportError as error:
             raise KafkaStorageError(errno.EINVAL, f"reading {url.scheme}:// needs a package that is"
                                     f" not installed: {error}", url.root) from None
@@ -75,7 +75,7 @@ class FsspecStore:
             raise _failure(error) from None
 
     def read(self, key: str, start: int, end: int) -> tuple[Block, ObjectVersion]:
-        """See ObjectStore. To see a change costs a second request."""
+        """See ObjectStore. A second request gets the version."""
         try:
             path = self._path(key)
             info = self._system.info(path)
@@ -106,11 +106,11 @@ class FsspecStore:
 
 
 def _patience(system: Any, options: StorageOptions) -> dict[str, str]:
-    """Settings of hdfs-native: by itself it tries a name node that does not answer for minutes,
-    before `Requests` hears of it."""
+    """Retry settings for hdfs-native, which by default retries an unresponsive name node for
+    minutes before it reports an error."""
     if not system.__module__.startswith("hdfs_native"):
         return {}
-    return {"dfs.client.failover.max.attempts": "4",  # several, because it may be a standby's turn
+    return {"dfs.client.failover.max.attempts": "4",  # some attempts may go to a standby
             "dfs.client.failover.sleep.base.millis": "100",
             "dfs.client.failover.sleep.max.millis": "1000",
             "dfs.client.socket-timeout": str(1000 * options.request_timeout_seconds)}
@@ -123,7 +123,7 @@ def _version(info: dict[str, Any]) -> ObjectVersion:
 
 
 def _milliseconds(when: Any) -> int | None:
-    """A time as file systems tell it: a datetime, seconds as float, or ms."""
+    """Converts a file system's time to ms: a datetime, float seconds, or integer seconds or ms."""
     if isinstance(when, datetime):
         return int(when.timestamp() * 1000)
     if isinstance(when, float):
@@ -136,6 +136,6 @@ def _milliseconds(when: Any) -> int | None:
 def _failure(error: Exception) -> StoreError:
     if isinstance(error, FileNotFoundError):
         return StoreError("no such object", is_missing=True)
-    # The class alone: what a client says may hold what it was given.
+    # Only the class name: a client's message may contain credentials.
     return StoreError(f"{type(error).__name__}", may_pass=isinstance(error, OSError)
                       and not isinstance(error, PermissionError | IsADirectoryError))

@@ -1,4 +1,4 @@
-"""S3, Google Cloud Storage and Azure Blob Storage by obstore, which waits without the GIL."""
+"""S3, Google Cloud Storage and Azure Blob Storage through obstore, which waits without the GIL."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from seglog.objects.urls import ObjectUrl
 
 __all__ = ["ObstoreStore"]
 
-# Settings of its HTTP client; all other names are of the store's own configuration.
+# Settings of obstore's HTTP client; all other names belong to the store's configuration.
 _CLIENT: Final = frozenset((
     "allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "http2_only",
     "pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes",
     "proxy_url", "timeout", "user_agent",
 ))
 _FLAGS: Final = frozenset(("allow_http", "allow_invalid_certificates", "http1_only", "http2_only"))
-#: What the client says of a server that answers, but not with what was asked for.
+#: Error messages of failures that a retry may resolve.
 _PASSING: Final = re.compile(
     r"50[0234]|429|timed? ?out|connect|reset|closed|incomplete|eof|error sending|decoding|"
     r"request or response body|requested \d+\.\.\d+, got", re.IGNORECASE)
@@ -45,7 +45,7 @@ class ObstoreStore:
         client.setdefault("timeout", timedelta(seconds=options.request_timeout_seconds))
         client.setdefault("connect_timeout", timedelta(seconds=min(
             10, options.request_timeout_seconds)))
-        # Whoever names such an endpoint wants it.
+        # An http:// endpoint is explicit permission.
         if any(text.lower().startswith("http://") for text in _endpoints(given)):
             client.setdefault("allow_http", True)
         retries: dict[str, Any] = {
@@ -55,7 +55,7 @@ class ObstoreStore:
                         "max_backoff": timedelta(seconds=5), "base": 2},
         }
         root = f"{url.scheme}://{url.root.partition('://')[2]}"
-        make: Any = from_url  # its overloads name each key of each store
+        make: Any = from_url  # its overloads list every key of every store
         try:
             self._store = make(root, config=given or None, client_options=client,
                                retry_config=retries)
@@ -108,21 +108,21 @@ class ObstoreStore:
         reason = _reason(error, self._options)
         if isinstance(error, FileNotFoundError | exceptions.NotFoundError):
             return StoreError("no such object", is_missing=True)
-        # What obstore has retried, with pauses, is not retried again.
+        # obstore has already retried these errors with backoff.
         return StoreError(reason, may_pass=isinstance(error, exceptions.GenericError)
                           and _PASSING.search(reason) is not None
                           and "max_retries" not in reason)
 
 
 def _version(meta: Mapping[str, Any]) -> ObjectVersion:
-    """Azure's list gives an entity tag without the quotes that the same tag has in a header."""
+    """Removes quotes from the entity tag: Azure quotes it in headers but not in listings."""
     tag = meta["e_tag"]
     return ObjectVersion(meta["size"], None if tag is None else tag.strip('"'),
                          int(meta["last_modified"].timestamp() * 1000))
 
 
 def _endpoints(given: Mapping[str, str]) -> list[str]:
-    """The endpoints that options or the environment name."""
+    """The endpoints set by options or the environment."""
     known = {**{name.lower(): text for name, text in os.environ.items()
                 if name.lower().startswith(("aws_", "azure_", "google_"))}, **given}
     return [known[name] for name in _ENDPOINTS if name in known]
@@ -133,10 +133,10 @@ _ENDPOINTS: Final = ("aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint", 
 
 
 def _reason(error: Exception, options: StorageOptions) -> str:
-    """What a client says of an error, in one line and without any value of the options."""
+    """The client's error message on one line, with all option values masked."""
     text = str(error).partition("Debug source:")[0].strip() or type(error).__name__
     answer = _ANSWER.search(text)
-    if answer is not None:  # the rest of the document repeats what was signed
+    if answer is not None:  # the rest of the document repeats the signed request
         text = f"{text[:text.index('<')].rstrip(': ')}: {answer[1]}: {answer[2]}"
     for value in sorted(options.client().values(), key=len, reverse=True):
         if len(value) >= _SECRET_MIN and not value.lower().startswith(("http://", "https://")):

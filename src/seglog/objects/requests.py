@@ -1,4 +1,4 @@
-"""Requests to a store: whole answers or one typed error, in threads that all readers share."""
+"""Requests to a store: a complete answer or one typed error, on threads shared by all readers."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ __all__ = ["Requests", "in_background"]
 
 _T = TypeVar("_T")
 
-#: Requests at once in the process; each waits in a thread, without the GIL.
+#: Concurrent requests of the process; each waits in a thread, without the GIL.
 THREADS: Final = 32
 _PAUSE_FIRST, _PAUSE_MAX = 0.05, 2.0
 _FIRST_BYTES: Final = 1 << 20
 
 
 class Requests:
-    """What readers ask of one store, by key; errors name the object by its URL.
+    """Requests to one store by key; errors name the object's URL.
 
-    Each method waits, retries what may pass, within the bounds of the options, and raises
-    KafkaStorageError with `code` file_missing (no such object), object_changed (not the version
-    that was asked for) or object_read (the last reason).
+    Each method blocks, retries transient failures within the limits of the options, and raises
+    KafkaStorageError with `code` file_missing (no such object), object_changed (not the requested
+    version) or object_read (the last failure).
     """
 
     def __init__(self, store: ObjectStore, options: StorageOptions) -> None:
         self._store, self._options = store, options
 
     def list(self, prefix: str, url: str) -> tuple[dict[str, ObjectVersion], list[str]]:
-        """Names of the objects directly below a prefix, and of the prefixes below it."""
-        objects, prefixes = self._tried(lambda: self._store.list(prefix), url, 0)
+        """The objects and the prefixes directly below a prefix."""
+        objects, prefixes = self._retry(lambda: self._store.list(prefix), url, 0)
         start = len(prefix) + 1 if prefix else 0
         return ({info.key[start:]: info.version for info in objects if len(info.key) > start},
                 [key[start:] for key in prefixes if len(key) > start])
 
     def version(self, key: str, url: str) -> ObjectVersion:
         """Size and entity tag of an object."""
-        return self._tried(lambda: self._store.size(key), url, 0)
+        return self._retry(lambda: self._store.size(key), url, 0)
 
     def read(self, key: str, start: int, end: int, version: ObjectVersion, url: str) -> Block:
-        """Exactly bytes [start, end) of that version of an object."""
+        """Exactly bytes [start, end) of this version of an object."""
 
         def ask() -> Block:
             data, found = self._store.read(key, start, end)
@@ -59,18 +59,18 @@ class Requests:
             return data
 
         try:
-            return self._tried(ask, url, start)
+            return self._retry(ask, url, start)
         except KafkaStorageError as error:
             if error.code == "object_read":
                 self._explain(error, key, version, url, start)
             raise
 
     def beginning(self, key: str, url: str, bytes_max: int) -> tuple[Block, int] | None:
-        """The first bytes of an object and its size; None where there is none. One request for an
-        object of up to a MiB, two for a larger one."""
+        """The first bytes of an object and its size; None if it does not exist. Takes one request
+        for an object of up to 1 MiB, two for a larger one."""
         first = min(_FIRST_BYTES, max(1, bytes_max))
         try:
-            data, version = self._tried(partial(self._read_first, key, first), url, 0)
+            data, version = self._retry(partial(self._read_first, key, first), url, 0)
             if version.size <= len(data) or len(data) >= bytes_max:
                 return data, version.size
             return (self.read(key, 0, min(version.size, bytes_max), version, url), version.size)
@@ -78,7 +78,7 @@ class Requests:
             if error.code == "file_missing":
                 return None
             if error.code == "object_read" and self.version(key, url).size == 0:
-                return b"", 0  # no range lies in an empty object
+                return b"", 0  # every range of an empty object is invalid
             raise
 
     def write(self, key: str, content: bytes | Path, url: str) -> None:
@@ -96,8 +96,8 @@ class Requests:
 
     def _explain(self, error: KafkaStorageError, key: str, version: ObjectVersion, url: str,
                  start: int) -> None:
-        """A range beyond the end of what an object has become is refused as if it were our fault:
-        raises what it really is."""
+        """Raises the real cause of a refused range: stores report a range beyond the end of an
+        object that shrank as an invalid request."""
         try:
             found = self._store.size(key)
         except StoreError as failure:
@@ -107,7 +107,7 @@ class Requests:
             return
         _check_version(version, found, url, start)
 
-    def _tried(self, ask: Callable[[], _T], url: str, position: int) -> _T:
+    def _retry(self, ask: Callable[[], _T], url: str, position: int) -> _T:
         deadline = time.monotonic() + self._options.retry_timeout_seconds
         pause = _PAUSE_FIRST
         for attempt in range(self._options.max_retries + 1):
@@ -123,7 +123,7 @@ class Requests:
                     raise _error(errno.EIO, str(failure), url, position, "object_read") from None
             time.sleep(wait)
             pause = min(2 * pause, _PAUSE_MAX)
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
 
 def _check_size(data: Block, size: int) -> None:
@@ -159,9 +159,9 @@ _owner = -1
 
 
 def in_background(ask: Callable[[], _T]) -> Future[_T]:
-    """Runs it in one of the threads, which are made when they are first needed."""
+    """Runs `ask` on a pool thread. The pool starts on first use."""
     global _executor, _owner
-    if _executor is None or _owner != os.getpid():  # a forked child has none of them
+    if _executor is None or _owner != os.getpid():  # a forked child has no pool threads
         _executor = ThreadPoolExecutor(THREADS, thread_name_prefix="seglog-request")
         _owner = os.getpid()
     return _executor.submit(ask)

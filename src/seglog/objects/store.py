@@ -1,4 +1,4 @@
-"""What readers ask of a store, and who answers for which URL."""
+"""The interface of an object store, and the client for each URL scheme."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from seglog.objects.urls import ObjectUrl, parse_url
 __all__ = ["Block", "ObjectInfo", "ObjectStore", "ObjectVersion", "StoreError", "open_store"]
 
 
-#: Settings of clients in the environment begin so.
+#: Prefixes of client settings in the environment.
 _CLIENT_VARIABLES: Final = ("AWS_", "GOOGLE_", "AZURE_", "HADOOP_", "FSSPEC_")
 
 
 class Block(Protocol):
-    """Bytes that a client gave: a buffer with a length."""
+    """Bytes from a client: a buffer with a length."""
 
     def __len__(self) -> int: ...
 
@@ -29,16 +29,15 @@ class Block(Protocol):
 
 
 class ObjectVersion(NamedTuple):
-    """Which content of an object was seen: its size in bytes, its entity tag if the store has such,
-    and when it was written, in ms since 1970, if the store tells. A read of another content is an
-    error."""
+    """One version of an object: its size in bytes and, if the store reports them, its entity tag
+    and modification time (ms since 1970). Reading a different version is an error."""
 
     size: int
     etag: str | None = None
     modified_ms: int | None = None
 
     def is_content_of(self, other: ObjectVersion) -> bool:
-        """Whether two looks saw the same content, as far as both tell."""
+        """Whether both are the same version, compared by what both report."""
         if self.size != other.size:
             return False
         if self.etag is not None and other.etag is not None:
@@ -55,8 +54,8 @@ class ObjectInfo(NamedTuple):
 
 
 class StoreError(Exception):
-    """A request that failed. `is_missing`: there is no such object. `may_pass`: another try may go
-    well. The text is the client's, without credentials."""
+    """A request that failed. `is_missing`: the object does not exist. `may_pass`: a retry may
+    succeed. The message is the client's, without credentials."""
 
     def __init__(self, reason: str, *, is_missing: bool = False, may_pass: bool = False) -> None:
         super().__init__(reason)
@@ -64,19 +63,18 @@ class StoreError(Exception):
 
 
 class ObjectStore(Protocol):
-    """Objects of one container, by key. Safe from any thread; each call may wait for the network,
-    without the GIL where the client can. StoreError for all that goes wrong."""
+    """Objects of one container, by key. Thread-safe. Calls may wait for the network, without the
+    GIL if the client supports it. Raises StoreError for every failure."""
 
     def list(self, prefix: str) -> tuple[list[ObjectInfo], list[str]]:
-        """The objects directly below `prefix` (a key, "" for the container), and the prefixes of
-        those further down; keys are whole."""
+        """The objects and the prefixes directly below `prefix` (a key, "" for the container), as
+        full keys."""
 
     def size(self, key: str) -> ObjectVersion:
-        """What there is under a key."""
+        """The version of the object at `key`."""
 
     def read(self, key: str, start: int, end: int) -> tuple[Block, ObjectVersion]:
-        """Bytes [start, end) of an object, fewer where it ends, and the version that they are
-        of."""
+        """Bytes [start, end) of an object, fewer at its end, and the version read."""
 
     def write(self, key: str, content: bytes | Path) -> None:
         """Makes an object of bytes, or of a local file; replaces what was there. An object is there
@@ -91,10 +89,10 @@ class _Adapters(Protocol):
 
 
 def open_store(url: str, options: StorageOptions) -> ObjectStore:
-    """The store of a URL's container. KafkaStorageError, in one sentence, where its client is not
-    installed, knows no such scheme or refuses the options.
+    """The store of a URL's container. Raises KafkaStorageError if its client is not installed, does
+    not know the scheme or refuses the options.
 
-    Readers of one container with the same options and environment share a client, and so its
+    Readers of one container with the same options and environment share a client and its
     connections.
     """
     surroundings = frozenset((name, value) for name, value in os.environ.items()
@@ -105,7 +103,7 @@ def open_store(url: str, options: StorageOptions) -> ObjectStore:
 @lru_cache(maxsize=32)
 def _opened(url: str, options: frozenset[tuple[str, str]],
             surroundings: frozenset[tuple[str, str]], pid: int) -> ObjectStore:
-    """A client that the environment of before has made, or that was forked, is not the same."""
+    """The cached client for this URL, options, environment and process."""
     parsed, given = parse_url(url), StorageOptions(dict(options))
     try:
         return _adapter(parsed)(parsed, given)
@@ -133,7 +131,7 @@ def _extra(scheme: str) -> str:
 
 
 def parents(keys: Iterator[str], prefix: str) -> list[str]:
-    """The prefixes directly below `prefix` under which keys lie."""
+    """The prefixes directly below `prefix` that contain keys."""
     start = f"{prefix}/" if prefix else ""
     return sorted({start + key[len(start):].partition("/")[0] for key in keys
                    if key.startswith(start) and "/" in key[len(start):]})

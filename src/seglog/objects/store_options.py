@@ -1,4 +1,4 @@
-"""How a store is reached: settings of its client, retries, and how many requests run at once."""
+"""Options of an object store: client settings, retries and concurrent requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 __all__ = ["StorageOptions"]
 
-#: Options of ours, with the least value and the default; all others are the client's.
+#: Our options, with minimum and default; all others go to the client.
 _NUMBERS: Final = {
     "max_retries": (0, 6),
     "retry_timeout_seconds": (1, 60),
@@ -18,14 +18,13 @@ _NUMBERS: Final = {
 
 
 class StorageOptions(Mapping[str, str]):
-    """Options by lower-case name. Values are secrets, or may be: no `repr` or error shows one.
+    """Options by lower-case name. Values may be secrets: no `repr` or error shows one.
 
-    `max_retries` (6) of a request that failed for a reason that may pass, each after a longer
-    pause, until `retry_timeout_seconds` (60); `request_timeout_seconds` (30) for one try;
-    `max_requests` (8) in flight for one reader, of 4 MiB each. Whatever else is given is for the
-    client: obstore's configuration keys (`aws_endpoint`, `aws_access_key_id`, `allow_http`, ...)
-    or, where fsspec serves the scheme, arguments of its file system. Raises ValueError for a number
-    that is none.
+    A transient failure is retried up to `max_retries` (6) times with backoff, for at most
+    `retry_timeout_seconds` (60). One attempt takes at most `request_timeout_seconds` (30). A reader
+    has up to `max_requests` (8) requests of 4 MiB in flight. All other options go to the client:
+    obstore's configuration keys (`aws_endpoint`, `aws_access_key_id`, `allow_http`, ...) or, where
+    fsspec serves the scheme, arguments of its file system. Raises ValueError for an invalid number.
     """
 
     def __init__(self, given: Mapping[str, str] | None = None) -> None:
@@ -47,7 +46,7 @@ class StorageOptions(Mapping[str, str]):
         return int(text)
 
     def client(self) -> dict[str, str]:
-        """The options that are the client's."""
+        """The options that go to the client."""
         return {name: value for name, value in self._given.items() if name not in _NUMBERS}
 
     def __getitem__(self, name: str) -> str:

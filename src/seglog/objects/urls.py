@@ -1,4 +1,4 @@
-"""URLs of places in object stores: `scheme://container/key`."""
+"""Object store URLs: `scheme://container/key`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from seglog.errors import KafkaStorageError
 __all__ = ["ObjectUrl", "is_url", "local_path", "parse_url"]
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-#: Names that other programs have for the same stores.
+#: Synonyms that other programs use for the same schemes.
 _SYNONYMS: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az", "abfs": "az",
                     "abfss": "az", "adl": "az"}
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectUrl:
-    """`scheme` in lower case and without synonyms; `root` is the URL of the container (bucket, or
-    host of a file system), `key` the path in it, without slashes around it."""
+    """A parsed URL. `scheme` is in lower case, with synonyms resolved; `root` is the URL of the
+    container (a bucket, or a file system's host); `key` is the path in it, without leading or
+    trailing slashes."""
 
     scheme: str
     root: str
@@ -29,7 +30,7 @@ class ObjectUrl:
 
 
 def is_url(path: object) -> bool:
-    """Whether a path is a URL rather than one of the local file system."""
+    """Whether a path is a URL, not a local path."""
     return isinstance(path, str) and _URL.match(path) is not None
 
 
@@ -45,15 +46,15 @@ def local_path(url: str) -> str | None:
 
 
 def parse_url(url: str) -> ObjectUrl:
-    """The parts of a URL. KafkaStorageError for one without a container, or with a user and a
-    password, a query or a fragment in it."""
+    """Parses a URL. Raises KafkaStorageError for a URL without a container, or with a user name,
+    password, query or fragment."""
     match = _URL.match(url)
     assert match is not None
     scheme = match[1].lower()
     container, _, key = url[match.end():].partition("/")
     if "@" in container and scheme not in ("abfs", "abfss"):
-        # Without the URL: what stands before the @ may be a password.
-        raise KafkaStorageError(errno.EINVAL, "credentials do not belong into a URL: give them in "
+        # The message omits the URL: it may contain a password before the @.
+        raise KafkaStorageError(errno.EINVAL, "a URL must not contain credentials: give them in "
                                 "the environment or as storage options",
                                 f"{scheme}://...@{container.rpartition('@')[2]}")
     if not container and scheme != "memory":

@@ -1,7 +1,7 @@
-"""Level `verify` of a load in pieces that any process works on: what executors of a cluster run.
+"""Verification of data directories in pieces that any process, such as a Spark executor, can run.
 
-The one door from Spark to the loader's findings. It hands out checks and the dry run, which open
-files for reading alone; nothing that writes, locks or recovers is reachable by its names.
+Spark reaches the loader's findings only through this package. It exports checks and the dry run,
+which open files read-only; it exports nothing that writes, locks or recovers.
 """
 
 from seglog.recovery.callbacks import LoadListener, NullListener

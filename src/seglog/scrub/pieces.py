@@ -1,8 +1,8 @@
-"""A data directory's verification as picklable pieces, and the report that their results make.
+"""The verification of a data directory as picklable pieces, and the report of their results.
 
-Two kinds: segments to read to their ends, and a partition to judge (its indexes, and a dry run of
-Kafka's loader). The functions are those of a load in one process (`seglog.recovery.loader`), so
-that the findings are the same, in the same order.
+A piece either reads segments to their ends or checks one partition (its indexes, and a dry run of
+Kafka's loader). The pieces call the same functions as a load in one process
+(`seglog.recovery.loader`), so the findings and their order are the same.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ __all__ = ["DirectoryScrub", "PartitionPiece", "SegmentsPiece"]
 
 @dataclass(frozen=True, slots=True)
 class SegmentsPiece:
-    """Segments of the partition directory `path` that follow each other, `size` bytes of logs.
+    """Consecutive segments of the partition directory `path`, with `size` bytes of logs.
 
-    A start scans those from the base offset `first_scanned` on. `next_base` is that of the segment
-    after them, None for the last ones.
+    A start scans segments from base offset `first_scanned` on. `next_base` is the base offset of
+    the segment after these, None at the end of the log.
     """
 
     path: str
@@ -58,12 +58,12 @@ class SegmentsPiece:
                 for base, flags in zip(self.base_offsets, self.flags, strict=True)]
 
     def add(self, checks: Iterable[SegmentCheck], verified: Verified) -> None:
-        """What `check` returned, added to what is known of the partition."""
+        """Adds the results of `check` to the partition's results."""
         for check in checks:
             verified.add(self.directory, check, is_scanned=check.base_offset >= self.first_scanned)
 
     def findings(self) -> list[Finding]:
-        """Those of `check`, and of a gap in the offsets before the next piece."""
+        """The findings of `check`, and a gap in the offsets before the next piece."""
         verified = Verified()
         self.add(self.check(), verified)
         if self.next_base is not None:
@@ -73,7 +73,7 @@ class SegmentsPiece:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPiece:
-    """One partition directory to judge; `verified` is what reading its segments said."""
+    """One partition directory to check; `verified` is the result of reading its segments."""
 
     listing: PartitionListing
     state: PartitionState
@@ -104,11 +104,11 @@ class _Partition:
 
 @dataclass(slots=True)
 class DirectoryScrub:
-    """One data directory: its pieces, then its report.
+    """The verification of one data directory: makes its pieces, then its report.
 
-    `path` is a data directory or one partition's own directory, of which then only that one is
-    verified. `wanted` limits it to some topic partitions. Raises KafkaStorageError for a path that
-    cannot be listed or is no data directory.
+    `path` is a data directory or a partition directory, of which only that partition is verified.
+    `wanted` selects topic partitions. Raises KafkaStorageError for a path that cannot be listed or
+    is no data directory.
     """
 
     path: str
@@ -145,22 +145,23 @@ class DirectoryScrub:
 
     @property
     def partition_count(self) -> int:
-        """Partition directories that could be listed."""
+        """The number of partition directories that could be listed."""
         return len(self._partitions)
 
     @property
     def topic_partitions(self) -> set[TopicPartition]:
-        """Those that are verified."""
+        """The verified topic partitions."""
         return {one.state.topic_partition for one in self._partitions.values()}
 
     def segment_counts(self) -> dict[str, tuple[int, int]]:
-        """By partition directory: its segments, and those that a start would recover."""
+        """By partition directory: the number of segments, and of those that a start would recover.
+        """
         return {name: (len(one.sizes), len(one.sizes)
                        - one.state.inputs.first_scanned(one.listing.base_offsets))
                 for name, one in self._partitions.items()}
 
     def segment_pieces(self, target_bytes: int) -> Iterator[SegmentsPiece]:
-        """All segments, in pieces of about `target_bytes`: a segment is never cut."""
+        """All segments, in pieces of about `target_bytes`; a segment is never split."""
         for one in self._partitions.values():
             bases, flags = one.listing.base_offsets.tolist(), one.listing.flags.tolist()
             start = size = 0
@@ -174,21 +175,22 @@ class DirectoryScrub:
 
     def verified(self, checked: Iterable[tuple[SegmentsPiece, list[SegmentCheck]]]
                  ) -> dict[str, Verified]:
-        """By directory name, what reading the segments said; the pieces in their order."""
+        """The results of reading the segments, by directory name. Takes the pieces in order."""
         found: dict[str, Verified] = {}
         for piece, checks in checked:
             piece.add(checks, found.setdefault(piece.directory, Verified()))
         return found
 
     def partition_pieces(self, verified: Mapping[str, Verified]) -> Iterator[PartitionPiece]:
-        """All partitions; `verified` by directory name."""
+        """One piece a partition; `verified` is by directory name."""
         for name, one in self._partitions.items():
             first = one.state.inputs.first_scanned(one.listing.base_offsets)
             yield PartitionPiece(one.listing, one.state, verified.get(name) or Verified(),
                                  sum(one.sizes[first:]))
 
     def report(self, partitions: Iterable[PartitionReport | None], threads: int) -> LoadReport:
-        """The report of the data directory; `partitions` in the order of `partition_pieces`."""
+        """The report of the data directory. Takes `partitions` in the order of `partition_pieces`.
+        """
         return LoadReport(
             self.path, LoadLevel.VERIFY.value, self._clean, threads,
             time.perf_counter() - self._started, (), self.findings,
@@ -207,4 +209,4 @@ def _size(path: str, base_offset: int) -> int:
     try:
         return os.lstat(os.path.join(path, file_name(base_offset, FileKind.LOG))).st_size
     except OSError:
-        return 0  # reading the segment says what is wrong with it
+        return 0  # reading the segment reports the error

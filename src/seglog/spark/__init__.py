@@ -1,9 +1,9 @@
 """Kafka's partition logs in Spark: `spark.read.format("seglog").load(path)`, streams, writers.
 
-`session()` starts Spark with all that the format needs, and `register(spark)` makes the format
-known to a session that runs. Spark 4 also finds it by itself, through the `pyspark_seglog` module,
-if the Python of its workers has it. `verify` checks data directories over a cluster, `count` counts
-records by batch headers, `seglog.spark.functions` has functions on columns.
+`session()` starts Spark with everything the format needs, and `register(spark)` adds the format to
+a running session. Spark 4 also finds it without `register`, through the `pyspark_seglog` module, if
+its workers' Python has it. `verify` checks data directories on a cluster, `count` counts records
+by batch headers, and `seglog.spark.functions` has functions on columns.
 
 Executors never lock or recover: this package imports neither the loader nor a manager.
 """

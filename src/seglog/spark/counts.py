@@ -1,4 +1,4 @@
-"""How many records there are, from the headers of their batches: `count(spark, path)`."""
+"""Counts records from batch headers: `count(spark, path)`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Counts", "count"]
 
-#: A whole segment of Kafka's default size: headers of a GiB take a tenth of a second.
+#: A segment of Kafka's default size: the headers of 1 GiB take a tenth of a second.
 _TASK_BYTES = 1 << 30
 _SHARES_OF_CONNECT = 32
 _FIELDS = {"task": pa.int64(), "records": pa.int64(), "min_offset": pa.int64(),
@@ -33,27 +33,27 @@ _DDL = ", ".join(f"{name} {'boolean' if kind == pa.bool_() else 'long'}"
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The count of every partition that was read; those without a record have 0."""
+    """The count of every partition read; 0 for one without records."""
 
     partitions: Mapping[TopicPartition, RecordCount]
 
     @property
     def records(self) -> int:
-        """Of all partitions."""
+        """The records of all partitions."""
         return sum(one.records for one in self.partitions.values())
 
 
 def count(spark: SparkSession, path: str, *, exact: bool = False, **options: object) -> Counts:
-    """Counts the records that `spark.read.format("seglog").options(**options).load(path)` gives,
+    """Counts the records that `spark.read.format("seglog").options(**options).load(path)` returns,
     and finds the smallest and largest offset and timestamp of each partition.
 
-    The executors read the headers of batches alone, so damage in their records is not found. The
-    largest timestamp is exact; the smallest is that of the first record of a batch unless `exact`,
-    which decodes the timestamps of all records (RecordCount.min_timestamp_is_exact says it). With
-    failOnDataLoss=false everything is decoded, because only that shows what is damaged.
+    Executors read only batch headers, so they do not find damage in records. The largest timestamp
+    is exact. The smallest is that of a batch's first record unless `exact`, which decodes all
+    timestamps (see RecordCount.min_timestamp_is_exact). failOnDataLoss=false decodes all records,
+    because only that finds all damage.
 
-    Raises what the read would raise: ValueError, UnknownTopicOrPartitionError,
-    OffsetOutOfRangeError on the driver; a failed task is Spark's exception.
+    Raises as the read does: ValueError, UnknownTopicOrPartitionError or OffsetOutOfRangeError on
+    the driver, Spark's exception for a failed task.
     """
     given = parse_options({**{name: _text(value) for name, value in options.items()},
                            "path": path})
@@ -73,12 +73,12 @@ def _text(value: object) -> str:
 
 def _run(spark: SparkSession, tasks: Sequence[SeglogPartition], decoding: DecodeOptions,
          exact: bool) -> Iterator[tuple[int, RecordCount]]:
-    """The count of each task, by its number."""
+    """Yields each task's number and count."""
     if not tasks:
         return
     try:
         context = spark.sparkContext
-    except AttributeError:  # Spark Connect has none
+    except AttributeError:  # Spark Connect has no SparkContext
         yield from _run_by_frame(spark, tasks, decoding, exact)
         return
     shares = _shares(tasks, min(len(tasks), max(1, context.defaultParallelism)))
@@ -91,7 +91,7 @@ def _run(spark: SparkSession, tasks: Sequence[SeglogPartition], decoding: Decode
 
 def _run_by_frame(spark: SparkSession, tasks: Sequence[SeglogPartition], decoding: DecodeOptions,
                   exact: bool) -> Iterator[tuple[int, RecordCount]]:
-    """The same without RDDs; PySpark wants pandas for it."""
+    """As `_run`, without RDDs; PySpark requires pandas for it."""
     shares = _shares(tasks, min(len(tasks), _SHARES_OF_CONNECT))
 
     def count_shares(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -114,7 +114,7 @@ def _count(task: SeglogPartition, decoding: DecodeOptions, exact: bool) -> Recor
 
 
 def _shares(tasks: Sequence[SeglogPartition], wanted: int) -> list[list[int]]:
-    """The numbers of the tasks, in shares of about the same bytes: the largest first."""
+    """Task numbers in shares of about equal bytes, the largest tasks first."""
     heap: list[tuple[int, int]] = [(0, share) for share in range(wanted)]
     shares: list[list[int]] = [[] for _ in heap]
     sizes = [sum(planned.size for planned in task.ranges) for task in tasks]

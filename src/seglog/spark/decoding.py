@@ -1,4 +1,4 @@
-"""Record batches in a column of bytes to rows: for `mapInArrow`, and as a table function."""
+"""Decodes record batches in a binary column to rows: for `mapInArrow`, and as a table function."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["Decoding", "Mode", "check_columns", "check_mode", "lateral_function"
            "table_function"]
 
 Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
-"""What to do with bytes that are no sound batch, by the names of Spark's own readers."""
+"""How to treat bytes that are not a valid batch, under the names of Spark's own readers."""
 
 COLUMNS: Final = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 CORRUPT: Final = "_corrupt_record"
 
 
 def check_mode(mode: str) -> Mode:
-    """ValueError for a name that is no mode; in any case of letters."""
+    """The mode of this name, in upper or lower case. Raises ValueError for an unknown name."""
     for known in get_args(Mode):
         if str(mode).upper() == known:
             return known  # type: ignore[no-any-return]
@@ -33,7 +33,8 @@ def check_mode(mode: str) -> Mode:
 
 
 def check_columns(schema: StructType, column: str, keep: Sequence[str]) -> None:
-    """ValueError unless `column` is binary and the columns `keep` are there and have free names."""
+    """Raises ValueError unless `column` is binary, all `keep` columns exist, and no name clashes.
+    """
     types = {field.name: field.dataType for field in schema.fields}
     for name in (column, *keep):
         if name not in types:
@@ -44,29 +45,30 @@ def check_columns(schema: StructType, column: str, keep: Sequence[str]) -> None:
     for name in keep:
         if name in (*COLUMNS, CORRUPT) or list(keep).count(name) > 1:
             raise ValueError(f"decode_batches: two columns of the result would be named '{name}': "
-                             "rename the one that is kept")
+                             "rename the kept column")
 
 
 def _record_fields(mode: Mode) -> list[StructField]:
-    """The columns of a record, and with PERMISSIVE that of bad bytes."""
+    """The columns of a record, and with PERMISSIVE the column of bad bytes."""
     fields = record_schema(COLUMNS).fields
     return [*fields, StructField(CORRUPT, BinaryType())] if mode == "PERMISSIVE" else fields
 
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """The function for `mapInArrow`: batches with `column` and `keep` to rows. Picklable."""
+    """A picklable function for `mapInArrow` that turns batches with `column` and `keep` into rows.
+    """
 
     column: str
     mode: Mode
     keep: tuple[str, ...] = ()
 
     def schema(self, source: StructType) -> StructType:
-        """Of the rows; `source` is the schema of the frame that is decoded."""
+        """The schema of the rows; `source` is the schema of the decoded frame."""
         return StructType([source[name] for name in self.keep] + _record_fields(self.mode))
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows of all batches."""
+        """The rows of all batches."""
         for batch in batches:
             kept = [batch.column(name) for name in self.keep]
             for row, data in enumerate(batch.column(self.column)):
@@ -82,7 +84,7 @@ class Decoding:
             [*arrays, *rows.columns], names=[*self.keep, *rows.schema.names])
 
     def rows_of(self, data: Any) -> Iterator[pa.RecordBatch]:
-        """Rows of the batches in a bytes-like object. Raises CorruptDataError with FAILFAST."""
+        """The rows of the batches in a bytes-like object. FAILFAST raises CorruptDataError."""
         bad: list[BadBytes] = []
         options = DecodeOptions(columns=COLUMNS, layout="spark", batch_rows=65536)
         for columns in decode_chunk(data, options, name="decode_batches",
@@ -100,7 +102,7 @@ class Decoding:
 
     def _corrupt(self, data: Any, bad: list[BadBytes], schema: pa.Schema | None
                  ) -> Iterator[pa.RecordBatch]:
-        """A row for each of `bad`, which is then empty."""
+        """One row for each item of `bad`, which is then cleared."""
         if bad and self.mode == "PERMISSIVE":
             view = memoryview(data)
             found = [bytes(view[one.start:one.end]) for one in bad]
@@ -113,7 +115,7 @@ class Decoding:
 
 
 def _empty_schema() -> pa.Schema:
-    """The Arrow schema of rows of records."""
+    """The Arrow schema of record rows."""
     return pa.schema(pa.field(name, kind) for name, kind in zip(COLUMNS, (
         pa.binary(), pa.binary(), pa.int64(), pa.timestamp("us", "UTC"), pa.int32(),
         pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))),
@@ -126,7 +128,7 @@ class _InArrow:
     """`decode_batches(TABLE(chunks) [, mode])` over Arrow batches (PySpark 4.1 on)."""
 
     def eval(self, chunks: Any, mode: pa.Array | None = None) -> Iterator[pa.Table]:
-        """Rows of every value of the binary column of a table, or of an array."""
+        """The rows of every value in the binary column of a table, or in an array."""
         column = chunks
         if isinstance(chunks, pa.RecordBatch):
             names = [field.name for field in chunks.schema if pa.types.is_binary(field.type)]
@@ -139,10 +141,10 @@ class _InArrow:
 
 
 class _ByRow:
-    """The same by rows: for PySpark 4.0, and for LATERAL, which Spark refuses to Arrow UDTFs."""
+    """The same row by row: for PySpark 4.0, and for LATERAL, which Arrow UDTFs do not support."""
 
     def eval(self, chunk: Any, mode: str = "FAILFAST") -> Iterator[Row]:
-        """Rows of one value, or of the binary column of one row."""
+        """The rows of one value, or of the binary column of one row."""
         if isinstance(chunk, Row):
             names = [name for name, value in chunk.asDict().items()
                      if isinstance(value, bytes | bytearray)]
@@ -154,7 +156,7 @@ class _ByRow:
 
 
 def _chosen(names: Sequence[str]) -> str:
-    """The column to decode: the only binary one, or that named content."""
+    """The column to decode: the only binary column, or the one named content."""
     if len(names) == 1:
         return names[0]
     if "content" in names:
@@ -172,12 +174,12 @@ def _decoding(mode: str) -> Decoding:
 
 
 def table_function() -> Any:
-    """`decode_batches`, in the fastest form that this PySpark has."""
+    """`decode_batches`, in the fastest form that this PySpark supports."""
     if hasattr(spark_functions, "arrow_udtf"):
         return spark_functions.arrow_udtf(_InArrow, returnType=record_schema(COLUMNS))
     return lateral_function()
 
 
 def lateral_function() -> Any:
-    """`decode_batches_of`, which stands behind LATERAL."""
+    """`decode_batches_of`, for use with LATERAL."""
     return spark_functions.udtf(_ByRow, returnType=record_schema(COLUMNS))

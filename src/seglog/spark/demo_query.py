@@ -1,4 +1,4 @@
-"""What `seglog demo` shows of Spark: one query over a data directory."""
+"""The Spark part of `seglog demo`: one query over a data directory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["show_topics"]
 
 
 def show_topics(path: str) -> None:
-    """Starts a local Spark, reads every record below `path`, prints a table, one row a topic."""
+    """Starts a local Spark, reads every record below `path` and prints a table by topic."""
     spark = session("local[2]", "seglog-demo", {"spark.ui.enabled": False,
                                                 "spark.sql.shuffle.partitions": 2,
                                                 "spark.sql.session.timeZone": "UTC"})

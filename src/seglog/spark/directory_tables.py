@@ -1,8 +1,8 @@
-"""`option("table", ...)`: what data directories hold besides records, as Spark tables.
+"""`option("table", ...)`: the contents of data directories besides records, as Spark tables.
 
-A table has every partition directory below the paths: all replicas, internal topics and copies
-too, each with its `path` (the data directory) and `directory`. The plan is made on the driver; an
-executor opens files for reading alone.
+A table covers every partition directory below the paths, including all replicas, internal topics
+and copies, each with its `path` (the data directory) and `directory`. The driver plans; executors
+open files read-only.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _WHERE: Final = (("path", "string"), ("directory", "string"), ("topic", "string"
                  ("partition", "int"))
 #: Directories whose small files one task reads.
 _DIRECTORIES_PER_TASK = 64
-#: Options of a table; any other option of a read is about records.
+#: Options of a table; all other read options concern records.
 _OPTIONS = {"table", "path", "paths", "assign", "subscribe", "subscribepattern", "columns",
             "failondataloss", "maxpartitionbytes"}
 _OF_RECORDS = {name.lower(): name for name in (
@@ -115,8 +115,8 @@ def _known(number: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A table: its columns, and the rows of one partition directory. `missing` are columns in
-    which -1 stands for what is not there. Without `rows` the table has a plan of its own."""
+    """A table: its columns, and a function for the rows of one partition directory. In `missing`
+    columns -1 becomes null. A table without `rows` has its own plan."""
 
     columns: Columns
     rows: Rows | None
@@ -169,8 +169,8 @@ TABLES: Final[Mapping[str, _Table]] = {
 # ---- options -----------------------------------------------------------------------------------
 
 def table_of(options: Mapping[str, str]) -> str | None:
-    """The table that a read asks for; None for records. Raises ValueError for a table that does
-    not exist, and for options that a table does not have."""
+    """The requested table; None for records. Raises ValueError for an unknown table, and for
+    options that a table does not take."""
     given = {name.lower(): value for name, value in options.items()}
     name = given.get("table", "records").strip().lower()
     if name == "records":
@@ -186,7 +186,7 @@ def table_of(options: Mapping[str, str]) -> str | None:
 
 
 def table_schema(name: str, options: Mapping[str, str]) -> StructType:
-    """The columns of a table, or those that the `columns` option names. Raises ValueError."""
+    """The columns of a table, or those of the `columns` option. Raises ValueError."""
     table = TABLES[name]
     chosen = parse_options(options).columns
     if chosen is None:
@@ -212,7 +212,7 @@ class _Directories(InputPartition):
 
 
 class _Ranges(InputPartition):
-    """Ranges of log files, each with the directory that it is of. Picklable."""
+    """Ranges of log files, each with its directory. Picklable."""
 
     def __init__(self, pieces: Sequence[tuple[FoundDirectory, LogRange]]) -> None:
         super().__init__(None)
@@ -220,7 +220,7 @@ class _Ranges(InputPartition):
 
 
 class _Scrub(InputPartition):
-    """Pieces of a verification, and rows that the driver knows already. Picklable."""
+    """Pieces of a verification, and rows that the driver already has. Picklable."""
 
     def __init__(self, pieces: Sequence[tuple[str, Any]], rows: Sequence[dict[str, Any]] = ()
                  ) -> None:
@@ -246,9 +246,9 @@ class TableReader(CheckedOnArrival, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of the query. Raises KafkaStorageError for a path without logs,
-        UnknownTopicOrPartitionError for a topic or partition that is not there."""
+        UnknownTopicOrPartitionError for a missing topic or partition."""
         if self._name == "findings":
-            # A dry run of Kafka's loader, which knows the local file system alone.
+            # The dry run of Kafka's loader reads only the local file system.
             require_local(self._options.paths, "table findings")
             return self._scrub_tasks()
         found = [one for path in directories(self._options.paths)
@@ -263,8 +263,8 @@ class TableReader(CheckedOnArrival, DataSourceReader):
         return [_Directories(chosen[start:start + each]) for start in range(0, len(chosen), each)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of one task. A file that cannot be read or does not parse raises its
-        typed error or, with failOnDataLoss off, is passed over with a warning."""
+        """Arrow batches of one task. A file that cannot be read or parsed raises its typed error;
+        failOnDataLoss=false skips it with a warning."""
         if isinstance(partition, _Scrub):
             yield from self._narrowed(finding_batches(_scrub_rows(partition)))
         elif isinstance(partition, _Ranges):
@@ -316,7 +316,7 @@ class TableReader(CheckedOnArrival, DataSourceReader):
 
     @contextmanager
     def _passing(self, found: FoundDirectory) -> Iterator[None]:
-        """With failOnDataLoss off, an error of one directory is a warning."""
+        """Turns an error of one directory into a warning if failOnDataLoss is false."""
         try:
             yield
         except (SeglogError, ValueError) as error:
@@ -386,7 +386,7 @@ def _scrub_rows(task: _Scrub) -> Iterator[dict[str, Any]]:
 
 
 def _array(values: contents.Column, kind: str, has_missing: bool) -> pa.Array:
-    """A column; -1 is null where it stands for what is not there."""
+    """A column; with `has_missing`, -1 becomes null."""
     [arrow_type] = arrow_schema([("", kind)]).types
     if kind == "string":
         return next(iter(row_batches(({"": value} for value in values),

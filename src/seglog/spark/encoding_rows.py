@@ -1,4 +1,4 @@
-"""Rows of records to record batches: for `mapInArrow`, and as a table function."""
+"""Encodes rows to record batches: for `mapInArrow`, and as a table function."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ BATCH_SCHEMA: Final = StructType([StructField("batch", BinaryType()),
                                   StructField("record_count", IntegerType())])
 _ARROW: Final = pa.schema([("batch", pa.binary()), ("record_count", pa.int32())])
 _RECORD: Final = ("key", "value", "timestamp", "headers")
-#: Where a record batch has its number of records (DefaultRecordBatch.RECORDS_COUNT_OFFSET).
+#: Position of the record count in a batch (DefaultRecordBatch.RECORDS_COUNT_OFFSET).
 _COUNT_AT = 57
-#: Bytes of batches that one Arrow batch of results holds, about.
+#: Approximate bytes of record batches in one Arrow batch of results.
 _RESULT_BYTES = 16 << 20
 _ROWS_PER_FLUSH = 10_000
 
 
 def record_columns(names: Sequence[str]) -> list[str]:
-    """Those of `names` that a record has. ValueError without a key or a value among them."""
+    """The `names` that are record columns. Raises ValueError without a key or value."""
     chosen = [name for name in _RECORD if name in names]
     if not {"key", "value"} & set(chosen):
         raise ValueError("encode_batches: no column 'key' or 'value'; there are "
@@ -37,14 +37,14 @@ def record_columns(names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """The function for `mapInArrow`: batches of records to rows of BATCH_SCHEMA. Picklable."""
+    """A picklable function for `mapInArrow` that turns records into rows of BATCH_SCHEMA."""
 
     codec: str = "none"
     level: int | None = None
     max_batch_bytes: int = MAX_BATCH_BYTES_DEFAULT
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The record batches of all rows, in their order."""
+        """The record batches of all rows, in order."""
         remaining = iter(batches)
         first = next(remaining, None)
         if first is None:
@@ -63,13 +63,13 @@ class Encoding:
             yield to_rows(held)
 
     def spans(self, data: Any) -> Iterator[bytes]:
-        """One record batch at a time. Raises IllegalArgumentError for what Kafka refuses."""
+        """Yields one record batch at a time. Raises IllegalArgumentError for what Kafka refuses."""
         return encode_spans(data, codec=self.codec, level=self.level,
                             max_batch_bytes=self.max_batch_bytes, span_bytes=1)
 
 
 def to_rows(batches: Sequence[bytes]) -> pa.RecordBatch:
-    """Rows of BATCH_SCHEMA."""
+    """The batches as rows of BATCH_SCHEMA."""
     counts = [int.from_bytes(one[_COUNT_AT:_COUNT_AT + 4], "big") for one in batches]
     return pa.RecordBatch.from_arrays([pa.array(batches, pa.binary()),
                                        pa.array(counts, pa.int32())], schema=_ARROW)
@@ -90,14 +90,14 @@ class _InArrow:
 
 
 class _ByRow:
-    """The same by rows, for PySpark 4.0."""
+    """The same row by row, for PySpark 4.0."""
 
     def __init__(self) -> None:
         self._rows: list[Mapping[str, Any]] = []
         self._codec = "none"
 
     def eval(self, record: Row, codec: str = "none") -> Iterator[tuple[bytes, int]]:
-        """Takes a record; gives batches from time to time."""
+        """Buffers a record; yields batches when they are full."""
         self._codec = codec
         self._rows.append(record.asDict())
         if len(self._rows) >= _ROWS_PER_FLUSH:
@@ -117,7 +117,7 @@ class _ByRow:
 
 
 def table_function() -> Any:
-    """The table function, in the fastest form that this PySpark has."""
+    """The table function, in the fastest form that this PySpark supports."""
     if hasattr(spark_functions, "arrow_udtf"):
         return spark_functions.arrow_udtf(_InArrow, returnType=BATCH_SCHEMA)
     return spark_functions.udtf(_ByRow, returnType=BATCH_SCHEMA)

@@ -1,8 +1,7 @@
-"""The Python of Spark's workers: what it is, what it lacks, and a check where readers arrive.
+"""The Python of Spark's workers: its version, its missing packages, and a check in each task.
 
-Workers may run another Python than the driver, on another machine. What runs there before seglog
-is known to be there is pickled by value, so it stands in nested functions that import nothing of
-seglog at their top.
+Workers may run a different Python from the driver, on another machine. Code that must run there
+without seglog is pickled by value, so it is in nested functions without seglog imports.
 """
 
 from __future__ import annotations
@@ -24,26 +23,26 @@ if TYPE_CHECKING:
 __all__ = ["NEEDED", "CheckedOnArrival", "Shortfall", "probe_executors", "shortfall",
            "why_it_failed"]
 
-#: What a worker imports for seglog, in the order in which a missing one is told.
+#: The packages that a worker imports for seglog, in the order in which they are reported.
 NEEDED = ("pyarrow", "numpy", "cramjam", "seglog")
 _PROBES_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """Why seglog cannot run in Spark's workers, and the packages that would mend it."""
+    """Why seglog cannot run in Spark's workers, and the missing packages."""
 
     sentence: str
     packages: tuple[str, ...] = ()
 
 
 class CheckedOnArrival:
-    """Base of what is pickled to executors: where seglog cannot be imported, or is another version,
-    the task fails with one sentence in place of a ModuleNotFoundError out of pickle."""
+    """Base class of objects pickled to executors. If seglog is missing there or has another
+    version, the task fails with one sentence, not with pickle's ModuleNotFoundError."""
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         kind = type(self)
-        # Bytes: what is in there must not be looked at before seglog is known to be there.
+        # Bytes, so that nothing is unpickled before the check for seglog.
         state = dumps(vars(self))  # type: ignore[no-untyped-call]
         return _arrival(), (kind.__module__, kind.__qualname__, state, __version__)
 
@@ -69,7 +68,7 @@ def _arrival() -> Callable[..., Any]:
                        f"{error.name or 'seglog'}: install seglog[spark] {version} there, set "
                        "PYSPARK_PYTHON to a Python that has it, or register(spark, ship=True)")
         if problem is not None or kind is None:
-            # PySpark's name for an error without the frames of the worker.
+            # PySpark's name for an error without the worker's traceback.
             os.environ["SPARK_HIDE_TRACEBACK"] = "1"
             raise RuntimeError(problem)
         arrived = kind.__new__(kind)
@@ -80,8 +79,8 @@ def _arrival() -> Callable[..., Any]:
 
 
 def probe_executors(spark: SparkSession, tasks: int) -> list[dict[str, Any]]:
-    """What the Pythons of the executors are: one description for each different one that `tasks`
-    tasks found. Raises what Spark raises when no worker starts."""
+    """Describes each distinct Python of the executors, found by `tasks` tasks. Raises Spark's
+    exception if no worker starts."""
     rows = spark.range(0, min(tasks, _PROBES_MAX), 1, min(tasks, _PROBES_MAX))
     probe = udf(_probe(NEEDED), "string", useArrow=False)
     found = {row[0] for row in rows.select(probe("id")).collect()}
@@ -110,7 +109,7 @@ def _probe(modules: tuple[str, ...]) -> Callable[[int], str]:
 
 
 def shortfall(found: Mapping[str, Any]) -> Shortfall | None:
-    """What one Python that `probe_executors` found lacks."""
+    """What is missing in one Python found by `probe_executors`, None if nothing is."""
     where = f"the executor on {found['host']} runs {found['python']} (Python {found['version']})"
     missing = found["missing"]
     seglog = found["versions"].get("seglog", __version__)
@@ -131,7 +130,7 @@ def shortfall(found: Mapping[str, Any]) -> Shortfall | None:
 
 
 def why_it_failed(error: BaseException, python: str) -> Shortfall:
-    """What Spark's exception says when a worker of `python` could not begin."""
+    """Why a worker of `python` could not start, from Spark's exception."""
     return Shortfall(_sentence(str(error), python))
 
 
@@ -140,7 +139,7 @@ def _sentence(text: str, python: str) -> str:
         return (f"Spark's workers run {python}, which is Python {match[1]}, and the driver is "
                 f"Python {match[2]}: both must have the same minor version")
     if match := re.search(r'Cannot run program "([^"]+)"', text):
-        return f"Spark's workers cannot run {match[1]}: there is no such program"
+        return f"Spark's workers cannot run {match[1]}: the program does not exist"
     if match := re.search(r"No module named '(\w+)|seglog\.spark needs .* has no (\w+):", text):
         return f"Spark's workers run {python}, which has no {match[1] or match[2]}"
     errors = re.findall(r"^\s*(?:[\w.]+\.)?(\w*(?:Error|Exception): .+)$", text, re.MULTILINE)

@@ -1,8 +1,8 @@
-"""What a user of Spark sees of an error: one sentence, without the frames of a Python worker.
+"""Reports seglog's errors to Spark users as one sentence, without the worker's traceback.
 
-Spark prints the traceback of a worker that fails. Ours says nothing that the sentence does not, so
-an expected error asks PySpark to leave it out (`SPARK_HIDE_TRACEBACK`, pyspark.util); the worker
-ends with it. Everything else keeps its traceback.
+Spark prints the traceback of a failed worker. For a seglog error it adds nothing, so the error asks
+PySpark to omit it (`SPARK_HIDE_TRACEBACK`, pyspark.util); the worker then ends. All other errors
+keep their traceback.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _R = TypeVar("_R")
 
 @contextmanager
 def without_traceback() -> Iterator[None]:
-    """An error of ours that leaves this block reaches the user as one sentence."""
+    """Makes a seglog error raised in this block reach the user as one sentence."""
     try:
         yield
     except Exception as error:
@@ -34,7 +34,7 @@ def without_traceback() -> Iterator[None]:
 
 
 def in_one_sentence(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """`without_traceback` around a whole call. Not for generators, which run later."""
+    """Wraps a call in `without_traceback`. Not for generators, which run later."""
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         with without_traceback():
@@ -43,6 +43,6 @@ def in_one_sentence(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def _is_worker() -> bool:
-    """Whether this process is one of PySpark's workers, which does nothing after an error."""
+    """Whether this process is a PySpark worker, which does nothing after an error."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec is not None and spec.name.startswith("pyspark.")

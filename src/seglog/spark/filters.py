@@ -1,7 +1,7 @@
-"""What of a query's filters is pushed into the log: partitions, offsets, times and keys.
+"""Pushes a query's filters into the log: partitions, offsets, timestamps and keys.
 
-Spark evaluates every filter again on the rows that it gets, so what is left alone here costs time
-and no row. A filter only counts where its value has the column's own type.
+Spark evaluates every filter again, so an ignored filter costs only time. A filter is used only if
+its value has the column's own type.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _SETTING = "spark.sql.python.filterPushdown.enabled"
 _WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Offsets of one IN that are looked up one by one; more are one span from the least to the largest.
+#: Up to this many offsets of one IN are looked up one by one; more become one span.
 _SPANS_MAX = 64
-#: More keys cost more to compare with than they save.
+#: More keys cost more to compare than they save.
 _KEYS_MAX = 64
 
 
 def enable_pushdown(spark: SparkSession) -> bool:
-    """Switches spark.sql.python.filterPushdown.enabled on for the session, unless it was set to
-    false there; whether filters are pushed. Spark 4.0 cannot."""
+    """Enables spark.sql.python.filterPushdown.enabled unless the session sets it to false. Returns
+    whether Spark pushes filters; Spark 4.0 cannot."""
     if tuple(map(int, spark.version.split(".")[:2])) < (4, 1):
         return False
     if spark.conf.getAll.get(_SETTING, "").lower() != "false":
@@ -41,11 +41,11 @@ def enable_pushdown(spark: SparkSession) -> bool:
 
 
 def is_pushing() -> bool:
-    """Whether this process is the one by which Spark pushes filters.
+    """Whether this process is Spark's filter pushdown worker.
 
     Spark refuses a reader that overrides `pushFilters` while the setting is off, and a reader
-    cannot ask for it: it is made in a Python worker without a session. But Spark has a worker of
-    its own for it, which runs only while the setting is on.
+    cannot read the setting, because its worker has no session. The pushdown worker runs only while
+    the setting is on.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
     return _WORKER in sys.modules or (main is not None and main.name == _WORKER)
@@ -53,7 +53,7 @@ def is_pushing() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Ints:
-    """Whole numbers from `first` to `last`, and of these only `chosen`, if there are any."""
+    """The integers from `first` to `last`, limited to `chosen` unless that is None."""
 
     first: int = INT64_MIN
     last: int = INT64_MAX
@@ -73,7 +73,7 @@ class Ints:
         return Ints(first, last, chosen)
 
     def spans(self, start: int, end: int) -> list[tuple[int, int]]:
-        """What of [start, end) is inside, as such intervals; few, so perhaps with more."""
+        """The intervals of [start, end) that cover its members; for many members just one."""
         if self.chosen is None or len(self.chosen) > _SPANS_MAX:
             start, end = max(start, self.first), min(end, self.last + 1)
             return [(start, end)] if start < end else []
@@ -88,7 +88,7 @@ class Ints:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What rows must be: all of it at once. Timestamps in ms; None stands for anything."""
+    """Conditions that a row must all meet. Timestamps are in ms; None allows every value."""
 
     topics: frozenset[str] | None = None
     partitions: Ints = Ints()
@@ -99,23 +99,23 @@ class Pushed:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no row can be all of it."""
+        """Whether no row can meet all conditions."""
         return self.topics == frozenset() or self.keys == frozenset() or any(
             one.first > one.last for one in (self.partitions, self.offsets, self.timestamps,
                                              self.timestamp_types))
 
     def wants(self, tp: TopicPartition) -> bool:
-        """Whether a partition can have such rows."""
+        """Whether a partition can have matching rows."""
         return (self.topics is None or tp.topic in self.topics) and tp.partition in self.partitions
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the bytes that are read may hold many rows that are left out."""
+        """Whether the bytes read may hold many rows that do not match."""
         return self.keys is not None or self.timestamps.last < INT64_MAX
 
     @property
     def row_filter(self) -> RowFilter | None:
-        """What the decoder leaves out by itself; None for nothing."""
+        """The filter that the decoder applies; None if it applies none."""
         times = self.timestamps
         types = tuple(kind for kind in (-1, 0, 1) if kind in self.timestamp_types)
         keys = None if self.keys is None or len(self.keys) > _KEYS_MAX else self.keys
@@ -127,7 +127,7 @@ class Pushed:
 
 
 def push(filters: Iterable[Any]) -> Pushed:
-    """What pyspark.sql.datasource's filters ask for, as far as it can be used."""
+    """The usable conditions of pyspark.sql.datasource filters."""
     pushed = Pushed()
     for one in filters:
         attribute = getattr(one, "attribute", None)
@@ -162,14 +162,14 @@ def _add(pushed: Pushed, kind: str, column: str, value: Any) -> Pushed:
 
 
 def _listed(kind: str, value: Any, wanted: type) -> list[Any] | None:
-    """The values that a column may have by an equality; None if it says nothing of the kind."""
+    """The values that an equality filter allows; None for other filters."""
     if kind in ("EqualTo", "EqualNullSafe"):
         values: Sequence[Any] = (value,)
     elif kind == "In" and isinstance(value, (list, tuple)):
         values = value
     else:
         return None
-    values = [one for one in values if one is not None]  # equal to nothing
+    values = [one for one in values if one is not None]  # null equals nothing
     return list(values) if all(type(one) is wanted for one in values) else None
 
 
@@ -197,7 +197,7 @@ def _ints(kind: str, value: Any) -> Ints | None:
 
 
 def _times(kind: str, value: Any) -> Ints | None:
-    """Of milliseconds, which are all that a log has; the filter's values are microseconds."""
+    """The allowed timestamps in ms, the precision of a log; filter values are in microseconds."""
     listed = _listed(kind, value, datetime)
     if listed is not None:
         if any(one.tzinfo is None for one in listed):
@@ -211,7 +211,7 @@ def _times(kind: str, value: Any) -> Ints | None:
 
 
 def _bound(kind: str, down: int, up: int) -> Ints | None:
-    """Numbers on one side of a value that lies between the numbers `down` and `up`, or is both."""
+    """The integers on one side of a value; `down` and `up` are the value rounded down and up."""
     match kind:
         case "GreaterThan":
             return Ints(first=down + 1)

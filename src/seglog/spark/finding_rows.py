@@ -1,4 +1,4 @@
-"""The rows of the table `findings`: one a finding, in the columns of docs/json.md."""
+"""The rows of the table `findings`: one row a finding, with the columns of docs/json.md."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def finding_batches(rows: Iterable[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
 
 
 def _text(value: Any) -> str | None:
-    """A number or a name; what is neither as JSON."""
+    """A number or name as text, anything else as JSON."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, Sequence | dict):

@@ -1,8 +1,8 @@
 """Kafka's hash, partitioner, checksum and record batches as functions on columns.
 
 For Python (`functions.kafka_partition(df.key, 6)`) and, after `register_functions(spark)`, for SQL
-(`SELECT kafka_partition(key, 6)`). They are Arrow UDFs from PySpark 4.1 on and pandas UDFs before,
-and work on whole columns in C. A null gives a null.
+(`SELECT kafka_partition(key, 6)`). They are Arrow UDFs since PySpark 4.1 and pandas UDFs before,
+and process whole columns in C. Null input gives null.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _INT_MAX: Final = 0x7FFFFFFF
 # ---- on whole columns, on the executors --------------------------------------------------------
 
 def _bytes(column: Any) -> Any:
-    """A column of nulls alone has a type of its own."""
+    """The column as binary, if it has only nulls and so Arrow's null type."""
     return column.cast(pa.binary()) if pa.types.is_null(column.type) else column
 
 
@@ -48,7 +48,7 @@ def _murmur2(data: pa.Array) -> pa.Array:
 def _kafka_partition(key: pa.Array, partitions: pa.Array) -> pa.Array:
     count = partitions.fill_null(1).to_numpy(zero_copy_only=False)
     if len(count) and count.min() < 1:
-        raise ValueError(f"kafka_partition: {count.min()} partitions, at least 1 is needed")
+        raise ValueError(f"kafka_partition: {count.min()} partitions, expected at least 1")
     # Kafka: BuiltInPartitioner.partitionForKey, Utils.toPositive
     hashed = murmur2_column(_bytes(key)) & _INT_MAX
     return pa.array((hashed % count).astype(np.int32), mask=_nulls(key) | _nulls(partitions))
@@ -80,7 +80,7 @@ def _as_udf(over: Callable[..., Any], name: str, returns: DataType) -> _Function
 
 
 def _over_pandas(over: Callable[..., Any]) -> Callable[..., Any]:
-    """The same over pandas.Series of one or two arguments."""
+    """The same function over one or two pandas.Series."""
     def of_one(first: Any) -> Any:
         return _to_series(over(pa.Array.from_pandas(first)))
 
@@ -107,37 +107,37 @@ _COLUMN_FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], DataType]]] = {
 
 @cache
 def _udf(name: str) -> _Function:
-    """Made at its first use: PySpark wants pandas for it."""
+    """The UDF, made on first use because PySpark requires pandas for it."""
     over, returns = _COLUMN_FUNCTIONS[name]
     return _as_udf(over, name, returns)
 
 
 def murmur2(data: Column | str) -> Column:
-    """The signed 32-bit hash of bytes or of text as UTF-8 (Kafka: Utils.murmur2)."""
+    """The signed 32-bit hash of binary or UTF-8 text (Kafka: Utils.murmur2)."""
     return _udf("murmur2")(data)  # type: ignore[no-any-return]
 
 
 def kafka_partition(key: Column | str, partitions: Column | int) -> Column:
-    """The partition to which Kafka's producers send a key, among `partitions` (a number or a
+    """The partition that Kafka's producers choose for a key among `partitions` (a number or a
     column of numbers): BuiltInPartitioner.partitionForKey.
 
-    Null for a null key, which producers spread over the partitions as they like. The query fails
-    for less than one partition.
+    Null for a null key, for which producers may choose any partition. The query fails for fewer
+    than one partition.
     """
     count = spark_functions.lit(partitions) if isinstance(partitions, int) else partitions
     return _udf("kafka_partition")(key, count)  # type: ignore[no-any-return]
 
 
 def crc32c(data: Column | str) -> Column:
-    """The CRC-32C (Castagnoli) of bytes or of text as UTF-8: 0 to 2**32 - 1, a long."""
+    """The CRC-32C (Castagnoli) of binary or UTF-8 text: 0 to 2**32 - 1, a long."""
     return _udf("crc32c")(data)  # type: ignore[no-any-return]
 
 
 def is_valid_batch(data: Column | str) -> Column:
-    """Whether bytes are exactly one record batch whose length and CRC are right.
+    """Whether bytes are exactly one record batch with correct length and CRC.
 
-    A message of the old formats 0 and 1 counts too. False for any other bytes, which never fail
-    the query (Kafka: DefaultRecordBatch.isValid).
+    A message of the old formats 0 and 1 also counts. Invalid bytes give false and never fail the
+    query (Kafka: DefaultRecordBatch.isValid).
     """
     return _udf("is_valid_batch")(data)  # type: ignore[no-any-return]
 
@@ -146,17 +146,17 @@ def is_valid_batch(data: Column | str) -> Column:
 
 def decode_batches(frame: DataFrame, column: str = "content", *, mode: Mode = "FAILFAST",
                    keep: Sequence[str] = ()) -> DataFrame:
-    """The records of a binary column of `frame` whose values are whole record batches, such as
-    chunks of log files or the `content` of `spark.read.format("binaryFile")`.
+    """Decodes a binary column of `frame` whose values are whole record batches, such as chunks of
+    log files or the `content` of `spark.read.format("binaryFile")`.
 
-    One row a record: `key`, `value`, `offset`, `timestamp`, `timestampType` and `headers` as in
-    `format("seglog")`, after the columns `keep` of the row that held it. Control records are no
-    rows; transactions are not looked at. A null gives no rows.
+    Returns one row a record: the columns `keep` of its source row, then `key`, `value`, `offset`,
+    `timestamp`, `timestampType` and `headers` as in `format("seglog")`. Omits control records and
+    ignores transactions. A null gives no rows.
 
-    Bytes that are no sound batch, a torn one at the end included, fail the query with FAILFAST;
-    DROPMALFORMED leaves them out; PERMISSIVE gives them as a row whose `_corrupt_record` (binary,
-    null for a record) holds them. Zeros at the end of a preallocated segment are passed over.
-    Raises ValueError for another mode and for a column that is not there or not binary.
+    On bytes that are not a valid batch, including a torn last batch, FAILFAST fails the query,
+    DROPMALFORMED drops them, and PERMISSIVE returns them in the `_corrupt_record` column (binary,
+    null for a record) of an extra row. Zeros at the end of a preallocated segment are skipped.
+    Raises ValueError for an unknown mode and for a column that is missing or not binary.
     """
     check_columns(frame.schema, column, keep)
     decode = Decoding(column, check_mode(mode), tuple(keep))
@@ -165,25 +165,25 @@ def decode_batches(frame: DataFrame, column: str = "content", *, mode: Mode = "F
 
 def encode_batches(frame: DataFrame, *, codec: str = "none", level: int | None = None,
                    max_batch_bytes: int = MAX_BATCH_BYTES_DEFAULT) -> DataFrame:
-    """The rows of `frame` as record batches: one row a batch, `batch` (binary) and `record_count`.
+    """Encodes the rows of `frame`: one row a batch, with `batch` (binary) and `record_count`.
 
-    Records have the columns `key`, `value`, `timestamp` and `headers` of `frame` as far as it has
-    them; the others are left out. `codec` is none, gzip, snappy, lz4 or zstd. Rows of one Spark
-    partition are encoded in their order, and a batch ends before the record that would take it
-    over `max_batch_bytes` before compression. Each begins at offset 0, as producers send them.
+    Uses the columns `key`, `value`, `timestamp` and `headers` that `frame` has and ignores all
+    others. `codec` is none, gzip, snappy, lz4 or zstd. The rows of a Spark partition keep their
+    order. A batch ends before the record that would exceed `max_batch_bytes` before compression.
+    Each batch starts at offset 0, as from a producer.
 
     Raises ValueError without a column `key` or `value`; the query fails with IllegalArgumentError
-    for what Kafka refuses in a record.
+    for a record that Kafka refuses.
     """
     return frame.select(*record_columns(frame.columns)).mapInArrow(
         Encoding(codec, level, max_batch_bytes), BATCH_SCHEMA)
 
 
 def register_functions(spark: SparkSession) -> None:
-    """Makes the functions known to the SQL of a session: `murmur2`, `kafka_partition`, `crc32c`,
+    """Registers the functions for a session's SQL: `murmur2`, `kafka_partition`, `crc32c`,
     `is_valid_batch`, and the table functions `decode_batches(TABLE(chunks) [, mode])`,
-    `encode_batches(TABLE(records) [, codec])` and, by rows and so slower,
-    `decode_batches_of(content [, mode])` for LATERAL, which Spark refuses to Arrow UDTFs."""
+    `encode_batches(TABLE(records) [, codec])` and `decode_batches_of(content [, mode])`. The last
+    is for LATERAL, which Arrow UDTFs do not support; it works row by row and is slower."""
     for name in _COLUMN_FUNCTIONS:
         spark.udf.register(name, _udf(name))
     spark.udtf.register("decode_batches", decoding.table_function())

@@ -1,8 +1,8 @@
-"""Python workers of Spark that are no longer needed end without a stack trace.
+"""Ends idle Python workers of Spark without a stack trace.
 
-Spark closes the socket of a worker that was idle for a minute. PySpark takes that for an error and
-writes it to the closed socket, which fails on a Unix domain socket (Spark 4.1 on), and the console
-of the driver shows a BrokenPipeError for every such worker.
+Spark closes the socket of a worker that was idle for a minute. PySpark treats this as an error and
+writes it to the closed socket. On a Unix domain socket (since Spark 4.1) this write fails, and the
+driver's console shows a BrokenPipeError for every such worker.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 
 __all__ = ["end_quietly"]
 
-#: PySpark's functions that read the beginning of a request, in workers that plan and in tasks.
+#: PySpark's functions that read the start of a request, in planning workers and in tasks.
 _BEGINNINGS = {"check_python_version", "get_init_message"}
 
 
 def end_quietly() -> None:
-    """Where this process is such a worker, passes over the end of its input between requests."""
+    """Ignores the end of input between requests if this process is a PySpark worker."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     if spec is None or spec.name != "pyspark.daemon" \
             or os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED", "").lower() != "true":

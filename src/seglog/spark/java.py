@@ -1,5 +1,4 @@
-"""Whether a JVM can be started for Spark: found out before Spark's own attempt, whose failure
-says little."""
+"""Checks that a JVM can start for Spark, because Spark's own error says little."""
 
 from __future__ import annotations
 
@@ -13,15 +12,15 @@ import pyspark
 
 __all__ = ["why_no_jvm"]
 
-_JAVA_MIN = 17  # of Spark 4.0 and all after it
+_JAVA_MIN = 17  # the minimum of Spark 4.0 and later
 
 
 def why_no_jvm() -> str | None:
-    """One sentence if no JVM for this PySpark can be started from here, else None."""
+    """One sentence on why no JVM can start for this PySpark, or None if one can."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if java is None:
-        return (f"Spark needs Java {_JAVA_MIN} or newer on the driver, and there is no java on the "
+        return (f"Spark needs Java {_JAVA_MIN} or newer on the driver, but no java is on the "
                 "PATH: install a JDK, or set JAVA_HOME")
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False,
@@ -41,7 +40,7 @@ def why_no_jvm() -> str | None:
 
 
 def _why_another_spark() -> str | None:
-    """SPARK_HOME may name another release than PySpark's, and then nothing works."""
+    """One sentence if SPARK_HOME is a different release from PySpark, which never works."""
     home = os.environ.get("SPARK_HOME")
     if not home:
         return None

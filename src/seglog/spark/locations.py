@@ -1,8 +1,8 @@
-"""Paths of a query as Spark's users write them, to directories: commas, globs, `file:` URIs and
-URLs of object stores, which stand as they are.
+"""Resolves the paths of a query to directories: comma-separated lists, globs and `file:` URIs.
+URLs of object stores stay unchanged.
 
-Globs are Hadoop's (`*`, `?`, `[abc]`, `[^a-c]`, `{a,b}`), as in every path that Spark takes. A
-path that is there under its literal name is that directory, whatever characters it has.
+Globs are Hadoop's (`*`, `?`, `[abc]`, `[^a-c]`, `{a,b}`), as in every path of Spark. A path that
+exists under its literal name is that directory, whatever characters it has.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _BRACES_MAX = 10_000
 
 
 def directories(paths: Sequence[str]) -> list[str]:
-    """The directories that `paths` (as given to `load`) mean, each once, in order.
+    """Resolves `paths` (as given to `load`) to distinct directories, in order.
 
-    A single path may be several with commas between them. A directory that a glob matches counts if
-    it is a data directory or one partition's; at least one has to. Other directories are not looked
-    at here. Raises KafkaStorageError for a glob without a match, ValueError for what is no path of
-    a file system.
+    A single path may be a comma-separated list. A glob must match at least one data directory or
+    partition directory; other matches are ignored. Directories without a glob are not checked
+    here. Raises KafkaStorageError for a glob without a match, ValueError for an unsupported scheme
+    or host.
     """
     texts = _divided(paths[0]) if len(paths) == 1 else list(paths)
     found: dict[str, str] = {}
     for text in texts:
         if is_url(text) and not text.lower().startswith("file:"):
             if _MAGIC.search(text):
-                raise ValueError(f"{text} has a pattern: patterns match directories only, so name "
-                                 "each URL, with commas between them.")
+                raise ValueError(f"{text} is a pattern, but patterns match only directories: name "
+                                 "each URL, separated by commas.")
             found.setdefault(text, text)
             continue
         path = _local(text)
@@ -51,7 +51,7 @@ def directories(paths: Sequence[str]) -> list[str]:
 
 
 def require_local(paths: Sequence[str], what: str) -> None:
-    """ValueError for a URL of an object store, where `what` reads directories only."""
+    """Raises ValueError for an object store URL, because `what` reads only directories."""
     for path in paths:
         if is_url(path) and not path.lower().startswith("file:"):
             raise ValueError(f"{what} reads directories, not {path}: read URLs with spark.read, or "
@@ -59,7 +59,7 @@ def require_local(paths: Sequence[str], what: str) -> None:
 
 
 def _divided(text: str) -> list[str]:
-    """What stands between commas, unless a directory has that name or braces are around them."""
+    """Splits at commas outside braces, unless a directory has the whole name."""
     if os.path.lexists(text):
         return [text]
     parts, depth = [""], 0
@@ -73,14 +73,14 @@ def _divided(text: str) -> list[str]:
 
 
 def _local(text: str) -> str:
-    """A path of this machine's file system, without the `file:` in front."""
+    """A local path, without its `file:` prefix."""
     match = _SCHEME.fullmatch(text)
     if match is None or os.path.lexists(text):
         return text
     scheme, host = match[1], match[3]
     if scheme.lower() != "file":
-        raise ValueError(f"format('seglog') cannot read {text}: {scheme}: is no scheme of an "
-                         "object store that it knows, and no path of a file system.")
+        raise ValueError(f"format('seglog') cannot read {text}: {scheme}: is not a "
+                         "supported object store, and the path does not exist.")
     if host not in (None, "", "localhost"):
         raise ValueError(f"{text} names the host {host!r}; a file: URI of this machine has three "
                          "slashes, such as file:///var/lib/kafka/data")
@@ -96,13 +96,13 @@ def _matched(pattern: str) -> list[str]:
         shown = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
         around = [near for path in found[:8] for near in identify(path).data_directories()]
         hint = f"; did you mean {around[0]}?" if around else ""
-        raise KafkaStorageError(errno.EINVAL, "no data directory among what this pattern matches: "
+        raise KafkaStorageError(errno.EINVAL, "this pattern matches no data directory: "
                                 f"{shown}{hint}", pattern)
     return kept
 
 
 def _holds_logs(path: str) -> bool:
-    """Whether a glob meant this directory. One for deletion or of a move is no partition of it."""
+    """Whether a glob includes this directory. Deleted and future partitions do not count."""
     try:
         kind = identify(path).kind
         if kind is PlaceKind.PARTITION_DIRECTORY:
@@ -113,7 +113,7 @@ def _holds_logs(path: str) -> bool:
 
 
 def _without_braces(pattern: str) -> list[str]:
-    """`{a,b}` as the patterns that it stands for; Hadoop's GlobExpander."""
+    """Expands `{a,b}` to separate patterns, as Hadoop's GlobExpander."""
     done, waiting = [], [pattern]
     while waiting:
         one = waiting.pop()
@@ -124,13 +124,13 @@ def _without_braces(pattern: str) -> list[str]:
         waiting += [one[:match.start()] + word + one[match.end():]
                     for word in match[1].split(",")]
         if len(waiting) + len(done) > _BRACES_MAX:
-            raise ValueError(f"{pattern} stands for more than {_BRACES_MAX} paths")
+            raise ValueError(f"{pattern} expands to more than {_BRACES_MAX} paths")
     return done
 
 
 def _glob(pattern: str) -> Iterator[str]:
-    """Directories by a pattern, part after part. As in Hadoop, `*` matches names that begin with a
-    dot only where the pattern has the dot."""
+    """The directories that match a pattern. As in Hadoop, names that begin with a dot match only a
+    pattern with the dot."""
     found = ["/" if pattern.startswith("/") else "."]
     for part in (part for part in pattern.split("/") if part):
         if not _MAGIC.search(part):
@@ -152,7 +152,7 @@ def _names(directory: str) -> list[str]:
 
 
 def _why_nothing(pattern: str) -> str:
-    """What is there where a pattern ends to match, and what was probably meant."""
+    """Which names exist where the pattern stops matching, and which was probably meant."""
     parts = [part for part in _without_braces(pattern)[0].split("/") if part]
     begin = "/" if pattern.startswith("/") else ""
     for depth in range(len(parts)):

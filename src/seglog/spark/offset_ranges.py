@@ -1,7 +1,7 @@
-"""Offsets of partitions, divided among tasks as Spark's Kafka source divides them.
+"""Divides the offsets of partitions among tasks as Spark's Kafka source does.
 
-`minPartitions` and `maxRecordsPerPartition` count offsets, not bytes and not records: transaction
-markers and what compaction removed count too (KafkaOffsetRangeCalculator).
+`minPartitions` and `maxRecordsPerPartition` count offsets, not bytes or records: transaction
+markers and compacted records also count (KafkaOffsetRangeCalculator).
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ class OffsetRange:
 
     @property
     def size(self) -> int:
-        """How many offsets."""
+        """The number of offsets."""
         return self.end - self.start
 
 
 def divide(ranges: Sequence[OffsetRange], min_partitions: int | None,
            max_records: int | None) -> list[OffsetRange]:
-    """Ranges of at most `max_records` offsets, and about `min_partitions` of them at least: the
-    large ones are divided in proportion to their size, the small ones stay whole. Empty ones go.
+    """Divides ranges into at least about `min_partitions` ranges of at most `max_records` offsets.
+    Large ranges are divided in proportion to their size, small ones stay whole, and empty ones are
+    dropped.
     """
     whole = [one for one in ranges if one.size > 0]
     parts = whole if max_records is None else [
@@ -40,7 +41,7 @@ def divide(ranges: Sequence[OffsetRange], min_partitions: int | None,
     if min_partitions is None or min_partitions <= len(parts):
         return parts
     total = sum(part.size for part in parts)
-    # A partition of which one part is small enough stays as it is, as in the original.
+    # As in the original, a partition whose single part is small enough stays whole.
     small = [part for part in parts if _share(part.size, total, min_partitions) == 1]
     unsplit = {part.topic_partition for part in small}
     rest = total - sum(part.size for part in small)
@@ -50,12 +51,12 @@ def divide(ranges: Sequence[OffsetRange], min_partitions: int | None,
 
 
 def _share(size: int, total: int, count: int) -> int:
-    """How many of `count` tasks belong to `size` of `total` offsets; half a task is one."""
+    """The share of `count` tasks for `size` of `total` offsets; half a task rounds up."""
     return max(math.floor(size / total * count + 0.5), 1)
 
 
 def _equal_parts(whole: OffsetRange, count: int) -> Iterator[OffsetRange]:
-    """Parts that differ by one offset at most, the smaller ones first."""
+    """Parts whose sizes differ by at most one offset, the smaller ones first."""
     start, left = whole.start, whole.size
     for part in range(count):
         size = left // (count - part)

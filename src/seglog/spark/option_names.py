@@ -1,7 +1,7 @@
-"""The names of options: ours, those of Spark's Kafka source and Spark's own; nothing else passes.
+"""The known option names: ours, those of Spark's Kafka source, and Spark's own.
 
-Spark's Kafka source ignores a name that it does not know, so `startingOffset` reads everything.
-Here it ends the query, with the nearest name that exists.
+Spark's Kafka source ignores unknown names, so `startingOffset` reads everything. Here an unknown
+name fails the query and the error suggests the nearest known name.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _KAFKA_SOURCE = (
     "endingTimestamp", "startingOffsetsByTimestampStrategy", "failOnDataLoss", "includeHeaders",
     "minPartitions", "maxRecordsPerPartition", "maxOffsetsPerTrigger", "minOffsetsPerTrigger",
     "maxTriggerDelay", "groupIdPrefix", "topic", "kafka.isolation.level")
-#: What Spark itself understands or sets, whatever the source.
+#: Options that Spark itself understands or sets for every source.
 _SPARK = (
     "basePath", "checkpointLocation", "ignoreCorruptFiles", "ignoreMissingFiles", "inferSchema",
     "mergeSchema", "mode", "modifiedAfter", "modifiedBefore", "outputMode", "pathGlobFilter",
     "queryName", "recursiveFileLookup", "timeZone", "timestampAsOf", "versionAsOf")
-#: Names that begin so belong to a Kafka client, its pools, Spark, or an object store's client.
+#: Prefixes of options for a Kafka client, its pools, Spark or an object store's client.
 _PREFIXES = ("kafka.", "kafkaconsumer.", "fetchoffset.", "spark.", "_", *STORE_PREFIXES)
 
 _KNOWN = {name.lower(): name for name in (*_OURS, *_KAFKA_SOURCE, *_SPARK)}
@@ -35,13 +35,13 @@ _NEAR, _NEAR_CLIENT = 0.75, 0.93
 
 
 def check_names(given: Iterable[str]) -> None:
-    """ValueError for the first option that nobody knows, with the nearest name. `given` has
+    """Raises ValueError for the first unknown option, with the nearest known name. `given` holds
     lower-case names."""
     for name in given:
         if name in _KNOWN:
             continue
         is_clients = name.startswith(_PREFIXES)
-        # A client's option is not ours to refuse, unless a letter makes it the one that counts.
+        # A client's option passes unless it is nearly the same as a known name.
         near = difflib.get_close_matches(name, _KNOWN, 1, _NEAR_CLIENT if is_clients else _NEAR)
         if near:
             raise ValueError(f"Option '{name}' is unknown; did you mean '{_KNOWN[near[0]]}'?")

@@ -1,7 +1,7 @@
-"""Values of options: text as Spark hands it over, to Python's types.
+"""Parses option values, which Spark passes as text.
 
-Every function raises ValueError, naming the option, what it expects and what it got. What is
-refused is what Spark's Kafka source refuses (Scala's toInt, toLong and toBoolean).
+Every function raises ValueError with the option, the expected value and the value found. It refuses
+what Spark's Kafka source refuses (Scala's toInt, toLong and toBoolean).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["INT_MAX", "LONG_MAX", "STORE_PREFIXES", "boolean", "is_int", "java_p
            "json_object", "listed", "long_number", "per_partition", "positive", "storage_options"]
 
 INT_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
-#: How options of an object store's client begin; any other is given behind `storage.`.
+#: Prefixes of options for an object store's client; all others need the prefix `storage.`.
 STORE_PREFIXES = ("aws_", "azure_", "google_", "storage.")
 
 
 def listed(text: str, name: str) -> tuple[str, ...]:
-    """What stands between commas; at least one."""
+    """The items of a comma-separated list. Raises ValueError for an empty list."""
     parts = tuple(part.strip() for part in text.split(",") if part.strip())
     if not parts:
         raise ValueError(f"Option '{name}' is empty.")
@@ -32,7 +32,7 @@ def listed(text: str, name: str) -> tuple[str, ...]:
 
 
 def json_object(text: str, option: str, example: str) -> dict[str, Any]:
-    """A JSON object."""
+    """Parses a JSON object."""
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):
@@ -43,7 +43,7 @@ def json_object(text: str, option: str, example: str) -> dict[str, Any]:
 
 
 def per_partition(text: str, option: str) -> dict[TopicPartition, int]:
-    """Spark's JSON of one number a partition: offsets, or timestamps in ms."""
+    """Parses Spark's JSON with one number a partition: offsets, or timestamps in ms."""
     example = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
     found = {}
     for topic, partitions in json_object(text, option, example).items():
@@ -63,22 +63,23 @@ def _not_like(option: str, example: str, text: str) -> ValueError:
 
 
 def is_int(value: object) -> bool:
-    """Whether JSON had a whole number there; true and false are none."""
+    """Whether a JSON value is an integer; true and false are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
-    """`given` has lower-case names."""
+    """A boolean option. `given` holds lower-case names."""
     text = given.get(name.lower())
     if text is None:
         return default
     if text.lower() not in ("true", "false"):
-        raise ValueError(f"Option '{name}' is true or false, got '{text}'.")
+        raise ValueError(f"Option '{name}' must be true or false, got '{text}'.")
     return text.lower() == "true"
 
 
 def positive(given: Mapping[str, str], name: str, most: int = INT_MAX) -> int | None:
-    """A whole number from 1 to `most`, None where the option is not given (names in lower case)."""
+    """An integer from 1 to `most`, None if the option is not set. `given` holds lower-case names.
+    """
     text = given.get(name.lower())
     if text is None:
         return None
@@ -91,7 +92,7 @@ def positive(given: Mapping[str, str], name: str, most: int = INT_MAX) -> int | 
 
 
 def long_number(text: str) -> int | None:
-    """The number as Java's Long.parseLong reads it; None where it refuses."""
+    """Parses a number as Java's Long.parseLong; None where that fails."""
     if not re.fullmatch(r"[+-]?[0-9]{1,40}", text):
         return None
     value = int(text)
@@ -99,10 +100,10 @@ def long_number(text: str) -> int | None:
 
 
 def java_pattern(text: str, option: str) -> re.Pattern[str]:
-    """A regular expression as Java writes them, over names of topics (which are ASCII).
+    """Compiles a Java regular expression for topic names, which are ASCII.
 
-    What Java and Python write differently is translated (`(?<name>...)`, `\\Q...\\E`, `\\z`), what
-    would mean something else is refused.
+    Translates syntax that differs in Python (`(?<name>...)`, `\\Q...\\E`, `\\z`) and refuses syntax
+    that has another meaning there.
     """
     translated = re.sub(r"\\Q(.*?)(?:\\E|$)", lambda quoted: re.escape(quoted[1]), text,
                         flags=re.DOTALL)
@@ -110,14 +111,15 @@ def java_pattern(text: str, option: str) -> re.Pattern[str]:
     translated = re.sub(r"(?<!\\)((?:\\\\)*)\\[zZ]", r"\1\\Z", translated)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)  # [a&&b], [[a]b]: sets within sets
+            warnings.simplefilter("error", FutureWarning)  # [a&&b], [[a]b]: nested sets
             return re.compile(translated, re.ASCII)
     except (re.error, FutureWarning, RecursionError, OverflowError) as error:
-        raise ValueError(f"Option '{option}': {text!r} is no regular expression: {error}") from None
+        raise ValueError(f"Option '{option}': invalid regular expression {text!r}: "
+                         f"{error}") from None
 
 
 def storage_options(given: Mapping[str, str]) -> StorageOptions:
-    """Those of the object store (names in lower case): `aws_*`, `azure_*`, `google_*`, and whatever
-    stands behind `storage.`."""
+    """The options of the object store (names in lower case): `aws_*`, `azure_*`, `google_*`, and
+    those after the prefix `storage.`."""
     return StorageOptions({name.removeprefix("storage."): text for name, text in given.items()
                            if name.startswith(STORE_PREFIXES)})

@@ -1,7 +1,7 @@
-"""From options to tasks, on the driver: which partitions, which offsets, which bytes.
+"""Turns options into tasks on the driver: chooses partitions, then offsets, then bytes.
 
-A task (`SeglogPartition`) is some byte ranges of one topic partition, so that one big partition is
-read by many tasks and many small segments by one. The three steps can be taken alone:
+A task (`SeglogPartition`) reads byte ranges of one topic partition, so many tasks can share a large
+partition and one task can read many small segments. The three steps can also be used separately:
 `choose_partitions`, `resolve_offsets`, `cut_tasks`.
 """
 
@@ -38,14 +38,14 @@ __all__ = ["SeglogPartition", "choose_directories", "choose_partitions", "cut_ta
 
 _log = logging.getLogger("seglog.spark")
 
-# Topics that a broker does not list to a consumer's pattern (Kafka: Topic.INTERNAL_TOPICS), and the
-# one that no broker serves at all.
+# Topics that a consumer's pattern does not match (Kafka: Topic.INTERNAL_TOPICS), and the topic that
+# no broker serves.
 _INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state",
              "__cluster_metadata")
-#: How often a directory is looked at again that changes while a query is planned.
+#: How often a directory is read again if it changes while a query is planned.
 _LOOKS = 5
 _WARNED_REPLICAS = 5
-# Tasks that give few bytes: at most so large, while there are so many.
+# Tasks with small output may grow to this size while at least this many remain.
 _LIGHT_SPLIT_BYTES, _LIGHT_TASKS = 4 * SPLIT_BYTES, 16
 _LOG_STARTS = (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP)
 
@@ -69,14 +69,14 @@ class SeglogPartition(InputPartition):
 def plan_partitions(options: ReadOptions, pushed: Pushed | None = None, *, is_narrow: bool = False,
                     on_partition: Callable[[TopicPartition], object] = lambda tp: None
                     ) -> list[SeglogPartition]:
-    """Every task of a query, by partition and offset; of `pushed` filters, those that may have
-    rows. `on_partition` hears of each partition that is read, also of one without records.
-    `is_narrow` says that rows are small, whatever the log's bytes: that makes larger tasks.
+    """All tasks of a query that may have rows that match `pushed`, by partition and offset. Calls
+    `on_partition` for each partition read, also without records. `is_narrow` means small output
+    rows and makes larger tasks.
 
-    Where retention or the deletion of a topic takes a file away meanwhile, it is planned again.
-    Raises UnknownTopicOrPartitionError for a topic or partition that is not there,
-    OffsetOutOfRangeError for offsets outside the log while failOnDataLoss is true, ValueError and
-    IllegalStateError where Spark's Kafka source refuses the options.
+    Plans again if retention or the deletion of a topic removes a file meanwhile. Raises
+    UnknownTopicOrPartitionError for a missing topic or partition, OffsetOutOfRangeError for offsets
+    outside the log while failOnDataLoss is true, and ValueError and IllegalStateError where Spark's
+    Kafka source refuses the options.
     """
     for look in range(_LOOKS):
         try:
@@ -87,17 +87,17 @@ def plan_partitions(options: ReadOptions, pushed: Pushed | None = None, *, is_na
             _log.info("planning again (%d): %s", look + 1, error)
             vanished = error
     raise KafkaStorageError(
-        vanished.errno, "files vanish as fast as the query is planned; run it again, or on a copy",
+        vanished.errno, "files disappear while the query is planned; run it again, or on a copy",
         vanished.filename) from None
 
 
 def has_changed(error: KafkaStorageError) -> bool:
-    """Whether a file was deleted, replaced or trimmed while it was looked at."""
+    """Whether a file was deleted, replaced or truncated while it was read."""
     return has_vanished(error) or error.code in ("file_shrank", "object_changed")
 
 
 def has_vanished(error: KafkaStorageError) -> bool:
-    """Whether a file or directory is gone that was there when it was found."""
+    """Whether a listed file or directory is gone."""
     return error.errno == errno.ENOENT and error.code != NOT_A_DATA_DIRECTORY
 
 
@@ -126,11 +126,10 @@ def _plan(options: ReadOptions, pushed: Pushed, is_narrow: bool,
 
 def choose_partitions(options: ReadOptions, *, without_missing: bool = False
                       ) -> dict[TopicPartition, str]:
-    """The directory of each partition that a query asks for: of several replicas the most complete
-    one, which is logged.
+    """The directory of each requested partition. Of several replicas, chooses the most complete one
+    and logs it.
 
-    Raises UnknownTopicOrPartitionError for a topic or partition that is not there, unless what is
-    there is wanted `without_missing` ones.
+    Raises UnknownTopicOrPartitionError for a missing topic or partition unless `without_missing`.
     """
     chosen: dict[TopicPartition, str] = {}
     differing = []
@@ -155,7 +154,7 @@ def choose_partitions(options: ReadOptions, *, without_missing: bool = False
 
 def choose_directories(options: ReadOptions, *, without_missing: bool = False
                        ) -> dict[TopicPartition, list[FoundDirectory]]:
-    """The directories of each partition that a query asks for."""
+    """The directories of each requested partition."""
     found = find_replicas(directories(options.paths), options.storage)
     where = ", ".join(options.paths)
     if options.assign is not None:
@@ -173,7 +172,7 @@ def choose_directories(options: ReadOptions, *, without_missing: bool = False
         pattern = java_pattern(options.subscribe_pattern, "subscribePattern")
         return {tp: here for tp, here in found.items()
                 if pattern.search(tp.topic) and tp.topic not in _INTERNAL}
-    # A path that is one partition's own directory means that partition, internal or not.
+    # A path that is a partition directory selects that partition, internal or not.
     if len(found) == 1:
         return found
     return {tp: here for tp, here in found.items() if not is_internal(tp.topic)}
@@ -189,8 +188,8 @@ def _unknown(where: str, tp: TopicPartition, found: Collection[TopicPartition]
 
 def require_all_named(bound: OffsetBound, chosen: Collection[TopicPartition], position: str
                       ) -> None:
-    """IllegalStateError if `bound` names partitions, and other ones than are `chosen`; `position`
-    is "start" or "end" (Spark: KafkaOffsetReaderAdmin.fetchPartitionOffsets)."""
+    """Raises IllegalStateError if `bound` names partitions other than `chosen`; `position` is
+    "start" or "end" (Spark: KafkaOffsetReaderAdmin.fetchPartitionOffsets)."""
     named = bound.partitions()
     if named is None or named == set(chosen):
         return
@@ -211,7 +210,7 @@ def _names(partitions: Collection[TopicPartition]) -> str:
 
 def resolve_offsets(options: ReadOptions, tp: TopicPartition, log: PartitionLog
                     ) -> tuple[int, int]:
-    """First offset and end of one partition, as Spark resolves them for a batch query."""
+    """The first and end offset of one partition, as Spark resolves them for a batch query."""
     first = log.log_start_offset
     last = log.end_offset(options.isolation, options.on_damage)
     start = resolve_offset(options.starting, options, tp, log)
@@ -223,7 +222,7 @@ def resolve_offsets(options: ReadOptions, tp: TopicPartition, log: PartitionLog
     end = resolve_offset(options.ending, options, tp, log)
     start = first if start == EARLIEST else last if start == LATEST else start
     end = last if end is None or end == LATEST else end
-    if start > end:  # as KafkaSourceRDD.compute, whatever failOnDataLoss says
+    if start > end:  # as KafkaSourceRDD.compute, for any failOnDataLoss
         raise IllegalStateError(
             f"The resolved start offset {start} is greater than the resolved end offset {end} for "
             f"topic {tp.topic} partition {tp.partition}, which holds {first} to {last}.")
@@ -250,11 +249,11 @@ def _out_of_range(tp: TopicPartition, asked: tuple[int, int], there: tuple[int, 
 
 def resolve_offset(bound: OffsetBound, options: ReadOptions, tp: TopicPartition,
                    log: PartitionLog) -> int | None:
-    """An offset, EARLIEST or LATEST; None where no record is late enough."""
+    """An offset, EARLIEST or LATEST; None if no record is late enough."""
     if bound.timestamps is None:
         return bound.offsets[tp] if bound.offsets is not None else bound.special
     stamp = _stamp(bound, tp)
-    # A broker takes Kafka's special timestamps in a request by time, too.
+    # A broker also accepts Kafka's special timestamps in a request by time.
     last = log.end_offset(options.isolation, options.on_damage)
     if stamp == LATEST:
         return last
@@ -274,15 +273,15 @@ def _stamp(bound: OffsetBound, tp: TopicPartition) -> int:
 def cut_tasks(options: ReadOptions, ranges: Sequence[OffsetRange],
               logs: Mapping[TopicPartition, PartitionLog], pushed: Pushed, is_narrow: bool
               ) -> Iterator[SeglogPartition]:
-    """Tasks for ranges of offsets: divided as minPartitions and maxRecordsPerPartition say, and
-    each cut at batches into about `split_bytes`; of `pushed` filters, what may have rows."""
+    """Tasks for ranges of offsets. Divides them by minPartitions and maxRecordsPerPartition, cuts
+    each at batches into about `split_bytes`, and keeps tasks that may have rows for `pushed`."""
     planned = [(part.topic_partition,
                 list(_ranges(options, logs[part.topic_partition], part, pushed)))
                for part in divide(ranges, options.min_partitions,
                                   options.max_records_per_partition)]
     target = options.split_bytes or SPLIT_BYTES
     if options.split_bytes is None and (is_narrow or pushed.is_sparse):
-        # A task costs Spark 50 to 100 ms by itself: one that gives few bytes may read more.
+        # A task costs Spark 50 to 100 ms, so one with small output may read more.
         total = sum(one.size for _, pieces in planned for one in pieces)
         target = min(max(total // _LIGHT_TASKS, target), _LIGHT_SPLIT_BYTES)
     for tp, pieces in planned:
@@ -292,11 +291,11 @@ def cut_tasks(options: ReadOptions, ranges: Sequence[OffsetRange],
 
 def _ranges(options: ReadOptions, log: PartitionLog, part: OffsetRange, pushed: Pushed
             ) -> Iterator[LogRange]:
-    """The byte ranges of a range of offsets that may hold rows of the filters."""
+    """The byte ranges of a range of offsets that may hold rows for the filters."""
     for first, last in pushed.offsets.spans(part.start, part.end):
         ranges = log.ranges(options.split_bytes or SPLIT_BYTES, first, last,
                             options.isolation, on_damage=options.on_damage, on_gap=warn_of_gap)
-        # Damage is skipped by a look at whole segments, wherever the rows are.
+        # Skipping damage requires reading whole segments, wherever the rows are.
         if pushed.timestamps.first > INT64_MIN and options.on_damage == "raise":
             yield from ranges_since(log.segments, ranges, pushed.timestamps.first)
         else:
@@ -304,5 +303,5 @@ def _ranges(options: ReadOptions, log: PartitionLog, part: OffsetRange, pushed: 
 
 
 def warn_of_gap(gap: LogGap) -> None:
-    """Logs what failOnDataLoss=false passed over."""
+    """Logs a gap that failOnDataLoss=false skipped."""
     _log.warning("failOnDataLoss is false: %s", gap)

@@ -1,10 +1,9 @@
 """The options of `spark.read.format("seglog")`, parsed and validated once.
 
 Names, values, precedence and refusals are those of Spark's own Kafka source for batch queries
-(KafkaSourceProvider.validateBatchOptions), so that a query moves from `format("kafka")` to
-`format("seglog")` by changing the format and giving a path. docs/spark.md lists the differences.
-Options that only mean something to a Kafka client (`kafka.bootstrap.servers`, `kafkaConsumer.*`,
-...) are accepted and ignored.
+(KafkaSourceProvider.validateBatchOptions). A query moves from `format("kafka")` to
+`format("seglog")` with a new format name and a path. docs/spark.md lists the differences. Options
+for a Kafka client (`kafka.bootstrap.servers`, `kafkaConsumer.*`, ...) are accepted and ignored.
 """
 
 from __future__ import annotations
@@ -34,30 +33,30 @@ LATEST = -1
 EARLIEST = -2
 """Kafka's special offset "the log start", as in Spark's offset JSON."""
 
-#: Log bytes of a task, unless maxPartitionBytes says it: Spark's spark.sql.files.maxPartitionBytes.
+#: Default of maxPartitionBytes, the log bytes of a task: Spark's spark.sql.files.maxPartitionBytes.
 SPLIT_BYTES = 128 << 20
 # Kafka's special timestamps: -1 the log end, -2 and -4 (the local) log start, -3 the largest.
 _TIMESTAMP_MIN = -4
 _STRATEGIES = {"subscribe": "subscribe", "subscribepattern": "subscribePattern",
                "assign": "assign"}
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-# What Spark's Kafka source refuses of a consumer's configuration, and why.
+# The consumer settings that Spark's Kafka source refuses, and why.
 _REFUSED = {
     "auto.offset.reset": ("set the source option 'startingOffsets' to 'earliest' or 'latest' "
                           "instead"),
     "key.deserializer": "keys are binary; use DataFrame operations to deserialize them",
     "value.deserializer": "values are binary; use DataFrame operations to deserialize them",
     "enable.auto.commit": "no offset is committed",
-    "interceptor.classes": "records are read as they are",
+    "interceptor.classes": "records are read unchanged",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetBound:
-    """Where to start or end: exactly one of the three is set.
+    """Where to start or end. Exactly one of the three fields is set.
 
-    `special` is EARLIEST or LATEST for every partition, `offsets` has one offset (or special) a
-    partition, `timestamps` one timestamp in ms a partition or, under None, for all of them.
+    `special` is EARLIEST or LATEST for every partition. `offsets` has one offset (or special) a
+    partition. `timestamps` has one timestamp in ms a partition or, under None, for all partitions.
     """
 
     special: int | None = None
@@ -65,7 +64,7 @@ class OffsetBound:
     timestamps: Mapping[TopicPartition | None, int] | None = None
 
     def partitions(self) -> set[TopicPartition] | None:
-        """The partitions that it names, None when it speaks of all."""
+        """The partitions named, None if it applies to all."""
         named: Mapping[Any, int] | None = \
             self.timestamps if self.offsets is None else self.offsets
         if named is None or None in named:
@@ -75,7 +74,7 @@ class OffsetBound:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a query asked for. Sizes in bytes."""
+    """The options of a query. Sizes are in bytes."""
 
     paths: tuple[str, ...]
     assign: frozenset[TopicPartition] | None = None
@@ -99,16 +98,16 @@ class ReadOptions:
 
     @property
     def on_damage(self) -> OnDamage:
-        """What readers do with damaged batches."""
+        """How readers treat damaged batches."""
         return "raise" if self.fail_on_data_loss else "skip"
 
 
 def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> ReadOptions:
-    """Options of a query (case-insensitive names) to `ReadOptions`. A stream starts at the latest
-    offsets unless told otherwise, and has no end.
+    """Parses the options of a query (case-insensitive names). A stream starts at the latest offsets
+    by default and has no end.
 
-    Raises ValueError, with the option's name, for a name that nobody knows and for a value or
-    combination that Spark's source refuses.
+    Raises ValueError, with the option's name, for an unknown name and for a value or combination
+    that Spark's source refuses.
     """
     given = {name.lower(): value for name, value in options.items()}
     check_names(given)
@@ -151,7 +150,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
 
 
 def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
-    """What was given to `load`, as it stands: a list comes as a JSON array under `paths`."""
+    """The unchanged arguments of `load`; Spark passes a list as a JSON array in `paths`."""
     if given.get("paths"):
         try:
             paths = json.loads(given["paths"])
@@ -163,13 +162,13 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
         raise ValueError("Option 'paths' is a JSON array of paths, such as [\"/a\",\"/b\"], "
                          f"got {given['paths']}")
     if not given.get("path", "").strip(" ,"):
-        raise ValueError("format('seglog') needs a path: a Kafka data directory, several with "
-                         "commas between them, or one partition's directory.")
+        raise ValueError("format('seglog') needs a path: a Kafka data directory, several "
+                         "separated by commas, or a partition directory.")
     return (given["path"],)
 
 
 def _check_strategy(given: Mapping[str, str]) -> None:
-    """Which of subscribe, subscribePattern and assign is there, and that it says something."""
+    """Checks that exactly one of subscribe, subscribePattern and assign is set and not empty."""
     chosen = [name for name in _STRATEGIES if name in given]
     if len(chosen) > 1:
         raise ValueError("Only one of the following options can be specified: "
@@ -209,7 +208,7 @@ def _check_client(given: Mapping[str, str]) -> None:
 
 
 def _check_stream_only(given: Mapping[str, str]) -> None:
-    """Options of streaming queries are ignored with a warning, unless they contradict."""
+    """Warns of ignored streaming options; raises ValueError if they contradict each other."""
     if "maxoffsetspertrigger" in given and "minoffsetspertrigger" in given:
         values = []
         for name in ("minOffsetsPerTrigger", "maxOffsetsPerTrigger"):
@@ -226,7 +225,7 @@ def _check_stream_only(given: Mapping[str, str]) -> None:
 
 
 def _bound(given: Mapping[str, str], side: str, default: int) -> OffsetBound:
-    """Spark's precedence: one timestamp for all, then timestamps by partition, then offsets."""
+    """The bound by Spark's precedence: one timestamp for all, timestamps by partition, offsets."""
     if f"{side}timestamp" in given:
         text = given[f"{side}timestamp"].strip()
         stamp = long_number(text)
@@ -262,7 +261,7 @@ def _check_stamp(stamp: int, option: str) -> None:
 
 
 def _refuse_specials(starting: OffsetBound, ending: OffsetBound) -> None:
-    """The combinations that a batch query of Spark's Kafka source refuses."""
+    """Raises ValueError for combinations that a batch query of Spark's Kafka source refuses."""
     if starting.special == LATEST:
         raise ValueError("starting offset can't be latest for batch queries on Kafka")
     for tp, offset in (starting.offsets or {}).items():

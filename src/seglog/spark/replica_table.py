@@ -1,4 +1,4 @@
-"""Every directory of every partition of a query's paths as a table: which one is read, and why."""
+"""A table of every directory of every partition: which one a query reads, and why."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 __all__ = ["REPLICA_COLUMNS", "replica_rows", "replicas"]
 
-#: Of `replicas`, as Spark's DDL.
+#: The schema of `replicas`, as Spark's DDL.
 REPLICA_COLUMNS = (
     "topic string, partition int, path string, is_read boolean, reason string, leader_epoch int, "
     "log_start_offset long, log_end_offset long, size long, topic_id string, error string")
 
 
 def replicas(spark: SparkSession, path: str | list[str], **options: object) -> DataFrame:
-    """The directories that hold the partitions below `path`, one row each.
+    """The directories of the partitions below `path`, one row each.
 
-    `path` and `options` are those of `spark.read.format("seglog")`; of several directories of one
-    partition a query reads the one with `is_read`, for the `reason` that stands beside it. It is
-    answered on the driver. Raises what such a query raises.
+    `path` and `options` are those of `spark.read.format("seglog")`. Of several directories of one
+    partition, a query reads the one with `is_read`, for the given `reason`. Runs on the driver.
+    Raises as such a query does.
     """
     return spark.createDataFrame(list(replica_rows(path, options)), REPLICA_COLUMNS)
 

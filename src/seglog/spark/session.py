@@ -1,6 +1,6 @@
-"""Where a Spark query of seglog begins: `session` starts Spark, `register` joins one that runs.
+"""Sets up Spark for seglog: `session` starts Spark, `register` prepares a running session.
 
-Both end with a session that reads, or with one sentence (SparkSetupError) about what is missing.
+Both return a session that can read, or raise SparkSetupError with one sentence on what is missing.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ __all__ = ["context_of", "register", "session"]
 _log = logging.getLogger("seglog.spark")
 _RELEASE = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 _PATIENCE_SECONDS = 20.0
-_TASKS_OF_CONNECT = 8  # a client is not told how many cores the server has
-# What says elsewhere which master Spark runs on.
+_TASKS_OF_CONNECT = 8  # a client does not know the server's number of cores
+# Other places that set Spark's master.
 _ELSEWHERE = ("PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "SPARK_HOME", "SPARK_CONF_DIR",
               "SPARK_REMOTE", "MASTER")
 
 
 def session(master: str | None = None, app_name: str | None = None,
             conf: Mapping[str, object] | None = None, *, ship: bool = False) -> SparkSession:
-    """Starts Spark with what `format("seglog")` needs, or takes the session that is active.
+    """Starts Spark with what `format("seglog")` needs, or uses the active session.
 
-    `master` is Spark's (`local[4]`, `spark://host:7077`, `sc://host` for Spark Connect); left out,
-    it is what the environment says (spark-submit, SPARK_CONF_DIR, ...), else `local[*]`. `conf`
-    is any of Spark's settings, and goes before those chosen here. Unless PYSPARK_PYTHON or
-    `spark.pyspark.python` names another, workers run this interpreter. An active session keeps its
-    master and static settings. `ship` is that of `register`.
+    `master` is Spark's (`local[4]`, `spark://host:7077`, `sc://host` for Spark Connect); its
+    default comes from the environment (spark-submit, SPARK_CONF_DIR, ...), else is `local[*]`.
+    `conf` holds any of Spark's settings and overrides the defaults set here. Workers run this
+    interpreter unless PYSPARK_PYTHON or `spark.pyspark.python` names another. An active session
+    keeps its master and static settings. `ship` is as in `register`.
 
-    Raises SparkSetupError, in one sentence, if Spark cannot start or cannot read.
+    Raises SparkSetupError, with one sentence, if Spark cannot start or cannot read.
     """
     given = {name: _text(value) for name, value in (conf or {}).items()}
     active = SparkSession.getActiveSession()
@@ -74,7 +74,7 @@ def session(master: str | None = None, app_name: str | None = None,
     for name, value in {**chosen, **given}.items():
         builder = builder.config(name, value)
     started = builder.getOrCreate()
-    # Otherwise the JVM goes away under its workers, which say so in stack traces.
+    # Otherwise the JVM exits before its workers, which then print stack traces.
     atexit.register(started.stop)
     register(started, ship=ship)
     return started
@@ -86,7 +86,7 @@ def _text(value: object) -> str:
 
 def _joined(active: SparkSession, master: str | None, conf: Mapping[str, str], ship: bool
             ) -> SparkSession:
-    """An active session, with the settings that a running session takes."""
+    """The active session, with the settings that a running session accepts."""
     context = context_of(active)
     if master is not None and context is not None and context.master != master:
         raise SparkSetupError(f"A Spark session on {context.master} is active, so none was started "
@@ -103,26 +103,26 @@ def _joined(active: SparkSession, master: str | None, conf: Mapping[str, str], s
 
 
 def _begin_jvm(given: Mapping[str, str]) -> None:
-    """Checks Java where a JVM must be started, and says which Python Spark's workers run."""
+    """Checks Java if a JVM must be started, and sets the Python of Spark's workers."""
     from pyspark import SparkContext
 
     if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         problem = why_no_jvm()
         if problem is not None:
             raise SparkSetupError(f"{problem}.")
-    # Spark reads it from here for workers, and the JVM for what it looks up by itself.
+    # PySpark reads this variable for workers; the JVM reads it for its own lookups.
     os.environ.setdefault("PYSPARK_PYTHON", given.get("spark.pyspark.python", sys.executable))
 
 
 def _defaults(master: str | None) -> dict[str, str]:
-    """What seglog sets where the caller does not."""
+    """The settings that seglog sets unless the caller does."""
     chosen = {
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
     }
     if master is not None and master.startswith("local"):
-        # A host's own name may not resolve, or resolve to a network that is down.
+        # The host's name may not resolve, or resolve to a network that is down.
         chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if _RELEASE >= (4, 1) and hasattr(socket, "AF_UNIX"):
         chosen["spark.python.unix.domain.socket.enabled"] = "true"
@@ -130,17 +130,17 @@ def _defaults(master: str | None) -> dict[str, str]:
 
 
 def register(spark: SparkSession, *, ship: bool = False) -> None:
-    """Makes `format("seglog")` and the SQL functions of `seglog.spark.functions` known to `spark`,
-    and makes sure that they run there.
+    """Registers `format("seglog")` and the SQL functions of `seglog.spark.functions` with `spark`,
+    and checks that they work.
 
-    Tries a plan on the driver and, unless the master is local, asks the executors for their Python
-    and its packages. Where PYSPARK_PYTHON is not set and Spark's `python3` will not do, workers
-    run this interpreter instead. With `ship`, packages that executors lack are sent to them.
+    Plans a read on the driver and, unless the master is local, checks the executors' Python and its
+    packages. If PYSPARK_PYTHON is not set and Spark's `python3` does not work, workers run this
+    interpreter instead. `ship` sends missing packages to the executors.
 
-    Raises SparkSetupError, in one sentence that says what is missing where.
+    Raises SparkSetupError, with one sentence on what is missing and where.
     """
     context = context_of(spark)
-    lacking = _settle(spark, context)
+    lacking = _choose_python(spark, context)
     if lacking is not None and lacking.packages and ship and context is not None:
         ship_packages(context, lacking.packages)
         lacking = _attempt(spark, context)
@@ -152,16 +152,16 @@ def register(spark: SparkSession, *, ship: bool = False) -> None:
         raise SparkSetupError(f"{lacking.sentence[:1].upper()}{lacking.sentence[1:]}; {advice}.")
     enable_pushdown(spark)
     with warnings.catch_warnings():
-        # What PySpark says of pandas 3 concerns no function of seglog: they take Arrow columns.
+        # PySpark's warning about pandas 3 does not apply: seglog's functions take Arrow columns.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
         register_functions(spark)
 
 
 def context_of(spark: SparkSession) -> SparkContext | None:
-    """None for Spark Connect, and where the platform keeps the context to itself."""
+    """The SparkContext; None for Spark Connect and for platforms that hide it."""
     try:
         return spark.sparkContext
-    except Exception:  # each platform has its own way to refuse
+    except Exception:  # each platform raises its own error
         return None
 
 
@@ -169,15 +169,15 @@ def _is_local(context: SparkContext) -> bool:
     return (context.master or "").startswith("local")
 
 
-def _settle(spark: SparkSession, context: SparkContext | None) -> Shortfall | None:
-    """Tries the Pythons that workers may run, and stays with the first that reads."""
+def _choose_python(spark: SparkSession, context: SparkContext | None) -> Shortfall | None:
+    """Tries the possible Pythons for workers and keeps the first that can read."""
     if context is None:
         return _attempt(spark, None)
     given, environment = context.pythonExec, dict(context.environment)
     local = _is_local(context)
     pythons = [given]
     if "PYSPARK_PYTHON" not in os.environ and given != sys.executable:
-        # On this machine no Python is better than this one; elsewhere it may not be there.
+        # Local workers try this Python first; remote machines may not have it.
         pythons.insert(0 if local else 1, sys.executable)
     first = None
     for python in pythons:
@@ -187,7 +187,7 @@ def _settle(spark: SparkSession, context: SparkContext | None) -> Shortfall | No
             return None
         first = first or lacking
     if local and sys.executable in pythons:
-        # This Python without seglog: the process has it from a path of its own.
+        # This Python lacks seglog because this process has it from its own sys.path.
         context.pythonExec = sys.executable
         context.environment["PYTHONPATH"] = os.pathsep.join(filter(os.path.isabs, sys.path))
         if _attempt(spark, context) is None:
@@ -197,17 +197,17 @@ def _settle(spark: SparkSession, context: SparkContext | None) -> Shortfall | No
 
 
 def _attempt(spark: SparkSession, context: SparkContext | None) -> Shortfall | None:
-    """Registers the format, plans a read of it, and asks executors elsewhere for their Python."""
+    """Registers the format, plans a read, and checks the Python of remote executors."""
     python = context.pythonExec if context is not None else "the server's Python"
     local = context is not None and _is_local(context)
     try:
         with _silent(context):
             _make_known(spark)
-            # The options are read by a Python worker on the driver; no path is touched.
+            # A Python worker on the driver parses the options; no path is opened.
             _ = spark.read.format("seglog").load(os.sep).schema
         if local:
             return None
-        with _told_when_idle():
+        with _warning_when_idle():
             tasks = context.defaultParallelism if context is not None else _TASKS_OF_CONNECT
             found = probe_executors(spark, tasks)
     except Exception as error:  # Spark's, Py4J's or gRPC's
@@ -219,14 +219,14 @@ def _make_known(spark: SparkSession) -> None:
     try:
         spark.dataSource.register(SeglogDataSource)
     except Exception as error:
-        # Spark 4.0 refuses the name of a format that it has found by itself: this one.
+        # Spark 4.0 refuses to register a format that it has already found itself.
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
             raise
 
 
 @contextlib.contextmanager
 def _silent(context: SparkContext | None) -> Iterator[None]:
-    """The JVM logs nothing: it prints a stack trace for what is told in one sentence here."""
+    """Silences the JVM's log, which prints a stack trace for errors reported here."""
     if context is None:
         yield
         return
@@ -240,8 +240,8 @@ def _silent(context: SparkContext | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _told_when_idle() -> Iterator[None]:
-    """Warns while no executor answers: without any, Spark waits for ever."""
+def _warning_when_idle() -> Iterator[None]:
+    """Warns if no executor answers, because Spark waits for one forever."""
     timer = threading.Timer(_PATIENCE_SECONDS, _log.warning, (
         "no executor has answered for %.0f s; Spark waits for one", _PATIENCE_SECONDS))
     timer.daemon = True

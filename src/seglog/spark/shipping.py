@@ -1,4 +1,4 @@
-"""Packages for executors that lack them: packed from this environment, unpacked by Spark."""
+"""Ships missing packages to executors: packed from this environment, unpacked by Spark."""
 
 from __future__ import annotations
 
@@ -17,29 +17,28 @@ if TYPE_CHECKING:
 
 __all__ = ["pack", "ship_packages"]
 
-#: What no executor imports, and what half of some packages is.
+#: Directories that executors never import, up to half of some packages.
 _LEFT_OUT = {"tests", "include", "__pycache__"}
 
 
 def ship_packages(context: SparkContext, names: Iterable[str]) -> None:
-    """Has every executor unpack packages into its directory and search them first.
+    """Makes every executor unpack packages into its directory and search them first.
 
-    Workers that start from now on find them: PYTHONPATH is part of what tells Spark that a running
-    worker will not do.
+    Only new workers find them. Spark does not reuse a running worker with a different PYTHONPATH.
     """
     name = f"seglog-{__version__}-packages"
     path = os.path.join(tempfile.mkdtemp(prefix="seglog-spark-"), f"{name}.zip")
     pack(names, path)
     context.addArchive(f"{path}#{name}")
-    # Relative to the directory in which an executor runs, which is where archives are unpacked.
+    # Relative to an executor's working directory, where Spark unpacks archives.
     before = context.environment.get("PYTHONPATH", "")
     context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, (name, before)))
 
 
 def pack(names: Iterable[str], path: str) -> None:
-    """Writes a zip of packages of this environment, native libraries included.
+    """Writes a zip of packages of this environment, including native libraries.
 
-    zipimport cannot load a native library, so it must be unpacked before it is on `sys.path`.
+    It must be unpacked before use, because zipimport cannot load native libraries.
     """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for package in names:
@@ -48,14 +47,14 @@ def pack(names: Iterable[str], path: str) -> None:
 
 
 def _files(package: str) -> Iterator[tuple[Path, str]]:
-    """Every file of a package, and its name below a directory of `sys.path`."""
+    """Every file of a package, and its name relative to a directory of `sys.path`."""
     roots = (package, f"pyspark_{package}") if package == "seglog" else (package,)
     for root in roots:
         spec = find_spec(root)
         assert spec is not None and spec.origin is not None, f"the driver has {root}"
         folder = Path(spec.origin).parent
         yield from _tree(folder)
-        # Where wheels keep the libraries that they bring along.
+        # Where wheels keep their bundled libraries.
         yield from _tree(folder.with_name(f"{root}.libs"))
 
 

@@ -1,8 +1,8 @@
-"""The writers, batch and streaming: tasks write fragments, the driver commits or forgets them.
+"""The batch and stream writers: tasks write fragments, the driver commits or deletes them.
 
-Spark runs the whole of `write()` before it decides which attempt of a task counts, and a task's
-abort is a no-op. So nothing that `write()` does may be seen: what Spark reports in `commit` is
-published in one step, and every other fragment of the job is deleted.
+Spark completes `write()` before it decides which attempt of a task counts, and a task's abort is a
+no-op. So the effects of `write()` must stay invisible: `commit` publishes the attempts that Spark
+reports in one step, and deletes every other fragment of the job.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from seglog.spark.sink_task import RowPartitioner
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamWriter as _StreamWriter
 else:
-    # Arrow reaches stream writers since PySpark 4.1; before that they get rows.
+    # Stream writers get Arrow batches since PySpark 4.1, rows before.
     _StreamWriter = getattr(datasource, "DataSourceStreamArrowWriter",
                             datasource.DataSourceStreamWriter)
 
@@ -43,7 +43,7 @@ _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 @dataclass
 class _TaskMessage(WriterCommitMessage):
-    """What one attempt of a task wrote."""
+    """The fragments that one task attempt wrote."""
 
     job: Job
     fragments: list[Fragment]
@@ -52,14 +52,14 @@ class _TaskMessage(WriterCommitMessage):
 
 
 class _Sink:
-    """One write: made on the driver, copied to every task, and back for the commit."""
+    """One write: made on the driver, copied to every task, and used again for the commit."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options, self.schema = options, schema
         self.job = Job.begin(check_target(options.path), _driver_pid())
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> _TaskMessage:
-        """On an executor. Whatever goes wrong, no file of this attempt stays."""
+        """Runs on an executor. After any failure, no file of this attempt remains."""
         context = TaskContext.get()
         assert context is not None
         options = self.options
@@ -74,7 +74,7 @@ class _Sink:
 
     def commit(self, messages: Sequence[WriterCommitMessage | None],
                batch_id: int | None = None) -> None:
-        """On the driver: publishes what the messages name, in the order of the tasks."""
+        """Runs on the driver: publishes the fragments of the messages, in task order."""
         told = [one for one in messages if isinstance(one, _TaskMessage)]
         try:
             if not told:
@@ -103,55 +103,55 @@ class _Sink:
             self.job.end()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """On the driver: deletes all that was written."""
+        """Runs on the driver: deletes everything written."""
         for job in {self.job, *(one.job for one in messages if isinstance(one, _TaskMessage))}:
             job.end()
 
 
 class SeglogWriter(CheckedOnArrival, DataSourceArrowWriter):
-    """`df.write.format("seglog")`: KafkaWriter's columns and checks. Raises ValueError for options
-    and columns, KafkaStorageError and LogDirLockedError for the target."""
+    """`df.write.format("seglog")` with KafkaWriter's columns and checks. Raises ValueError for bad
+    options and columns, KafkaStorageError and LogDirLockedError for the target."""
 
     def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:
         self._sink = _sink(options, schema, overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """One task, on an executor."""
+        """Runs one task on an executor."""
         return self._sink.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All of it becomes visible, or an exception says why nothing did."""
+        """Publishes all records, or raises and publishes none."""
         self._sink.commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing stays."""
+        """Deletes everything written."""
         self._sink.abort(messages)
 
 
 class SeglogStreamWriter(CheckedOnArrival, _StreamWriter):
-    """`df.writeStream.format("seglog")`: each micro-batch is committed once, however often Spark
-    repeats it."""
+    """`df.writeStream.format("seglog")`: commits each micro-batch once, even if Spark repeats it.
+    """
 
     def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:
         self._sink = _sink(options, schema, overwrite)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """One task of a micro-batch, on an executor: Arrow batches, or rows before PySpark 4.1."""
+        """Runs one task of a micro-batch on an executor; takes rows before PySpark 4.1."""
         if not hasattr(datasource, "DataSourceStreamArrowWriter"):
             iterator = _to_arrow(iterator, self._sink.schema)
         return self._sink.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Publishes a micro-batch, unless that happened before."""
+        """Publishes a micro-batch unless it is already published."""
         self._sink.commit(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing of the micro-batch stays."""
+        """Deletes everything written for the micro-batch."""
         self._sink.abort(messages)
 
 
 def _driver_pid() -> int:
-    """The JVM that started this process, perhaps by way of PySpark's daemon of workers."""
+    """The pid of the JVM that started this process, directly or through PySpark's daemon."""
     parent = os.getppid()
     with contextlib.suppress(OSError):
         with open(f"/proc/{parent}/cmdline", "rb") as stream:

@@ -1,8 +1,8 @@
 """The options and columns of `df.write.format("seglog")`, checked once on the driver.
 
-Columns, their types and the errors about them are those of Spark's own Kafka sink (KafkaWriter:
-validateQuery). Options of Kafka's producers and topics keep Kafka's spelling, with or without the
-`kafka.` in front that Spark asks for; those that only mean something to a client are ignored.
+Columns, their types and errors are those of Spark's own Kafka sink (KafkaWriter: validateQuery).
+Producer and topic options keep Kafka's spelling, with or without Spark's `kafka.` prefix; options
+for a client are ignored.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _TYPES: Final[dict[str, tuple[DataType, ...]]] = {
     "timestamp": (DoubleType(), TimestampType()),
 }
 _INT_MAX: Final = 2**31 - 1
-_SEGMENT_BYTES_MIN: Final = 14  # Kafka's, of segment.bytes
+_SEGMENT_BYTES_MIN: Final = 14  # Kafka's minimum of segment.bytes
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What a write asked for. Sizes in bytes."""
+    """The options of a write. Sizes are in bytes."""
 
     path: str
     topic: str | None = None
@@ -47,7 +47,7 @@ class SinkOptions:
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """Options of a write (case-insensitive names). Raises ValueError."""
+    """Parses the options of a write (case-insensitive names). Raises ValueError."""
     given = {name.lower().removeprefix("kafka."): value for name, value in options.items()}
     path = given.get("path", "").strip()
     if not path:
@@ -80,9 +80,9 @@ def _number(given: Mapping[str, str], name: str, default: int | None, least: int
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """Raises ValueError, in the words of Spark's Kafka sink, for a DataFrame that is no topic's.
+    """Raises ValueError, with the message of Spark's Kafka sink, for missing or bad columns.
 
-    Columns that it does not know are left aside.
+    Ignores unknown columns.
     """
     types = {field.name: field.dataType for field in schema.fields}
     if topic is None and "topic" not in types:
@@ -100,7 +100,7 @@ def check_columns(schema: StructType, topic: str | None) -> None:
 
 
 def _same(found: DataType, wanted: DataType) -> bool:
-    """Equal but for what may be null (DataTypeUtils.sameType)."""
+    """Whether types are equal except for nullability (DataTypeUtils.sameType)."""
     if isinstance(wanted, ArrayType):
         return isinstance(found, ArrayType) and _same(found.elementType, wanted.elementType)
     if isinstance(wanted, StructType):

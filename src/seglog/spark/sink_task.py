@@ -1,4 +1,4 @@
-"""What a task of a write does: rows to fragments, by topic and partition. Runs on executors."""
+"""The task of a write: sends rows to fragments by topic and partition. Runs on executors."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["RowPartitioner"]
 #: A table, as its capsules, and the rows of it that belong to a partition.
 _Piece = tuple[tuple[object, object], npt.NDArray[np.int32]]
 _RECORD: Final = ("key", "value", "timestamp", "headers")
-# So much of a partition is gathered before it is encoded: batches are full but for the last.
+# Bytes of a partition to gather before encoding, so that all batches but the last are full.
 _GATHER_BYTES: Final = 1 << 20
 _GATHER_ALL_BYTES: Final = 64 << 20
 
 
 class RowPartitioner:
-    """Sends rows to the fragments of their partitions. One task's.
+    """Sends one task's rows to the fragments of their partitions.
 
-    A row goes to its `partition`, else to that of its key as with Kafka's producers (murmur2), and
-    without either to the partitions in turn, beginning with that of the task's number.
+    A row goes to its `partition`, else to the partition of its key as in Kafka's producers
+    (murmur2). Rows with neither go round-robin, starting at the partition of the task's number.
     """
 
     def __init__(self, writer: FragmentWriter, options: SinkOptions, data_dir: str,
@@ -40,11 +40,11 @@ class RowPartitioner:
         self._turn = task
         self._gathered: dict[TopicPartition, list[_Piece]] = {}
         self._bytes: dict[TopicPartition, int] = {}
-        #: How many partitions each topic has.
+        #: The number of partitions by topic.
         self.counts: dict[str, int] = {}
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """All rows. Raises ValueError or IllegalArgumentError for one that is no record."""
+        """Writes all rows. Raises ValueError or IllegalArgumentError for an invalid record."""
         size = 0
         for batch in batches:
             if not batch.num_rows:
@@ -52,7 +52,7 @@ class RowPartitioner:
             for topic, rows in self._by_topic(batch):
                 self._add(topic, rows)
             size += batch.nbytes
-            if size > _GATHER_ALL_BYTES:  # A few rows may keep the memory of a whole batch.
+            if size > _GATHER_ALL_BYTES:  # A few rows can keep a whole batch in memory.
                 self._flush_all()
                 size = 0
         self._flush_all()
@@ -129,7 +129,7 @@ def _records(rows: pa.RecordBatch) -> pa.RecordBatch:
     columns: list[Any] = [rows.column(name) for name in names]
     if "timestamp" in names:
         at = names.index("timestamp")
-        if pa.types.is_floating(columns[at].type):  # seconds, as Spark's cast to a timestamp
+        if pa.types.is_floating(columns[at].type):  # seconds, as in Spark's cast to a timestamp
             columns[at] = pc.floor(pc.multiply(columns[at], 1e6)).cast(pa.int64()).cast(
                 pa.timestamp("us"))
     return pa.RecordBatch.from_arrays(columns, names)

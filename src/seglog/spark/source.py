@@ -1,4 +1,4 @@
-"""The data source class that Spark instantiates; options in, a reader or a writer out."""
+"""The data source class that Spark instantiates to get a reader or writer for some options."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["SeglogDataSource"]
 
 
 class SeglogDataSource(DataSource):
-    """`format("seglog")`: the options and the schema of Spark's Kafka source, read from the log
-    directories themselves. docs/spark.md lists the options."""
+    """`format("seglog")`: the options and schema of Spark's Kafka source over log directories.
+    docs/spark.md lists the options."""
 
     @classmethod
     def name(cls) -> str:
@@ -29,16 +29,16 @@ class SeglogDataSource(DataSource):
 
     @in_one_sentence
     def schema(self) -> StructType:
-        """The columns for these options. Raises ValueError for options it refuses."""
+        """The columns for these options. Raises ValueError for bad options."""
         table = table_of(self.options)
         if table is not None:
             return table_schema(table, self.options)
-        # Whether it is for a batch or for a stream is not known here.
+        # Spark does not say here whether it is for a batch or a stream.
         return spark_schema(parse_options(self.options, is_stream=True))
 
     @in_one_sentence
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of the declared or user-given schema. Raises ValueError if it does not fit."""
+        """A reader for the declared or the user's schema. Raises ValueError for a bad schema."""
         table = table_of(self.options)
         if table is not None:
             return TableReader(table, self.options, schema)
@@ -46,21 +46,21 @@ class SeglogDataSource(DataSource):
 
     @in_one_sentence
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader of micro-batches. Raises ValueError as `reader` does."""
+        """A reader of micro-batches. Raises as `reader` does."""
         return SeglogStreamReader(parse_stream_options(self.options), check_schema(schema))
 
     @in_one_sentence
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A writer of a DataFrame with the columns of Spark's Kafka sink. Raises what
-        `SeglogWriter` raises."""
-        from seglog.spark.sink import SeglogWriter  # readers do without the encoder
+        """A writer for a DataFrame with the columns of Spark's Kafka sink. Raises as
+        `SeglogWriter` does."""
+        from seglog.spark.sink import SeglogWriter  # readers do not need the encoder
 
         return SeglogWriter(dict(self.options), schema, overwrite)
 
     @in_one_sentence
     def streamWriter(self, schema: StructType, overwrite: bool
                      ) -> DataSourceStreamWriter:
-        """The same for a streaming query."""
+        """A writer for a streaming query. Raises as `writer` does."""
         from seglog.spark.sink import SeglogStreamWriter
 
         return SeglogStreamWriter(dict(self.options), schema, overwrite)

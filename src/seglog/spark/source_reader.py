@@ -1,4 +1,4 @@
-"""The reader: plans on the driver, decodes on the executors, writes nothing anywhere."""
+"""The reader: plans on the driver, decodes on the executors, and writes nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WIDE = {"key", "value", "headers"}
 
 
 def make_reader(options: ReadOptions, names: Sequence[str]) -> SeglogReader:
-    """The reader that Spark takes here: see `is_pushing`."""
+    """The reader that Spark accepts in this process: see `is_pushing`."""
     return (FilteringReader if is_pushing() else SeglogReader)(options, names)
 
 
@@ -45,10 +45,10 @@ class SeglogReader(CheckedOnArrival, DataSourceReader):
                                is_narrow=_WIDE.isdisjoint(self._names))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of one task. CorruptDataError or KafkaStorageError on damage, or, with
-        failOnDataLoss off, all that is sound and a warning for each gap."""
+        """Arrow batches of one task. Raises CorruptDataError or KafkaStorageError on damage;
+        failOnDataLoss=false skips it with a warning for each gap."""
         if not isinstance(partition, SeglogPartition):
-            return  # Spark's stand-in when there is nothing to read
+            return  # Spark's placeholder when there is nothing to read
         decoding = DecodeOptions(columns=self._names, layout="spark",
                                  origin=partition.topic_partition,
                                  batch_rows=self._options.batch_rows,
@@ -68,19 +68,19 @@ class SeglogReader(CheckedOnArrival, DataSourceReader):
 
 
 class FilteringReader(SeglogReader):
-    """Reads less where the filters of a query allow it; Spark evaluates all of them again."""
+    """Uses a query's filters to read less; Spark evaluates all of them again."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        """Keeps what can be used of the filters, and gives all of them back."""
+        """Stores the usable filters and returns all filters to Spark."""
         self._pushed = push(filters)
         return filters
 
 
 def _explained(error: KafkaStorageError) -> KafkaStorageError:
-    """An error that says more of a file that is gone."""
+    """The error, with the probable cause if a file is gone."""
     if not has_vanished(error):
         return error
     return KafkaStorageError(
-        error.errno, "this segment was there when the query was planned and is gone: retention, "
+        error.errno, "this segment was removed after the query was planned: retention, "
         "compaction or the deletion of the topic took it. Some data may have been lost; run the "
         "query again, or set failOnDataLoss to false to read what is left", error.filename)

@@ -1,7 +1,7 @@
-"""The columns of `format("seglog")`: Spark's own Kafka source's, by name, order and type.
+"""The columns of `format("seglog")`: the names, order and types of Spark's own Kafka source.
 
-The decoder writes them in the layout "spark" (csrc/include/seglog/columns.h), whose Arrow types are
-those that Spark demands of this schema.
+The decoder writes them in the layout "spark" (csrc/include/seglog/columns.h), which has the Arrow
+types that Spark requires for this schema.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def record_schema(names: Sequence[str]) -> StructType:
 
 
 def spark_schema(options: ReadOptions) -> StructType:
-    """The schema that a query gets: all of Kafka's columns, headers only with includeHeaders, or
-    just those of the `columns` option. ValueError for a column that does not exist."""
+    """The schema of a query: all of Kafka's columns (headers only with includeHeaders), or those of
+    the `columns` option. Raises ValueError for an unknown column."""
     names = options.columns
     if names is None:
         names = tuple(name for name in _SPARK if name != "headers" or options.include_headers)
@@ -46,7 +46,8 @@ def spark_schema(options: ReadOptions) -> StructType:
 
 
 def check_schema(schema: StructType) -> tuple[str, ...]:
-    """The column names of a schema that the user may have given; it must agree in every type."""
+    """The column names of a schema that the user may have given. Raises ValueError for a wrong
+    type."""
     for field in schema.fields:
         if _SPARK.get(field.name) != field.dataType:
             raise ValueError(f"format('seglog') has no column '{field.name}' of type "

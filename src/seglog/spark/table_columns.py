@@ -1,4 +1,4 @@
-"""Columns of tables: their types in Spark and in Arrow, and rows as Arrow batches."""
+"""The columns of tables: their types in Spark and Arrow, and rows as Arrow batches."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _T = TypeVar("_T")
 
 
 def struct_type(columns: Columns) -> StructType:
-    """As Spark's schema; every column may be null."""
+    """The columns as Spark's schema; every column is nullable."""
     return StructType([StructField(name, _TYPES[kind][0]) for name, kind in columns])
 
 
 def arrow_schema(columns: Columns) -> pa.Schema:
-    """As Arrow's schema, which equals `struct_type` as Spark demands."""
+    """The columns as Arrow's schema, which equals `struct_type` as Spark requires."""
     return pa.schema([pa.field(name, _TYPES[kind][1]) for name, kind in columns])
 
 
 def row_batches(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Arrow batches of mappings from column names to values. Text need not be valid UTF-8."""
+    """Arrow batches of rows, given as mappings by column name. Text may be invalid UTF-8."""
     remaining = iter(rows)
     while chunk := list(itertools.islice(remaining, _BATCH_ROWS)):
         yield pa.RecordBatch.from_arrays(
@@ -50,14 +50,14 @@ def row_batches(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Iterato
 
 
 def _valid(value: Any) -> Any:
-    """A name of a file may hold bytes that are no text: they are shown as escapes."""
+    """Text with invalid bytes, as in file names, shown as escapes."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return value
 
 
 def alternate(groups: Iterable[Iterable[_T]]) -> Iterator[_T]:
-    """The first of each group, then the second of each, and so on."""
+    """The first item of each group, then the second of each, and so on."""
     missing = object()
     for row in itertools.zip_longest(*groups, fillvalue=missing):
         yield from (one for one in row if one is not missing)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""`seglog.spark.verify`: `seglog verify` with its work spread over a cluster's executors.
+"""`seglog.spark.verify`: `seglog verify` distributed over a cluster's executors.
 
 Two Spark jobs. The first reads every segment to its end, the second checks the indexes of each
 partition and runs Kafka's loader as a dry run. Tasks alternate between data directories, so that
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 __all__ = ["TASK_BYTES_DEFAULT", "Verification", "verify", "verify_on"]
 
-#: Bytes of log files a task reads: a second or two of a fast disk, far above what a task costs
-#: Spark. Small clusters and directories have smaller ones: see _TASKS_PER_SLOT.
+#: Bytes of log files that a task reads: a second or two of a fast disk, far above Spark's cost of a
+#: task. Tasks of small clusters and directories are smaller: see _TASKS_PER_SLOT.
 TASK_BYTES_DEFAULT: Final = 2 << 30
-#: Tasks for each slot of the cluster, so that the last ones end together, while they are larger
-#: than what Spark needs to start one.
+#: Tasks for each slot of the cluster, so that the last ones end together, unless they become
+#: smaller than a task must be to cover its start.
 _TASKS_PER_SLOT, _TASK_BYTES_MIN = 4, 4 << 20
 _POLL_SECONDS = 0.1
-_SLOTS_OF_CONNECT = 8  # a client is not told how many cores the server has
+_SLOTS_OF_CONNECT = 8  # a client does not know the server's number of cores
 
 _T = TypeVar("_T")
 _P = TypeVar("_P", SegmentsPiece, PartitionPiece)
@@ -51,24 +51,24 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What `verify` found: one report a path, in their order."""
+    """The result of `verify`: one report a path, in order."""
 
     reports: tuple[LoadReport, ...]
 
     @property
     def exit_code(self) -> int:
-        """That of `seglog verify`. 0: nothing is lost; 1: a finding of severity error or fatal, or
-        a log that Kafka would not load."""
+        """The exit code of `seglog verify`. 0: nothing is lost; 1: a finding of severity error or
+        fatal, or a log that Kafka would not load."""
         rows = [one.to_dict() for one in self.reports]
         return exit_code([], [row for one in rows for row in one["partitions"]],
                          [row for one in rows for row in one["findings"]])
 
     def rows(self) -> list[dict[str, Any]]:
-        """One mapping a finding, under the names of docs/json.md."""
+        """One mapping a finding, with the names of docs/json.md."""
         return [finding_row(one.path, found) for one in self.reports for found in one.findings]
 
     def to_df(self, spark: SparkSession) -> DataFrame:
-        """One row a finding, in the columns of `option("table", "findings")`."""
+        """One row a finding, with the columns of `option("table", "findings")`."""
         rows = [dict(zip(batch.schema.names, values, strict=True))
                 for batch in finding_batches(self.rows())
                 for values in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
@@ -80,10 +80,10 @@ def verify(spark: SparkSession, paths: str | PathLike[str] | Sequence[str | Path
            task_bytes: int = TASK_BYTES_DEFAULT) -> Verification:
     """Checks every batch and every index of data directories on the executors of `spark`.
 
-    `paths` are data directories or single partition directories, which driver and executors see
-    under the same names. `config` holds settings of the broker or the topics under Kafka's names.
-    `listener` is notified of the progress in the calling thread; over Spark Connect it hears only
-    of what is done. A task reads about `task_bytes`.
+    `paths` are data directories or partition directories, with the same names on the driver and the
+    executors. `config` holds broker or topic settings under Kafka's names. `listener` gets progress
+    in the calling thread; over Spark Connect it gets only completion. A task reads about
+    `task_bytes`.
 
     The findings and their order are those of `seglog verify` on one machine. Raises
     KafkaStorageError for a path that cannot be listed or is no data directory, ConfigError.
@@ -91,16 +91,16 @@ def verify(spark: SparkSession, paths: str | PathLike[str] | Sequence[str | Path
     broker = BrokerConfig.from_properties(dict(config or {}))
     options = LoadOptions(LoadLevel.VERIFY, broker, broker.log_config(dict(config or {})))
     given = [paths] if isinstance(paths, str | PathLike) else list(paths)
-    register(spark)  # or one sentence about what executors lack
+    register(spark)  # raises one sentence if executors lack something
     return Verification(_verify(spark, [given_path(path) for path in given], options,
                                 listener or NullListener(), task_bytes))
 
 
 def verify_on(master: str, paths: Sequence[str], options: LoadOptions, listener: LoadListener
               ) -> tuple[LoadReport, ...]:
-    """`verify` in a session of its own on a Spark master: what `seglog verify --spark` runs.
+    """Runs `verify` in its own session on a Spark master, for `seglog verify --spark`.
 
-    Raises SparkSetupError where Spark cannot start or an executor cannot run seglog."""
+    Raises SparkSetupError if Spark cannot start or an executor cannot run seglog."""
     spark = session(master, "seglog verify")
     try:
         return _verify(spark, paths, options, listener, TASK_BYTES_DEFAULT)
@@ -141,7 +141,7 @@ def _slots(spark: SparkSession) -> int:
 
 
 def _cut(spark: SparkSession, size: int, task_bytes: int) -> int:
-    """How many bytes of `size` each task reads."""
+    """The number of bytes of `size` that each task reads."""
     return min(task_bytes, max(size // (_slots(spark) * _TASKS_PER_SLOT), _TASK_BYTES_MIN))
 
 
@@ -167,24 +167,23 @@ def _judge_all(pieces: list[PartitionPiece]) -> list[PartitionReport | None]:
 # ---- the jobs ----------------------------------------------------------------------------------
 
 class _Share:
-    """Turns the share of tasks that are done into calls with whole numbers that add up to
-    `total`."""
+    """Reports progress in whole numbers that add up to `total` when all tasks are done."""
 
     def __init__(self, total: int, tell: Callable[[int], None]) -> None:
-        self._total, self._tell, self._told = total, tell, 0
+        self._total, self._report, self._reported = total, tell, 0
 
     def update(self, done: int, tasks: int) -> None:
-        """`done` of `tasks` are done."""
+        """Reports that `done` of `tasks` are done."""
         reached = self._total * done // max(tasks, 1)
-        if reached > self._told:
-            self._tell(reached - self._told)
-            self._told = reached
+        if reached > self._reported:
+            self._report(reached - self._reported)
+            self._reported = reached
 
 
 def _run(spark: SparkSession, what: str, work: Callable[[list[Any]], list[_R]],
          pieces: list[list[_P]], task_bytes: int, share: _Share) -> list[list[tuple[_P, _R]]]:
-    """Runs `work` on the pieces of every data directory. Per directory: (piece, result) of each
-    piece, in order."""
+    """Runs `work` on the pieces of every data directory. Returns each directory's (piece, result)
+    pairs, in order."""
     order = list(alternate(pieces))
     size = sum(piece.size for piece in order)
     tasks = list(pack(order, _cut(spark, size, task_bytes)))
@@ -205,7 +204,7 @@ def _run(spark: SparkSession, what: str, work: Callable[[list[Any]], list[_R]],
 
 
 class _Job:
-    """One Spark job in a thread of its own, while the caller watches Spark's status tracker."""
+    """One Spark job in its own thread, while the caller polls Spark's status tracker."""
 
     def __init__(self, context: SparkContext, what: str, tasks: list[Any],
                  work: Callable[[Any], Any]) -> None:
@@ -224,8 +223,8 @@ class _Job:
             self._error = error
 
     def progress(self) -> Iterator[int]:
-        """The tasks that are done, several times, until the job ends. Cancels the job when the
-        caller stops before."""
+        """Yields the number of completed tasks until the job ends. Cancels the job if the caller
+        stops early."""
         self._thread.start()
         tracker = self._context.statusTracker()
         try:
@@ -242,7 +241,7 @@ class _Job:
                 self._thread.join()
 
     def results(self) -> list[Any]:
-        """One result a task, in their order. Raises what ended the job."""
+        """One result a task, in order. Raises the error of a failed job."""
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -250,14 +249,14 @@ class _Job:
 
 
 class _FrameJob:
-    """The same over Spark Connect, which has no RDDs: a task is a row, in the caller's thread."""
+    """The same over Spark Connect, without RDDs: a task is a row, and the caller's thread waits."""
 
     def __init__(self, spark: SparkSession, tasks: list[Any], work: Callable[[Any], Any]) -> None:
         self._spark, self._tasks, self._work = spark, tasks, work
         self._results: list[Any] = []
 
     def progress(self) -> Iterator[int]:
-        """All tasks, when they are done."""
+        """Yields the number of tasks once all are done."""
         tasks, work = self._tasks, self._work
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -274,5 +273,5 @@ class _FrameJob:
         yield len(tasks)
 
     def results(self) -> list[Any]:
-        """One result a task, in their order."""
+        """One result a task, in order."""
         return self._results

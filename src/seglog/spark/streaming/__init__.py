@@ -1,4 +1,5 @@
-"""`spark.readStream.format("seglog")`: growing logs, by the offsets of Spark's Kafka source."""
+"""`spark.readStream.format("seglog")`: streams growing logs with the offsets of Spark's Kafka
+source."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where the logs of a stream begin and end now, at the price of two `stat` calls (in an object
-store: one list) for each log that did not change.
+"""Finds where the logs of a stream start and end now. An unchanged log costs two `stat` calls, or
+one list request in an object store.
 
-A log that changed is opened anew: one listing, and its active segment from the last index entry.
+A changed log is opened again: one listing, then its active segment from the last index entry on.
 Nothing stays open between two triggers.
 """
 
@@ -24,17 +24,17 @@ from seglog.storage.paths import HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHE
 
 __all__ = ["LogBounds", "WatchedLogs"]
 
-#: A file may change again within the same tick of its clock, so a younger one is read again. A
-#: batch that is bad for longer is not one that a broker is still writing.
+#: A younger file is read again, because it may change within the same clock tick. A batch that is
+#: bad for longer than this is not still being written by a broker.
 _SETTLED_SECONDS = 2.0
 
-#: How often a log is looked at that changes meanwhile.
+#: How often a log is read again if it changes meanwhile.
 _LOOKS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """Offsets of a log: its start, its end, and the end for this stream (isolation, endAt)."""
+    """A log's start offset, its end offset, and its end for this stream (isolation, endAt)."""
 
     start: int
     log_end: int
@@ -43,8 +43,8 @@ class LogBounds:
 
 @dataclass(slots=True)
 class _Seen:
-    """What was found at a look. `active` is the path of the active segment, if there is one.
-    `bad_since` is when its end was first found to be corrupt, in monotonic seconds."""
+    """The state of a log at one check. `active` is the path of the active segment, if any.
+    `bad_since` is the monotonic time in seconds when its end was first corrupt."""
 
     stamp: Stamp
     active: str | None
@@ -57,7 +57,7 @@ class _Seen:
 
 
 class WatchedLogs:
-    """The logs that a streaming query reads. Not for several threads."""
+    """The logs that a streaming query reads. Not thread-safe."""
 
     def __init__(self, options: StreamOptions, clock: Callable[[], float] = time.monotonic
                  ) -> None:
@@ -65,35 +65,35 @@ class WatchedLogs:
         self._clock = clock
         self._seen: dict[str, _Seen] = {}
         self._checkpoints: dict[str, tuple[Hashable, dict[TopicPartition, int]]] = {}
-        self._current: set[str] = set()  # checkpoints that were looked at in this look
+        self._current: set[str] = set()  # checkpoints already checked by this `look`
         self._was_complete = False
 
     def paths(self) -> dict[TopicPartition, str]:
-        """The directories of the partitions that are there now.
+        """The directories of the existing partitions.
 
-        Raises UnknownTopicOrPartitionError for one that is not, the first time: one that vanishes
-        later is lost data, of which the caller decides.
+        The first call raises UnknownTopicOrPartitionError for a missing partition. One that
+        disappears later is lost data, which the caller handles.
         """
         found = choose_partitions(self._options.read, without_missing=self._was_complete)
         self._was_complete = True
         return found
 
     def look(self) -> dict[TopicPartition, LogBounds]:
-        """Where each log begins and ends now. What vanishes meanwhile is left out.
+        """Where each log starts and ends now. Omits logs that disappear meanwhile.
 
-        Raises KafkaStorageError, and CorruptDataError where failOnDataLoss is true and the stream
-        would wait for ever at damaged bytes.
+        Raises KafkaStorageError. Raises CorruptDataError if failOnDataLoss is true and the stream
+        would wait forever at damaged bytes.
         """
         self._current.clear()
         paths = self.paths()
         found = {}
         for tp, path in paths.items():
-            seen = self._looked_at(tp, path)
+            seen = self._seen_at(tp, path)
             if seen is None:
                 continue
             end = seen.stable_end
             if self._options.end_at == "highWatermark":
-                # As Kafka, which takes 0 for a partition that the checkpoint does not name.
+                # As in Kafka, a partition missing from the checkpoint has high watermark 0.
                 mark = self._checkpoint(path, HIGH_WATERMARK_CHECKPOINT).get(tp, 0)
                 end = max(min(end, mark), seen.start)
             found[tp] = LogBounds(seen.start, seen.log_end, end)
@@ -110,9 +110,8 @@ class WatchedLogs:
     def _where(self, path: str) -> Files:
         return files_of(path, self._options.read.storage)
 
-    def _looked_at(self, tp: TopicPartition, path: str) -> _Seen | None:
-        """What there is of a log that changes meanwhile: segments come and go. None if all of it
-        is gone."""
+    def _seen_at(self, tp: TopicPartition, path: str) -> _Seen | None:
+        """The state of a log whose segments may change meanwhile. None if the log is gone."""
         for left in reversed(range(_LOOKS)):
             try:
                 return self._look_at(tp, path)
@@ -130,7 +129,7 @@ class WatchedLogs:
             return known
         log = self.open(tp, path)
         try:
-            # A change since the log was opened is a young one: it is seen at the next look.
+            # A change since the log was opened is recent, so the next call of `look` sees it.
             last = log.segments.last
             active = None if last is None else last.files.log
             stamp = log.where.stamp(path, active)
@@ -144,8 +143,8 @@ class WatchedLogs:
         return seen
 
     def _refuse_damage(self, log: PartitionLog, seen: _Seen, known: _Seen | None) -> None:
-        """Raises what a reader would meet at the end of the stream's records, unless it may be a
-        batch that is just being written."""
+        """Raises the error that a reader would find at the end of the stream's records, unless a
+        batch may still be being written there."""
         read = self._options.read
         if not read.fail_on_data_loss:
             return
@@ -163,7 +162,7 @@ class WatchedLogs:
             seen.is_settled = False
 
     def _checkpoint(self, path: str, name: str) -> dict[TopicPartition, int]:
-        """A checkpoint of the data directory that holds `path`, read when it was replaced."""
+        """A checkpoint of the data directory of `path`; reads it again only if it was replaced."""
         file = os.path.join(os.path.dirname(path), name)
         known = self._checkpoints.get(file)
         if known is not None and file in self._current:

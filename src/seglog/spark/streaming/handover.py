@@ -1,4 +1,4 @@
-"""From the disk to the broker: the offsets at which Spark's Kafka source continues."""
+"""Handover from disk to broker: the offsets at which Spark's Kafka source continues."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["end_offsets"]
 
 def end_offsets(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
                 **options: object) -> str:
-    """Where the logs end now, as JSON for `endingOffsets` and `startingOffsets`.
+    """The current end offsets of the logs, as JSON for `endingOffsets` and `startingOffsets`.
 
-    A batch query of `format("seglog")` with `endingOffsets` set to it reads up to there, and
-    `format("kafka")` with `startingOffsets` set to it continues from there: each record once.
+    A batch query of `format("seglog")` with these `endingOffsets` reads up to them, and
+    `format("kafka")` with the same `startingOffsets` continues there: each record is read once.
     `path` and `options` (`subscribe`, `assign`, `subscribePattern`, `endAt`,
     `kafka.isolation.level`, ...) are those of `spark.readStream.format("seglog")`.
 
         end = end_offsets("/var/lib/kafka/data", subscribe="orders")
 
     Raises ValueError for options that the source refuses, UnknownTopicOrPartitionError,
-    KafkaStorageError, and CorruptDataError for logs with a damaged end.
+    KafkaStorageError, and CorruptDataError for a log with a damaged end.
     """
     places = [path] if isinstance(path, str | os.PathLike) else list(path)
     given = {name: str(value).lower() if isinstance(value, bool) else str(value)

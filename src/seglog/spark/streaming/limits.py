@@ -1,4 +1,4 @@
-"""How much a trigger reads: maxOffsetsPerTrigger, minOffsetsPerTrigger and maxTriggerDelay.
+"""The limits of a trigger: maxOffsetsPerTrigger, minOffsetsPerTrigger and maxTriggerDelay.
 
 The arithmetic is that of KafkaMicroBatchStream.rateLimit and delayBatch.
 """
@@ -16,9 +16,10 @@ __all__ = ["BatchDelay", "limit_ends"]
 
 
 def limit_ends(most: int, starts: Offsets, ends: Offsets) -> dict[TopicPartition, int]:
-    """Ends of a batch of about `most` offsets, shared in proportion to what each partition has.
+    """The ends of a batch of about `most` offsets, divided in proportion to each partition's new
+    offsets.
 
-    `starts` has every partition of `ends`. No partition with new offsets is left out.
+    `starts` has every partition of `ends`. Every partition with new offsets gets a share.
     """
     sizes = {tp: end - starts[tp] for tp, end in ends.items() if end > starts[tp]}
     total = sum(sizes.values())
@@ -31,16 +32,16 @@ def limit_ends(most: int, starts: Offsets, ends: Offsets) -> dict[TopicPartition
 
 
 class BatchDelay:
-    """Holds a batch back until enough offsets are there or the time is over. One a query."""
+    """Delays a batch until enough offsets exist or the time is up. One instance a query."""
 
     def __init__(self, least: int, max_delay_ms: int,
                  clock: Callable[[], float] = time.monotonic) -> None:
         self._least, self._max_delay = least, max_delay_ms / 1000
         self._clock = clock
-        self._last: float | None = None  # the first batch after a start does not wait
+        self._last: float | None = None  # the first batch after a start is not delayed
 
     def holds_back(self, starts: Offsets, ends: Offsets) -> bool:
-        """Whether this trigger is to read nothing; if not, the time begins anew."""
+        """Whether this trigger reads nothing. If it reads, the delay starts again."""
         now = self._clock()
         if self._last is not None and now - self._last < self._max_delay:
             if sum(end - starts[tp] for tp, end in ends.items()) < self._least:

@@ -1,10 +1,9 @@
 """The reader of a streaming query: offsets and tasks on the driver, records on the executors.
 
 Its rules are those of KafkaMicroBatchStream, with two differences that make a restart safe. Lost
-data fails the query before the batch is written to the checkpoint, not after. And Spark does not
-hand a Python source the place where KafkaMicroBatchStream keeps its initial offsets, so the first
-batch of a query that starts at the latest offsets ends where it starts: the checkpoint of that
-empty batch keeps them.
+data fails the query before the batch is written to the checkpoint, not after. Spark gives a Python
+source no access to the place where KafkaMicroBatchStream stores its initial offsets. So the first
+batch of a query that starts at the latest offsets is empty, and its checkpoint stores them.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from seglog.spark.streaming.stream_options import StreamOptions
 
 if TYPE_CHECKING:
     class SupportsTriggerAvailableNow:
-        """Spark's mixin, which PySpark has since 4.2."""
+        """Spark's mixin, in PySpark since 4.2."""
 else:
     try:
         from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
     except ImportError:
         class SupportsTriggerAvailableNow:
-            """Stands in before PySpark 4.2: Spark runs Trigger.AvailableNow as one batch there."""
+            """A substitute before PySpark 4.2, where Trigger.AvailableNow runs as one batch."""
 
 __all__ = ["SeglogStreamReader"]
 
@@ -50,11 +49,11 @@ _Bounds = dict[TopicPartition, LogBounds]
 
 @dataclass(slots=True)
 class _Driver:
-    """What the driver's reader keeps between two calls; executors have none.
+    """The driver's state between two calls; executors have none.
 
-    `position` is where Spark 4.0 and 4.1 stand, which do not say it: the end of the last batch that
-    was planned. `guess` is what they were told before that was known. `target` is the end of a
-    query with Trigger.AvailableNow.
+    Spark 4.0 and 4.1 do not pass their position: `position` is the end of the last planned batch,
+    and `guess` is the end returned to them before it was known. `target` is the end of a query with
+    Trigger.AvailableNow.
     """
 
     logs: WatchedLogs
@@ -68,10 +67,10 @@ class _Driver:
 
 
 class SeglogStreamReader(CheckedOnArrival, SupportsTriggerAvailableNow, DataSourceStreamReader):
-    """Micro-batches of the columns `names`. Spark calls the methods; see docs/spark.md.
+    """Reads micro-batches of the columns `names`. Spark calls the methods; see docs/spark.md.
 
-    Methods of the driver raise what `plan_partitions` raises, ValueError for a checkpoint of
-    another source, and OffsetOutOfRangeError for lost data while failOnDataLoss is true.
+    The driver's methods raise as `plan_partitions` does, ValueError for another source's
+    checkpoint, and OffsetOutOfRangeError for lost data while failOnDataLoss is true.
     """
 
     def __init__(self, options: StreamOptions, names: Sequence[str]) -> None:
@@ -83,12 +82,12 @@ class SeglogStreamReader(CheckedOnArrival, SupportsTriggerAvailableNow, DataSour
 
     @in_one_sentence
     def initialOffset(self) -> OffsetDict:
-        """Where a new query starts. Spark calls it again when the first batch was not finished."""
+        """Where a new query starts. Spark calls it again if the first batch did not finish."""
         return as_dict(self._initial().offsets)
 
     @in_one_sentence
     def latestOffset(self, start: Any = None, limit: Any = None) -> OffsetDict:
-        """Where the next batch ends. Spark says where it starts since 4.2."""
+        """Where the next batch ends. Spark passes its start since 4.2."""
         driver = self._driver
         is_limited = limit is None or type(limit).__name__ != "ReadAllAvailable"
         if start is not None:
@@ -103,7 +102,7 @@ class SeglogStreamReader(CheckedOnArrival, SupportsTriggerAvailableNow, DataSour
         return as_dict(ends)
 
     def getDefaultReadLimit(self) -> Any:
-        """Tells Spark which of the limits there is; `latestOffset` sees to both."""
+        """The limit that Spark should report; `latestOffset` applies both limits."""
         from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
         if self._options.max_offsets is not None:
             return ReadMaxRows(self._options.max_offsets)
@@ -112,30 +111,30 @@ class SeglogStreamReader(CheckedOnArrival, SupportsTriggerAvailableNow, DataSour
         return ReadAllAvailable()
 
     def reportLatestOffset(self) -> OffsetDict | None:
-        """The ends of the logs at the last trigger, whatever the limits: `latestOffset` in the
-        query's progress. None before the first."""
+        """The log ends at the last trigger, without limits: `latestOffset` in the query's progress.
+        None before the first trigger."""
         latest = self._driver.latest
         return as_dict(latest) if latest else None
 
     @in_one_sentence
     def prepareForTriggerAvailableNow(self) -> None:
-        """Everything that is there now is what this run reads."""
+        """Limits this run to the records that exist now."""
         driver = self._driver
         driver.target = {tp: bounds.end for tp, bounds in driver.logs.look().items()}
 
     def commit(self, end: Any) -> None:
-        """Does nothing: a log is not told how far it was read."""
+        """Does nothing: a log stores no read position."""
 
     def stop(self) -> None:
-        """Forgets what the driver knows. No file is open between two calls."""
+        """Drops the driver's state. No file is open between two calls."""
         self._state = None
 
     # ---- tasks
 
     @in_one_sentence
     def partitions(self, start: Any, end: Any) -> Sequence[InputPartition]:
-        """The tasks of `[start, end)`. Spark 4.0 and 4.1 also call it with the checkpoint's end
-        twice when a query restarts."""
+        """The tasks of `[start, end)`. When a query restarts, Spark 4.0 and 4.1 also call it with
+        the checkpoint's end as both bounds."""
         driver = self._driver
         begin, until = from_checkpoint(start), from_checkpoint(end)
         if driver.guess is not None and begin == until:
@@ -166,7 +165,7 @@ class SeglogStreamReader(CheckedOnArrival, SupportsTriggerAvailableNow, DataSour
             ending=OffsetBound(offsets={tp: last for tp, (_, last) in ranges.items()})))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of one task, which brings all that it needs. As `SeglogReader.read`."""
+        """Arrow batches of one task, which needs no other state. As `SeglogReader.read`."""
         return self._rows.read(partition)
 
     # ---- inside
@@ -193,11 +192,11 @@ class SeglogStreamReader(CheckedOnArrival, SupportsTriggerAvailableNow, DataSour
         for tp, log in bounds.items():
             known, end = position.get(tp), log.end
             if driver.target is not None:
-                # What came after the query began is left for the next one.
+                # Records newer than this query's start are left for the next query.
                 if tp not in driver.target and known is None:
                     continue
                 end = min(end, driver.target.get(tp, end if known is None else known))
-            # The high watermark and the last stable offset may lag behind where a query started.
+            # The high watermark and the last stable offset may be below the query's start.
             ends[tp] = end if known is None or log.log_end < known else max(end, known)
         driver.latest = ends
         starts = self._starts(position, ends, bounds)
@@ -216,7 +215,8 @@ class SeglogStreamReader(CheckedOnArrival, SupportsTriggerAvailableNow, DataSour
         return ends
 
     def _look(self, position: Offsets) -> _Bounds:
-        """Where the logs end, once none of them seems to be behind `position`, or for good."""
+        """The log bounds, read again until no log ends before `position` or the retries are used
+        up."""
         for attempt in range(self._options.retries + 1):
             if attempt:
                 time.sleep(self._options.retry_interval_ms / 1000)
@@ -230,7 +230,8 @@ class SeglogStreamReader(CheckedOnArrival, SupportsTriggerAvailableNow, DataSour
 
     def _starts(self, position: Offsets, ends: Offsets, bounds: _Bounds
                 ) -> dict[TopicPartition, int]:
-        """Where a batch starts in each partition of `ends`: a new one at its earliest offset."""
+        """Where a batch starts in each partition of `ends`; a new partition starts at its earliest
+        offset."""
         starts = {}
         for tp in ends:
             if tp in position:
@@ -243,8 +244,8 @@ class SeglogStreamReader(CheckedOnArrival, SupportsTriggerAvailableNow, DataSour
 
     def _forgive_initial(self, begin: dict[TopicPartition, int], until: Offsets
                          ) -> dict[TopicPartition, int]:
-        """The start of a first batch that a restart repeats. Its initial offsets were resolved
-        again: what they have beyond its end belongs to later batches."""
+        """The start of a first batch that a restart repeats. The initial offsets were resolved
+        again, so an offset beyond the batch's end is limited to that end."""
         initial = self._driver.initial
         if initial is None or self._driver.has_begun or begin != initial.offsets:
             return begin
@@ -273,8 +274,9 @@ def _losses(position: Offsets, bounds: _Bounds) -> Iterator[str]:
 
 
 def _refuse_going_back(guess: Offsets, checkpoint: Offsets) -> None:
-    """Spark 4.0's wrapper for Trigger.AvailableNow takes an end before it says where the query
-    stands. One before the checkpoint would make the query read records twice."""
+    """Raises UnsupportedOperationError for a guess before the checkpoint, which would read records
+    twice: Spark 4.0's wrapper for Trigger.AvailableNow takes an end before it passes the position.
+    """
     for tp, offset in checkpoint.items():
         if guess.get(tp, offset) < offset:
             raise UnsupportedOperationError(

@@ -1,7 +1,7 @@
-"""Where a stream stands: one offset a partition, in the JSON of Spark's Kafka source.
+"""The position of a stream: one offset a partition, in the JSON of Spark's Kafka source.
 
-`{"orders":{"0":23,"1":7}}` is what KafkaSourceOffset writes (JsonUtils.partitionOffsets), so that
-a checkpoint or `startingOffsets` moves between the two sources.
+KafkaSourceOffset writes `{"orders":{"0":23,"1":7}}` (JsonUtils.partitionOffsets), so a checkpoint
+or `startingOffsets` can move between the two sources.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ __all__ = ["OffsetDict", "Offsets", "as_dict", "as_json", "from_checkpoint"]
 
 #: The next offset of each partition.
 Offsets = Mapping[TopicPartition, int]
-#: The same by topic, then by partition as text.
+#: The next offsets by topic, then by partition as text.
 OffsetDict = dict[str, dict[str, int]]
 
 
 def as_dict(offsets: Offsets) -> OffsetDict:
-    """Always in one order: Spark compares offsets by their text."""
+    """The offsets by topic and partition, sorted because Spark compares offsets by their text."""
     found: OffsetDict = {}
     for tp in sorted(offsets):
         found.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
@@ -30,12 +30,12 @@ def as_dict(offsets: Offsets) -> OffsetDict:
 
 
 def as_json(offsets: Offsets) -> str:
-    """As KafkaSourceOffset writes it, for `startingOffsets` and `endingOffsets`."""
+    """The JSON that KafkaSourceOffset writes, for `startingOffsets` and `endingOffsets`."""
     return json.dumps(as_dict(offsets), separators=(",", ":"))
 
 
 def from_checkpoint(found: Any) -> dict[TopicPartition, int]:
-    """The offsets of a checkpoint's JSON. Raises ValueError for those of another source."""
+    """The offsets of a checkpoint's JSON. Raises ValueError for another source's checkpoint."""
     try:
         offsets = {TopicPartition(topic, int(partition)): offset
                    for topic, partitions in found.items()

@@ -1,4 +1,4 @@
-"""Where a new streaming query starts: `startingOffsets`, `startingTimestamp`, and the logs."""
+"""Finds where a new streaming query starts: `startingOffsets`, `startingTimestamp`, the logs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["InitialOffsets", "require_all_partitions", "resolve_initial"]
 
 @dataclass(frozen=True, slots=True)
 class InitialOffsets:
-    """The first offset of each partition. Those that are `pinned` are where its log ended: they
-    would be others if they were resolved again."""
+    """The first offset of each partition. The `pinned` ones are log ends, which would differ if
+    they were resolved again."""
 
     offsets: dict[TopicPartition, int]
     pinned: frozenset[TopicPartition]
 
 
 def resolve_initial(options: ReadOptions, logs: WatchedLogs) -> InitialOffsets:
-    """The initial offsets of the partitions that are there, or of those that the options name.
+    """The initial offsets of the existing partitions, or of those that the options name.
 
     Raises OffsetOutOfRangeError for offsets outside a log while failOnDataLoss is true, and
     ValueError for timestamps after the last record.
@@ -43,13 +43,14 @@ def resolve_initial(options: ReadOptions, logs: WatchedLogs) -> InitialOffsets:
 
 
 def require_all_partitions(options: ReadOptions, there: Collection[TopicPartition]) -> None:
-    """IllegalStateError if a new query names offsets or timestamps, but not for all partitions."""
+    """Raises IllegalStateError if a new query names offsets or timestamps for some partitions only.
+    """
     require_all_named(options.starting, there, "start")
 
 
 def _resolve(options: ReadOptions, logs: WatchedLogs, tp: TopicPartition, log: LogBounds
              ) -> int | None:
-    """None for the end of the log."""
+    """The first offset of a partition; None for the end of the log."""
     bound = options.starting
     if bound.timestamps is None:
         offset = bound.offsets[tp] if bound.offsets is not None else bound.special

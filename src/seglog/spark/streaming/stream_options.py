@@ -1,4 +1,4 @@
-"""The options of `spark.readStream.format("seglog")`: those of a batch query, and the stream's own.
+"""The options of `spark.readStream.format("seglog")`: batch options and those of streams only.
 
 Names, defaults and errors are those of Spark's Kafka source (KafkaSourceProvider:
 validateStreamOptions, KafkaMicroBatchStream, KafkaOffsetReaderAdmin).
@@ -25,10 +25,10 @@ _MILLISECONDS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """What a streaming query asked for. Times in milliseconds.
+    """The options of a streaming query. Times are in milliseconds.
 
-    `read` holds what a batch query has too. Offsets that seem to be gone are looked for `retries`
-    more times, `retry_interval_ms` apart, before they count as lost.
+    `read` holds the options shared with batch queries. Missing offsets are checked `retries` more
+    times, `retry_interval_ms` apart, before they count as lost.
     """
 
     read: ReadOptions
@@ -41,9 +41,9 @@ class StreamOptions:
 
 
 def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
-    """Options of a streaming query (case-insensitive names).
+    """Parses the options of a streaming query (case-insensitive names).
 
-    Raises ValueError, in the words of Spark's source, for a value or combination it refuses.
+    Raises ValueError, with the message of Spark's source, for a value or combination it refuses.
     """
     given = {name.lower(): value for name, value in options.items()}
     if "endingoffsets" in given:
@@ -66,7 +66,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
 
 
 def parse_end_at(given: Mapping[str, str]) -> EndAt:
-    """The `endAt` option (names in lower case)."""
+    """Parses the `endAt` option (names in lower case)."""
     text = given.get("endat", "logEnd")
     if text.strip().lower() == "logend":
         return "logEnd"
@@ -76,7 +76,7 @@ def parse_end_at(given: Mapping[str, str]) -> EndAt:
 
 
 def _duration_ms(text: str) -> int:
-    """Spark's time strings (JavaUtils.timeStringAs): a number of ms, or with a unit."""
+    """Parses Spark's time strings (JavaUtils.timeStringAs): a number of ms, or with a unit."""
     found = re.fullmatch(r"(\d+)\s*([a-z]+)?", text.strip().lower(), re.ASCII)
     if found is None or found[2] not in _MILLISECONDS:
         raise ValueError(
