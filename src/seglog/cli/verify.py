@@ -15,7 +15,7 @@ __all__ = ["add_parser", "run"]
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The options of the verb."""
+    """Adds the verb's options."""
     parser = subparsers.add_parser(
         "verify", help="check every batch and every index",
         description="Reads every batch of every segment and checks length, CRC and header, and "
@@ -31,7 +31,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """A load at the level that reads everything."""
+    """Runs a load at the level that reads everything."""
     return load.run(args) if args.spark is None else _run_on_spark(args)
 
 
