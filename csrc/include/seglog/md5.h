@@ -1,8 +1,8 @@
 /*
- * MD5 (RFC 1321), by which Kafka's log cleaner tells keys apart. Not for anything that an attacker
- * may choose: collisions can be made.
+ * MD5 (RFC 1321), with which Kafka's log cleaner identifies keys. Not secure: an attacker can make
+ * collisions.
  *
- * Nothing is allocated or kept; safe from any thread.
+ * Stateless, allocates nothing, thread-safe.
  */
 #ifndef SEGLOG_MD5_H
 #define SEGLOG_MD5_H
@@ -24,7 +24,7 @@ enum {
 /* The digest of `size` bytes at `data` (NULL for none). */
 void slg_md5(const uint8_t *data, size_t size, uint8_t *digest);
 
-/* The digests of SLG_MD5_LANES messages of at most SLG_MD5_SHORT_MAX bytes, at the price of about
+/* The digests of SLG_MD5_LANES messages of at most SLG_MD5_SHORT_MAX bytes, at about the cost of
  * two. */
 void slg_md5_lanes(const uint8_t *const *data, const uint32_t *sizes,
                    uint8_t (*digests)[SLG_MD5_SIZE]);
