@@ -92,7 +92,7 @@ bool slg_fetch_samples_serve(const slg_fetch_samples *samples, size_t entries) {
     return entries <= samples->covered + (most > UNCOVERED_MIN ? most : UNCOVERED_MIN);
 }
 
-/* As many samples as fit: what there is of `before`, thinned out where it is too dense. */
+/* Allocates the samples and copies those of `before`, thinned out if they are too dense. */
 static bool begin_samples(const slg_fetch_samples *before, size_t entries,
                           slg_fetch_samples *samples) {
     const size_t had = before == NULL ? 0 : before->count;
@@ -148,7 +148,7 @@ slg_status slg_fetch_sample(const slg_fetch_index *index, const slg_fetch_sample
     return SLG_OK;
 }
 
-/* The last of `count` rising entries whose key is at most `target`; the first one's is. */
+/* The last of `count` increasing entries with a key of at most `target`; the first one has. */
 static size_t floor_entry(const uint8_t *data, size_t count, int64_t target) {
     size_t lo = 0;
     while (count > 1) {
@@ -211,8 +211,8 @@ slg_status slg_fetch_lookup(const slg_fetch_index *index, const slg_fetch_sample
 /* ---- the log -------------------------------------------------------------------------------- */
 
 /*
- * A header from `position` in the window, as far as the file has it, and as much more of the bytes
- * that count as makes `wanted`.
+ * Loads the header at `position` into the window, as far as the file has it, and more of the valid
+ * bytes up to `wanted` in all.
  */
 static slg_status need(int fd, int64_t position, int64_t end, size_t wanted,
                        slg_fetch_window *window, slg_error *error) {
@@ -300,7 +300,7 @@ slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target,
         }
         before = (slg_fetch_batch){base, position, size};
         before_last = slg_last_offset_at(header);
-        /* While batches fit into the window it is filled: one read serves many headers. */
+        /* Fill the window while batches fit into it: one read serves many headers. */
         wanted = size < SLG_FETCH_WINDOW ? SLG_FETCH_WINDOW : SLG_BATCH_HEADER_SIZE;
         position += size;
     }

@@ -77,7 +77,7 @@ static void store_le32(uint8_t *p, uint32_t value) {
     memcpy(p, &value, sizeof value);
 }
 
-/* The end of a message: `left` bytes, the bit behind them, zeros. */
+/* The end of a message: `left` bytes, the bit after them, zeros. */
 static void pad(uint8_t *block, const uint8_t *data, size_t left) {
     memset(block, 0, BLOCK_SIZE);
     if (left > 0) {
@@ -111,7 +111,7 @@ void slg_md5(const uint8_t *data, size_t size, uint8_t *digest) {
     }
 }
 
-/* gcc and clang make of it what the processor has: one register, or several. */
+/* gcc and clang map it to the processor's registers, one or several. */
 typedef uint32_t lanes __attribute__((vector_size(4 * SLG_MD5_LANES)));
 
 void slg_md5_lanes(const uint8_t *const *data, const uint32_t *sizes,
