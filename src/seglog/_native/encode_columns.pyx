@@ -1,4 +1,4 @@
-"""Record batches from columns: Arrow's C data interface and buffers in its layouts."""
+"""Encodes record batches from columns: Arrow's C data interface, or buffers in its layouts."""
 
 from cpython.buffer cimport PyBUF_READ
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -26,7 +26,7 @@ cdef extern from "Python.h":
     ctypedef struct PyVarObject:
         pass
 
-    # By pointer: a bytes object may be resized only by the one who holds all there is of it.
+    # A pointer, because only the holder of its single reference may resize a bytes object.
     PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL
     char *bytes_data "PyBytes_AS_STRING"(PyObject *data) noexcept
     int _PyBytes_Resize(PyObject **data, Py_ssize_t size) except -1
@@ -43,7 +43,7 @@ cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
 # ---- sources -------------------------------------------------------------------------------------
 
 cdef class Source:
-    """One column, or a table of them, that comes in pieces. Pulled by one thread at a time."""
+    """One column, or a table of columns, in chunks. One thread at a time."""
 
     cdef ArrowSchema *_schema     # borrowed, or &_own_schema
     cdef ArrowArray *_array       # the piece in hand, NULL when there is none
@@ -68,7 +68,7 @@ cdef class Source:
         return 0
 
     cdef int64_t _left(self) except -1:
-        """Rows of the piece in hand, after pulling one that has rows; 0 at the end."""
+        """Rows left in the current chunk, after pulling one that has rows; 0 at the end."""
         while self._array == NULL or self._at >= self._array.length:
             self._drop()
             if self._stream == NULL:
@@ -91,7 +91,7 @@ cdef class Source:
         return 0
 
     cdef int _fill(self, slg_input *rows) except -1:
-        """Aims the columns of `rows` at the next rows.rows of the piece."""
+        """Points the columns of `rows` at the next rows.rows of the chunk."""
         cdef int64_t child
         if self._column != SLG_INPUT_OTHER:
             return self._aim(rows, self._column, self._name, self._schema, self._array, self._at)
@@ -118,7 +118,8 @@ cdef class Source:
         return 0
 
     cdef int _check_names(self) except -1:
-        """A table's columns are those of records; a misspelt one would silently be missing."""
+        """Checks that a table has only columns of records: a misspelt one would be lost silently.
+        """
         cdef int64_t child
         seen = set()
         if _text(self._schema.format) != "+s":
@@ -185,7 +186,7 @@ def arrow_source(data, name=None):
 
 @final
 cdef class _Buffers:
-    """What a column of plain buffers points at."""
+    """Keeps the arrays of a column of plain buffers alive."""
 
     cdef const void *buffers[<int>BUFFERS_MAX]
     cdef object arrays
@@ -193,9 +194,9 @@ cdef class _Buffers:
 
 
 def buffer_source(str name, str format, int64_t length, arrays, validity):
-    """A column of an Arrow `format` whose buffers are numpy arrays, `validity` the first or None.
+    """A column of an Arrow `format` with numpy arrays as buffers, `validity` the first or None.
 
-    The caller answers for the arrays: contiguous, and as long as the layout says.
+    The caller must pass contiguous arrays of the length that the layout requires.
     """
     cdef Source source = _new_source(name)
     cdef _Buffers held = _Buffers.__new__(_Buffers)
@@ -225,7 +226,7 @@ def buffer_source(str name, str format, int64_t length, arrays, validity):
 
 @final
 cdef class _Pairs:
-    """The structs of a list of pairs, which point at each other and at two columns."""
+    """The Arrow structs of a list of pairs, which point to each other and to two columns."""
 
     cdef ArrowSchema item_schema
     cdef ArrowArray item
@@ -260,7 +261,7 @@ def headers_source(Source lists, Source keys, Source values):
 
 
 cdef bytes _whole(PyObject *span, size_t used, size_t capacity):
-    """The first `used` bytes of `span`, of which this takes the only reference; None for none."""
+    """The first `used` bytes of `span`, whose only reference it takes; None for NULL."""
     if span == NULL or used == 0:
         Py_XDECREF(span)
         return None
@@ -359,7 +360,8 @@ cdef class ColumnEncoder:
         return span
 
     def next(self):
-        """Whole batches, one or as many as `span_bytes` hold (None: all); None at the end."""
+        """Whole batches: at least one, and as many as fit in `span_bytes` (None: all). None at the
+        end."""
         if self._sources is None:
             raise ValueError("the encoder was never initialised")
         if not PyThread_acquire_lock(self._lock, NOWAIT_LOCK):
@@ -376,7 +378,7 @@ cdef class ColumnEncoder:
             PyThread_release_lock(self._lock)
 
     cdef bint _refill(self) except -1:
-        """Aims the input at the rows that all sources have in hand; False at their end."""
+        """Points the input at the rows that all sources have ready; False at their end."""
         cdef int64_t rows = INT64_MAX
         cdef Source source
         for source in self._sources:
@@ -395,7 +397,7 @@ cdef class ColumnEncoder:
         return True
 
     cdef bytes _feed(self):
-        """Encodes until the rows in hand end (None) or a span is full (its bytes)."""
+        """Encodes until the current rows end (None) or a span is full (its bytes)."""
         cdef slg_status status
         with nogil:
             status = slg_encoder_feed(&self._encoder, &self._input, &self._error)
@@ -409,22 +411,22 @@ cdef class ColumnEncoder:
         check(status, &self._error, f"row {row}")
         return None
 
-    # ---- without a codec: batches lie one behind the other in a span that C writes
+    # ---- without a codec: C writes consecutive batches into a span
 
     cdef bytes _more(self, size_t wanted):
-        """Memory for the open batch, which needs `wanted`; the whole batches before it or None."""
+        """Makes `wanted` bytes for the open batch. Returns the whole batches before it, or None."""
         cdef size_t used = self._encoder.used
         cdef size_t capacity = max(<size_t>self._span_bytes, wanted)
         cdef PyObject *full
         cdef size_t size
         if self._encoder.batch.record_count > 0:
-            # A batch that outgrows its span grows by doubling, so that it is moved a few times.
+            # A batch that outgrows its span doubles it, so it moves only a few times.
             capacity = max(capacity, 2 * wanted)
         if self._compress is not None:
             self._grow_records(capacity)
             return None
         if self._span_bytes == 0 and self._span != NULL:
-            # The C library moves a large block by its page tables, and copies nothing.
+            # The C library moves a large block by its page tables, without copying.
             capacity = 2 * (used + wanted)
             _PyBytes_Resize(&self._span, <Py_ssize_t>capacity)
             slg_encoder_grow(&self._encoder, <uint8_t *>bytes_data(self._span), capacity)
@@ -449,7 +451,7 @@ cdef class ColumnEncoder:
         full, self._span = self._span, NULL
         return _whole(full, self._encoder.used, self._encoder.capacity)
 
-    # ---- with one: C writes the records of a batch, and the payload of a codec takes their place
+    # ---- with a codec: C writes the records of a batch, and the codec's payload replaces them
 
     cdef int _grow_records(self, size_t capacity) except -1:
         cdef uint8_t *grown = <uint8_t *>realloc(self._records, capacity)
@@ -460,7 +462,7 @@ cdef class ColumnEncoder:
         return 0
 
     cdef bytes _close_compressed(self):
-        """Ends the open batch; the span before it if it does not fit into that."""
+        """Ends the open batch. Returns the span before it if the batch does not fit in."""
         cdef bytes span = None
         cdef bytes header = PyBytes_FromStringAndSize(NULL, HEADER_BYTES)
         cdef bytes payload
