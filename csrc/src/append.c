@@ -154,11 +154,11 @@ static slg_status write_entries(const slg_segment_writer *writer, const slg_segm
 
 /* ---- the log ------------------------------------------------------------------------------- */
 
-/* All of the pieces at `position`; they are used up. */
+/* Writes all pieces at `position`, and consumes them. */
 static slg_status write_pieces(int fd, struct iovec *pieces, size_t count, int64_t position,
                                slg_error *error) {
     while (count > 0) {
-        /* The kernel takes its time with lists of pieces: one goes without. */
+        /* pwritev is slower than pwrite, so a single piece uses the latter. */
         const ssize_t n =
             count == 1
                 ? pwrite(fd, pieces->iov_base, pieces->iov_len, (off_t)position)
@@ -192,8 +192,8 @@ slg_status slg_append_write(slg_segment_writer *writer, const slg_segment_state 
         status = write_entries(writer, draft, error);
     }
     if (status != SLG_OK) {
-        /* Without this the next start would have to tell a torn batch from a good one. Where even
-         * that fails the size still says what counts. */
+        /* Else the next start would have to tell a torn batch from a valid one. If this fails too,
+         * the size still says which bytes are valid. */
         int cut;
         do {
             cut = ftruncate(writer->log_fd, (off_t)position);

@@ -1,4 +1,4 @@
-/* What the two halves of `append` share: segments, and the appends of a leader. */
+/* Shared by the two sources of `append`: segments, and a leader's appends. */
 #ifndef SEGLOG_APPEND_INTERNAL_H
 #define SEGLOG_APPEND_INTERNAL_H
 
@@ -9,7 +9,7 @@
 /* Room for the index entries of `count` batches. SLG_OK or SLG_NO_MEMORY. */
 slg_status slg_append_reserve_entries(slg_append_scratch *scratch, size_t count, slg_error *error);
 
-/* Counts a batch in the draft, and prepares the entries that are due. */
+/* Adds a batch to the draft, and prepares the entries that are due. */
 slg_index_refusal slg_append_index(slg_segment_writer *writer, slg_segment_state *draft,
                                    const slg_batch *batch);
 

@@ -5,10 +5,10 @@
 
 #include "entry.h"
 
-/* Batches below this are copied behind their headers: one piece costs more than that. */
+/* Smaller batches are copied after their headers: that is cheaper than another piece. */
 enum { COPIED_BYTES_MAX = 2048, BATCHES_FIRST = 16 };
 
-/* A run of ordinary batches in the making. */
+/* A run of plain batches that is being prepared. */
 typedef struct run {
     slg_segment_writer *writer;
     const slg_leader_rules *rules;
@@ -21,7 +21,7 @@ typedef struct run {
     bool has_producer;
 } run;
 
-/* Room for one more batch. The scratch may move, so pieces in it are offsets until the end. */
+/* Makes room for one batch. The scratch may move, so pieces in it are offsets until the end. */
 static slg_status reserve(run *r, size_t copied, slg_error *error) {
     slg_append_scratch *scratch = &r->writer->scratch;
     if (r->count == scratch->batch_room) {
@@ -54,7 +54,7 @@ static slg_status reserve(run *r, size_t copied, slg_error *error) {
     return slg_append_reserve_entries(scratch, r->count + 1, error);
 }
 
-/* A transaction that goes on is ordinary; its begin and its end are not. */
+/* The middle of a transaction is plain; its begin and end are not. */
 static inline bool is_plain(const slg_producers *producers, const slg_batch *batch) {
     const int special = SLG_ATTRIBUTE_CODEC | SLG_ATTRIBUTE_CONTROL;
     if (slg_batch_is_legacy(batch) || (batch->attributes & special) != 0) {
@@ -90,7 +90,7 @@ static bool would_roll(const run *r, const slg_batch *batch) {
     return waited > r->rules->segment_age_max;
 }
 
-/* The bytes of the batch as they will be written: its header is a copy, which is changed. */
+/* The bytes of the batch to be written: its header is a changed copy. */
 static void put(run *r, const uint8_t *data, const slg_batch *batch, const uint8_t *header) {
     slg_append_scratch *scratch = &r->writer->scratch;
     const size_t size = (size_t)batch->size;
@@ -102,7 +102,7 @@ static void put(run *r, const uint8_t *data, const slg_batch *batch, const uint8
         memcpy(at + SLG_BATCH_HEADER_SIZE, data + SLG_BATCH_HEADER_SIZE,
                size - SLG_BATCH_HEADER_SIZE);
     }
-    /* A piece without a base is the next bytes of the scratch. */
+    /* A piece without a base stands for the next bytes of the scratch. */
     struct iovec *last = r->pieces > 0 ? &scratch->pieces[r->pieces - 1] : NULL;
     if (last != NULL && last->iov_base == NULL) {
         last->iov_len += copied;
@@ -117,7 +117,7 @@ static void put(run *r, const uint8_t *data, const slg_batch *batch, const uint8
     }
 }
 
-/* Adds a batch if it is ordinary. SLG_OK, SLG_END if it is not, SLG_NO_MEMORY. */
+/* Adds a batch if it is plain. SLG_OK, SLG_END if it is not, SLG_NO_MEMORY. */
 static slg_status add(run *r, const uint8_t *data, slg_batch *batch, slg_error *error) {
     const slg_leader_rules *rules = r->rules;
     slg_record_walk walk;
@@ -131,7 +131,7 @@ static slg_status add(run *r, const uint8_t *data, slg_batch *batch, slg_error *
         return SLG_END;
     }
     if (walk.index > INT64_MAX - r->next_offset) {
-        return SLG_END; /* no offset may be the last one there is: that of the next is none */
+        return SLG_END; /* after INT64_MAX the next offset would overflow */
     }
     uint8_t header[SLG_BATCH_HEADER_SIZE];
     memcpy(header, data, sizeof header);
@@ -162,7 +162,7 @@ static slg_status add(run *r, const uint8_t *data, slg_batch *batch, slg_error *
     return SLG_OK;
 }
 
-/* Says where the pieces in the scratch are, now that it moves no more. */
+/* Sets the addresses of pieces in the scratch, which no longer moves. */
 static void settle_pieces(run *r) {
     slg_append_scratch *scratch = &r->writer->scratch;
     uint8_t *at = scratch->bytes;
@@ -174,7 +174,7 @@ static void settle_pieces(run *r) {
     }
 }
 
-/* Collects what is ordinary. */
+/* Collects the plain batches. */
 static slg_status collect(run *r, const uint8_t *data, size_t size, slg_appended *appended,
                           slg_error *error) {
     slg_analysis analysis = {
@@ -250,7 +250,7 @@ slg_status slg_append_as_leader(slg_segment_writer *writer, slg_producers *produ
         }
         is_taken = !r.has_producer || span->verdict == SLG_APPEND_OK;
         if (!is_taken) {
-            /* Once more, without the batch that is refused and what follows it. */
+            /* Retry without the refused batch and those after it. */
             size = span->row == 0 ? 0 : (size_t)scratch->batches[span->row].position;
         }
     }

@@ -13,7 +13,7 @@ slg_status slg_batch_frame(const uint8_t *data, size_t left, int64_t position, i
         return SLG_END;
     }
     if (rest <= SLG_PREFIX_AND_MAGIC_SIZE) {
-        /* Kafka stops at 17 bytes before the end: it never looks at exactly 17 either. */
+        /* Kafka stops 17 bytes before the end, and does not read exactly 17 bytes either. */
         return slg_fail(error, SLG_TORN_TAIL, position, SLG_PREFIX_AND_MAGIC_SIZE + 1, rest);
     }
     if (left < SLG_PREFIX_AND_MAGIC_SIZE) {
@@ -175,7 +175,7 @@ static slg_status check_strictly(const slg_batch_scan *scan, const slg_batch *ba
                                  slg_error *error) {
     const slg_status status = slg_batch_check_header(batch, error);
     if (status == SLG_OK && scan->batch_count > 0 && batch->base_offset <= scan->last_offset) {
-        /* Behind the last offset that there is, nothing can follow. */
+        /* Nothing can follow the largest offset. */
         const int64_t least = scan->last_offset < INT64_MAX ? scan->last_offset + 1 : INT64_MAX;
         return slg_fail(error, SLG_BATCH_OFFSET_ORDER, batch->position, least, batch->base_offset);
     }
@@ -201,7 +201,7 @@ static void accept(slg_batch_scan *scan, const slg_batch *batch) {
 }
 
 /*
- * A framed entry whose header is not whole in memory asks for more; the rest of it may be missing.
+ * A framed entry needs more bytes if its header is incomplete in memory; the rest may be missing.
  */
 static slg_status next_entry(slg_batch_scan *scan, const uint8_t *data, size_t left,
                              slg_batch *batch, slg_error *error) {
@@ -217,7 +217,7 @@ static slg_status next_entry(slg_batch_scan *scan, const uint8_t *data, size_t l
     return status;
 }
 
-/* Checks that follow the CRC, and the taking of the entry. */
+/* Makes the checks after the CRC, and takes the entry. */
 static slg_status finish_entry(slg_batch_scan *scan, const slg_batch *batch, slg_status status,
                                slg_error *error) {
     if (status == SLG_OK && (scan->checks & SLG_SCAN_STRICT) != 0) {
@@ -277,7 +277,7 @@ slg_status slg_batch_scan_memory(slg_batch_scan *scan, const uint8_t *data, size
     return zero_tail(scan, error);
 }
 
-/* An entry beyond the window: its CRC piece by piece, so that no buffer grows for a check. */
+/* Computes the CRC of an entry larger than the window in pieces, so that no buffer grows. */
 static slg_status scan_big_entry(slg_batch_scan *scan, slg_window *window, slg_batch *batch,
                                  slg_error *error) {
     int64_t at = scan->position + (int64_t)crc_from(batch);
@@ -300,7 +300,7 @@ static slg_status scan_big_entry(slg_batch_scan *scan, slg_window *window, slg_b
     return finish_entry(scan, batch, status, error);
 }
 
-/* The window begins at an entry that does not fit: reads its header, then the pieces. */
+/* The window begins at an entry that does not fit: reads its header, then pieces. */
 static slg_status scan_from_window(slg_batch_scan *scan, slg_window *window, slg_error *error) {
     slg_batch batch;
     const slg_status status = next_entry(scan, slg_window_at(window, scan->position),
@@ -318,7 +318,7 @@ static slg_status scan_windows(slg_batch_scan *scan, slg_window *window, slg_err
         }
         /* Enough for any header; slg_window_need reads on to the target. */
         const size_t least = rest < SLG_BATCH_HEADER_SIZE ? (size_t)rest : SLG_BATCH_HEADER_SIZE;
-        /* Where batches exceed the window it would hold one header, and read the rest in vain. */
+        /* If batches exceed the window, it would hold one header and read the rest for nothing. */
         const bool jumps = (scan->checks & SLG_SCAN_CRC) == 0 &&
                            scan->position - before > (int64_t)target;
         window->target = jumps ? least : target;

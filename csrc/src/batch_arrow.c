@@ -1,4 +1,4 @@
-/* Headers of batches handed out as Arrow columns: a copy, a few bytes a batch. */
+/* Exports batch headers as Arrow columns: a copy of a few bytes per batch. */
 #include <stdlib.h>
 
 #include "seglog/arrow.h"
@@ -80,7 +80,7 @@ typedef struct array_block {
 } array_block;
 
 typedef struct child_block {
-    const void *buffers[2]; /* no validity, then what stands behind this struct */
+    const void *buffers[2]; /* no validity, then the values after this struct */
 } child_block;
 
 enum { VALUES_AT = 64 };

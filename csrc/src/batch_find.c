@@ -1,11 +1,11 @@
-/* Where a scan may begin in the middle of a file, and where one may go on behind damage. */
+/* Finds where a scan may begin in the middle of a file, or continue after damage. */
 #include <string.h>
 
 #include "message.h"
 
 /* ---- beginning in the middle --------------------------------------------------------------- */
 
-/* One entry at `at`, checks and all: SLG_OK when it is one. */
+/* Runs all checks on an entry at `at`: SLG_OK if it is one. */
 static slg_status try_entry(slg_window *window, int64_t at, unsigned checks,
                             slg_crc32c_kernel kernel) {
     slg_batch_scan scan = {
@@ -16,7 +16,7 @@ static slg_status try_entry(slg_window *window, int64_t at, unsigned checks,
     return scan.batch_count == 1 ? SLG_OK : status;
 }
 
-/* The place of the next byte that may be the magic of a batch, from `at` on; NULL for none. */
+/* The next byte from `at` on that may be the magic of a batch, or NULL. */
 static const uint8_t *next_magic(const slg_window *window, int64_t at, size_t here) {
     const uint8_t *data = slg_window_at(window, at);
     return memchr(data + SLG_BATCH_MAGIC_AT, SLG_MAGIC_MAX, here - SLG_BATCH_MAGIC_AT);
@@ -36,9 +36,8 @@ static bool looks_like_entry(const slg_window *window, int64_t at, int32_t *size
 }
 
 /*
- * Whether an entry is at `at`: SLG_OK or SLG_END. Nothing is checksummed beyond what is left of
- * *budget: lengths are hostile, and what lies beyond the window is read for it, and the window
- * again.
+ * Whether an entry is at `at`: SLG_OK or SLG_END. Checksums at most *budget bytes: lengths are
+ * hostile, and an entry larger than the window costs a read of it and of the window again.
  */
 static slg_status find_at(slg_window *window, int64_t at, slg_crc32c_kernel kernel, int64_t *budget,
                           slg_error *error) {
@@ -70,7 +69,7 @@ slg_status slg_batch_find(slg_window *window, int64_t from, int64_t until, slg_c
             const size_t here = slg_window_left(window, at);
             const uint8_t *magic = next_magic(window, at, here);
             if (magic == NULL) {
-                /* The last bytes may be the front of a batch whose magic is not in the window. */
+                /* The last bytes may begin a batch whose magic is not in the window yet. */
                 at += (int64_t)(here - SLG_BATCH_MAGIC_AT);
                 continue;
             }
@@ -91,7 +90,7 @@ slg_status slg_batch_find(slg_window *window, int64_t from, int64_t until, slg_c
 
 /* ---- after damage -------------------------------------------------------------------------- */
 
-/* The sizes in a message of magic 0 or 1, of which `here` bytes are in memory, add up. */
+/* Whether the sizes in a message of magic 0 or 1 add up; `here` bytes of it are in memory. */
 static bool message_adds_up(const uint8_t *data, size_t here, int64_t size) {
     const int32_t least = slg_message_size_min(data[SLG_MAGIC_AT]);
     slg_message message;

@@ -15,7 +15,7 @@ static int64_t is_one_batch(const uint8_t *data, size_t size, slg_crc32c_kernel 
            slg_batch_check_crc(&batch, data, kernel, &error) == SLG_OK;
 }
 
-/* What one value becomes. */
+/* The result for one value. */
 typedef int64_t number_of(const uint8_t *data, size_t size, slg_crc32c_kernel kernel);
 
 static int64_t crc_of(const uint8_t *data, size_t size, slg_crc32c_kernel kernel) {

@@ -12,7 +12,7 @@ struct slg_pool {
     slg_columns *free;
     size_t kept;
     size_t keep;    /* 0 once closed */
-    size_t holders; /* the owner and every set that is out */
+    size_t holders; /* the owner and every set in use */
     int64_t *live;
 };
 
@@ -119,7 +119,7 @@ bool slg_columns_reserve(slg_columns *columns, int64_t rows, int64_t key, int64_
         }
         if (columns->rows == 0) {
             memset(columns->header_lists.data, 0, sizeof(int32_t));
-            /* Exported even when no row has a header: Arrow wants one offset at least. */
+            /* Exported even if no row has a header: Arrow needs at least one offset. */
             return slg_columns_reserve_headers(columns, 0, 0, 0);
         }
     }
@@ -141,7 +141,7 @@ void slg_bits_fill(uint8_t *bits, int64_t from, int64_t count, bool bit) {
         from++;
     }
     if (from < to) {
-        /* Bits behind the last row are never read; the next fill overwrites them. */
+        /* Bits after the last row are never read; the next fill overwrites them. */
         memset(bits + (from >> 3), bit ? 0xff : 0, (size_t)((to - from + 7) >> 3));
     }
 }
@@ -222,7 +222,7 @@ slg_pool *slg_pool_new(size_t keep, int64_t *live) {
     return pool;
 }
 
-/* Drops one holder, under the lock; unlocks, and frees the pool behind the last one. */
+/* Drops one holder, with the lock held; unlocks, and frees the pool after the last one. */
 static void leave(slg_pool *pool) {
     const bool last = --pool->holders == 0;
     pthread_mutex_unlock(&pool->lock);

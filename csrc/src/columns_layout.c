@@ -1,4 +1,4 @@
-/* What columns are called and made of, and what a set gets when its rows are all there. */
+/* The names and types of columns, and the completion of a set. */
 #include "seglog/columns.h"
 
 /* ---- the layouts --------------------------------------------------------------------------- */
@@ -55,9 +55,9 @@ size_t slg_column_width(slg_layout layout, slg_column column) {
     return kind_of(layout, column)->width;
 }
 
-/* ---- where rows come from ------------------------------------------------------------------ */
+/* ---- the partition of rows ----------------------------------------------------------------- */
 
-/* Whether the buffers hold this topic already: sets are used again and again for one partition. */
+/* Whether the buffers already hold this topic: sets are often reused for one partition. */
 static bool has_topic(const slg_columns *columns, const char *topic, size_t size) {
     if (columns->topic_rows < columns->rows || columns->topic.offsets.data == NULL) {
         return false;
@@ -117,7 +117,7 @@ static bool mark_partition(slg_columns *columns, int32_t partition) {
     return true;
 }
 
-/* Spark's source has a null where a record has no header. */
+/* Spark's source has a null if a record has no headers. */
 static bool mark_empty_headers(slg_columns *columns) {
     const int32_t *ends = (const int32_t *)(const void *)columns->header_lists.data;
     const int64_t rows = columns->rows;

@@ -1,6 +1,6 @@
 #include "seglog/columns.h"
 
-/* Moves values [from, from + count) of a binary to `to`, whose bytes go behind the first `used`. */
+/* Moves values [from, from + count) of a binary to `to`, and their bytes after the first `used`. */
 static int64_t move_binary(slg_binary *binary, int64_t to, int64_t from, int64_t count,
                            int64_t used) {
     int32_t *offsets = (int32_t *)(void *)binary->offsets.data;
@@ -25,7 +25,7 @@ static int64_t move_bits(uint8_t *bits, int64_t to, int64_t from, int64_t count)
     return zeros;
 }
 
-/* What one walk over the kept rows has moved so far. */
+/* The progress of one walk over the kept rows. */
 typedef struct moved {
     int64_t rows;
     int64_t headers;
@@ -90,7 +90,7 @@ static void shrink(slg_binary *binary, const moved *done, int which) {
 }
 
 void slg_columns_keep_times(slg_columns *columns, int64_t first, int64_t last) {
-    /* Rows only move down, so those that are still to be read are untouched. */
+    /* Rows only move down, so rows that are not read yet stay intact. */
     const int64_t *times = (const int64_t *)(const void *)columns->fixed[SLG_COLUMN_TIMESTAMP].data;
     const int64_t rows = columns->rows;
     moved done = {0};

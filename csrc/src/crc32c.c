@@ -1,4 +1,4 @@
-/* Dispatch and nothing else: the kernels are in crc32c_portable, crc32c_x86 and crc32c_armv8. */
+/* Only the dispatch: the kernels are in crc32c_portable, crc32c_x86 and crc32c_armv8. */
 #include "seglog/crc32c.h"
 
 #include <assert.h>

@@ -2,8 +2,8 @@
  * aarch64 kernel: three streams of crc32cx, joined by PMULL (crc32c_kernels.h explains the
  * factors).
  *
- * The two instructions are written as assembly, because compilers disagree on how one function may
- * ask for them (gcc: target("+crc"), clang: other names, and older headers want a global -march).
+ * The two instructions are written as assembly, because compilers disagree on how to enable them
+ * for one function (gcc: target("+crc"), clang: other names; older headers need a global -march).
  */
 #include "crc32c_kernels.h"
 

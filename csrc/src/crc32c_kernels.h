@@ -1,4 +1,4 @@
-/* What the kernel files share. Private to csrc/src. States here are inverted (as between steps). */
+/* Shared by the kernel files, private to csrc/src. States are inverted (as between steps). */
 #ifndef SEGLOG_CRC32C_KERNELS_H
 #define SEGLOG_CRC32C_KERNELS_H
 
@@ -14,7 +14,7 @@ uint32_t slg_crc32c_sse42(uint32_t state, const uint8_t *p, size_t size);
 uint32_t slg_crc32c_avx512(uint32_t state, const uint8_t *p, size_t size);
 
 /*
- * CRC-32 (IEEE): 16 bytes that have, from state 0, the CRC that `size` bytes have from `state`.
+ * CRC-32 (IEEE): 16 bytes whose CRC from state 0 equals the CRC of the `size` bytes from `state`.
  * `size` is at least SLG_CRC32_FOLD_MIN and a multiple of 16. Runs where the sse42 kernel does.
  */
 enum { SLG_CRC32_FOLD_MIN = 64 };
@@ -43,7 +43,7 @@ typedef struct slg_crc32c_lanes {
     uint32_t far, near; /* x^(16*lane - 33), x^(8*lane - 33) mod P */
 } slg_crc32c_lanes;
 
-/* Three lanes just under 4 KiB, 1 KiB and 192 bytes: what pages, batches and records ask for. */
+/* Three lanes just under 4 KiB, 1 KiB and 192 bytes: for pages, batches and records. */
 #define SLG_LANES                      \
     {{1360, 0x5aa1f3cfU, 0x3f70cc6fU}, \
      {336, 0xcec3662eU, 0xa60ce07bU},  \

@@ -4,10 +4,10 @@
 #include "seglog/wire.h"
 
 /*
- * Eight bytes a step, one table each. A CRC is linear: the entry of byte b is the sum of the
- * entries of its bits, so a table of 256 is spelled by the eight numbers of the single bits and
- * filled by the compiler. Slice k holds the CRC of a byte followed by k zero bytes;
- * tests/c/test_crc32c.c checks both polynomials against the definition, one bit at a time.
+ * Eight bytes per step, one table each. A CRC is linear: the entry of byte b is the sum of the
+ * entries of its bits, so the compiler fills a table of 256 from the eight entries of single bits.
+ * Slice k holds the CRC of a byte followed by k zero bytes. tests/c/test_crc32c.c checks both
+ * polynomials against the definition, one bit at a time.
  */
 #define SLG_BIT(b, bit, value) (((b) & (1U << (bit))) ? (value) : 0U)
 #define SLG_E(b, c0, c1, c2, c3, c4, c5, c6, c7)                                     \

@@ -5,7 +5,7 @@
 #include "entry.h"
 #include "seglog/utf8.h"
 
-/* Where the next call of slg_dump_text goes on. */
+/* Where the next call of slg_dump_text continues. */
 enum phase { NEXT, LINE, ENTER, RECORD, METADATA, KEY, KEY_TEXT, VALUE, VALUE_TEXT, LINE_END };
 
 /* No line is longer without its header keys, its key and its value. */
@@ -36,7 +36,7 @@ static const char digit_pairs[201] =
     "4748495051525354555657585960616263646566676869707172737475767778798081828384858687888990919293"
     "949596979899";
 
-/* Two digits a step, from the right into a scratch that then moves in one copy. */
+/* Writes two digits per step, from the right into a scratch that is then copied at once. */
 static uint8_t *put_u64(uint8_t *out, uint64_t value) {
     uint8_t scratch[20];
     uint8_t *p = scratch + sizeof scratch;
@@ -126,7 +126,7 @@ static uint8_t *put_header_keys(uint8_t *out, const slg_walk_record *record) {
     for (int32_t i = 0; i < record->header_count; i++) {
         slg_header header;
         if (!slg_header_next(&headers, &header)) {
-            break; /* not reached: the walk has read them all before */
+            break; /* not reached: the walk has checked them all */
         }
         if (i > 0) {
             *out++ = ',';
@@ -276,7 +276,7 @@ static slg_status print_metadata(slg_dump *dump, text *out, slg_error *error) {
     return SLG_OK;
 }
 
-/* As much of a key or value as fits. Pieces end where no sequence of bytes can be cut in two. */
+/* Writes as much of a key or value as fits. Pieces never split a UTF-8 sequence. */
 static slg_status print_string(slg_dump *dump, text *out, const uint8_t *data, int32_t size,
                                int after) {
     const uint8_t *from = data + dump->text_done;
@@ -303,7 +303,7 @@ static slg_status print_string(slg_dump *dump, text *out, const uint8_t *data, i
     return SLG_OK;
 }
 
-/* " key: " or " payload: "; the first thing in a line without metadata stands behind the bar. */
+/* " key: " or " payload: "; without metadata the first one follows the bar. */
 static slg_status print_name(slg_dump *dump, text *out, bool is_key) {
     const slg_walk_record *record = &dump->record;
     const uint8_t *data = is_key ? record->key : record->value;

@@ -31,7 +31,7 @@ static int32_t offset_delta(const slg_encode_batch *batch, int64_t offset) {
     return slg_java_int(slg_java_subtract(offset, batch->base_offset));
 }
 
-/* What the length of the record says. slg_encode_field bounds its parts: no sum wraps. */
+/* The value of the record's length field. slg_encode_field bounds its parts, so no sum wraps. */
 static uint64_t body_size(const slg_encode_batch *batch, const slg_encode_record *record) {
     return 1U + slg_varlong_size(time_delta(batch, record->timestamp)) +
            slg_varint_size(offset_delta(batch, record->offset)) +

@@ -43,7 +43,7 @@ static slg_status header_at(const slg_input_headers *headers, int64_t item, valu
     return SLG_OK;
 }
 
-/* The items [*from, *to) of a row, and what they take in a record. */
+/* The items [*from, *to) of a row, and their size in a record. */
 static slg_status measure_headers(const slg_input_headers *headers, int64_t row, int64_t *from,
                                   int64_t *to, int64_t *size, slg_error *error) {
     const int64_t index = headers->first + row;
@@ -61,7 +61,7 @@ static slg_status measure_headers(const slg_input_headers *headers, int64_t row,
             return status;
         }
         *size += (int64_t)(slg_encode_field(key.size) + slg_encode_field(content.size));
-        /* Far before a sum of such sizes can pass 63 bits. */
+        /* Stop long before a sum of such sizes can exceed 63 bits. */
         if (*size > INT32_MAX) {
             return slg_fail(error, SLG_ENCODE_SIZE, 0, INT32_MAX, *size);
         }
@@ -69,7 +69,7 @@ static slg_status measure_headers(const slg_input_headers *headers, int64_t row,
     return SLG_OK;
 }
 
-/* Measured before, so that nothing can be wrong. */
+/* The sizes were checked before, so this cannot fail. */
 static void put_headers(const slg_input_headers *headers, int64_t from, int64_t to, uint8_t *p) {
     for (int64_t item = from; item < to; item++) {
         value key, content;
@@ -116,7 +116,7 @@ void slg_encoder_grow(slg_encoder *encoder, uint8_t *out, size_t capacity) {
     encoder->batch.capacity = capacity - encoder->used;
 }
 
-/* The next batch begins behind the whole ones, with the offset and sequence behind the last's. */
+/* Begins the next batch after the whole ones, with the next offset and sequence. */
 static void open_next(slg_encoder *encoder) {
     const slg_encode_batch *done = &encoder->batch;
     if (encoder->fields.base_sequence >= 0) {

@@ -1,4 +1,4 @@
-/* The values of an input's columns: what encode_columns and murmur2 share. */
+/* The values of an input's columns, for encode_columns and murmur2. */
 #ifndef SEGLOG_ENCODE_INTERNAL_H
 #define SEGLOG_ENCODE_INTERNAL_H
 
@@ -27,7 +27,7 @@ static inline int64_t offset_at(const void *offsets, bool is_large, int64_t inde
     return ((const int32_t *)offsets)[index];
 }
 
-/* [*from, *to) of entry `index`, inside of [0, end]. */
+/* [*from, *to) of entry `index`, inside [0, end]. */
 static inline bool bounds_of(const void *offsets, bool is_large, int64_t index, int64_t end,
                              int64_t *from, int64_t *to) {
     *from = offset_at(offsets, is_large, index);
@@ -53,7 +53,7 @@ static inline bool view_at(const slg_input_binary *column, int64_t index, value 
     return true;
 }
 
-/* False when what the column says of this row contradicts itself. */
+/* False if the column is inconsistent for this row. */
 static inline bool value_at(const slg_input_binary *column, int64_t row, value *out) {
     const int64_t index = column->first + row;
     int64_t from, to;

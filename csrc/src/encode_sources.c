@@ -18,7 +18,7 @@ static slg_status wrong_layout(slg_error *error, int64_t expected, int64_t found
     return slg_fail(error, SLG_ARROW_LAYOUT, 0, expected, found);
 }
 
-/* Rows [first, first + rows) are there, and so many buffers. */
+/* Checks that rows [first, first + rows) and this number of buffers exist. */
 static slg_status check_array(const struct ArrowArray *array, int64_t first, int64_t rows,
                               int64_t buffers, slg_error *error) {
     if (array->dictionary != NULL) {
@@ -65,7 +65,7 @@ static bool kind_of(const char *format, slg_input_kind *kind, int64_t *width) {
     return true;
 }
 
-/* The last offset of the rows; the first is held against it row by row. */
+/* The last offset of the rows, against which each row is checked. */
 static slg_status end_of(const struct ArrowArray *array, int64_t index, bool is_large, int64_t *end,
                          slg_error *error) {
     const void *offsets = array->buffers[1];
@@ -165,7 +165,7 @@ static bool is_named(const struct ArrowSchema *schema, const char *name) {
     return schema->name != NULL && strcmp(schema->name, name) == 0;
 }
 
-/* Which child is the key: by name in a list of structs, by place in a map. */
+/* Which child is the key: by name in a list of structs, by position in a map. */
 static bool key_child(const struct ArrowSchema *item, bool is_map, unsigned *key) {
     *key = 0;
     if (strcmp(item->format, "+s") != 0 || item->n_children != 2) {

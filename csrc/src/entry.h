@@ -1,4 +1,4 @@
-/* What all readers of entries share: the framing, and what a batch says of its records. */
+/* Shared by all readers of entries: the framing, and values of records that a batch determines. */
 #ifndef SEGLOG_ENTRY_H
 #define SEGLOG_ENTRY_H
 
@@ -10,8 +10,8 @@
 #include "seglog/wire.h"
 
 /*
- * The extent of the entry whose first SLG_PREFIX_SIZE bytes are at `at`: *size counts them too.
- * False when its length is below the minimum; slg_frame_length gives the length back.
+ * The size of the entry whose first SLG_PREFIX_SIZE bytes are at `at`, including them. False if its
+ * length is below the minimum; slg_frame_length then returns the length.
  */
 static inline bool slg_frame(const uint8_t *at, int64_t *size) {
     const int32_t length = slg_load_i32(at + SLG_PREFIX_LENGTH_AT);
@@ -38,7 +38,7 @@ static inline int64_t slg_record_timestamp(const slg_batch *batch, int64_t delta
                : slg_java_add(batch->base_timestamp, delta);
 }
 
-/* Its sequence: -1 without one (Kafka: DefaultRecord.readFrom). */
+/* Its sequence, or -1 (Kafka: DefaultRecord.readFrom). */
 static inline int32_t slg_record_sequence(const slg_batch *batch, int32_t delta) {
     return batch->base_sequence < 0 ? -1 : slg_java_sequence(batch->base_sequence, delta);
 }

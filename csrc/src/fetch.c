@@ -149,8 +149,8 @@ slg_status slg_fetch_search(const slg_fetch_index *index, slg_fetch_bound bound,
 /* ---- the log -------------------------------------------------------------------------------- */
 
 /*
- * A header from `position` in the window, as far as the file has it, and as much more of the bytes
- * that count as makes `wanted`.
+ * Loads the header at `position` into the window, as far as the file has it, and more of the valid
+ * bytes up to `wanted` in all.
  */
 static slg_status need(int fd, int64_t position, int64_t end, size_t wanted,
                        slg_fetch_window *window, slg_error *error) {
@@ -238,7 +238,7 @@ slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target,
         }
         before = (slg_fetch_batch){base, position, size};
         before_last = slg_last_offset_at(header);
-        /* While batches fit into the window it is filled: one read serves many headers. */
+        /* Fill the window while batches fit into it: one read serves many headers. */
         wanted = size < SLG_FETCH_WINDOW ? SLG_FETCH_WINDOW : SLG_BATCH_HEADER_SIZE;
         position += size;
     }

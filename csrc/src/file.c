@@ -36,7 +36,7 @@ static slg_status stat_regular(int fd, struct stat *st, slg_error *error) {
 static slg_status open_file(int dir_fd, const char *path, int flags, bool follow_links, int *fd,
                             int64_t *size, slg_error *error) {
     int opened;
-    /* O_NONBLOCK: the open of a fifo without a writer would wait for one. Files ignore it. */
+    /* O_NONBLOCK: opening a fifo would wait for a writer. Regular files ignore it. */
     flags |= O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (follow_links ? 0 : O_NOFOLLOW);
     do {
         opened = openat(dir_fd, path, flags);
@@ -46,7 +46,7 @@ static slg_status open_file(int dir_fd, const char *path, int flags, bool follow
         case ENOENT: return slg_fail_errno(error, SLG_FILE_MISSING, 0, errno);
         case ENXIO:  /* a socket, or a device without a driver */
         case ENODEV:
-        case EMLINK: /* what FreeBSD says for ELOOP under O_NOFOLLOW */
+        case EMLINK: /* FreeBSD's ELOOP under O_NOFOLLOW */
         case ELOOP: return slg_fail_errno(error, SLG_FILE_KIND, 0, errno);
         default: return fail_io(error, 0);
         }
@@ -136,7 +136,7 @@ slg_status slg_pwrite(int fd, const void *data, size_t size, int64_t position, s
         if (n > 0) {
             done += (size_t)n;
         } else if (n == 0) {
-            /* POSIX leaves this open for a write of more than nothing; do not spin on it. */
+            /* POSIX permits 0 for a non-empty write; do not spin on it. */
             return slg_fail_errno(error, SLG_IO, position + (int64_t)done, EIO);
         } else if (errno != EINTR) {
             return fail_io(error, position + (int64_t)done);
@@ -153,7 +153,7 @@ static int truncate_to(int fd, int64_t size) {
     return result;
 }
 
-/* Blocks for [from, to). 0 when reserved or when this file system knows no such thing. */
+/* Reserves blocks for [from, to). 0 if reserved, or if this file system cannot reserve. */
 static int reserve(int fd, int64_t from, int64_t to) {
     int result;
 #if defined(__linux__)
@@ -162,7 +162,7 @@ static int reserve(int fd, int64_t from, int64_t to) {
     } while (result != 0 && errno == EINTR);
     return result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS) ? 0 : result;
 #elif defined(__APPLE__)
-    /* One extent if there is one, else any. F_PEOFPOSMODE counts from the end of what is there. */
+    /* One extent if possible, else any. F_PEOFPOSMODE counts from the end of the file. */
     fstore_t store = {F_ALLOCATECONTIG | F_ALLOCATEALL, F_PEOFPOSMODE, 0, (off_t)(to - from), 0};
     result = fcntl(fd, F_PREALLOCATE, &store);
     if (result == -1) {
@@ -191,7 +191,7 @@ slg_status slg_preallocate(int fd, int64_t size, slg_error *error) {
     }
     if (reserve(fd, (int64_t)st.st_size, size) != 0 || truncate_to(fd, size) != 0) {
         const int cause = errno;
-        /* A full disk leaves ext4 with part of the blocks: give them back. */
+        /* On a full disk ext4 keeps part of the blocks: release them. */
         (void)truncate_to(fd, (int64_t)st.st_size);
         return slg_fail_errno(error, SLG_IO, size, cause);
     }
@@ -220,7 +220,7 @@ slg_status slg_sync(int fd, bool metadata, slg_error *error) {
         (void)metadata;
         result = fcntl(fd, F_FULLFSYNC);
         if (result == -1 && errno != EINTR) {
-            result = fsync(fd); /* network file systems know no F_FULLFSYNC */
+            result = fsync(fd); /* network file systems have no F_FULLFSYNC */
         }
 #else
         result = metadata ? fsync(fd) : fdatasync(fd);

@@ -11,10 +11,10 @@ static const uint8_t LZ4_HEADER[] = {0x04, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82};
 static const uint8_t XERIAL_HEADER[] = {0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0,
                                         0,    0,   0,   1,   0,   0,   0,   1};
 
-/* Larger chunks are for those who know what snappy-java makes of them. */
+/* Larger chunks are left to the reference path, which knows what snappy-java does. */
 enum { LENGTH_SIZE = 4, XERIAL_BLOCK_BYTES = 512 << 20 };
 
-/* At the start, steps over the header; false for another one. */
+/* At the start, skips the header; false for an unexpected one. */
 static bool pass_header(const uint8_t *payload, size_t size, size_t *position,
                         const uint8_t *header, size_t header_size) {
     if (*position > 0) {
@@ -24,7 +24,7 @@ static bool pass_header(const uint8_t *payload, size_t size, size_t *position,
     return size >= header_size && memcmp(payload, header, header_size) == 0;
 }
 
-/* A block of `length` bytes behind its length field. */
+/* A block of `length` bytes after its length field. */
 static slg_frame take_block(const uint8_t *payload, size_t size, size_t *position, size_t length,
                             slg_block *block) {
     const size_t from = *position + LENGTH_SIZE;
@@ -64,7 +64,7 @@ slg_frame slg_xerial_next(const uint8_t *payload, size_t size, size_t *position,
     if (*position > size || size - *position < LENGTH_SIZE) {
         return SLG_FRAME_OTHER;
     }
-    /* Another header may stand where a length is expected, and is none: its first bit is set. */
+    /* Another header in place of a length is not a length: its first bit is set. */
     const uint32_t length = slg_load_u32(payload + *position);
     if (length > XERIAL_BLOCK_BYTES) {
         return SLG_FRAME_OTHER;

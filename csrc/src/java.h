@@ -1,6 +1,6 @@
 /*
- * Java's arithmetic: its ints and longs wrap, where overflow in C is undefined. Numbers of a file
- * or a client may be anything, and Kafka computes with them all the same.
+ * Java's arithmetic: ints and longs wrap, while overflow in C is undefined. Numbers from a file or
+ * a client may have any value, and Kafka computes with them.
  */
 #ifndef SEGLOG_JAVA_H
 #define SEGLOG_JAVA_H
@@ -20,7 +20,7 @@ static inline int32_t slg_java_int(int64_t value) { return (int32_t)(uint32_t)(u
 
 /*
  * Kafka's DefaultRecordBatch.incrementSequence: sequences are 0 to 2^31 - 1, and 0 follows the
- * last. Numbers that no producer sends wrap as Java's ints do.
+ * last. Other numbers, which no producer sends, wrap like Java's ints.
  */
 static inline int32_t slg_java_sequence(int32_t sequence, int32_t increment) {
     const uint32_t room = (uint32_t)INT32_MAX - (uint32_t)increment;

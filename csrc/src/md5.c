@@ -79,7 +79,7 @@ static void store_le32(uint8_t *p, uint32_t value) {
     memcpy(p, &value, sizeof value);
 }
 
-/* The end of a message: `left` bytes, the bit behind them, zeros. */
+/* The end of a message: `left` bytes, the bit after them, zeros. */
 static void pad(uint8_t *block, const uint8_t *data, size_t left) {
     memset(block, 0, BLOCK_SIZE);
     if (left > 0) {

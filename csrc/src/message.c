@@ -68,7 +68,7 @@ slg_status slg_message_open(slg_cursor set, const slg_batch *wrapper, int64_t *c
     if (*count == 0) {
         return slg_fail(error, SLG_LEGACY_EMPTY_WRAPPER, wrapper->position, 1, 0);
     }
-    /* Some versions of librdkafka left the wrapper's offset 0: then the inner ones are absolute. */
+    /* Some versions of librdkafka leave the wrapper's offset 0; inner offsets are then absolute. */
     if (wrapper->magic == 1 && wrapper->last_offset != 0) {
         if (wrapper->last_offset < last_offset) {
             return slg_fail(error, SLG_LEGACY_OFFSET, wrapper->position, last_offset,

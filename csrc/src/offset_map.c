@@ -55,7 +55,7 @@ void slg_offset_map_free(slg_offset_map *map) {
     memset(map, 0, sizeof *map);
 }
 
-/* Where the probe number `attempt` is: first the words within the hash, then the slots in a row
+/* The slot of probe number `attempt`: first by the words of the hash, then consecutive slots
  * (SkimpyOffsetMap.positionOf). */
 static uint8_t *slot_of(const slg_offset_map *map, const uint8_t *hash, uint32_t attempt) {
     const uint32_t at = attempt < LAST_WORD_AT ? attempt : LAST_WORD_AT;
@@ -116,7 +116,7 @@ void slg_offset_map_hash(const slg_offset_map *map, slg_offset_key *keys, size_t
 }
 
 int64_t slg_offset_map_get(const slg_offset_map *map, const uint8_t *hash) {
-    /* Kafka gives up after as many probes as there are slots, and those within the hash. */
+    /* Kafka stops after as many probes as there are slots, plus those within the hash. */
     const uint32_t attempts = (uint32_t)map->slot_count + LAST_WORD_AT;
     for (uint32_t attempt = 0; attempt < attempts; attempt++) {
         const uint8_t *slot = slot_of(map, hash, attempt);

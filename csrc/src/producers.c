@@ -19,7 +19,7 @@ void slg_producers_free(slg_producers *producers) {
 
 /* ---- the fold ------------------------------------------------------------------------------ */
 
-/* Nobody has said where in a file the transaction begins. */
+/* The position at which the transaction begins is unknown. */
 static slg_txn txn_of(int64_t producer_id, int64_t first_offset) {
     return (slg_txn){.first_offset = first_offset,
                      .producer_id = producer_id,
@@ -48,7 +48,7 @@ static slg_status apply_data(slg_producers *producers, const slg_batch *batch, s
     const bool transactional = (batch->attributes & SLG_ATTRIBUTE_TRANSACTIONAL) != 0;
     slg_producer *producer;
     if (!transactional) {
-        /* Asked before a producer is made: nothing of a refused batch is kept. */
+        /* Checked before a producer is created: a refused batch leaves no trace. */
         const slg_producer *known = slg_producers_find(producers, batch->producer_id);
         if (known != NULL && known->in_txn) {
             return slg_fail(error, SLG_TXN_STATE, batch->position, 1, 0);
@@ -92,7 +92,7 @@ static slg_status fold(slg_producers *producers, int fd, const slg_batch *batche
         } else {
             status = slg_producers_end(producers, &marker, error);
             if (status == SLG_TXN_NOT_STARTED) {
-                return SLG_MORE; /* and it has changed nothing: the caller tells more about it */
+                return SLG_MORE; /* nothing has changed: the caller reads more of the batch */
             }
             if (status == SLG_OK && marker.ended && marker.is_abort) {
                 aborted[(*aborted_count)++] = marker;
@@ -160,7 +160,7 @@ slg_status slg_producers_touch(slg_producers *producers, int64_t producer_id, sl
     return slg_producer_map_get(&producers->producers, producer_id, &producer, error);
 }
 
-/* ---- questions and cuts -------------------------------------------------------------------- */
+/* ---- queries and removals ------------------------------------------------------------------ */
 
 const slg_producer *slg_producers_find(const slg_producers *producers, int64_t producer_id) {
     return slg_producer_map_find(&producers->producers, producer_id);

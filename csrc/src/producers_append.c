@@ -30,12 +30,12 @@ void slg_span_begin(slg_span *span) {
     span->started.count = span->completed.count = span->verified_count = 0;
 }
 
-/* Where a batch was weighed: what the log knows of its producer, and the copy that it changes. */
+/* The state for validating a batch: the log's state of its producer, and the changed copy. */
 typedef struct batch_case {
     const slg_append_rules *rules;
     const slg_batch *batch;
-    const slg_producer *current;            /* NULL: nothing is known */
-    const slg_verification *verification;   /* as it was when the append began; or NULL */
+    const slg_producer *current;            /* NULL: unknown producer */
+    const slg_verification *verification;   /* from the beginning of the append; or NULL */
     slg_producer *changed;
 } batch_case;
 
@@ -44,7 +44,7 @@ static slg_verdict refuse(slg_span *span, slg_verdict verdict, int64_t known) {
     return verdict;
 }
 
-/* Let pass, but told. */
+/* Accepted, but noted. */
 static slg_status note(slg_span *span, slg_verdict verdict, int64_t known,
                        int32_t coordinator_epoch, slg_error *error) {
     void *notes = span->notes;
@@ -71,7 +71,7 @@ static int32_t first_sequence_of(const slg_producer_batch *batch) {
     return (int32_t)difference;
 }
 
-/* The remembered batch with exactly these sequences, or NULL. */
+/* The kept batch with exactly these sequences, or NULL. */
 static const slg_producer_batch *find_duplicate(const slg_producer *producer,
                                                 const slg_batch *batch) {
     if (producer->epoch != batch->producer_epoch) {
@@ -109,7 +109,7 @@ static slg_verdict check_sequence(slg_span *span, const batch_case *one) {
                    ? refuse(span, SLG_APPEND_SEQUENCE_EPOCH, one->changed->epoch)
                    : SLG_APPEND_OK;
     }
-    /* Of a producer whose records are all gone any sequence is taken. */
+    /* Any sequence is accepted from a producer without remaining records. */
     if (current == NULL || current->epoch == NOTHING) {
         return SLG_APPEND_OK;
     }
@@ -171,7 +171,7 @@ static slg_status check_marker_epoch(slg_span *span, const batch_case *one, slg_
     if (is_newer_wanted ? epoch > last : epoch >= last) {
         return SLG_OK;
     }
-    /* The same marker again: its transaction has ended, or the epochs are used up. */
+    /* A repeated marker: its transaction has ended, or the epochs are exhausted. */
     if (is_newer_wanted && epoch == last && (!one->changed->in_txn || epoch == INT16_MAX)) {
         return note(span, SLG_APPEND_MARKER, last, 0, error);
     }
@@ -252,7 +252,7 @@ static slg_verdict check_transaction(slg_span *span, const batch_case *one) {
     return is_known ? SLG_APPEND_OK : SLG_APPEND_UNVERIFIED;
 }
 
-/* The copy of what is known of the batch's producer. */
+/* The copy of the state of the batch's producer. */
 static slg_status find_changed(slg_span *span, batch_case *one, slg_error *error) {
     const int64_t id = one->batch->producer_id;
     one->changed = slg_producer_map_find(&span->changed, id);
@@ -267,8 +267,8 @@ static slg_status find_changed(slg_span *span, batch_case *one, slg_error *error
     return status;
 }
 
-/* A transactional batch has used the verification up; but one of the second version that a marker
- * of its own epoch meets is already that of the next transaction. */
+/* A transactional batch consumes the verification. But a verification of version 2 with the epoch
+ * of a marker already belongs to the next transaction. */
 static slg_status use_verification(slg_span *span, const batch_case *one, slg_error *error) {
     const slg_verification *entry = one->verification;
     if (entry == NULL || (one->batch->attributes & SLG_ATTRIBUTE_TRANSACTIONAL) == 0 ||
@@ -295,7 +295,7 @@ static batch_case case_of(const slg_producers *producers, const slg_append_rules
                         .verification = slg_producers_verification(producers, batch->producer_id)};
 }
 
-/* Up to where a data batch and a marker part. */
+/* The common part of data batches and markers. */
 static slg_status check_batch(slg_span *span, batch_case *one, slg_error *error) {
     const slg_origin origin = one->rules->origin;
     if (origin == SLG_ORIGIN_CLIENT && one->current != NULL) {
@@ -401,10 +401,10 @@ static int by_number(const void *left, const void *right) {
 }
 
 /*
- * Kafka keeps the producers of an append in a HashMap and takes them over in its order: by bucket,
- * then the other way round than they came, because HashMap.computeIfAbsent puts a new key before
- * those of its bucket. That decides the order of new ones in a snapshot, and whose transaction is
- * known where two begin at one offset.
+ * Kafka keeps the producers of an append in a HashMap and commits them in its order: by bucket, the
+ * newest of a bucket first, because HashMap.computeIfAbsent puts a new key first. This determines
+ * the order of new producers in a snapshot, and which transaction is kept if two begin at the same
+ * offset.
  */
 static uint32_t hash_of(const slg_producer_map *changed, size_t place) {
     const uint64_t id = (uint64_t)changed->all[place].id;
@@ -468,7 +468,7 @@ static void take_over(slg_producer_map *producers, const slg_producer *changed) 
     slg_producer *producer;
     const slg_status status = slg_producer_map_get(producers, changed->id, &producer, NULL);
     if (status != SLG_OK) {
-        return; /* never: slg_span_check has made room */
+        return; /* not reached: slg_span_check has made room */
     }
     slg_producer_take_epoch(producer, changed->epoch);
     for (int i = 0; i < changed->batch_count; i++) {

@@ -55,7 +55,7 @@ void slg_producer_map_fill(slg_producer_map *map) {
 }
 
 void slg_producer_map_clear(slg_producer_map *map) {
-    /* The span of a single append has one producer in a table that a large one may have grown. */
+    /* A large append may have grown the span's table, in which a small one has one producer. */
     if (map->count == 1) {
         map->slots[slot_of(map, map->all[0].id)] = 0;
         map->count = 0;
@@ -144,7 +144,7 @@ void slg_producer_take_marker(slg_producer *producer, const slg_marker *marker) 
 
 /* ---- transactions -------------------------------------------------------------------------- */
 
-/* The first of the transactions from `first` on whose first offset is not below. */
+/* The first transaction from `first` on whose first offset is not below the given one. */
 static size_t lower_bound(const slg_txns *txns, int64_t first_offset) {
     size_t lo = txns->first;
     size_t hi = txns->count;
@@ -159,7 +159,7 @@ static size_t lower_bound(const slg_txns *txns, int64_t first_offset) {
     return lo;
 }
 
-/* Drops the ended ones when they are most of all, so that each is moved a few times at most. */
+/* Removes the ended ones once they are the majority, so that each entry moves only a few times. */
 static void compact(slg_txns *txns) {
     if (txns->ended < ROOM_MIN || txns->ended <= txns->count / 2) {
         return;

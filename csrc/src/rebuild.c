@@ -56,12 +56,12 @@ static slg_status time_index_full(slg_rebuild *rebuild, int64_t room, slg_error 
                   room, rebuild->time_entries + 1, error);
 }
 
-/* The largest timestamp so far, unless the index has it; *written is 0 or 1. */
+/* Writes the largest timestamp so far, unless the index has it; *written is 0 or 1. */
 static slg_status add_time(slg_rebuild *rebuild, uint8_t *entry, size_t *written,
                            slg_error *error) {
     const int64_t at = rebuild->start + rebuild->size;
     *written = 0;
-    /* Timestamps never fall here, so that the offset alone can be out of order. */
+    /* Timestamps never decrease here, so only the offset can be out of order. */
     if (rebuild->time_entries > 0 && rebuild->offset_of_max_timestamp < rebuild->last_time_offset) {
         return refuse(rebuild, SLG_INDEX_KIND_TIME, SLG_INDEX_OFFSET_ORDER, at,
                       rebuild->last_time_offset, rebuild->offset_of_max_timestamp, error);
@@ -82,7 +82,7 @@ static slg_status add_time(slg_rebuild *rebuild, uint8_t *entry, size_t *written
     return SLG_OK;
 }
 
-/* Both entries of a batch, in Kafka's order: the second may fail when the first is written. */
+/* Writes both entries of a batch, in Kafka's order: the second may fail after the first. */
 static slg_status add_entries(slg_rebuild *rebuild, const slg_batch *batch, uint8_t **offsets,
                               uint8_t **times, slg_error *error) {
     size_t written;
@@ -92,7 +92,7 @@ static slg_status add_entries(slg_rebuild *rebuild, const slg_batch *batch, uint
     }
     *offsets += SLG_OFFSET_ENTRY_SIZE;
     rebuild->highest_base_offset = INT64_MIN;
-    /* The last slot is kept for slg_rebuild_finish. */
+    /* The last slot is reserved for slg_rebuild_finish. */
     if (rebuild->time_entries >= rebuild->time_entries_max - 1) {
         return time_index_full(rebuild, rebuild->time_entries_max - 1, error);
     }
@@ -106,7 +106,7 @@ slg_status slg_rebuild_feed(slg_rebuild *rebuild, const slg_batch *batches, size
                             uint8_t *offsets, uint8_t *times, size_t *taken, slg_error *error) {
     for (*taken = 0; *taken < count; ++*taken) {
         const slg_batch *batch = batches + *taken;
-        /* Unsigned: an offset below the base is as far away as one can be. */
+        /* Unsigned, so that an offset below the base is out of range too. */
         const uint64_t distance = (uint64_t)batch->last_offset - (uint64_t)rebuild->base_offset;
         if (distance > INT32_MAX) {
             return slg_fail(error, SLG_BATCH_OFFSET_RANGE, batch->position, rebuild->base_offset,

@@ -1,7 +1,7 @@
 /*
- * The fields of a record of magic 2, by two cursors. slg_record_read is bounded and names what is
- * wrong: every refusal and every error comes from it. slg_peek_key and slg_peek_value are for hot
- * loops: they read without looking for the end, and decline whatever they do not like.
+ * The fields of a record of magic 2, by two cursors. slg_record_read is bounded and names the
+ * fault: every refusal and every error comes from it. slg_peek_key and slg_peek_value are for hot
+ * loops: they read without checking for the end, and decline what they cannot read.
  */
 #ifndef SEGLOG_RECORD_FIELDS_H
 #define SEGLOG_RECORD_FIELDS_H
@@ -19,17 +19,17 @@
 
 /* ---- the exact cursor ---------------------------------------------------------------------- */
 
-/* What is wrong with a record, in the order in which it is read. */
+/* The faults of a record, in reading order. */
 typedef enum slg_field {
     SLG_FIELD_NONE = 0,
     SLG_FIELD_DELTAS, /* attributes, timestamp delta or offset delta: no varint, or no byte */
     SLG_FIELD_SIZE, /* of key or value: no varint */
-    SLG_FIELD_BYTES, /* of key or value: they are not there */
+    SLG_FIELD_BYTES, /* of key or value: missing */
     SLG_FIELD_COUNT, /* of headers: no varint */
     SLG_FIELD_NEGATIVE, /* the count of headers */
     SLG_FIELD_HEADER_SIZE, /* of a header's key or value: no varint */
     SLG_FIELD_HEADER_NULL, /* a header's key has a negative size */
-    SLG_FIELD_HEADER_BYTES, /* of a header's key or value: they are not there */
+    SLG_FIELD_HEADER_BYTES, /* of a header's key or value: missing */
 } slg_field;
 
 /* Sizes are as stored: a negative one is null, and its bytes are NULL. */
@@ -38,8 +38,8 @@ typedef struct slg_record_fields {
     int32_t offset_delta;
     int32_t key_size, value_size;
     int32_t header_count;
-    int32_t headers_read; /* before the one at fault */
-    int32_t number; /* the size or count at fault; 0 where it is no varint */
+    int32_t headers_read; /* before the faulty one */
+    int32_t number; /* the faulty size or count; 0 if it is no varint */
     const uint8_t *key, *value;
     const uint8_t *tail; /* where the count of headers stands */
     slg_cursor headers; /* all of them; after a fault, from the first to the end of the bytes */
@@ -51,7 +51,7 @@ static inline bool slg_number_read(slg_cursor *c, int32_t *number) {
     return slg_read_varint(c, number);
 }
 
-/* A size and its bytes: `no_size` or `no_bytes` where they are missing. */
+/* A size and its bytes: `no_size` or `no_bytes` if they are missing. */
 static inline slg_field slg_bytes_read(slg_cursor *c, int32_t *size, const uint8_t **bytes,
                                        slg_field no_size, slg_field no_bytes, int32_t *number) {
     *bytes = NULL;
@@ -62,7 +62,7 @@ static inline slg_field slg_bytes_read(slg_cursor *c, int32_t *size, const uint8
     return *size < 0 || slg_take(c, *size, bytes) ? SLG_FIELD_NONE : no_bytes;
 }
 
-/* One header: SLG_FIELD_NONE, or what is wrong and, in *number, what its size says. */
+/* One header: SLG_FIELD_NONE, or the fault and, in *number, the faulty size. */
 static inline slg_field slg_header_read(slg_cursor *c, slg_header *header, int32_t *number) {
     const slg_field fault = slg_bytes_read(c, &header->key_size, &header->key,
                                            SLG_FIELD_HEADER_SIZE, SLG_FIELD_HEADER_BYTES, number);
@@ -85,7 +85,7 @@ static inline slg_field slg_headers_read(slg_cursor *c, slg_record_fields *field
     if (count < 0) {
         return SLG_FIELD_NEGATIVE;
     }
-    /* The count may lie: the bytes end the loop, as a header takes two of them. */
+    /* The count may be wrong: the bytes end the loop, because a header has at least two. */
     for (int32_t i = 0; i < count; i++) {
         slg_header header;
         const slg_field fault = slg_header_read(c, &header, &fields->number);
@@ -99,9 +99,9 @@ static inline slg_field slg_headers_read(slg_cursor *c, slg_record_fields *field
 }
 
 /*
- * Reads the fields after a record's length. After a fault the cursor stands before a varint that is
- * none, or after the size of bytes that are missing; later fields are not set. Inline: called, it
- * takes 1.08 times as long a record of 100 bytes.
+ * Reads the fields after a record's length. After a fault the cursor is before the invalid varint,
+ * or after the size of the missing bytes; later fields are not set. Inline: a call takes 1.08 times
+ * as long per record of 100 bytes.
  */
 static inline slg_field slg_record_read(slg_cursor *c, slg_record_fields *fields) {
     int8_t attributes;
@@ -120,7 +120,7 @@ static inline slg_field slg_record_read(slg_cursor *c, slg_record_fields *fields
 
 /* ---- the quick cursor ---------------------------------------------------------------------- */
 
-/* The peeks may look at as many bytes behind a record; they mean nothing. */
+/* The peeks may read this many bytes after a record, and ignore them. */
 enum { SLG_PEEK_SLACK = 32 };
 
 typedef struct slg_peeked {
@@ -128,7 +128,7 @@ typedef struct slg_peeked {
     const uint8_t *key, *value;
     const uint8_t *tail; /* where the count of headers stands */
     int64_t key_length, value_length; /* 0 for null */
-    uint64_t time_delta, offset_delta; /* zig-zag, as they stand in the bytes */
+    uint64_t time_delta, offset_delta; /* zig-zag, as stored */
     uint8_t key_is_null, value_is_null;
 } slg_peeked;
 
@@ -146,7 +146,7 @@ SLG_NEVER_INLINE const uint8_t *slg_peek_varint_rest(const uint8_t *p, unsigned 
 }
 
 /*
- * Lengths and deltas take one or two bytes and do so for many records on end: branches are right.
+ * Lengths and deltas take one or two bytes, the same for many records in a row: branches predict.
  */
 SLG_ALWAYS_INLINE const uint8_t *slg_peek_varint(const uint8_t *p, unsigned size_max,
                                                  uint64_t *out) {
@@ -167,8 +167,8 @@ SLG_ALWAYS_INLINE int64_t slg_peek_length(uint64_t zigzag) {
 }
 
 /*
- * The record at `at` up to its key, if it ends at or before `end` and the key inside of it. False
- * says nothing of the cause. Varints have locals of their own: the struct stays in registers.
+ * The record at `at` up to its key, if it ends at or before `end` and the key lies inside it. False
+ * for any fault. Varints have their own locals, so that the struct stays in registers.
  */
 SLG_ALWAYS_INLINE bool slg_peek_key(const uint8_t *at, const uint8_t *end, slg_peeked *record) {
     uint64_t size, time_delta, offset_delta, key_size;
@@ -190,7 +190,7 @@ SLG_ALWAYS_INLINE bool slg_peek_key(const uint8_t *at, const uint8_t *end, slg_p
     return SLG_LIKELY(record->key_length <= record->stop - p);
 }
 
-/* Then its value. What is behind it, from the tail on, is for the caller. */
+/* Then its value. The rest, from the tail on, is left to the caller. */
 SLG_ALWAYS_INLINE bool slg_peek_value(slg_peeked *record) {
     uint64_t value_size;
     const uint8_t *p =

@@ -6,7 +6,7 @@
 #include "records_internal.h"
 
 /*
- * CRC and decoder find in L2 what pread has just copied, and calls are few. Measured with 16 KiB
+ * CRC and decoder find the bytes of the last pread in L2, and calls are few. Measured with 16 KiB
  * batches of 100 B values (M records/s): 64 KiB 35, 256 KiB 38, 1 MiB 43, 2 MiB 44.
  */
 enum { WINDOW_BYTES = 1 << 20 };
@@ -54,7 +54,7 @@ void slg_records_resume(slg_records *records, const uint8_t *data, size_t size) 
     records->state = slg_batch_is_legacy(&records->batch) ? OPENS_WRAPPER : IN_BATCH;
 }
 
-/* ---- which entries count ------------------------------------------------------------------- */
+/* ---- the choice of entries ----------------------------------------------------------------- */
 
 /* The last range of the producer that begins at or before the batch's end decides. */
 static bool is_aborted(const slg_records_options *options, const slg_batch *batch) {
@@ -93,7 +93,7 @@ static bool is_left_out(const slg_records *records) {
 }
 
 /*
- * True when this entry and all after it are beyond end_offset. A wrapper's first offset is inside.
+ * True if this entry and all after it are beyond end_offset. A wrapper's first offset is inside it.
  */
 static bool is_beyond(const slg_records *records) {
     const slg_batch *batch = &records->batch;
@@ -101,17 +101,17 @@ static bool is_beyond(const slg_records *records) {
     return batch->base_offset >= records->options.end_offset && !wrapper;
 }
 
-/* Whether the header tells that the filter leaves out every record. */
+/* Whether the header shows that the filter skips every record. */
 static bool is_filtered_out(const slg_records *records) {
     const slg_row_filter *filter = records->options.filter;
     const slg_batch *batch = &records->batch;
-    /* A wrapper's timestamp need not be the largest of what it holds. */
+    /* A wrapper's timestamp need not be the largest of its messages. */
     if (filter == NULL || (records->options.flags & SLG_RECORDS_HEADERS) == 0 ||
         slg_batch_is_legacy(batch)) {
         return false;
     }
     const bool append_time = slg_batch_has(batch, SLG_ATTRIBUTE_LOG_APPEND_TIME);
-    /* Of create times there is no smallest in the header: a record may be older than the first. */
+    /* The header has no smallest create time: a record may be older than the first. */
     return (filter->timestamp_types >> (append_time + 1) & 1U) == 0 ||
            batch->max_timestamp < filter->first_timestamp ||
            (append_time && batch->max_timestamp > filter->last_timestamp);
@@ -154,7 +154,7 @@ static slg_status frame_entry(slg_records *records, slg_error *error) {
         return SLG_END;
     }
     const size_t least = rest < SLG_BATCH_HEADER_SIZE ? (size_t)rest : SLG_BATCH_HEADER_SIZE;
-    /* After a batch that was left out the next one will be too: its header alone is wanted. */
+    /* After a skipped batch the next is likely skipped too: read only its header. */
     const size_t target = window->target;
     window->target = records->passed ? least : target;
     slg_status status = slg_window_need(window, position, least, error);
@@ -186,7 +186,7 @@ static slg_status begin_batch(slg_records *records, const uint8_t *entry, slg_er
         return slg_fail(error, SLG_BATCH_RECORD_COUNT, batch->position, 0, batch->record_count);
     }
     if (batch->record_count == 0) {
-        /* Compaction left the header only; Kafka looks at nothing behind it, nor at the codec. */
+        /* Compaction left only the header; Kafka ignores bytes after it, and the codec. */
         pass_entry(records);
         return SLG_OK;
     }
@@ -205,8 +205,8 @@ static slg_status begin_batch(slg_records *records, const uint8_t *entry, slg_er
 }
 
 /*
- * The base offset is not covered by the CRC, so offsets that go backwards are all that tells of a
- * damaged one. A wrapper's base offset is not known; its last one has to rise.
+ * The CRC does not cover the base offset, so only decreasing offsets reveal a damaged one. A
+ * wrapper's base offset is unknown; its last offset must increase.
  */
 static slg_status check_order(const slg_records *records, slg_error *error) {
     const slg_batch *batch = &records->batch;
@@ -221,7 +221,7 @@ static slg_status check_order(const slg_records *records, slg_error *error) {
     return SLG_OK;
 }
 
-/* SLG_OK: the entry at hand is begun, or was passed over. */
+/* SLG_OK: the current entry is begun, or was skipped. */
 static slg_status begin_entry(slg_records *records, slg_error *error) {
     slg_status status = frame_entry(records, error);
     if (status != SLG_OK) {
@@ -258,7 +258,7 @@ static slg_status begin_entry(slg_records *records, slg_error *error) {
         }
     }
     if (order != SLG_OK) {
-        /* After the CRC, because a last offset that is wrong by damage is the CRC's to tell. */
+        /* After the CRC, which detects a last offset that is wrong because of damage. */
         if (error != NULL) {
             *error = disorder;
         }
@@ -366,7 +366,7 @@ slg_status slg_records_fill(slg_records *records, slg_pool *pool, int64_t nbytes
     return status;
 }
 
-/* ---- columns that the batch decides -------------------------------------------------------- */
+/* ---- columns that the batch determines ----------------------------------------------------- */
 
 static void fill_i64(uint8_t *data, int64_t row, int64_t count, int64_t value) {
     int64_t *out = (int64_t *)(void *)data + row;

@@ -1,8 +1,8 @@
 /*
- * Records of v2 batches. One loop emits rows; it is compiled once per projection, reads varints
- * without an end (the slack behind every payload makes that safe) and checks the result of a record
- * before it counts. Whatever it does not like it leaves for slg_records_explain, which reads the
- * same record again through a bounded cursor, slowly, and names the cause.
+ * Records of v2 batches. One loop emits rows. It is compiled once per projection, reads varints
+ * without bounds (the slack after every payload makes that safe) and checks each record before it
+ * adds it. It stops at any other record; slg_records_explain reads that again through a bounded
+ * cursor and names the cause.
  */
 #include "entry.h"
 #include "record_fields.h"
@@ -12,9 +12,9 @@
 /* ---- copies with slack --------------------------------------------------------------------- */
 
 /*
- * Copies move whole words, up to 63 bytes too many on both sides. Keys are short: 16 bytes first,
- * without asking. Long values are better with the C library, which knows the processor. Columns are
- * larger than L2, so that the lines of the values to come are asked for early: 1.1 times as fast.
+ * Copies move whole words, up to 63 bytes too many on both sides. Keys are short, so the first 16
+ * bytes are copied unconditionally. Long values use memcpy, which knows the processor. Columns are
+ * larger than L2, so the lines of the next values are prefetched: 1.1 times as fast.
  */
 enum { WORDWISE_MAX = 512, LINE = 64, AHEAD = 1024 };
 
@@ -70,7 +70,7 @@ static slg_status reserve_headers(slg_columns *columns, int64_t count, int64_t b
     return SLG_OK;
 }
 
-/* Headers that headers_fit has found sound. */
+/* Headers that headers_fit has checked. */
 SLG_NEVER_INLINE slg_status append_headers(slg_columns *columns, const uint8_t *p,
                                            const uint8_t *stop, int32_t count, int64_t nulls) {
     const slg_status status = reserve_headers(columns, count, stop - p, nulls);
@@ -103,7 +103,7 @@ SLG_NEVER_INLINE slg_status append_headers(slg_columns *columns, const uint8_t *
 
 /* ---- the loop ------------------------------------------------------------------------------ */
 
-/* What one span is to do, and what it came to. */
+/* The task of one span, and its result. */
 typedef struct span {
     const uint8_t *end;  /* records end at or before it */
     int32_t records_max; /* records read and, at most, rows written */
@@ -111,7 +111,7 @@ typedef struct span {
     slg_status failure;  /* of memory, not of bytes */
 } span;
 
-/* What one compiled loop does, in bits. */
+/* The bits of what one compiled loop does. */
 enum { P_KEY = 1, P_VALUE = 2, P_HEADERS = 4, P_FILTER = 8, PROJECTIONS = 16 };
 
 static bool is_wanted(const slg_records *records, slg_peeked record) {
@@ -131,7 +131,7 @@ static inline int32_t *ends_of(const slg_binary *binary, int64_t row) {
     return (int32_t *)(void *)binary->offsets.data + row + 1;
 }
 
-/* Decodes from records->at; stops before the first record that does not fit or is not sound. */
+/* Decodes from records->at; stops before the first record that does not fit or is invalid. */
 SLG_ALWAYS_INLINE void decode_span(slg_records *records, slg_columns *columns, span *work,
                                    const unsigned wants) {
     const uint8_t *const end = work->end;
@@ -245,7 +245,7 @@ static void add_timestamps(const slg_records *records, int64_t *into, int32_t ro
     }
 }
 
-/* Milliseconds to microseconds, up to the first that does not fit: how many did. */
+/* Converts milliseconds to microseconds; returns the number before the first that does not fit. */
 static int32_t to_micros(int64_t *times, int32_t rows) {
     int32_t outside = 0;
     for (int32_t i = 0; i < rows; i++) {
@@ -263,7 +263,7 @@ static int32_t to_micros(int64_t *times, int32_t rows) {
     return fit;
 }
 
-/* The loop has moved the bytes and told their ends; the bitmap follows when there is a null. */
+/* The loop has copied the bytes and set their ends; adds the bitmap if there is a null. */
 static bool add_binary(slg_binary *binary, int64_t row, const uint8_t *nulls, int32_t rows) {
     if (rows == 0) {
         return true;
@@ -279,7 +279,7 @@ static bool add_binary(slg_binary *binary, int64_t row, const uint8_t *nulls, in
     return slg_binary_validate(binary, row, rows, valid);
 }
 
-/* The timestamps of a span; SLG_RECORD_TIMESTAMP leaves *rows at what comes before the record. */
+/* The timestamps of a span; with SLG_RECORD_TIMESTAMP *rows is the number before that record. */
 static slg_status add_times(const slg_records *records, slg_columns *columns, int32_t *rows,
                             slg_error *error) {
     int64_t *times = (int64_t *)(void *)columns->fixed[SLG_COLUMN_TIMESTAMP].data + columns->rows;
@@ -346,7 +346,7 @@ static slg_status run_span(slg_records *records, slg_columns *columns, int64_t b
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* A span ended before its first record: one too big for it, or a bad one. */
+/* A span ended before its first record, which is too large for it, or invalid. */
 static slg_status run_big_record(slg_records *records, slg_columns *columns, int64_t room,
                                  slg_error *error) {
     slg_cursor cursor = slg_cursor_of(records->at, (size_t)(records->end - records->at));
@@ -366,11 +366,11 @@ static slg_status run_big_record(slg_records *records, slg_columns *columns, int
     return status;
 }
 
-/* Room for what the file may still give, by the measure of this batch: growing copies. */
+/* Makes room for the rest of the file, estimated from this batch, because growing copies. */
 static bool reserve_ahead(const slg_records *records, slg_columns *columns) {
     const slg_records_options *options = &records->options;
     const int64_t payload = records->end - records->at;
-    /* The count may lie; the bytes cannot hold more than this. */
+    /* The count may be wrong; the bytes cannot hold more than this. */
     const int64_t count = least(records->left, payload / SLG_RECORD_SIZE_MIN + 1);
     const int64_t batches = (records->window.end - records->position) / records->batch.size + 1;
     const int64_t rows = least(options->max_rows, least(options->max_rows, batches) * count);

@@ -1,4 +1,4 @@
-/* What is wrong with a record of magic 2: the slow and bounded way to read it. */
+/* Finds the fault of a record of magic 2 with the bounded cursor. */
 #include "record_fields.h"
 #include "records_internal.h"
 

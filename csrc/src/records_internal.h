@@ -1,4 +1,4 @@
-/* What the three sources of the records stem share: the driver, v2 batches, old messages. */
+/* Shared by the sources of the records stem: the driver, v2 batches, old messages. */
 #ifndef SEGLOG_RECORDS_INTERNAL_H
 #define SEGLOG_RECORDS_INTERNAL_H
 
@@ -9,17 +9,17 @@
 enum { SPAN_ROWS = 1024, SPAN_BYTES = 64 << 10 };
 
 /*
- * Spark's timestamps are microseconds. Its Kafka source fails a query at what is no int64 of them
+ * Spark's timestamps are int64 microseconds. Its Kafka source fails a query at a larger one
  * (DateTimeUtils.fromJavaTimestamp: Math.multiplyExact), and so does SLG_LAYOUT_SPARK.
  */
 #define SLG_RECORDS_MICROS_MS_MAX (INT64_MAX / 1000)
 
-/* How far the entry at hand has come. */
+/* The state of the current entry. */
 typedef enum records_state {
     BETWEEN_ENTRIES,
     NEEDS_PAYLOAD, /* SLG_CODEC was or will be returned */
     IN_BATCH,      /* v2 */
-    OPENS_WRAPPER, /* magic 0 or 1: the payload is there, its messages are not yet counted */
+    OPENS_WRAPPER, /* magic 0 or 1: the payload is available, its messages are not yet counted */
     IN_WRAPPER,    /* inner messages, or the one uncompressed message */
 } records_state;
 
@@ -28,20 +28,20 @@ struct slg_records {
     slg_records_options options;
     records_state state;
     bool done;          /* end_offset is reached */
-    bool passed;        /* the entry before was left out by its header */
-    int64_t position;   /* of the entry at hand */
-    slg_batch batch;    /* the entry at hand */
+    bool passed;        /* the previous entry was skipped by its header */
+    int64_t position;   /* of the current entry */
+    slg_batch batch;    /* the current entry */
     int64_t next_offset; /* no entry from here on may begin below */
     slg_payload payload;
     const uint8_t *at;  /* next record or message, in the window or in the caller's bytes */
     const uint8_t *end; /* of the payload */
-    int32_t left;       /* records of the batch that are to come */
-    int64_t base;       /* what relative offsets of inner messages count from */
+    int32_t left;       /* remaining records of the batch */
+    int64_t base;       /* the base of the relative offsets of inner messages */
 
     /*
-     * One span as the hot loop leaves it, beside the columns that it writes itself (bytes and ends
-     * of keys and values): numbers as they stood in the bytes (zig-zag and all), one base register
-     * for all of it. Loops without a branch then make columns of them.
+     * The hot loop's output for one span, besides the columns that it writes itself (bytes and ends
+     * of keys and values): numbers as stored (zig-zag), behind one base register. Loops without
+     * branches then turn them into columns.
      */
     struct {
         uint64_t time_deltas[SPAN_ROWS];
@@ -59,29 +59,29 @@ static inline int64_t records_used(const slg_columns *columns) {
            columns->header_value.used + 8 * columns->headers;
 }
 
-/* What the filter says of a record, where there is a filter; a key of size -1 is null. */
+/* Whether the filter accepts a record, if there is a filter; a key of size -1 is null. */
 bool slg_records_is_kept(const slg_row_filter *filter, int64_t timestamp, const uint8_t *key,
                          int64_t key_size);
 
 /*
- * Fills the columns that the batch alone decides for rows [row, row + count), and counts them in.
+ * Fills the columns that the batch alone determines for rows [row, row + count), and adds the rows.
  */
 void slg_records_add_rows(slg_columns *columns, const slg_batch *batch, int64_t row, int64_t count,
                           int8_t timestamp_type, const int64_t *offsets);
 
-/* The error of the v2 record at hand: the cause that Kafka's consumer would meet first. */
+/* The error of the current v2 record: the cause that Kafka's consumer would find first. */
 slg_status slg_records_explain(const slg_records *records, slg_error *error);
 
-/* Decodes records of the v2 batch at hand. SLG_OK: all done; SLG_FULL; an error. */
+/* Decodes records of the current v2 batch. SLG_OK: all done; SLG_FULL; an error. */
 slg_status slg_records_decode_batch(slg_records *records, slg_columns *columns, slg_error *error);
 
-/* An uncompressed message becomes a row; of a wrapper, finds the compressed value. */
+/* Makes a row of an uncompressed message; finds the compressed value of a wrapper. */
 slg_status slg_records_begin_message(slg_records *records, const uint8_t *entry, slg_error *error);
 
-/* After the wrapper's value is decompressed: finds what its relative offsets count from. */
+/* Finds the base of relative offsets, once the wrapper's value is decompressed. */
 slg_status slg_records_open_wrapper(slg_records *records, slg_error *error);
 
-/* Decodes messages at hand. SLG_OK: all done; SLG_FULL; an error. */
+/* Decodes the current messages. SLG_OK: all done; SLG_FULL; an error. */
 slg_status slg_records_decode_messages(slg_records *records, slg_columns *columns,
                                        slg_error *error);
 

@@ -1,11 +1,11 @@
 /*
  * Messages of magic 0 and 1: single ones, and wrappers whose compressed value is a set of messages.
- * They are old and rare, so they are read by bounded cursor, one at a time.
+ * They are old and rare, so a bounded cursor reads them one at a time.
  */
 #include "message.h"
 #include "records_internal.h"
 
-/* The message must be whole. Null is of size -1 from here on. */
+/* The message must be complete. From here on a null has size -1. */
 static slg_status read_message(const uint8_t *entry, size_t size, int64_t position,
                                slg_message *message, slg_error *error) {
     const slg_message_part part = slg_message_read(entry, size, message);
@@ -120,7 +120,7 @@ static slg_status append_message(slg_columns *columns, const slg_batch *batch, c
     return SLG_OK;
 }
 
-/* The inner message's own time, unless the wrapper was stamped by the broker. */
+/* The inner message's own time, unless the broker stamped the wrapper. */
 static int8_t resolve_time(const slg_batch *wrapper, bool inner, slg_message *m) {
     if (m->magic == 0) {
         return -1;

@@ -6,14 +6,14 @@ enum {
     TABLE_BITS = 14,
     TABLE_MIN = 256,
     TABLE_MAX = 1 << TABLE_BITS,
-    /* No match is looked for so near to the end: literals are cheaper there. */
+    /* No search for matches this close to the end: literals are cheaper there. */
     MARGIN = 15,
     MATCH_MIN = 4,
     COPY_MAX = 64,
     /* A short copy has 3 bits for its length less 4, and 11 bits for its offset. */
     SHORT_COPY_END = 12,
     SHORT_OFFSET_END = 2048,
-    /* The length of a literal up to here stands in its tag. */
+    /* Up to this length a literal's tag contains its length. */
     TAG_LITERAL_MAX = 60,
     LITERAL = 0,
     COPY_1 = 1,
@@ -55,7 +55,7 @@ static uint8_t *emit_long_copy(uint8_t *out, uint32_t offset, uint32_t size) {
 }
 
 static uint8_t *emit_copy(uint8_t *out, uint32_t offset, uint32_t size) {
-    /* What is left behind the long ones is never shorter than a match may be. */
+    /* The rest after the long copies is never shorter than the shortest match. */
     for (; size >= COPY_MAX + MATCH_MIN; size -= COPY_MAX)
         out = emit_long_copy(out, offset, COPY_MAX);
     if (size > COPY_MAX) {
@@ -69,14 +69,14 @@ static uint8_t *emit_copy(uint8_t *out, uint32_t offset, uint32_t size) {
     return out;
 }
 
-/* The table has a power of two of entries, no fewer than there are bytes as far as it goes. */
+/* The table size is a power of two, at least the number of bytes up to its maximum. */
 static uint32_t table_size(size_t size) {
     uint32_t found = TABLE_MIN;
     while (found < TABLE_MAX && found < size) found <<= 1;
     return found;
 }
 
-/* The best bits of the product, and of these the low ones: a smaller table drops high bits. */
+/* The best bits of the product; a smaller table drops the high ones of these. */
 static uint32_t slot(uint32_t bytes, uint32_t mask) {
     return bytes * 0x1e35a7bdU >> (32 - TABLE_BITS) & mask;
 }
@@ -89,7 +89,7 @@ static uint8_t *compress_fragment(const uint8_t *data, size_t size, uint8_t *out
     memset(table, 0, entries * sizeof *table);
     for (;;) {
         size_t found;
-        /* The longer nothing is found, the larger the steps: of 1 byte 32 times, then of 2, ... */
+        /* Steps grow while no match is found: 32 steps of 1 byte, then of 2, ... */
         for (uint32_t skip = 32;;) {
             const uint32_t bytes = load32(data + at), step = skip >> 5;
             const size_t next = at + step;

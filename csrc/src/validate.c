@@ -23,7 +23,7 @@ static slg_refusal refuse_batch(slg_analysis *analysis, slg_refusal refusal, int
     return refusal;
 }
 
-/* The extent of the entry at the position; the magic is known when this accepts. */
+/* The size of the entry at the position; if accepted, its magic is known too. */
 static slg_refusal frame(slg_analysis *analysis, const uint8_t *data, size_t size,
                          int32_t *batch_size) {
     const size_t left = size - analysis->position;
@@ -43,7 +43,7 @@ static slg_refusal frame(slg_analysis *analysis, const uint8_t *data, size_t siz
         return refuse_batch(analysis, SLG_REFUSE_MAGIC, magic);
     }
     if (whole > INT32_MAX) {
-        /* Java adds in 32 bits, and less than nothing is always there. */
+        /* Java adds in 32 bits, and a negative size never exceeds the bytes that remain. */
         return refuse_batch(analysis, SLG_REFUSE_OVERFLOW, slg_java_int(whole));
     }
     if ((uint64_t)whole > left) {
@@ -53,7 +53,7 @@ static slg_refusal frame(slg_analysis *analysis, const uint8_t *data, size_t siz
     return SLG_ACCEPTED;
 }
 
-/* A batch of magic 2 that ends inside its header, as far as Kafka reads it before its CRC. */
+/* Checks a batch of magic 2 that ends inside its header, as Kafka does before the CRC. */
 static slg_refusal judge_short(slg_analysis *analysis, const uint8_t *at, int32_t size) {
     const int64_t base_offset = slg_load_i64(at + SLG_BATCH_BASE_OFFSET_AT);
     const int32_t epoch = slg_load_i32(at + SLG_BATCH_LEADER_EPOCH_AT);
@@ -77,7 +77,7 @@ static bool is_above_epoch(const slg_analysis *analysis, const slg_batch *batch)
            batch->partition_leader_epoch > analysis->leader_epoch;
 }
 
-/* A batch that counts: what it adds to the outcome, with Kafka's checks in between. */
+/* Adds an accepted batch to the result, with Kafka's checks in between. */
 static slg_refusal judge(slg_analysis *analysis, const uint8_t *at, const slg_batch *batch) {
     slg_error error;
     if (!analysis->has_batch) {
@@ -187,7 +187,7 @@ void slg_assign(uint8_t *header, const uint8_t *records, const slg_assignment *a
         batch->max_timestamp == assignment->max_timestamp) {
         return;
     }
-    /* Kafka writes the attributes that it knows and no others. */
+    /* Kafka writes only the attributes that it knows. */
     int attributes = batch->attributes & (SLG_ATTRIBUTE_CODEC | SLG_ATTRIBUTE_TRANSACTIONAL |
                                           SLG_ATTRIBUTE_CONTROL | SLG_ATTRIBUTE_DELETE_HORIZON);
     if (assignment->has_append_time) {

@@ -28,8 +28,8 @@ static slg_refusal refuse_record(slg_record_walk *walk, slg_refusal refusal, int
 }
 
 /*
- * The length of a record. A buffer that ends inside it is another refusal than a varint without an
- * end; a stream gives 0xff behind its end, so that there both are one.
+ * The length of a record. A buffer that ends inside it and a varint that does not end are different
+ * refusals; a stream returns 0xff after its end, so there they are the same.
  */
 static slg_refusal read_length(slg_record_walk *walk, int32_t *length) {
     if (slg_read_varint(&walk->bytes, length)) {
@@ -45,7 +45,7 @@ static slg_refusal read_length(slg_record_walk *walk, int32_t *length) {
     return refuse_record(walk, SLG_REFUSE_VARINT, (int64_t)(uint32_t)value, 0);
 }
 
-/* Kafka's exception for a field. Jumping over bytes that are not there has its own words. */
+/* Kafka's exception for a field. Skipping missing bytes has its own message. */
 static slg_refusal refuse_field(slg_record_walk *walk, const slg_cursor *bytes, slg_field fault,
                                 const slg_record_fields *fields) {
     if (fault == SLG_FIELD_NEGATIVE) {
@@ -66,7 +66,7 @@ static slg_refusal refuse_field(slg_record_walk *walk, const slg_cursor *bytes, 
     return SLG_REFUSE_STRUCTURE;
 }
 
-/* The fields behind the length, from bytes that end where Kafka's reader of them would. */
+/* The fields after the length, from bytes that end where Kafka's reader would stop. */
 static slg_refusal read_fields(slg_record_walk *walk, slg_cursor *bytes) {
     slg_record_fields fields;
     const slg_field fault = slg_record_read(bytes, &fields);
@@ -96,7 +96,7 @@ static slg_refusal read_record(slg_record_walk *walk) {
         return refusal;
     }
     if (walk->source == SLG_RECORDS_SKIP) {
-        /* Kafka does not hold the length against what it jumps over. */
+        /* Kafka does not compare the length with the bytes that it skips. */
         return read_fields(walk, &walk->bytes);
     }
     const int64_t left = (int64_t)slg_cursor_left(&walk->bytes);
@@ -124,7 +124,7 @@ static slg_refusal read_record(slg_record_walk *walk) {
     return SLG_ACCEPTED;
 }
 
-/* Whether the topic's limits let pass the timestamp of a record that has its own. */
+/* Whether a record's own timestamp is within the topic's limits. */
 static inline bool is_in_time(const slg_record_rules *rules, int64_t timestamp) {
     const int64_t age = slg_java_subtract(rules->now, timestamp);
     return timestamp == -1 ||
@@ -171,9 +171,9 @@ slg_refusal slg_record_next(slg_record_walk *walk) {
 }
 
 /*
- * Passes the records at the cursor that are plain and good: no headers, sizes that add up. What is
- * at the end of the bytes is for slg_record_next, as a peek may look behind a record, and so is the
- * last record, which knows what may follow it.
+ * Accepts plain records at the cursor: no headers, sizes that add up. Leaves the end of the bytes
+ * to slg_record_next, because a peek may read past a record, and also the last record, which checks
+ * what may follow it.
  */
 static void run_plain(slg_record_walk *walk) {
     static const slg_record_rules none = {false, false, 0, 0, 0};
@@ -220,11 +220,11 @@ size_t slg_headers_rewrite(const slg_record *record, uint8_t *into) {
     uint8_t *to = into;
     for (int32_t i = 0; i < record->header_count; i++) {
         slg_header header;
-        /* The walk has read them once: nothing here can be missing. */
+        /* The walk has checked them: nothing can be missing. */
         if (!slg_header_next(&bytes, &header)) {
             break;
         }
-        /* The length comes first and is known last: the key waits behind the longest of lengths. */
+        /* The length comes first but is known last: the key is written after the longest length. */
         const size_t key_size =
             slg_utf8_replace(header.key, (size_t)header.key_size, to + SLG_VARINT_SIZE_MAX);
         uint8_t *key = slg_put_varint(to, (int32_t)key_size);

@@ -8,7 +8,7 @@ void slg_walk_init(slg_walk *walk, slg_window *window, int64_t position, int64_t
         (slg_walk){.window = window, .position = position, .end = end, .kernel = slg_crc32c_best()};
 }
 
-/* Kafka reads 61 bytes for a v2 header whatever the entry's size: bytes of the next one serve. */
+/* Kafka reads 61 bytes for a v2 header whatever the entry's size, even bytes of the next entry. */
 static slg_status read_header(slg_walk *walk, int64_t position, int32_t size, slg_error *error) {
     const int32_t header = walk->batch.magic < 2 ? (int32_t)SLG_V0_SIZE_MIN
                                                  : (int32_t)SLG_BATCH_HEADER_SIZE;
@@ -68,7 +68,7 @@ slg_status slg_walk_load(slg_walk *walk, slg_error *error) {
 
 /* ---- records of magic 2 -------------------------------------------------------------------- */
 
-/* The cause that Kafka's exception stands for, and the numbers at which reading ended. */
+/* The cause of Kafka's exception, and its numbers. */
 static slg_status fail_field(const slg_batch *batch, const slg_cursor *c, slg_field fault,
                              const slg_record_fields *fields, slg_error *error) {
     const int64_t left = (int64_t)slg_cursor_left(c);
@@ -118,7 +118,7 @@ bool slg_header_next(slg_cursor *headers, slg_header *header) {
     return slg_header_read(headers, header, &number) == SLG_FIELD_NONE;
 }
 
-/* The record at the cursor; `last` of its batch must be followed by nothing. */
+/* The record at the cursor; nothing may follow the `last` one of a batch. */
 static slg_status parse_record(const slg_batch *batch, slg_cursor *c, bool last,
                                slg_walk_record *record, slg_error *error) {
     int32_t size;
@@ -141,7 +141,7 @@ static slg_status parse_record(const slg_batch *batch, slg_cursor *c, bool last,
 
 /* ---- messages of magic 0 and 1 ------------------------------------------------------------- */
 
-/* A value may lie behind the end: Kafka hands it out, and fails when somebody reads it. */
+/* A value may lie after the end: Kafka returns it, and fails when it is read. */
 static slg_status parse_message(const slg_batch *batch, const uint8_t *data, size_t size,
                                 slg_walk_record *record, slg_message *message, slg_error *error) {
     const slg_message_part part = slg_message_read(data, size, message);

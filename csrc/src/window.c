@@ -6,7 +6,7 @@
 #include "seglog/file.h"
 
 void slg_window_init(slg_window *window, slg_source source, int64_t end, size_t target) {
-    /* A small file needs no more, and a read beyond its end is then one beyond the buffer. */
+    /* The window need not exceed a small file. */
     const uint64_t whole = end > 0 ? (uint64_t)end : 1;
     *window = (slg_window){
         .source = source, .end = end, .target = target < whole ? target : (size_t)whole};
@@ -20,7 +20,7 @@ void slg_window_free(slg_window *window) {
 
 void slg_window_restart(slg_window *window, slg_source source, int64_t end, size_t target) {
     if (window->capacity > target) {
-        slg_window_free(window); /* one big batch must not be paid for from now on */
+        slg_window_free(window); /* do not keep the memory of one large batch */
     }
     uint8_t *const data = window->data;
     const size_t capacity = window->capacity;
@@ -29,7 +29,7 @@ void slg_window_restart(slg_window *window, slg_source source, int64_t end, size
     window->capacity = capacity;
 }
 
-/* At least `least` bytes, and what there is up to `most`. */
+/* Reads at least `least` bytes, and up to `most`. */
 static slg_status read_at(const slg_window *window, uint8_t *into, size_t least, size_t most,
                           int64_t position, size_t *got, slg_error *error) {
     const slg_source *source = &window->source;
@@ -55,7 +55,7 @@ static slg_status grow(slg_window *window, int64_t position, size_t size, slg_er
         return SLG_OK;
     }
     if (size > window->target) {
-        /* A length field may lie up to 2 GiB: one byte tells before memory is asked for. */
+        /* A length field may claim up to 2 GiB: check the last byte before allocating. */
         uint8_t last;
         size_t got;
         const slg_status status =
@@ -109,7 +109,7 @@ bool slg_is_zero(const uint8_t *data, size_t size) {
 slg_status slg_window_zero_tail(slg_window *window, int64_t position, slg_error *error) {
     while (position < window->end) {
         if (slg_window_left(window, position) == 0) {
-            /* A preallocated segment is a gigabyte of zeros that nobody has to read. */
+            /* A preallocated segment is a gigabyte of zeros: skip them. */
             if (window->source.read == NULL) {
                 position = slg_next_data(window->source.fd, position, window->end);
             }

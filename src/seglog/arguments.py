@@ -1,7 +1,7 @@
-"""Arguments at the border of the package: a wrong one is refused in one sentence that names it.
+"""Checks of arguments to public calls; each error is one sentence that names the argument.
 
-What C would answer with an OverflowError, or Python with an AttributeError somewhere inside, is a
-TypeError (a value of another kind) or an IllegalArgumentError (one out of range) here.
+A value of the wrong type raises TypeError, one out of range IllegalArgumentError. Without these
+checks C would raise OverflowError, or Python AttributeError somewhere inside.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ INT32_MAX: Final = (1 << 31) - 1
 INT32_MIN: Final = -1 << 31
 INT64_MAX: Final = (1 << 63) - 1
 INT64_MIN: Final = -1 << 63
-#: More would only wait for each other, and 2**31 would take the machine down.
+#: More threads would only wait for each other, and 2**31 would take the machine down.
 THREADS_MAX: Final = 1024
 _SHOWN: Final = 80
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def shown(value: object) -> str:
-    """A value in a message, not longer than a line."""
+    """The repr of a value for a message, shortened to one line."""
     found = repr(value)
     return found if len(found) <= _SHOWN else f"{found[:_SHOWN]}..."
 
 
 def integer(name: str, value: Any, least: int, most: int) -> int:
-    """`value` as an int within [least, most]; any integer type but bool is one."""
+    """`value` as an int within [least, most]; accepts any integer type except bool."""
     if type(value) is not int:
         if isinstance(value, bool) or not hasattr(value, "__index__"):
             raise TypeError(f"{name} must be an integer, not {shown(value)}")
@@ -50,22 +50,22 @@ def integer(name: str, value: Any, least: int, most: int) -> int:
 
 
 def int64(name: str, value: Any) -> int:
-    """Any number of 64 bits: timestamps with their special values, offsets that Kafka refuses."""
+    """Any 64-bit integer, such as a timestamp (also a special value) or an unchecked offset."""
     return integer(name, value, INT64_MIN, INT64_MAX)
 
 
 def offset(name: str, value: Any) -> int:
-    """An offset, or a number of bytes: not negative."""
+    """A non-negative offset or number of bytes."""
     return integer(name, value, 0, INT64_MAX)
 
 
 def int32(name: str, value: Any, least: int = 0) -> int:
-    """A number that Kafka keeps in 32 bits."""
+    """A 32-bit integer of at least `least`."""
     return integer(name, value, least, INT32_MAX)
 
 
 def count(name: str, value: Any) -> int:
-    """At least one."""
+    """A count of at least 1."""
     return integer(name, value, 1, INT64_MAX)
 
 
@@ -75,7 +75,7 @@ def threads(name: str, value: Any, least: int = 0) -> int:
 
 
 def seconds(name: str, value: Any) -> float | None:
-    """A time to wait, None for ever; longer than the system can wait is as long as it can."""
+    """A timeout in seconds, or None for no limit; capped at the system's longest wait."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
@@ -86,14 +86,14 @@ def seconds(name: str, value: Any) -> float | None:
 
 
 def text(name: str, value: Any) -> str:
-    """A str that UTF-8 can write."""
+    """A str that can be encoded in UTF-8."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a str, not {shown(value)}")
     return value
 
 
 def names(name: str, value: Any) -> tuple[str, ...]:
-    """Several strs; one alone is not taken for its letters."""
+    """Several strs; raises TypeError for a single str, which would be read as its letters."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise TypeError(f"{name} must be a list of names, not {shown(value)}")
     return tuple(text(f"each of {name}", one) for one in value)
@@ -109,8 +109,10 @@ def partition_of(value: Any) -> TopicPartition:
 
 
 def given_path(value: Any, name: str = "path") -> str:
-    """A path as it was given. KafkaStorageError for an empty one: that is a variable which is not
-    set, never the current directory."""
+    """A path, unchanged. Raises KafkaStorageError if it is empty.
+
+    An empty path is an unset variable, never the current directory.
+    """
     if not isinstance(value, str | os.PathLike) or isinstance(path := os.fspath(value), bytes):
         raise TypeError(f"{name} must be a path, not {shown(value)}")
     if not path:
@@ -125,7 +127,7 @@ def given_path(value: Any, name: str = "path") -> str:
 
 
 def directory_path(name: str, value: Any) -> str:
-    """An absolute path. KafkaStorageError for an empty one, and for a URL."""
+    """An absolute path. Raises KafkaStorageError for an empty path and for a URL."""
     path = given_path(value, name)
     if _URL.match(path):
         raise KafkaStorageError(
@@ -137,7 +139,7 @@ def directory_path(name: str, value: Any) -> str:
 
 
 def optional(kind: type, **given: Any) -> None:
-    """TypeError unless each is None or of that class."""
+    """Raises TypeError unless each value is None or an instance of `kind`."""
     for name, value in given.items():
         if value is not None and not isinstance(value, kind):
             raise TypeError(f"{name} must be of the class {kind.__name__}, not {shown(value)}")

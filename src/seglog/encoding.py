@@ -1,4 +1,4 @@
-"""Record batches from columns, for rooms that know no writable log: what `log` has of it."""
+"""Record batches from columns: re-exports `log`'s encoder for packages that write no log."""
 
 from seglog.log.column_batches import MAX_BATCH_BYTES_DEFAULT, SelectedRows, encode_spans
 

@@ -1,8 +1,8 @@
 """The exceptions of seglog.
 
-Kafka's names in Python's spelling: `CorruptRecordError` is Kafka's `CorruptRecordException`, and
-`kafka_name` says so. Every error about bytes on disk carries the file, the position, what was
-expected and what was found.
+Names are Kafka's in Python's spelling: `CorruptRecordError` is Kafka's `CorruptRecordException`,
+which `kafka_name` holds. Every error about bytes on disk carries the file, the position, the
+expected value and the value found.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ __all__ = [
 
 
 class SeglogError(Exception):
-    """Base of every error that seglog raises on purpose."""
+    """Base class of all errors that seglog raises deliberately."""
 
     kafka_name: ClassVar[str] = "KafkaException"
-    #: Of an append of many batches: what became of those before (a LogAppendInfo).
+    #: Set by an append of many batches: the LogAppendInfo of the batches already appended.
     appended: Any = None
-    #: Of a round of cleaning: file and byte of the batch that cannot be cleaned.
+    #: Set by a cleaning round: file and position of the batch that cannot be cleaned.
     batch_at: tuple[str, int] | None = None
 
 
 class CorruptDataError(SeglogError, ValueError):
-    """Bytes on disk that cannot be what Kafka wrote.
+    """Bytes on disk that Kafka cannot have written.
 
     `code` is the stable name of the cause (`batch_crc`, `index_size`, ...), one of those in
-    csrc/include/seglog/statuses.h; `position` is the byte in `file`.
+    csrc/include/seglog/statuses.h; `position` is the byte offset in `file`.
     """
 
     def __init__(self, message: str, *, file: str | None = None, position: int | None = None,
@@ -57,7 +57,7 @@ class CorruptDataError(SeglogError, ValueError):
         self.expected, self.found, self.code = expected, found, code
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Keyword-only arguments: without this an error could not leave a Spark executor.
+        # Pickle cannot pass keyword-only arguments, and Spark executors pickle errors.
         return (_rebuild, (type(self), self.args, self.__dict__))
 
 
@@ -80,17 +80,17 @@ class InvalidRecordError(CorruptDataError):
 
 
 class DecompressionError(CorruptDataError):
-    """A compressed payload that its codec refuses, or that grows past the cap."""
+    """A compressed payload that its codec rejects, or that decompresses to more than the cap."""
 
 
 class UnsupportedCompressionTypeError(CorruptDataError):
-    """Codec bits that name no codec of this message format."""
+    """Codec bits that are not a codec of this message format."""
 
     kafka_name = "UnsupportedCompressionTypeException"
 
 
 class CorruptIndexError(CorruptDataError):
-    """An offset, time or transaction index that does not hold what an index holds."""
+    """An offset, time or transaction index with invalid contents."""
 
     kafka_name = "CorruptIndexException"
 
@@ -102,25 +102,28 @@ class CorruptSnapshotError(CorruptDataError):
 
 
 class InvalidTxnStateError(SeglogError, ValueError):
-    """A batch that contradicts the transaction its producer has open, or has not."""
+    """A batch that contradicts its producer's transaction state."""
 
     kafka_name = "InvalidTxnStateException"
 
 
 class CorruptTxnStateError(CorruptDataError, InvalidTxnStateError):
-    """Such a batch in a log that is read: no broker has written it there."""
+    """A batch read from a log that contradicts its producer's transaction state.
+
+    No broker writes such a batch.
+    """
 
     kafka_name = "InvalidTxnStateException"
 
 
 class InvalidProducerEpochError(SeglogError, ValueError):
-    """A batch or marker of a producer epoch that a newer one has fenced off."""
+    """A batch or marker with a producer epoch that a newer epoch has fenced."""
 
     kafka_name = "InvalidProducerEpochException"
 
 
 class OutOfOrderSequenceError(SeglogError, ValueError):
-    """A batch of an idempotent producer whose first sequence is not the next one."""
+    """A batch of an idempotent producer whose first sequence is not the expected next one."""
 
     kafka_name = "OutOfOrderSequenceException"
 
@@ -132,8 +135,10 @@ class TransactionCoordinatorFencedError(SeglogError, ValueError):
 
 
 class UncheckedError(SeglogError, RuntimeError):
-    """Where Kafka stumbles over bytes that it did not foresee: `kafka_name` is what Java throws
-    there (`NullPointerException`, ...), the message is Java's."""
+    """Bytes for which Kafka fails with an unchecked Java exception.
+
+    `kafka_name` is that exception (`NullPointerException`, ...), and the message is Java's.
+    """
 
     def __init__(self, message: str, kafka_name: str = "RuntimeException") -> None:
         super().__init__(message)
@@ -150,13 +155,13 @@ class MalformedCheckpointError(CorruptDataError):
 
 
 class ConfigError(SeglogError, ValueError):
-    """A setting with a value that Kafka refuses."""
+    """A setting with a value that Kafka rejects."""
 
     kafka_name = "ConfigException"
 
 
 class InvalidTopicPartitionError(SeglogError, ValueError):
-    """A directory name that is not of the form topic-partition."""
+    """A directory name that does not have the form topic-partition."""
 
 
 class InvalidOffsetError(SeglogError, ValueError):
@@ -178,10 +183,10 @@ class UnknownTopicOrPartitionError(SeglogError, LookupError):
 
 
 class KafkaStorageError(SeglogError, OSError):
-    """The file system refused: missing, unreadable, vanished, or an I/O error.
+    """A file operation failed: the file is missing, unreadable or deleted, or an I/O error.
 
-    `errno` and `filename` are OSError's; the rest is as in CorruptDataError where native code met
-    the failure.
+    `errno` and `filename` are OSError's. The other attributes are those of CorruptDataError, set
+    if native code raised the error.
     """
 
     kafka_name = "KafkaStorageException"
@@ -194,7 +199,7 @@ class KafkaStorageError(SeglogError, OSError):
 
 
 class LogLoadError(CorruptDataError):
-    """A log that Kafka's loader gives up, and seglog's with it: a broker would stop here.
+    """A log that neither Kafka's loader nor seglog's can load: a broker would stop here.
 
     `kafka_name` is the exception that Kafka throws, and the message is Kafka's.
     """
@@ -205,10 +210,10 @@ class LogLoadError(CorruptDataError):
 
 
 class MetadataParseError(CorruptDataError):
-    """The value of a record in one of Kafka's metadata topics that does not parse.
+    """A record value in one of Kafka's metadata topics does not parse.
 
     `kafka_name` is the exception that Kafka throws, and the message is Kafka's. `position` is the
-    byte in the value.
+    byte offset in the value.
     """
 
     kafka_name = "MetadataParseException"
@@ -220,7 +225,7 @@ class MetadataParseError(CorruptDataError):
 
 
 class RemoteStorageError(SeglogError):
-    """Remote storage, or the metadata of it, does not answer as it should."""
+    """Remote storage or its metadata failed, or returned an unexpected result."""
 
     kafka_name = "RemoteStorageException"
 
@@ -238,13 +243,13 @@ class RemoteMetadataTimeoutError(RemoteStorageError, TimeoutError):
 
 
 class RemoteResourceNotFoundError(RemoteStorageError, LookupError):
-    """A remote segment, index or partition that is not there."""
+    """A remote segment, index or partition that does not exist."""
 
     kafka_name = "RemoteResourceNotFoundException"
 
 
 class ReplicaNotAvailableError(SeglogError):
-    """The metadata of a remote partition is not complete yet: ask again."""
+    """The metadata of a remote partition is not complete yet: try again later."""
 
     kafka_name = "ReplicaNotAvailableException"
 
@@ -254,18 +259,19 @@ class ReadOnlyError(SeglogError):
 
 
 class AllLogDirsFailedError(KafkaStorageError):
-    """No data directory is left to work with; Kafka halts its process here."""
+    """All data directories have failed; Kafka halts its process here."""
 
 
 class LogDirLockedError(SeglogError):
-    """Another process, or another part of this one, has the lock of a data directory.
+    """Another process, or another part of this one, holds the lock of a data directory.
 
-    `holder_pid` is the process, None where the system does not say, and `command` its program.
+    `holder_pid` is that process, or None if the system does not report it; `command` is its
+    program.
     """
 
     def __init__(self, log_dir: str, holder_pid: int | None = None,
                  command: str | None = None) -> None:
-        # The first sentence is that of Kafka's LogManager.lockLogDirs.
+        # The first sentence is from Kafka's LogManager.lockLogDirs.
         text = f"Failed to acquire lock on file .lock in {log_dir}. "
         if holder_pid == os.getpid():
             text += (f"It is already open in this process (process {holder_pid}): close the "
@@ -284,12 +290,11 @@ class LogDirLockedError(SeglogError):
 
 
 class DuplicateLogDirError(SeglogError, ValueError):
-    """Two configured data directories are one."""
+    """Two configured data directories are the same directory."""
 
 
 class InconsistentLogDirError(CorruptDataError):
-    """`meta.properties` of a data directory says that it belongs to another cluster or node, or
-    that it is another directory."""
+    """`meta.properties` names another cluster, node or directory than the expected one."""
 
     kafka_name = "RuntimeException"
 
@@ -307,39 +312,39 @@ class LogDirNotFoundError(SeglogError, LookupError):
 
 
 class InvalidTopicError(SeglogError, ValueError):
-    """A topic whose name Kafka would not create, or that is too long for what is to be done."""
+    """A topic name that Kafka would not create, or that is too long for the operation."""
 
     kafka_name = "InvalidTopicException"
 
 
 class InvalidReplicaAssignmentError(SeglogError, ValueError):
-    """A partition is to go where none may go."""
+    """A partition was assigned to a directory that cannot take it."""
 
     kafka_name = "InvalidReplicaAssignmentException"
 
 
 class LogManagerStateError(SeglogError, RuntimeError):
-    """A log manager was asked for what it does not do before it is started or after its end."""
+    """A call that a log manager does not serve before its start or after its shutdown."""
 
     kafka_name = "IllegalStateException"
 
 
 class IllegalArgumentError(SeglogError, ValueError):
-    """An argument that Kafka refuses without an exception of its own."""
+    """An argument that Kafka rejects with Java's IllegalArgumentException."""
 
     kafka_name = "IllegalArgumentException"
 
 
 class IllegalStateError(SeglogError, RuntimeError):
-    """What cannot be done in this state."""
+    """An operation that is not allowed in the current state."""
 
     kafka_name = "IllegalStateException"
 
 
 class ForkedProcessError(IllegalStateError):
-    """A log, manager or scheduler that is used in a forked child of the process that opened it.
+    """A log, manager or scheduler was used in a forked child of the process that opened it.
 
-    `owner_pid` is that process.
+    `owner_pid` is the process that opened it.
     """
 
     def __init__(self, name: str, owner_pid: int) -> None:
@@ -359,40 +364,41 @@ def _rebuild_forked(name: str, owner_pid: int, args: tuple[Any, ...]) -> ForkedP
 
 
 class InconsistentTopicIdError(SeglogError, ValueError):
-    """A log that has the topic id of another topic."""
+    """A log with the topic id of another topic."""
 
     kafka_name = "InconsistentTopicIdException"
 
 
 class RecordBatchTooLargeError(SeglogError, ValueError):
-    """An append that no segment can hold."""
+    """An append larger than a segment."""
 
     kafka_name = "RecordBatchTooLargeException"
 
 
 class RecordTooLargeError(SeglogError, ValueError):
-    """A batch above `max.message.bytes`."""
+    """A batch larger than `max.message.bytes`."""
 
     kafka_name = "RecordTooLargeException"
 
 
 class OffsetsOutOfOrderError(SeglogError, ValueError):
-    """Batches with offsets of their own that do not increase."""
+    """Batches with assigned offsets that do not increase."""
 
     kafka_name = "OffsetsOutOfOrderException"
 
 
 class InvalidTimestampError(SeglogError, ValueError):
-    """Records whose timestamps the topic does not take."""
+    """Records with timestamps that the topic's settings reject."""
 
     kafka_name = "InvalidTimestampException"
 
 
 class RecordValidationError(SeglogError, ValueError):
-    """Records that a topic's rules refuse: the whole batch is refused with them.
+    """Records that the topic's settings reject; the whole batch is rejected with them.
 
-    `invalid_exception` is what a client is told (InvalidTimestampError or InvalidRecordError, and
-    the message is its), `record_errors` are all that were found, in order.
+    `invalid_exception` is the error that a client receives (InvalidTimestampError or
+    InvalidRecordError), whose message this error has. `record_errors` holds all record errors, in
+    order.
     """
 
     kafka_name = "RecordValidationException"
@@ -406,17 +412,17 @@ class RecordValidationError(SeglogError, ValueError):
 
 
 class SparkSetupError(SeglogError, RuntimeError):
-    """Spark cannot run seglog: the text says what is missing, and on which side."""
+    """Spark cannot run seglog: the message says what is missing, on the driver or an executor."""
 
 
 class UnsupportedOperationError(SeglogError, RuntimeError):
-    """What Kafka's code cannot do with this input and dies of."""
+    """Input for which Kafka's code throws UnsupportedOperationException."""
 
     kafka_name = "UnsupportedOperationException"
 
 
 class OutOfBoundsError(SeglogError, IndexError):
-    """A field that lies outside of its record or batch."""
+    """A field that extends beyond its record or batch."""
 
     kafka_name = "IndexOutOfBoundsException"
 
@@ -428,14 +434,16 @@ class LogSegmentOffsetOverflowError(SeglogError, ValueError):
 
 
 class LogCleaningAbortedError(SeglogError, RuntimeError):
-    """A round of cleaning that ended early and left the log as it was; it may be tried again."""
+    """A cleaning round that ended early and left the log unchanged; it may be retried."""
 
     kafka_name = "LogCleaningAbortedException"
 
 
 class LogCleaningError(SeglogError, RuntimeError):
-    """A log that cannot be cleaned, for the reason in `__cause__`: its partition is uncleanable
-    from then on. `log` is the UnifiedLog."""
+    """A log that cannot be cleaned, for the reason in `__cause__`.
+
+    Its partition is uncleanable from then on. `log` is the UnifiedLog.
+    """
 
     kafka_name = "LogCleaningException"
 
@@ -448,9 +456,9 @@ class LogCleaningError(SeglogError, RuntimeError):
 
 
 class UnexpectedAppendOffsetError(SeglogError, ValueError):
-    """Records with offsets of their own that begin before the log's end.
+    """Records with assigned offsets that begin before the log end offset.
 
-    `first_offset` and `last_offset` are those of the append.
+    `first_offset` and `last_offset` are the append's.
     """
 
     kafka_name = "UnexpectedAppendOffsetException"

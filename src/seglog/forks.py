@@ -1,10 +1,10 @@
-"""What becomes of objects in a forked child.
+"""How objects behave in a forked child.
 
-A child gets a copy of every object, but only the thread that forked: a lock that another thread
-held then is never released there, and a second writer would overwrite what the parent appends. So
-each class says what it is: `ProcessBound` objects refuse to work in a child, `SurvivesFork` objects
-get a new lock there. Both cost something when an object is made and when a process forks, and
-nothing in between: an append checks no process id.
+A child gets a copy of every object, but only the thread that forked. A lock that another thread
+held is never released there, and a second writer would overwrite the parent's appends. So
+`ProcessBound` objects raise in a child, and `SurvivesFork` objects get a new lock there. Both cost
+something when an object is created and when a process forks, and nothing in between: an append
+checks no process id.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _ENTERS: Final = ("__enter__", "__aenter__")
 
 def ending(method: Callable[Concatenate[_Bound, _P], None]
            ) -> Callable[Concatenate[_Bound, _P], None]:
-    """Marks a method that ends something. In a child it does nothing: what it would end is the
-    parent's."""
+    """Marks a method that closes or stops something. In a child it does nothing, because the
+    resource is the parent's."""
 
     @functools.wraps(method)
     def end(self: _Bound, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
@@ -44,26 +44,26 @@ def ending(method: Callable[Concatenate[_Bound, _P], None]
 
 
 class ProcessBound:
-    """Base of what writes files, holds a lock, or has threads: it belongs to one process.
+    """Base class of objects that write files, hold a file lock or run threads.
 
-    In a forked child each attribute of such an object raises ForkedProcessError, apart from its
-    `ending` methods, which do nothing. It cannot be pickled.
+    They belong to one process. In a forked child every attribute raises ForkedProcessError, except
+    the `ending` methods, which do nothing. They cannot be pickled.
     """
 
     __slots__ = ("__weakref__",)
 
-    #: What an error calls such an object, if not by its class.
+    #: The object's name in errors, if not that of its class.
     _called: ClassVar[str] = ""
     _is_foreign: ClassVar[bool] = False
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Notes the object; a child finds it then."""
+        """Registers the object, so that a forked child finds it."""
         self = super().__new__(cls)
         _bound.add(self)
         return self
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        """TypeError: a copy would be a second owner."""
+        """Raises TypeError: a copy would be a second owner."""
         called = self._called or type(self).__name__
         raise TypeError(
             f"cannot pickle {'an' if called[0] in 'AEIOU' else 'a'} {called}: it belongs to the "
@@ -72,14 +72,14 @@ class ProcessBound:
 
 
 class SurvivesFork:
-    """Base of what a forked child goes on using: `_lock`, a reentrant lock, is a new one there."""
+    """Base class of objects that a forked child may use: it gets a new `_lock` (reentrant)."""
 
     __slots__ = ("__weakref__", "_lock")
 
     _lock: threading.RLock
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Makes the lock."""
+        """Creates the lock and registers the object."""
         self = super().__new__(cls)
         self._lock = threading.RLock()
         _survivors.add(self)
@@ -87,7 +87,7 @@ class SurvivesFork:
 
 
 class _Objects(Generic[_T]):
-    """Weak references to objects, which need not be hashable. Each step is one atomic operation."""
+    """Weak references to objects, hashable or not. Each step is one atomic operation."""
 
     def __init__(self) -> None:
         self._references: dict[int, weakref.ref[_T]] = {}
@@ -97,7 +97,7 @@ class _Objects(Generic[_T]):
         references[key] = weakref.ref(one, lambda _: references.pop(key, None))
 
     def take(self) -> list[_T]:
-        """Those that are alive; a second call does not give them again."""
+        """The objects still alive; a second call does not return them again."""
         found = [one for one in (reference() for reference in list(self._references.values()))
                  if one is not None]
         self._references.clear()
@@ -111,7 +111,7 @@ _was_held: list[bool] = []
 
 
 def _after_fork_in_child() -> None:
-    """Runs in the child before anything else does, in its only thread."""
+    """Runs first in the child, in its only thread."""
     global _pid, imports
     imports = threading.RLock()
     _was_held.clear()
@@ -124,17 +124,17 @@ def _after_fork_in_child() -> None:
         cls = type(bound)
         if cls not in classes:
             classes[cls] = _foreign(cls, owner)
-        # The class and not a flag: no method is missed, and none pays for the question.
+        # Replacing the class covers every method, and costs nothing in the parent.
         bound.__class__ = classes[cls]
 
 
-# A thread that imports a module holds a lock of Python's, which no child gets back: a fork waits
-# until the imports of this package are through.
+# A thread that imports a module holds Python's import lock, which is never released in a child. So
+# a fork waits until the imports of this package have finished.
 imports = threading.RLock()
 
 
 def _before_fork() -> None:
-    # An import that cannot end before the fork does is not waited for.
+    # Do not wait for an import that cannot finish before the fork.
     _was_held.append(imports.acquire(timeout=_IMPORT_SECONDS))
 
 
@@ -148,7 +148,7 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent,
 
 
 def _foreign(cls: type[ProcessBound], owner: int) -> type[ProcessBound]:
-    """A class for objects of `cls` that belong to the process `owner`, which is not this one."""
+    """A class for objects of `cls` that belong to another process, `owner`."""
 
     called = cls._called or cls.__name__
 

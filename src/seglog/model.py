@@ -1,4 +1,4 @@
-"""Plain values that every part of seglog hands around. Kafka's nouns; offsets are int64."""
+"""Plain values that every part of seglog uses, named as in Kafka. Offsets are int64."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TimestampOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetPosition:
-    """An offset and the byte of the log file where its batch begins."""
+    """An offset and the position in the log file at which its batch begins."""
 
     offset: int
     position: int
@@ -51,7 +51,7 @@ class OffsetPosition:
 
 @dataclass(frozen=True, slots=True, order=True)
 class EpochEntry:
-    """A leader epoch and the first offset that was written in it."""
+    """A leader epoch and the first offset written in it."""
 
     epoch: int
     start_offset: int
@@ -88,7 +88,7 @@ class CompletedTxn:
     is_aborted: bool
 
     def to_aborted(self, last_stable_offset: int) -> AbortedTxn:
-        """Its entry in a transaction index, when this was the last stable offset."""
+        """The transaction's entry in a transaction index, given the last stable offset."""
         return AbortedTxn(self.producer_id, self.first_offset, self.last_offset,
                           last_stable_offset)
 
@@ -99,7 +99,7 @@ class CompletedTxn:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction without its marker: every record of the producer since `first_offset`."""
+    """A transaction without a marker yet: all the producer's records since `first_offset`."""
 
     producer_id: int
     first_offset: int
@@ -107,7 +107,7 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class BatchMetadata:
-    """One of the last batches of a producer. `offset_delta` is last offset - base offset."""
+    """One of a producer's latest batches. `offset_delta` is last offset - base offset."""
 
     last_sequence: int
     last_offset: int
@@ -121,17 +121,17 @@ class BatchMetadata:
 
     @property
     def first_sequence(self) -> int:
-        """Sequences wrap at 2^31 - 1 to 0."""
+        """Base sequence of the batch. Sequences wrap from 2^31 - 1 to 0."""
         first = self.last_sequence - self.offset_delta
         return first if first >= 0 else first + (1 << 31)
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerStateEntry:
-    """What a partition knows of one producer id (Kafka: ProducerStateEntry).
+    """The state of one producer id in a partition (Kafka: ProducerStateEntry).
 
-    `batches` are up to five, oldest first; a snapshot keeps only the last.
-    `current_txn_first_offset` is None without an open transaction.
+    `batches` holds up to five batches, oldest first; a snapshot keeps only the last.
+    `current_txn_first_offset` is None if no transaction is open.
     """
 
     producer_id: int
@@ -143,15 +143,15 @@ class ProducerStateEntry:
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record of the last batch, -1 without one."""
+        """Sequence of the last record of the last batch, or -1 if there is no batch."""
         return self.batches[-1].last_sequence if self.batches else -1
 
     @property
     def last_data_offset(self) -> int:
-        """Offset of the last record of the last batch, -1 without one."""
+        """Offset of the last record of the last batch, or -1 if there is no batch."""
         return self.batches[-1].last_offset if self.batches else -1
 
     @property
     def last_offset_delta(self) -> int:
-        """Last offset - base offset of the last batch, 0 without one."""
+        """Last offset - base offset of the last batch, or 0 if there is no batch."""
         return self.batches[-1].offset_delta if self.batches else 0

@@ -1,8 +1,7 @@
 """Numbers as Java reads them (`Integer.parseInt`, `Long.parseLong`, `Double.parseDouble`).
 
-Kafka's text files, file names and settings go through these. Java takes one leading sign and
-decimal digits of any script, but neither blanks nor underscores; Python's int() differs in all of
-that.
+They parse Kafka's text files, file names and settings. Java accepts one leading sign and decimal
+digits of any script, but no blanks or underscores; Python's int() differs in all three.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from decimal import Decimal
 __all__ = ["double_text", "parse_double", "parse_int32", "parse_int64", "trim",
            "wrap_int64"]
 
-# Java looks at UTF-16 units, so that digits beyond the basic plane are none to it.
+# Java reads UTF-16 code units, so digits outside the basic plane are not digits to it.
 _INTEGER = re.compile(r"[+-]?(?:(?![\U00010000-\U0010ffff])\d)+")
-_DIGITS_MAX = 4000  # beyond this int() refuses; Java reads on, and only zeros could still fit
+_DIGITS_MAX = 4000  # int() raises beyond this; in Java so many digits fit only as leading zeros
 
 
 def wrap_int64(value: int) -> int:
-    """A number as Java's long has it: beyond 64 bits it wraps."""
+    """The value wrapped to 64 bits, as Java's long arithmetic does."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _parse(text: str, bits: int) -> int:
     if len(text) < bits // 4 and text.isascii() and text.isdecimal():
-        return int(text)  # fits, whatever its digits
+        return int(text)  # so few digits always fit
     if _INTEGER.fullmatch(text):
         digits = text.lstrip("+-").lstrip("0")
         if len(digits) < _DIGITS_MAX:
@@ -38,12 +37,12 @@ def _parse(text: str, bits: int) -> int:
 
 
 def parse_int32(text: str) -> int:
-    """`Integer.parseInt(text)`; ValueError with Java's text for what it refuses."""
+    """`Integer.parseInt(text)`; raises ValueError with Java's message."""
     return _parse(text, 32)
 
 
 def parse_int64(text: str) -> int:
-    """`Long.parseLong(text)`; ValueError with Java's text for what it refuses."""
+    """`Long.parseLong(text)`; raises ValueError with Java's message."""
     return _parse(text, 64)
 
 
@@ -52,11 +51,11 @@ _DECIMAL = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)")
 _HEXADECIMAL = re.compile(
     r"[+-]?0[xX](?:[0-9A-Fa-f]+\.?|[0-9A-Fa-f]*\.[0-9A-Fa-f]+)[pP][+-]?[0-9]+[fFdD]?")
-_BLANKS = "".join(map(chr, range(0x21)))  # what String.trim takes for white space
+_BLANKS = "".join(map(chr, range(0x21)))  # white space to String.trim
 
 
 def parse_double(text: str) -> float:
-    """`Double.parseDouble(text)`; ValueError with Java's text for what it refuses."""
+    """`Double.parseDouble(text)`; raises ValueError with Java's message."""
     trimmed = text.strip(_BLANKS)
     if not trimmed:
         raise ValueError("empty String")
@@ -64,7 +63,7 @@ def parse_double(text: str) -> float:
         return float(trimmed.rstrip("fFdD"))
     if _HEXADECIMAL.fullmatch(trimmed):
         try:
-            return float.fromhex(trimmed.rstrip("fFdD"))  # behind an exponent they are suffixes
+            return float.fromhex(trimmed.rstrip("fFdD"))  # after an exponent they are suffixes
         except OverflowError:
             return -math.inf if trimmed[0] == "-" else math.inf
     raise ValueError(f'For input string: "{text}"')
@@ -83,5 +82,5 @@ def double_text(value: float) -> str:
 
 
 def trim(text: str) -> str:
-    """`String.trim()`: control characters and the blank, at both ends."""
+    """`String.trim()`: removes blanks and control characters at both ends."""
     return text.strip(_BLANKS)

@@ -11,9 +11,9 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def _logical_lines(text: str) -> list[str]:
-    """Lines without comments and leading blanks, continued lines joined, escapes untouched."""
+    """Lines without comments and leading blanks; continued lines are joined, escapes are kept."""
     naturals = re.split(r"\r\n|\n|\r", text)
-    last = len(naturals) - 1  # the line without an end, often empty
+    last = len(naturals) - 1  # the line without a terminator, often empty
     lines: list[str] = []
     pending = ""
     for number, natural in enumerate(naturals):
@@ -25,7 +25,7 @@ def _logical_lines(text: str) -> list[str]:
             lines.append(joined)
             pending = ""
         elif number == last or (number == last - 1 and not naturals[last]):
-            lines.append(joined[:-1])  # nothing follows: Java gives even an empty line then
+            lines.append(joined[:-1])  # at the end of the text Java returns even an empty line
             pending = ""
         else:
             pending = joined[:-1]
@@ -65,7 +65,7 @@ _SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 def parse_properties(content: bytes) -> dict[str, str]:
     """java.util.Properties text (ISO-8859-1 with \\uXXXX). Raises ValueError for a bad escape.
 
-    Of a key that is there twice the last counts. Surrogates stay apart, as in Java's strings.
+    If a key occurs twice, the last one counts. Surrogates stay separate, as in Java's strings.
     """
     found: dict[str, str] = {}
     for line in _logical_lines(content.decode("latin-1")):

@@ -1,8 +1,7 @@
 /*
- * Columns handed out through the Arrow C data interface (arrow.apache.org, "The Arrow C data
+ * Exports columns through the Arrow C data interface (arrow.apache.org, "The Arrow C data
  * interface"; the structs below are its ABI). An exported array keeps its slg_columns alive until
- * released, which any thread may do; a child may be moved out of its parent and released on its
- * own.
+ * it is released, by any thread. A child may be moved out of its parent and released separately.
  */
 #ifndef SEGLOG_ARROW_H
 #define SEGLOG_ARROW_H
@@ -64,17 +63,17 @@ struct ArrowArrayStream {
 
 #endif
 
-/* A struct of these columns, all nullable, in the given order. False without memory. */
+/* A struct of these columns, all nullable, in the given order. False if out of memory. */
 bool slg_export_schema(slg_layout layout, const slg_column *order, size_t count,
                        struct ArrowSchema *out);
 
-/* The rows as a struct array; each of `order` is wanted by `columns`. False without memory. */
+/* The rows as a struct array; `columns` wants each of `order`. False if out of memory. */
 bool slg_export_columns(slg_columns *columns, const slg_column *order, size_t count,
                         struct ArrowArray *out);
 
 /*
- * Headers of batches as a struct of columns, copied: what slg_batch has, in its order and by its
- * names, timestamps in ms of UTC. False without memory.
+ * Copies batch headers into a struct of columns: the fields of slg_batch, in its order and by its
+ * names, timestamps in ms UTC. False if out of memory.
  */
 bool slg_export_batch_schema(struct ArrowSchema *out);
 bool slg_export_batches(const slg_batch *batches, size_t count, struct ArrowArray *out);

@@ -1,10 +1,10 @@
 /*
- * Arrow-layout columns that a decoder fills, and the pool that they come from and go back to.
+ * Arrow-layout columns that a decoder fills, and the pool that recycles them.
  *
- * A set of columns is filled by one thread, then only read. It is counted by references: the
- * decoder's caller holds one, every exported ArrowArray another, and any thread may drop the last,
- * whereupon the set returns to its pool (or is freed). Pools outlive their owner while sets are
- * out.
+ * One thread fills a set of columns; then it is only read. A set is reference-counted: the
+ * decoder's caller holds a reference, and so does every exported ArrowArray. Any thread may drop
+ * the last one, which returns the set to its pool (or frees it). A pool outlives its owner while
+ * sets are in use.
  */
 #ifndef SEGLOG_COLUMNS_H
 #define SEGLOG_COLUMNS_H
@@ -20,7 +20,7 @@ extern "C" {
 
 typedef enum slg_column {
     SLG_COLUMN_OFFSET = 0,             /* int64 */
-    SLG_COLUMN_TIMESTAMP = 1,          /* int64, ms since 1970 UTC, -1 without one */
+    SLG_COLUMN_TIMESTAMP = 1,          /* int64, ms since 1970 UTC, -1 if none */
     SLG_COLUMN_TIMESTAMP_TYPE = 2,     /* int8: -1 none, 0 create time, 1 log append time */
     SLG_COLUMN_KEY = 3,                /* binary */
     SLG_COLUMN_VALUE = 4,              /* binary */
@@ -32,15 +32,14 @@ typedef enum slg_column {
     SLG_COLUMN_IS_TRANSACTIONAL = 10,  /* bool */
     SLG_COLUMN_IS_CONTROL = 11,        /* bool */
     SLG_COLUMN_POSITION = 12,          /* int64, of the batch in the file */
-    SLG_COLUMNS = 13,                  /* decoded; the others come by slg_columns_mark */
+    SLG_COLUMNS = 13,                  /* decoded; slg_columns_mark fills the others */
     SLG_COLUMN_TOPIC = 13,             /* utf8 */
     SLG_COLUMN_PARTITION = 14,         /* int32 */
     SLG_COLUMNS_ALL = 15
 } slg_column;
 
 /*
- * How columns are named and what their values are: the one definition of it, which decoders write
- * by and exports declare.
+ * The names and types of columns: the only definition, for decoders and exports.
  */
 typedef enum slg_layout {
     SLG_LAYOUT_KAFKA = 0, /* the types above, names in Python's spelling ("timestamp_type") */
@@ -54,22 +53,22 @@ typedef enum slg_layout {
 
 const char *slg_column_name(slg_layout layout, slg_column column);
 
-/* The type in the words of the Arrow C data interface. */
+/* The type as a format string of the Arrow C data interface. */
 const char *slg_column_format(slg_layout layout, slg_column column);
 
-/* Bytes of a value of a decoded column; 0 for bools, which are bits, and for the binary ones. */
+/* Bytes per value of a decoded column; 0 for bools, which are bits, and for binaries. */
 size_t slg_column_width(slg_layout layout, slg_column column);
 
-/* What a set of columns is to hold, and how. The topic is the caller's. */
+/* The columns of a set and their layout. The topic is the caller's. */
 typedef struct slg_shape {
     uint32_t wanted;     /* 1 << slg_column */
     slg_layout layout;
-    int32_t partition;   /* of every row, as `topic`, where those columns are wanted */
+    int32_t partition;   /* of every row, like `topic`, if those columns are wanted */
     const char *topic;
     size_t topic_size;
 } slg_shape;
 
-/* Bytes that may be written behind every buffer's capacity, so that copies move whole words. */
+/* Writable bytes after every buffer's capacity, so that copies move whole words. */
 enum { SLG_COLUMNS_SLACK = 64 };
 
 typedef struct slg_buffer {
@@ -77,13 +76,13 @@ typedef struct slg_buffer {
     size_t capacity;
 } slg_buffer;
 
-/* Variable-length values: Arrow offsets (rows + 1), bytes, and a bitmap once a null has come. */
+/* Variable-length values: Arrow offsets (rows + 1), bytes, and a bitmap from the first null on. */
 typedef struct slg_binary {
     slg_buffer offsets;
     slg_buffer bytes;
     slg_buffer validity;
     int64_t used;       /* bytes */
-    int64_t null_count; /* the bitmap is meaningful when above 0 */
+    int64_t null_count; /* the bitmap is valid if this is above 0 */
 } slg_binary;
 
 typedef struct slg_pool slg_pool;
@@ -92,20 +91,20 @@ typedef struct slg_columns {
     uint32_t wanted;            /* 1 << slg_column */
     slg_layout layout;
     int64_t rows;
-    int64_t first_offset;       /* of the first and last row; meaningless without rows */
+    int64_t first_offset;       /* of the first and last row; undefined if there are no rows */
     int64_t last_offset;
     slg_buffer fixed[SLG_COLUMNS]; /* values of the fixed-width columns; bools as bitmaps */
     slg_binary key;
     slg_binary value;
     slg_buffer header_lists;    /* Arrow offsets of the lists, rows + 1 */
-    slg_buffer header_validity; /* a bit a list, meaningful when header_nulls is above 0 */
+    slg_buffer header_validity; /* one bit per list, valid if header_nulls is above 0 */
     int64_t header_nulls;
     slg_binary header_key;
     slg_binary header_value;
     int64_t headers;            /* over all rows */
     slg_binary topic;           /* the same value in every row, as in `partition` */
     slg_buffer partition;
-    int64_t topic_rows;         /* rows that the buffer holds, from this use or one before */
+    int64_t topic_rows;         /* rows in the buffer, from this use or an earlier one */
     int64_t partition_rows;
 
     slg_pool *pool;
@@ -118,16 +117,16 @@ static inline bool slg_columns_want(const slg_columns *columns, slg_column colum
 }
 
 /*
- * A pool keeps up to `keep` sets for reuse: fresh memory costs a page fault per 4 KiB, which is
- * more than decoding into it does. `live` (may be NULL) is counted up and down atomically with each
- * set that is out; the caller keeps it valid for as long as any set or pool lives.
+ * A pool keeps up to `keep` sets for reuse: new memory costs a page fault per 4 KiB, more than
+ * decoding into it. `live` (may be NULL) is an atomic count of the sets in use; the caller keeps it
+ * valid while any set or the pool exists.
  */
 slg_pool *slg_pool_new(size_t keep, int64_t *live);
 
-/* Frees the kept sets; those that are out free themselves when they come back. */
+/* Frees the kept sets; a set in use is freed with its last reference. */
 void slg_pool_close(slg_pool *pool);
 
-/* An empty set with one reference, or NULL without memory. Any thread. */
+/* An empty set with one reference, or NULL if out of memory. Any thread. */
 slg_columns *slg_pool_take(slg_pool *pool, uint32_t wanted, slg_layout layout);
 
 void slg_columns_retain(slg_columns *columns);
@@ -136,22 +135,22 @@ void slg_columns_release(slg_columns *columns);
 /* Room for `capacity` bytes, of which the first `used` are kept. False without memory. */
 bool slg_buffer_reserve(slg_buffer *buffer, size_t used, size_t capacity);
 
-/* Room for `rows` more rows with up to `key` and `value` more bytes. False without memory. */
+/* Makes room for `rows` rows with up to `key` and `value` bytes. False if out of memory. */
 bool slg_columns_reserve(slg_columns *columns, int64_t rows, int64_t key, int64_t value);
 
-/* Room for `count` more headers with up to `key` and `value` more bytes. */
+/* Makes room for `count` headers with up to `key` and `value` bytes. */
 bool slg_columns_reserve_headers(slg_columns *columns, int64_t count, int64_t key, int64_t value);
 
 /*
- * Declares validity of rows [from, from + count) of a binary: valid[i] is 0 for null, 1 for not.
- * The bitmap comes to life with the first null. False without memory.
+ * Sets the validity of rows [from, from + count) of a binary: valid[i] is 0 for a null, else 1. The
+ * first null creates the bitmap. False if out of memory.
  */
 bool slg_binary_validate(slg_binary *binary, int64_t from, int64_t count, const uint8_t *valid);
 
 /*
- * For callers that meet nulls one by one: makes the bitmap cover rows [from, from + count), valid,
- * then marks a row null. Call the first only when a null follows or one has been. False without
- * memory.
+ * For callers that find nulls one by one. The first call extends the bitmap with valid rows [from,
+ * from + count); make it only if there is a null before or in these rows. The second marks a row
+ * null. False if out of memory.
  */
 bool slg_binary_cover(slg_binary *binary, int64_t from, int64_t count);
 static inline void slg_binary_set_null(slg_binary *binary, int64_t row) {
@@ -159,20 +158,20 @@ static inline void slg_binary_set_null(slg_binary *binary, int64_t row) {
     binary->null_count++;
 }
 
-/* Sets bits [from, from + count) of a bitmap to `bit`; the bytes exist. */
+/* Sets bits [from, from + count) of a bitmap to `bit`; its bytes must exist. */
 void slg_bits_fill(uint8_t *bits, int64_t from, int64_t count, bool bit);
 
 /*
- * Completes a set whose rows are all there: the partition that they come from (SLG_COLUMN_TOPIC and
- * SLG_COLUMN_PARTITION, as far as the shape wants them) and, in Spark's layout, the nulls of empty
- * headers. The caller is the only holder of the set, and adds no rows after it. False without
- * memory, or when the names of all rows pass INT32_MAX bytes.
+ * Completes a set after its last row: fills the partition (SLG_COLUMN_TOPIC and
+ * SLG_COLUMN_PARTITION, if the shape wants them) and, in Spark's layout, the nulls of empty
+ * headers. The caller must be the only holder of the set. False if out of memory, or if the topic
+ * names of all rows exceed INT32_MAX bytes.
  */
 bool slg_columns_finish(slg_columns *columns, const slg_shape *shape);
 
 /*
- * Keeps the rows with first <= timestamp <= last, in their order, and needs no memory for it. The
- * set holds OFFSET and TIMESTAMP, is not finished yet, and has no other holder.
+ * Keeps the rows with first <= timestamp <= last, in order, without allocating. The set has OFFSET
+ * and TIMESTAMP, is not completed yet, and has no other holder.
  */
 void slg_columns_keep_times(slg_columns *columns, int64_t first, int64_t last);
 
@@ -181,7 +180,7 @@ static inline void slg_bits_set(uint8_t *bits, int64_t at, bool bit) {
     bits[at >> 3] = (uint8_t)(bit ? bits[at >> 3] | mask : bits[at >> 3] & ~mask);
 }
 
-/* Bytes in use: what the columns' values take, offsets and bitmaps included. */
+/* Bytes in use by the columns' values, offsets and bitmaps. */
 int64_t slg_columns_nbytes(const slg_columns *columns);
 
 #ifdef __cplusplus

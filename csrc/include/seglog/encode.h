@@ -1,9 +1,9 @@
 /*
- * Record batches of magic 2 written into the caller's memory (docs/format.md): record by record, or
- * from columns (encode_columns.h). For the same records the bytes are those of Kafka's
+ * Writes record batches of magic 2 into the caller's memory (docs/format.md), record by record or
+ * from columns (encode_columns.h). For the same records the bytes equal those of Kafka's
  * MemoryRecordsBuilder.
  *
- * Nothing here allocates or keeps what it is given. An open batch belongs to one thread at a time.
+ * Nothing here allocates or keeps a caller's pointer. One thread at a time per open batch.
  */
 #ifndef SEGLOG_ENCODE_H
 #define SEGLOG_ENCODE_H
@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-/* A record to write. Offsets and timestamps (ms) are absolute; -1 is the size of a null. */
+/* A record to write. Offsets and timestamps (ms) are absolute; a size of -1 is null. */
 typedef struct slg_encode_record {
     int64_t offset;
     int64_t timestamp;
@@ -28,30 +28,30 @@ typedef struct slg_encode_record {
     const uint8_t *value;
     int64_t key_size;
     int64_t value_size;
-    int64_t headers_size; /* of all headers in the form of a record, without their count */
+    int64_t headers_size; /* of all headers as encoded in a record, without their count */
     int32_t header_count;
 } slg_encode_record;
 
 /*
- * A batch that records are added to. Its bytes begin at `data`, first the room of the header, which
- * slg_encode_seal fills. `data` may be moved between calls (set data and capacity).
+ * An open batch. Its bytes begin at `data` with room for the header, which slg_encode_seal fills.
+ * `data` may move between calls (set data and capacity).
  */
 typedef struct slg_encode_batch {
     uint8_t *data;
     size_t capacity;
-    size_t size; /* bytes so far, SLG_BATCH_HEADER_SIZE without a record */
+    size_t size; /* bytes so far; SLG_BATCH_HEADER_SIZE if there is no record */
     int64_t base_offset;
-    int64_t base_timestamp; /* the first record's, or the delete horizon; -1 before either */
-    int64_t max_timestamp;  /* -1 without a record */
-    int64_t offset_of_max_timestamp; /* of the first record that has it, -1 without one */
-    int64_t last_offset;    /* base_offset - 1 without a record */
-    int64_t max_size;    /* bytes, header included, above which only a first record goes */
+    int64_t base_timestamp; /* the first record's, or the delete horizon; -1 before either is set */
+    int64_t max_timestamp; /* -1 if there is no record */
+    int64_t offset_of_max_timestamp; /* of the first record with that timestamp, or -1 */
+    int64_t last_offset; /* base_offset - 1 if there is no record */
+    int64_t max_size; /* bytes including the header; only a first record may exceed it */
     int32_t max_records;
     int32_t record_count;
     bool has_base_timestamp;
 } slg_encode_batch;
 
-/* What the header says beside what the records say. */
+/* Header fields that do not follow from the records. */
 typedef struct slg_encode_fields {
     int64_t max_timestamp; /* the batch's, or the append time */
     int64_t producer_id;
@@ -63,8 +63,8 @@ typedef struct slg_encode_fields {
 } slg_encode_fields;
 
 /*
- * The bytes of a field of `size` bytes with its length in front (-1: null). What no record can hold
- * counts as 2^40, so that sums of a few fields do not wrap and are found too large.
+ * The encoded size of a field of `size` bytes with its length (-1: null). A field too large for any
+ * record counts as 2^40, so that sums of a few fields do not wrap and prove too large.
  */
 static inline uint64_t slg_encode_field(int64_t size) {
     if (size > INT32_MAX) {
@@ -73,36 +73,36 @@ static inline uint64_t slg_encode_field(int64_t size) {
     return size < 0 ? 1U : slg_uvarlong_size((uint64_t)size << 1) + (uint64_t)size;
 }
 
-/* Opens an empty batch without limits; `data` may be NULL while `capacity` is 0. */
+/* Opens an empty batch without limits; `data` may be NULL if `capacity` is 0. */
 void slg_encode_open(slg_encode_batch *batch, uint8_t *data, size_t capacity, int64_t base_offset);
 
-/* The bytes that the record will take in the batch, its length included; above INT32_MAX: never. */
+/* The record's size in the batch, including its length; above INT32_MAX it never fits. */
 uint64_t slg_encode_size(const slg_encode_batch *batch, const slg_encode_record *record);
 
 /*
- * Adds a record, all but its headers: *headers is where the caller puts its `headers_size` bytes
- * before the batch is used. Nothing is changed unless SLG_OK comes back:
- *   SLG_FULL               the batch is at its limit: it ends before this record
- *   SLG_MORE               capacity is short: error->expected is what the batch needs
+ * Adds a record without its headers: the caller writes `headers_size` bytes at *headers before the
+ * batch is used. Only SLG_OK changes anything:
+ *   SLG_FULL               the batch has reached its limit: it ends before this record
+ *   SLG_MORE               capacity is too small: error->expected is what the batch needs
  *   SLG_ENCODE_TIMESTAMP   negative and not -1: found = timestamp
  *   SLG_ENCODE_OFFSET      not above the last one: expected = the last, found = offset
- *   SLG_ENCODE_DELTA       2^31 or more behind the base: expected = base, found = offset
- *   SLG_ENCODE_SIZE        the batch would pass 2^31 - 1 bytes: found = its size then
- * error->position is left to the caller.
+ *   SLG_ENCODE_DELTA       2^31 or more above the base: expected = base, found = offset
+ *   SLG_ENCODE_SIZE        the batch would exceed 2^31 - 1 bytes: found = its size then
+ * The caller sets error->position.
  */
 slg_status slg_encode_add(slg_encode_batch *batch, const slg_encode_record *record,
                           uint8_t **headers, slg_error *error);
 
 /*
- * Writes the header of SLG_BATCH_HEADER_SIZE bytes at `header`, CRC included, for the batch whose
- * records are the `payload_size` bytes at `payload`, compressed or not; they need not lie behind
- * the header. header and payload together are at most INT32_MAX bytes.
+ * Writes the header, SLG_BATCH_HEADER_SIZE bytes with the CRC, at `header`. The batch's records are
+ * the `payload_size` bytes at `payload`, compressed or not, which need not follow the header.
+ * Header and payload together are at most INT32_MAX bytes.
  */
 void slg_encode_seal(uint8_t *header, const slg_encode_batch *batch,
                      const slg_encode_fields *fields, const uint8_t *payload, size_t payload_size,
                      slg_crc32c_kernel kernel);
 
-/* The sequence `increment` records on; sequences wrap from 2^31 - 1 to 0. */
+/* The sequence `increment` records later; sequences wrap from 2^31 - 1 to 0. */
 int32_t slg_encode_sequence(int32_t sequence, int32_t increment);
 
 #ifdef __cplusplus

@@ -3,9 +3,9 @@
  * by pread. A file that is cut under a reader is a status and no signal; an index alone may be
  * mapped, by an owner of its directory who says when it is cut.
  *
- * Descriptors are the caller's, open for reading. Functions allocate nothing, keep no state but in
- * what the caller gives them, and may be called from any thread, one per slg_fetch_index at a time.
- * All may wait for the disk.
+ * Descriptors are the caller's, open for reading. Functions allocate nothing and keep state only in
+ * the caller's structs. Any thread may call them, one at a time per slg_fetch_index. All may block
+ * on the disk.
  */
 #ifndef SEGLOG_FETCH_H
 #define SEGLOG_FETCH_H
@@ -43,7 +43,7 @@ void slg_fetch_map_close(slg_fetch_map *map);
 /* An offset or time index of which the first `entries` entries are searched. */
 typedef struct slg_fetch_index {
     slg_index_kind kind;
-    int fd;              /* -1: no file, which is an index without entries */
+    int fd;              /* -1: no file, an index without entries */
     int64_t base_offset;
     size_t entries;
     const slg_fetch_map *map; /* NULL, or of fewer entries: by pread */
@@ -71,7 +71,7 @@ typedef struct slg_fetch_batch {
     int64_t size;
 } slg_fetch_batch;
 
-/* Bytes of a log file that were read on the way; a caller takes what it wants from them. */
+/* Bytes of a log file that a search has read; the caller may use them. */
 enum { SLG_FETCH_WINDOW = 8192 };
 typedef struct slg_fetch_window {
     int64_t position;
@@ -80,37 +80,36 @@ typedef struct slg_fetch_window {
 } slg_fetch_window;
 
 /*
- * How much to read where a walk to `target` begins, from `start`, which `entry` points to. Between
- * two entries that are near: up to where the batch and the header behind it would end if all
- * records were alike, and no further than the batch of `next`. Of large batches only a header.
+ * How many bytes to read at `start`, to which `entry` points, on the way to `target`. Between two
+ * near entries: up to the estimated end of the batch and the header after it, assuming equal
+ * records, and not past the batch of `next`. Only a header if batches are large.
  */
 size_t slg_fetch_first_read(int64_t target, int64_t start, const slg_index_entry *entry,
                             const slg_index_entry *next, int64_t batch_size);
 
 /*
- * The batch that holds `target`, else the first one above it, walking from `position` to `end`
- * (the bytes of the log that count). Headers alone are read, and judged as Kafka's file iteration
- * judges them. SLG_OK; SLG_END: all batches end before `target`; SLG_BATCH_LENGTH: a length that no
- * batch has (Kafka: CorruptRecordException); SLG_BATCH_MAGIC: a message of magic 0 or 1 on the way,
- * whose first offset a header may not tell; SLG_BATCH_SIZE: a batch that ends before its header;
- * SLG_FILE_SHRANK, SLG_IO. `first_read` are the bytes that are read at first; whoever knows how far
- * the batch can be spares a second read, or one of more than is needed.
+ * The batch that contains `target`, else the first one after it, searching from `position` to `end`
+ * (the valid bytes of the log). Reads only headers, and checks them as Kafka's file iteration does.
+ * SLG_OK; SLG_END: all batches end before `target`; SLG_BATCH_LENGTH: an invalid length (Kafka:
+ * CorruptRecordException); SLG_BATCH_MAGIC: a message of magic 0 or 1, whose header may lack its
+ * first offset; SLG_BATCH_SIZE: a batch smaller than its header; SLG_FILE_SHRANK, SLG_IO.
+ * `first_read` is the size of the first read; a good estimate avoids a second one.
  */
 slg_status slg_fetch_find(int fd, int64_t position, int64_t end, int64_t target, size_t first_read,
                           slg_fetch_window *window, slg_fetch_batch *found, slg_error *error);
 
-/* What stands at the beginning of a span of log bytes. */
+/* The batches at the beginning of a span of log bytes. */
 typedef struct slg_fetch_span {
-    size_t size;         /* bytes of whole batches, at most what was asked for */
-    size_t first_size;   /* of the first batch, whole or not; 0 without even its length */
+    size_t size;         /* bytes of whole batches, at most the given size */
+    size_t first_size;   /* of the first batch, whole or not; 0 if its length is missing */
     int64_t base_offset; /* stored in the first batch */
-    int64_t next_offset; /* behind the last whole batch; undefined with size 0 */
+    int64_t next_offset; /* after the last whole batch; undefined if size is 0 */
 } slg_fetch_span;
 
 /*
- * The whole batches, of any format, at the beginning of `data`, by their lengths alone. They end
- * before the first one that begins at or above `stop_offset`. SLG_OK, or SLG_BATCH_LENGTH when the
- * first of them has a length that no batch has; a later such one ends the span.
+ * The whole batches, of any format, at the beginning of `data`, found by their lengths alone. They
+ * end before the first one that begins at or above `stop_offset`. SLG_OK, or SLG_BATCH_LENGTH if
+ * the first one has an invalid length; a later invalid length ends the span.
  */
 slg_status slg_fetch_whole(const uint8_t *data, size_t size, int64_t position, int64_t stop_offset,
                            slg_fetch_span *span, slg_error *error);

@@ -1,10 +1,10 @@
 /*
- * The blocks of an lz4 or snappy payload, in the framings that Kafka's clients write: an lz4 frame
- * of independent 64 KiB blocks without checksums, and snappy-java's stream of version 1.
+ * The blocks of an lz4 or snappy payload in the framings of Kafka's clients: an lz4 frame of
+ * independent 64 KiB blocks without checksums, and snappy-java's stream of version 1.
  *
- * This is the happy path only. Whatever else a payload may be (other flags, other versions, bytes
- * that are cut or left over) is SLG_FRAME_OTHER, and whoever knows all of Kafka's rules decides.
- * Nothing is allocated, nothing is read outside of the payload, and no state is kept.
+ * This is the fast path only. Any other payload (other flags or versions, truncated or trailing
+ * bytes) is SLG_FRAME_OTHER, and the reference path decides. Nothing is allocated, nothing is read
+ * outside the payload, and no state is kept.
  */
 #ifndef SEGLOG_FRAMING_H
 #define SEGLOG_FRAMING_H
@@ -17,22 +17,22 @@
 extern "C" {
 #endif
 
-/* The most that a block of such a frame holds, and the room that its decoder asks for. */
+/* The largest block of such a frame, and the room that its decoder needs. */
 enum { SLG_LZ4_BLOCK_BYTES = 64 << 10 };
 
 typedef enum slg_frame {
     SLG_FRAME_BLOCK, /* *block is the next one */
-    SLG_FRAME_END,   /* the payload ends here, as it should */
+    SLG_FRAME_END,   /* the payload ends here, valid */
     SLG_FRAME_OTHER,
 } slg_frame;
 
 typedef struct slg_block {
     const uint8_t *data; /* in the payload */
     size_t size;
-    bool is_stored; /* these bytes are the plain ones */
+    bool is_stored; /* these bytes are uncompressed */
 } slg_block;
 
-/* The block at *position, which is 0 to begin with and moves on to what follows. */
+/* The block at *position, initially 0, which advances to the next block. */
 slg_frame slg_lz4_next(const uint8_t *payload, size_t size, size_t *position, slg_block *block);
 slg_frame slg_xerial_next(const uint8_t *payload, size_t size, size_t *position, slg_block *block);
 

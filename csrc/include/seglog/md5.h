@@ -1,8 +1,8 @@
 /*
- * MD5 (RFC 1321), by which Kafka's log cleaner tells keys apart. Not for anything that an attacker
- * may choose: collisions can be made.
+ * MD5 (RFC 1321), with which Kafka's log cleaner identifies keys. Not secure: an attacker can make
+ * collisions.
  *
- * Nothing is allocated or kept; safe from any thread.
+ * Stateless, allocates nothing, thread-safe.
  */
 #ifndef SEGLOG_MD5_H
 #define SEGLOG_MD5_H

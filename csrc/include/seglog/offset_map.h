@@ -48,16 +48,16 @@ void slg_offset_map_free(slg_offset_map *map);
 
 /* A key to look up or to put. */
 typedef struct slg_offset_key {
-    const uint8_t *data; /* NULL for a key of no bytes */
+    const uint8_t *data; /* NULL for an empty key */
     uint32_t size;
     int64_t offset;
     uint8_t hash[SLG_MD5_SIZE];
 } slg_offset_key;
 
-/* Hashes `count` keys, at most SLG_OFFSET_HASHES, and begins to fetch their slots from memory. */
+/* Hashes `count` keys, at most SLG_OFFSET_HASHES, and prefetches their slots. */
 void slg_offset_map_hash(const slg_offset_map *map, slg_offset_key *keys, size_t count);
 
-/* The offset of a hashed key, -1 for none. */
+/* The offset of a hashed key, or -1. */
 int64_t slg_offset_map_get(const slg_offset_map *map, const uint8_t *hash);
 
 /* Puts a hashed key, new or known; false if every slot is taken. Marks hold as long as the offsets

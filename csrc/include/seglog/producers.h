@@ -1,12 +1,12 @@
 /*
- * What a log says of its producers and their transactions. Two ways lead into it. The fold
- * (Kafka: ProducerAppendInfo) takes what a log holds with origin REPLICATION, as everything while
- * loading: sequences are not checked and an epoch that goes backwards is taken. The span takes
- * what is about to be appended (UnifiedLog.analyzeAndValidateProducerState): it is judged by its
- * origin on copies, and committed when it has been written. Kafka replays whole segments so, too.
+ * The state of a log's producers and their transactions. It changes in two ways. The fold (Kafka:
+ * ProducerAppendInfo) applies the batches of a log with origin REPLICATION, as during a load:
+ * sequences are not checked and an older epoch is accepted. The span applies batches that are about
+ * to be appended (UnifiedLog.analyzeAndValidateProducerState): it validates them by their origin on
+ * copies, and commits when they are written. Kafka also replays whole segments this way.
  *
- * The state owns its memory and is one partition's, for one thread at a time. It grows by what a
- * log holds: a producer for each producer id, a transaction for each that was opened.
+ * The state owns its memory and belongs to one partition; one thread at a time. It grows with the
+ * log's content: one producer per producer id, one transaction per transaction opened.
  */
 #ifndef SEGLOG_PRODUCERS_H
 #define SEGLOG_PRODUCERS_H
@@ -22,20 +22,20 @@
 extern "C" {
 #endif
 
-/* Batches of a producer that are remembered. */
+/* Batches kept per producer. */
 enum { SLG_PRODUCER_BATCHES = 5 };
 
 typedef struct slg_producer_batch {
     int64_t last_offset;
     int64_t timestamp;     /* ms */
-    int32_t last_sequence; /* -1 without sequences */
+    int32_t last_sequence; /* -1 if the producer has no sequences */
     int32_t offset_delta;  /* last offset - base offset */
 } slg_producer_batch;
 
 typedef struct slg_producer {
     int64_t id;
     int64_t last_timestamp;   /* ms, -1 for none */
-    int64_t txn_first_offset; /* of the open transaction, where in_txn */
+    int64_t txn_first_offset; /* of the open transaction, if in_txn */
     int32_t coordinator_epoch;
     int16_t epoch;
     int8_t in_txn;
@@ -43,12 +43,12 @@ typedef struct slg_producer {
     slg_producer_batch batches[SLG_PRODUCER_BATCHES]; /* oldest first */
 } slg_producer;
 
-/* A transaction. Those of a state are in order of their first offset. */
+/* A transaction. A state's transactions are sorted by first offset. */
 typedef struct slg_txn {
     int64_t first_offset;
     int64_t producer_id;
     int64_t last_offset;  /* of the marker */
-    int64_t segment_base; /* where the first offset is: of the segment, -1 where nobody said, */
+    int64_t segment_base; /* of the segment with the first offset, -1 if unknown, */
     int64_t position;     /* and of the batch in its file, -1 */
     bool ended;
     bool is_abort;
@@ -59,24 +59,24 @@ typedef struct slg_txns {
     size_t first; /* ongoing: the first that may not have ended */
     size_t count;
     size_t capacity;
-    size_t ended; /* ongoing: how many of them have */
+    size_t ended; /* ongoing: the number of transactions that have ended */
 } slg_txns;
 
 typedef struct slg_producer_map {
-    slg_producer *all; /* in the order in which they were first seen */
+    slg_producer *all; /* in order of first appearance */
     size_t count;
     size_t capacity;
-    uint32_t *slots;   /* hash table: 1 + place in `all`, or 0 */
+    uint32_t *slots;   /* hash table: 1 + index in `all`, or 0 */
     size_t slot_count; /* a power of two, or 0 */
 } slg_producer_map;
 
-/* A transaction that somebody asks the coordinator about before it is written to (Kafka:
- * VerificationStateEntry). `guard` is above 0 and not twice the same in a process. */
+/* A transaction that the coordinator must confirm before it is written to (Kafka:
+ * VerificationStateEntry). `guard` is above 0 and unique in a process. */
 typedef struct slg_verification {
     int64_t producer_id;
-    int64_t timestamp; /* ms, when it was made */
+    int64_t timestamp; /* ms, when it was created */
     int64_t guard;
-    int32_t lowest_sequence; /* of those that were seen in its epoch */
+    int32_t lowest_sequence; /* of the sequences seen in its epoch */
     int16_t epoch;
     bool supports_epoch_bump; /* transactions of version 2 */
 } slg_verification;
@@ -94,7 +94,7 @@ typedef struct slg_producers {
 void slg_producers_init(slg_producers *producers);
 void slg_producers_free(slg_producers *producers);
 
-/* A producer of a snapshot; another of the same id is replaced. SLG_OK or SLG_NO_MEMORY. */
+/* Adds a producer from a snapshot; replaces one with the same id. SLG_OK or SLG_NO_MEMORY. */
 slg_status slg_producers_load(slg_producers *producers, const slg_producer *producer,
                               slg_error *error);
 
@@ -113,57 +113,56 @@ typedef struct slg_marker {
 } slg_marker;
 
 /*
- * Applies batches: *taken says how many. Those without a producer and those of magic 0 and 1 mean
- * nothing. Markers as Kafka writes them are read from the log file `fd`, unless it is -1; those
- * that ended a transaction with an abort go into `aborted`, *aborted_count of them, with room for
- * `room`. SLG_OK: all are applied. SLG_FULL: there is no room for another abort. SLG_MORE: the next
- * is a control batch of another kind, for slg_producers_end or slg_producers_touch, or one whose
- * transaction is not open. SLG_TXN_STATE: the next one has no transactional bit inside of a
- * transaction. SLG_NO_MEMORY.
+ * Applies *taken batches. Ignores batches without a producer and messages of magic 0 and 1. Reads
+ * markers in Kafka's form from the log file `fd`, unless it is -1; puts those that aborted a
+ * transaction into `aborted`, *aborted_count of them, at most `room`. SLG_OK: all are applied.
+ * SLG_FULL: there is no room for another abort. SLG_MORE: the next one is a control batch of
+ * another kind, for slg_producers_end or slg_producers_touch, or its transaction is not open.
+ * SLG_TXN_STATE: the next one lacks the transactional bit inside a transaction. SLG_NO_MEMORY.
  */
 slg_status slg_producers_apply(slg_producers *producers, int fd, const slg_batch *batches,
                                size_t count, size_t *taken, slg_marker *aborted, size_t room,
                                size_t *aborted_count, slg_error *error);
 
 /*
- * Applies a marker, of which the caller fills the first part. SLG_TXN_NOT_STARTED (found: the first
- * offset): no transaction of that first offset is open any more; nothing but the marker, which is
- * filled, has changed then. SLG_NO_MEMORY.
+ * Applies a marker; the caller fills its first part. SLG_TXN_NOT_STARTED (found: the first offset):
+ * no transaction with that first offset is open; only the marker is filled, and nothing else has
+ * changed. SLG_NO_MEMORY.
  */
 slg_status slg_producers_end(slg_producers *producers, slg_marker *marker, slg_error *error);
 
-/* A control batch that compaction emptied: its producer is known from then on. */
+/* Applies a control batch that compaction emptied: adds its producer. */
 slg_status slg_producers_touch(slg_producers *producers, int64_t producer_id, slg_error *error);
 
-/* The earliest transaction that is open or not replicated, good until the next change; or NULL. */
+/* The earliest transaction that is open or not replicated, valid until the next change; or NULL. */
 const slg_txn *slg_producers_first_unstable(const slg_producers *producers);
 
-/* The last timestamp (ms) of the producer of the earliest open transaction, -1 without one: as of
- * the last call that changed transactions. Any thread may ask, also during such a call. */
+/* The last timestamp (ms) of the producer of the earliest open transaction, or -1, as of the last
+ * call that changed transactions. Any thread may call it, also during such a call. */
 int64_t slg_producers_oldest_txn_timestamp(const slg_producers *producers);
 
-/* The producer of an id, good until the next change; or NULL. */
+/* The producer with an id, valid until the next change; or NULL. */
 const slg_producer *slg_producers_find(const slg_producers *producers, int64_t producer_id);
 
-/* Forgets the ended transactions whose marker is below the high watermark. */
+/* Removes ended transactions whose marker is below the high watermark. */
 void slg_producers_replicated(slg_producers *producers, int64_t high_watermark);
 
-/* Drops producers without an open transaction that were idle for that long (ms), and
+/* Removes producers without an open transaction that have been idle this long (ms), and
  * verifications of that age. */
 void slg_producers_expire(slg_producers *producers, int64_t now, int64_t idle);
 
-/* Forgets producers and transactions, and keeps the verifications (Kafka: truncateAndReload). */
+/* Removes producers and transactions, keeps verifications (Kafka: truncateAndReload). */
 void slg_producers_clear(slg_producers *producers);
 
 /* ---- verification of transactions ---------------------------------------------------------- */
 
-/* That of a producer, or NULL. Good until the next change of any. */
+/* The verification of a producer, or NULL. Valid until the next change of any verification. */
 const slg_verification *slg_producers_verification(const slg_producers *producers,
                                                    int64_t producer_id);
 
 /*
- * Finds the producer's verification or makes one of `wanted`, and notes the sequence and epoch of
- * `wanted` in it where they count. SLG_OK or SLG_NO_MEMORY.
+ * Finds the producer's verification or creates one from `wanted`, and updates it with the sequence
+ * and epoch of `wanted` if they apply. SLG_OK or SLG_NO_MEMORY.
  */
 slg_status slg_producers_verify(slg_producers *producers, const slg_verification *wanted,
                                 const slg_verification **found, slg_error *error);
@@ -179,32 +178,32 @@ typedef enum slg_origin {
     SLG_ORIGIN_RAFT_LEADER = 3
 } slg_origin;
 
-/* What an append is judged by. */
+/* The rules by which an append is validated. */
 typedef struct slg_append_rules {
     slg_origin origin;
     int16_t transaction_version; /* of its markers; -1: unknown */
-    bool is_verified;   /* a new transaction needs the guard of its verification: */
+    bool is_verified;   /* a new transaction must have the guard of its verification: */
     int64_t guard;      /* that of the request, 0 for none */
-    int64_t segment_base;     /* of the segment that will be written; -1: places are not noted */
-    int64_t segment_position; /* where its file has the byte that a batch's position 0 means */
-    int log_fd;               /* where markers are read when their bytes are not given */
+    int64_t segment_base;     /* of the segment to be written; -1: positions are not recorded */
+    int64_t segment_position; /* the position in its file of a batch's position 0 */
+    int log_fd;               /* source of markers if no bytes are given */
 } slg_append_rules;
 
-/* What becomes of a batch: one for each of Kafka's texts. `known` is the span's. */
+/* The decision about a batch, one per message of Kafka. `known` is a field of the span. */
 typedef enum slg_verdict {
     SLG_APPEND_OK = 0,
-    SLG_APPEND_DUPLICATE = 1, /* of a batch that is remembered: `duplicate` of the span */
+    SLG_APPEND_DUPLICATE = 1, /* of a batch that is kept: the span's `duplicate` */
     SLG_APPEND_MARKER = 2,    /* a control batch of another form: slg_span_marker takes it */
     /* InvalidProducerEpochException */
-    SLG_APPEND_TXN_EPOCH = 3, /* of a batch that would begin a transaction: known = last epoch */
+    SLG_APPEND_TXN_EPOCH = 3, /* the batch would begin a transaction: known = last epoch */
     SLG_APPEND_EPOCH = 4,     /* known = last epoch */
     /* InvalidTxnStateException */
     SLG_APPEND_UNVERIFIED = 5,
-    SLG_APPEND_TXN_STATE = 6, /* not transactional inside of a transaction */
+    SLG_APPEND_TXN_STATE = 6, /* not transactional inside a transaction */
     /* OutOfOrderSequenceException */
-    SLG_APPEND_SEQUENCE_FIRST = 7,  /* of transactions version 2 and not 0, of nobody known */
-    SLG_APPEND_SEQUENCE_LOWEST = 8, /* above the lowest under verification: known = that */
-    SLG_APPEND_SEQUENCE_EPOCH = 9,  /* of a new epoch and not 0: known = last epoch */
+    SLG_APPEND_SEQUENCE_FIRST = 7,  /* not 0, transactions version 2, unknown producer */
+    SLG_APPEND_SEQUENCE_LOWEST = 8, /* above the lowest one under verification, `known` */
+    SLG_APPEND_SEQUENCE_EPOCH = 9,  /* not 0 in a new epoch: known = last epoch */
     SLG_APPEND_SEQUENCE = 10,       /* not the next: known = last sequence */
     /* IllegalArgumentException: a marker of unknown transaction version */
     SLG_APPEND_TXN_VERSION = 11,
@@ -212,8 +211,8 @@ typedef enum slg_verdict {
     SLG_APPEND_COORDINATOR_EPOCH = 12,
 } slg_verdict;
 
-/* What Kafka says and lets pass: an old epoch or coordinator epoch that is replicated, and a
- * marker of transactions version 2 that came before (known: -1). */
+/* What Kafka logs but accepts: a replicated old epoch or coordinator epoch, and a repeated marker
+ * of transactions version 2 (known: -1). */
 typedef struct slg_append_note {
     size_t row;
     slg_verdict verdict; /* SLG_APPEND_EPOCH, _COORDINATOR_EPOCH; SLG_APPEND_MARKER for the last */
@@ -222,25 +221,25 @@ typedef struct slg_append_note {
 } slg_append_note;
 
 /*
- * Batches that are about to be appended, and what they would change. It owns its memory and serves
- * one append after the other. All lists are good until the next slg_span_begin.
+ * Batches that are about to be appended, and the changes that they would make. A span owns its
+ * memory and is reused for each append. All lists are valid until the next slg_span_begin.
  */
 typedef struct slg_span {
-    size_t row; /* the batch that the verdict is about, or the end */
+    size_t row; /* the batch of the verdict, or the end */
     slg_verdict verdict;
     int64_t known;
-    int32_t coordinator_epoch; /* of the marker that the verdict is about */
+    int32_t coordinator_epoch; /* of the verdict's marker */
     slg_producer_batch duplicate;
-    slg_producer_map changed; /* copies; their batches are those of the span alone */
+    slg_producer_map changed; /* copies; their batches are only those of the span */
     slg_txns started;
-    slg_txns completed; /* in the order of their markers; none is ended yet in the state */
+    slg_txns completed; /* in marker order; still open in the state */
     slg_append_note *notes;
     size_t note_count;
     size_t note_capacity;
-    int64_t *verified; /* producers whose verification has served */
+    int64_t *verified; /* producers whose verification was used */
     size_t verified_count;
     size_t verified_capacity;
-    uint64_t *order; /* of `changed`, as Java's map lists them */
+    uint64_t *order; /* of `changed`, in the order of Java's map */
     size_t order_capacity;
 } slg_span;
 
@@ -250,39 +249,39 @@ void slg_span_free(slg_span *span);
 /* Empties a span. */
 void slg_span_begin(slg_span *span);
 
-/* The span goes on with other batches, from row 0 on; notes about those before are gone. */
+/* Continues the span with other batches, from row 0 on; drops the notes about earlier ones. */
 void slg_span_continue(slg_span *span);
 
 /*
- * Judges the batches from span->row on, whose bytes are `data` (batches[i].position counts from
- * there) and whose offsets are assigned, and leaves the verdict in the span. Without `data` (NULL)
- * markers are read from rules->log_fd, and positions are in that file. The state keeps what
- * it knows, but has room for it all when the verdict is SLG_APPEND_OK. SLG_OK or SLG_NO_MEMORY.
+ * Validates the batches from span->row on and sets the span's verdict. Their bytes are `data`
+ * (batches[i].position counts from there), and their offsets are assigned. If `data` is NULL,
+ * markers are read from rules->log_fd, and positions are in that file. The state does not change,
+ * but with SLG_APPEND_OK it has room for all changes. SLG_OK or SLG_NO_MEMORY.
  */
 slg_status slg_span_check(slg_span *span, slg_producers *producers, const slg_append_rules *rules,
                           const slg_batch *batches, size_t count, const uint8_t *data, size_t size,
                           slg_error *error);
 
 /*
- * Judges batch `row` as the marker that the caller found in it (coordinator_epoch, timestamp and
- * is_abort count), NULL for one that compaction emptied. The verdict is in the span; after
- * SLG_APPEND_OK the span stands behind it, and slg_span_check goes on.
+ * Validates batch `row` as the marker that the caller found in it (coordinator_epoch, timestamp and
+ * is_abort are used), NULL if compaction emptied it. The verdict is in the span; after
+ * SLG_APPEND_OK the span is past the batch, and slg_span_check continues.
  */
 slg_status slg_span_marker(slg_span *span, slg_producers *producers, const slg_append_rules *rules,
                            const slg_batch *batch, const slg_marker *marker, slg_error *error);
 
-/* Drops the verifications that have served: Kafka does so also where the append fails later. */
+/* Drops the used verifications; as in Kafka, also if the append fails later. */
 void slg_span_drop_verified(slg_span *span, slg_producers *producers);
 
-/* Takes over what a span that ended with SLG_APPEND_OK has changed. Completed transactions stay
- * open until slg_producers_complete_txn. */
+/* Commits the changes of a span that ended with SLG_APPEND_OK. Completed transactions stay open
+ * until slg_producers_complete_txn. */
 void slg_span_commit(slg_span *span, slg_producers *producers);
 
 /* First offset of the earliest open transaction of another producer, or the marker's + 1. */
 int64_t slg_producers_last_stable(const slg_producers *producers, int64_t producer_id,
                                   int64_t marker_offset);
 
-/* Ends a transaction. SLG_TXN_NOT_STARTED where none of its first offset is open, SLG_NO_MEMORY. */
+/* Ends a transaction. SLG_TXN_NOT_STARTED if none with its first offset is open, SLG_NO_MEMORY. */
 slg_status slg_producers_complete_txn(slg_producers *producers, const slg_txn *done,
                                       slg_error *error);
 

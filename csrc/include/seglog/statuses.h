@@ -1,7 +1,7 @@
 /*
- * The table of statuses: SLG_STATUS(name, code), from which come the enum of status.h, the names of
- * status.c and Status in `_native/status.pyx`. One code per cause, never reused; below 16 are
- * outcomes, and none is above SLG_STATUS_MAX. Included with SLG_STATUS defined, more than once.
+ * The table of statuses: SLG_STATUS(name, code). The enum of status.h, the names of status.c and
+ * Status in `_native/status.pyx` come from it. One code per cause, never reused; codes below 16 are
+ * outcomes, and none is above SLG_STATUS_MAX. Included several times, with SLG_STATUS defined.
  */
 SLG_STATUS(OK, 0)
 
@@ -11,8 +11,9 @@ SLG_STATUS(END, 1) /* clean end: the position is the end of the file */
 SLG_STATUS(TORN_TAIL, 2)
 /* only zero bytes from here to the end (preallocation, delayed allocation) */
 SLG_STATUS(ZERO_TAIL, 3)
-SLG_STATUS(FULL, 4) /* the output is full: take it and call again */
-SLG_STATUS(MORE, 5) /* the window ends inside a batch that the file still holds: give more bytes */
+SLG_STATUS(FULL, 4) /* the output is full: empty it and call again */
+/* the window ends inside a batch that the file holds whole: provide more bytes */
+SLG_STATUS(MORE, 5)
 SLG_STATUS(CODEC, 6) /* a compressed payload: the caller decompresses it and calls again */
 
 /* Batch framing and checks (Kafka: CorruptRecordException). expected/found as commented. */
@@ -34,15 +35,15 @@ SLG_STATUS(BATCH_OFFSET_RANGE, 24)
 SLG_STATUS(BATCH_ATTRIBUTES, 25)
 
 /* Records inside a batch (Kafka: InvalidRecordException). position = the batch in the file. */
-SLG_STATUS(RECORD_VARINT, 48) /* a varint without an end, or past its width */
+SLG_STATUS(RECORD_VARINT, 48) /* a varint that does not end, or is too wide */
 /* record length beyond the payload: expected = bytes left, found = length */
 SLG_STATUS(RECORD_LENGTH, 49)
-/* fields end elsewhere than the length says: expected = length, found = read */
+/* fields do not end where the length says: expected = length, found = read */
 SLG_STATUS(RECORD_SIZE, 50)
 SLG_STATUS(RECORD_FIELD, 51) /* key, value or header length beyond the record */
 SLG_STATUS(RECORD_HEADERS, 52) /* header count negative or more than the record can hold */
 SLG_STATUS(RECORD_COUNT, 53) /* bytes left after, or missing before, the last record */
-/* no int64 of microseconds: expected = the most milliseconds, found = the timestamp in them */
+/* beyond int64 in microseconds: expected = the largest ms value, found = the timestamp in ms */
 SLG_STATUS(RECORD_TIMESTAMP, 54)
 
 /* Messages of magic 0 and 1 (Kafka: InvalidRecordException, CorruptRecordException). */
@@ -54,7 +55,7 @@ SLG_STATUS(LEGACY_OFFSET, 84) /* wrapper offset below the last inner offset and 
 SLG_STATUS(LEGACY_CODEC, 85) /* zstd in magic 0 or 1 */
 
 /* Decompression. */
-SLG_STATUS(CODEC_DATA, 100) /* the codec refused the bytes */
+SLG_STATUS(CODEC_DATA, 100) /* the codec rejected the bytes */
 SLG_STATUS(CODEC_TOO_LARGE, 101) /* more than the cap: expected = cap */
 
 /* Index files (Kafka: CorruptIndexException). position = byte in the index file. */
@@ -77,21 +78,23 @@ SLG_STATUS(IO, 144) /* a system call failed: sys_errno */
 SLG_STATUS(FILE_MISSING, 145) /* vanished between the listing and the open */
 SLG_STATUS(FILE_KIND, 146) /* a link, directory, device or fifo where a file is expected */
 SLG_STATUS(FILE_TOO_LARGE, 147) /* log file above 2^31 - 1: found = size */
-SLG_STATUS(FILE_SHRANK, 148) /* fewer bytes than the size said: expected, found */
+SLG_STATUS(FILE_SHRANK, 148) /* fewer bytes than its size: expected, found */
 
 SLG_STATUS(NO_MEMORY, 160)
-SLG_STATUS(LIMIT, 161) /* a cap of the caller's was reached: expected = cap, found = wanted */
+SLG_STATUS(LIMIT, 161) /* the caller's limit was reached: expected = limit, found = wanted */
 SLG_STATUS(INDEX_FULL, 162) /* an index that is rebuilt has no room: expected = entries that fit */
 
-/* Folding a log into producer state (Kafka: InvalidTxnStateException and what it is near). */
+/* Folding a log into producer state (Kafka: InvalidTxnStateException and related ones). */
 SLG_STATUS(TXN_STATE, 176) /* a batch without the transactional bit inside a transaction */
-SLG_STATUS(TXN_NOT_STARTED, 177) /* a marker ends what nobody has open: found = first offset */
+/* a marker for a transaction that is not open: found = first offset */
+SLG_STATUS(TXN_NOT_STARTED, 177)
 
-/* Records and columns that a caller wants written (Kafka: IllegalArgumentException). */
+/* Records and columns to be written (Kafka: IllegalArgumentException). */
 SLG_STATUS(ENCODE_OFFSET, 192) /* not above the last one: expected = the last, found = offset */
 SLG_STATUS(ENCODE_TIMESTAMP, 193) /* negative and not -1: found = timestamp */
-SLG_STATUS(ENCODE_DELTA, 194) /* 2^31 or more behind the base: expected = base, found = offset */
-SLG_STATUS(ENCODE_SIZE, 195) /* a batch above 2^31 - 1 bytes: expected = those, found = its size */
+SLG_STATUS(ENCODE_DELTA, 194) /* 2^31 or more above the base: expected = base, found = offset */
+/* a batch above 2^31 - 1 bytes: expected = that limit, found = its size */
+SLG_STATUS(ENCODE_SIZE, 195)
 SLG_STATUS(ENCODE_HEADER_KEY, 196) /* a header without a key */
-SLG_STATUS(ARROW_TYPE, 200) /* a column of a type that it cannot have */
-SLG_STATUS(ARROW_LAYOUT, 201) /* offsets out of order, or fewer values than announced */
+SLG_STATUS(ARROW_TYPE, 200) /* a type that the column does not accept */
+SLG_STATUS(ARROW_LAYOUT, 201) /* offsets out of order, or fewer values than declared */

@@ -1,6 +1,6 @@
 /*
- * UTF-8 as Java reads it. Header keys on disk may be any bytes; a consumer sees
- * `new String(bytes, UTF_8)`, in which each malformed sequence became one U+FFFD. Java's idea of a
+ * UTF-8 as Java decodes it. Header keys on disk may be any bytes; a consumer sees
+ * `new String(bytes, UTF_8)`, which replaces each malformed sequence with one U+FFFD. Java's
  * sequence is the maximal subpart of Unicode 3.9, except that an encoded surrogate (ED A0..BF xx)
  * counts as one, not as three.
  */
@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* The most bytes that `size` bytes can become: a lone bad byte turns into the three of U+FFFD. */
+/* The largest result of `size` bytes: a single bad byte becomes the three of U+FFFD. */
 static inline size_t slg_utf8_bound(size_t size) { return size * 3; }
 
 /* Writes valid UTF-8 to `into` (slg_utf8_bound(size) bytes, no overlap) and returns its size. */

@@ -1,11 +1,11 @@
 /*
- * What a leader or a follower checks in record batches before it appends them: the batches one by
- * one as Kafka's in-memory iteration finds them (UnifiedLog.analyzeAndValidateRecords), and the
- * records of a batch of magic 2 (LogValidator, DefaultRecord).
+ * The checks of a leader or follower on record batches before an append: the batches one by one, as
+ * Kafka's in-memory iteration finds them (UnifiedLog.analyzeAndValidateRecords), and the records of
+ * a batch of magic 2 (LogValidator, DefaultRecord).
  *
- * The bytes are a client's. A refusal is not a status of its own but a cause with two numbers:
- * whoever raises it knows Kafka's exception and its words. Nothing is allocated, nothing of the
- * caller's is changed, no state is kept; one thread per struct.
+ * The bytes are a client's. A refusal is not a status but a cause with two numbers, from which the
+ * caller makes Kafka's exception. Nothing is allocated, the caller's bytes do not change, no state
+ * is kept; one thread per struct.
  */
 #ifndef SEGLOG_VALIDATE_H
 #define SEGLOG_VALIDATE_H
@@ -22,10 +22,10 @@
 extern "C" {
 #endif
 
-/* Why Kafka refuses a batch or a record. `a` and `b` are the numbers of its message. */
+/* Why Kafka rejects a batch or a record. `a` and `b` are the numbers in its message. */
 typedef enum slg_refusal {
     SLG_ACCEPTED = 0,
-    SLG_NO_MORE, /* the end, or fewer bytes than a batch: Kafka drops them without a word */
+    SLG_NO_MORE, /* the end, or fewer bytes than a batch, which Kafka drops silently */
 
     /* Batches, by ByteBufferLogInputStream and analyzeAndValidateRecords. */
     SLG_REFUSE_LENGTH,      /* a = length field, below 14 */
@@ -37,7 +37,7 @@ typedef enum slg_refusal {
     SLG_REFUSE_SIZE,        /* a = size, above the largest */
     SLG_REFUSE_CRC,         /* a = stored CRC; also a batch shorter than its header */
     SLG_REFUSE_CODEC,       /* a = codec bits that name none */
-    SLG_REFUSE_ORDER,       /* a last offset not above the one before */
+    SLG_REFUSE_ORDER,       /* a last offset not above the previous one */
 
     /* Headers, by LogValidator.validateBatch. */
     SLG_REFUSE_RANGE,     /* a, b = base and last offset */
@@ -60,7 +60,7 @@ typedef enum slg_refusal {
     SLG_REFUSE_SKIP,          /* a = bytes that are missing */
     SLG_REFUSE_BYTES_LEFT,
 
-    /* Records that a topic's rules refuse; the walk may go on behind them. */
+    /* Records that a topic's rules reject; the walk may continue after them. */
     SLG_REFUSE_NO_KEY,
     SLG_REFUSE_TIMESTAMP,
     SLG_REFUSE_TIMESTAMP_TYPE,
@@ -71,20 +71,20 @@ typedef enum slg_refusal {
 typedef struct slg_analysis {
     /* The caller's. */
     slg_origin origin;
-    int32_t leader_epoch;    /* the leader's, or the most that a follower accepts */
+    int32_t leader_epoch;    /* the leader's, or the highest that a follower accepts */
     int64_t batch_bytes_max; /* of one batch; INT64_MAX for any */
-    bool needs_order;        /* last offsets have to increase */
-    bool is_plain;           /* iterate and judge nothing */
+    bool needs_order;        /* last offsets must increase */
+    bool is_plain;           /* iterate without checks */
     slg_crc32c_kernel kernel;
 
-    /* slg_analysis_init sets these, and they are Kafka's LogAppendInfo. */
+    /* slg_analysis_init sets these: Kafka's LogAppendInfo. */
     size_t position;         /* of the next batch */
     int64_t first_offset, last_offset, last_offset_of_first_batch;
     int64_t max_timestamp;
     int32_t last_leader_epoch;
     int64_t valid_bytes;
     int codec;               /* the last that is not NONE */
-    bool is_skipping;        /* a follower met an epoch above its own */
+    bool is_skipping;        /* a follower found an epoch above its own */
     bool is_ordered;
     bool has_batch;
 
@@ -94,13 +94,14 @@ typedef struct slg_analysis {
 void slg_analysis_init(slg_analysis *analysis);
 
 /*
- * The next batch of `size` bytes at `data`, judged in Kafka's order. SLG_ACCEPTED: *batch is it
- * (position counts from `data`), and it counts unless is_skipping is set now. SLG_NO_MORE: done.
+ * Validates the next batch of `size` bytes at `data`, in Kafka's order. SLG_ACCEPTED: it is *batch
+ * (position counts from `data`), and part of the append unless is_skipping is set. SLG_NO_MORE:
+ * done.
  */
 slg_refusal slg_analyze_next(slg_analysis *analysis, const uint8_t *data, size_t size,
                              slg_batch *batch);
 
-/* What a client's batch of magic 2 may not say (rules 2 to 6 of LogValidator.validateBatch). */
+/* Checks the header of a client's batch of magic 2 (rules 2 to 6 of LogValidator.validateBatch). */
 slg_refusal slg_check_client_header(const slg_batch *batch);
 
 /* ---- records of magic 2 -------------------------------------------------------------------- */
@@ -114,14 +115,14 @@ typedef struct slg_record {
     slg_cursor headers;           /* keys and values of all headers, checked */
 } slg_record;
 
-/* How Kafka reads them: from the batch, from a decompressing stream, or jumping over the data. */
+/* How Kafka reads them: from the batch, from a decompressing stream, or skipping the data. */
 typedef enum slg_record_source {
     SLG_RECORDS_BUFFER,
     SLG_RECORDS_STREAM,
     SLG_RECORDS_SKIP,
 } slg_record_source;
 
-/* What a topic asks of its records. */
+/* The topic's rules for records. */
 typedef struct slg_record_rules {
     bool needs_key;         /* a compacted topic */
     bool has_create_time;   /* message.timestamp.type */
@@ -132,47 +133,47 @@ typedef struct slg_record_walk {
     slg_cursor bytes;                /* plain records */
     slg_record_source source;
     int64_t base_offset, base_timestamp, append_time;
-    bool has_append_time;            /* the batch says LogAppendTime: append_time is theirs */
-    int32_t count;                   /* as the header says */
-    const slg_record_rules *rules;   /* NULL: any */
+    bool has_append_time; /* the batch has LogAppendTime: append_time is the records' timestamp */
+    int32_t count; /* from the header */
+    const slg_record_rules *rules; /* NULL: any */
 
-    int32_t index;                   /* records read */
-    int64_t max_timestamp;           /* -1 without any above */
-    bool is_sequential;              /* offsets were 0, 1, 2 ... */
-    slg_record record;               /* the last one read */
-    int64_t a, b;                    /* of the refusal */
+    int32_t index; /* records read */
+    int64_t max_timestamp; /* -1 if none is larger */
+    bool is_sequential; /* offsets were 0, 1, 2 ... */
+    slg_record record; /* the last one read */
+    int64_t a, b; /* of the refusal */
 } slg_record_walk;
 
-/* A walk over the records of a batch, whose plain bytes are given. */
+/* Begins a walk over the uncompressed records of a batch. */
 void slg_record_walk_init(slg_record_walk *walk, const slg_batch *batch, const uint8_t *records,
                           size_t size, slg_record_source source, const slg_record_rules *rules);
 
-/* One more record. SLG_ACCEPTED, SLG_NO_MORE behind the last, or what is wrong. */
+/* The next record. SLG_ACCEPTED, SLG_NO_MORE after the last, or the cause of a refusal. */
 slg_refusal slg_record_next(slg_record_walk *walk);
 
-/* All that are left, up to the first that is refused. SLG_NO_MORE: all were good. */
+/* All remaining records, up to the first refusal. SLG_NO_MORE: all were accepted. */
 slg_refusal slg_record_walk_run(slg_record_walk *walk);
 
 /* ---- what an append changes ---------------------------------------------------------------- */
 
 typedef struct slg_assignment {
-    int64_t next_offset;        /* of the log: the first record's */
+    int64_t next_offset; /* the log end offset, which becomes the first record's */
     int32_t leader_epoch;
-    bool has_append_time;       /* the topic says LogAppendTime */
-    int64_t max_timestamp;      /* now for those, else the largest of the records */
+    bool has_append_time; /* the topic has LogAppendTime */
+    int64_t max_timestamp; /* `now` with LogAppendTime, else the records' largest */
 } slg_assignment;
 
 /*
- * The header of a batch of magic 2 with offsets, leader epoch and timestamps set, as Kafka does it
- * in place. `header` are its 61 bytes and are written; `records` the bytes behind them, whose CRC
- * is taken only if the timestamps change. `count` is how many records there are. *batch follows.
+ * Sets offsets, leader epoch and timestamps in the header of a batch of magic 2, as Kafka does in
+ * place. `header` are its 61 bytes, which change; `records` are the bytes after them, read for the
+ * CRC only if the timestamps change. `count` is the number of records. Updates *batch.
  */
 void slg_assign(uint8_t *header, const uint8_t *records, const slg_assignment *assignment,
                 int64_t count, slg_crc32c_kernel kernel, slg_batch *batch);
 
 /*
- * The headers of a record as Kafka writes them again: keys that are no UTF-8 become what Java makes
- * of them. Returns their size; `into` has room for slg_headers_bound.
+ * Rewrites the headers of a record as Kafka does: keys that are not UTF-8 become Java's decoding of
+ * them. Returns their size; `into` has room for slg_headers_bound.
  */
 static inline size_t slg_headers_bound(const slg_record *record) {
     return 3 * slg_cursor_left(&record->headers) +

@@ -1,11 +1,10 @@
 /*
- * Numbers in bytes: big-endian loads and stores, a bounded cursor, and Kafka's varints, read and
- * written.
+ * Numbers in bytes: big-endian loads and stores, a bounded cursor, and reads and writes of Kafka's
+ * varints.
  *
- * Everything is inline and touches only the caller's memory, so it is safe from any thread. Loads
- * and stores take any alignment; the caller has checked that the bytes exist. Cursor reads check:
- * each returns false when the bytes are not there (or are no varint) and then leaves the cursor and
- * the output as they were.
+ * Everything is inline, uses only the caller's memory and is thread-safe. Loads and stores take any
+ * alignment; the caller has checked that the bytes exist. Cursor reads check: they return false if
+ * bytes are missing (or are no varint), and then change neither the cursor nor the output.
  */
 #ifndef SEGLOG_WIRE_H
 #define SEGLOG_WIRE_H
@@ -98,7 +97,7 @@ typedef struct slg_cursor {
     const uint8_t *end;
 } slg_cursor;
 
-/* NULL is fine for size 0; it becomes some address, as arithmetic on NULL is undefined. */
+/* NULL is allowed for size 0 and replaced, because arithmetic on NULL is undefined. */
 static inline slg_cursor slg_cursor_of(const uint8_t *data, size_t size) {
     const uint8_t *begin = data == NULL ? (const uint8_t *)"" : data;
     return (slg_cursor){begin, begin, begin + size};
@@ -109,7 +108,7 @@ static inline size_t slg_cursor_left(const slg_cursor *c) { return (size_t)(c->e
 /* Bytes already read. */
 static inline size_t slg_cursor_read(const slg_cursor *c) { return (size_t)(c->pos - c->begin); }
 
-/* `size` bytes in place; a negative size is never there. */
+/* `size` bytes in place; false for a negative size. */
 static inline bool slg_take(slg_cursor *c, int64_t size, const uint8_t **out) {
     if (size < 0 || (uint64_t)size > slg_cursor_left(c)) {
         return false;
@@ -172,9 +171,9 @@ static inline bool slg_read_i64(slg_cursor *c, int64_t *out) {
 /* ---- varints ------------------------------------------------------------------------------- */
 
 /*
- * Seven bits per byte, least significant group first, high bit set = more follow. As in Kafka's
- * ByteUtils a varint has at most 5 bytes and a varlong at most 10; the last possible byte must not
- * say "more", and its bits past the width are dropped without a word.
+ * Seven bits per byte, least significant group first; a set high bit means that more follow. As in
+ * Kafka's ByteUtils a varint has at most 5 bytes and a varlong at most 10. The last possible byte
+ * must not have the high bit; its bits past the width are dropped silently.
  */
 enum { SLG_VARINT_SIZE_MAX = 5, SLG_VARLONG_SIZE_MAX = 10 };
 
@@ -199,8 +198,8 @@ static inline bool slg_read_varint_slow(slg_cursor *c, unsigned size_max, uint64
 
 /*
  * Eight bytes at once: the lowest clear high bit ends the varint, and three shifts close the gaps
- * between the groups. No branch depends on the length, which real records change all the time.
- * Returns the size, or 0 when all eight bytes say "more".
+ * between the groups. No branch depends on the length, which varies between real records. Returns
+ * the size, or 0 if all eight bytes have the high bit.
  */
 static inline unsigned slg_varint_word(const uint8_t *p, uint64_t *out) {
     uint64_t word = slg_load_le64(p);
@@ -216,7 +215,7 @@ static inline unsigned slg_varint_word(const uint8_t *p, uint64_t *out) {
     return ((unsigned)__builtin_ctzll(stop) >> 3) + 1U;
 }
 
-/* Unsigned, without zig-zag (Kafka's flexible messages; the others stand on it). */
+/* Unsigned, without zig-zag (Kafka's flexible messages); the other reads use it. */
 static inline bool slg_read_uvarint(slg_cursor *c, uint32_t *out) {
     uint64_t value;
     const size_t left = slg_cursor_left(c);
@@ -283,8 +282,8 @@ static inline uint64_t slg_zigzagged64(int64_t v) {
 }
 
 /*
- * How many bytes slg_put_uvarlong writes: one for every seven bits, and one for none. A shift in
- * the place of the division by 7 is right for 0 to 63 (tests/c/test_encode.c looks at all).
+ * The number of bytes that slg_put_uvarlong writes: one per seven bits, at least one. The shift
+ * that replaces the division by 7 is exact for 0 to 63 (tests/c/test_encode.c checks all).
  */
 static inline unsigned slg_uvarlong_size(uint64_t v) {
     return ((63U - (unsigned)__builtin_clzll(v | 1U)) * 9U + 73U) >> 6;
@@ -293,7 +292,7 @@ static inline unsigned slg_uvarlong_size(uint64_t v) {
 static inline unsigned slg_varint_size(int32_t v) { return slg_uvarlong_size(slg_zigzagged32(v)); }
 static inline unsigned slg_varlong_size(int64_t v) { return slg_uvarlong_size(slg_zigzagged64(v)); }
 
-/* Writes at `p`, where the bytes exist; returns the byte behind. */
+/* Writes at `p`, where the bytes exist. Returns the address after them. */
 static inline uint8_t *slg_put_uvarlong(uint8_t *p, uint64_t v) {
     while (v >= 0x80U) {
         *p++ = (uint8_t)(v | 0x80U);

@@ -1,4 +1,4 @@
-"""The segment at the end of a log while it is written to; the holder of the log's lock calls."""
+"""Appends to the active segment of a log; callers hold the log's lock."""
 
 import enum
 import os
@@ -20,7 +20,7 @@ cdef int _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class IndexRefusal(enum.IntEnum):
-    """What an index does not take (csrc/include/seglog/append.h)."""
+    """Why an index refuses an entry (csrc/include/seglog/append.h)."""
 
     TAKES = SLG_INDEX_TAKES
     OFFSET_FULL = SLG_INDEX_OFFSET_FULL
@@ -35,13 +35,13 @@ class IndexRefusal(enum.IntEnum):
 @cython.final
 @cython.freelist(16)
 cdef class LogAppendInfo:
-    """What became of an append. Offsets and times (ms) are -1 where there is none.
+    """The result of an append. Offsets and times (ms) are -1 if unknown.
 
-    `first_offset` is -1 for the first batch of an old format whose offsets were given.
+    `first_offset` is -1 if the first batch has an old format and assigned offsets.
     `source_compression` is the id of the last codec among the batches, 0 for none.
-    `log_append_time` is that of a topic with LogAppendTime, or the timestamp of the batch that a
-    duplicate repeats. `valid_bytes` are the whole, valid batches at the beginning of what was
-    given.
+    `log_append_time` is set for topics with LogAppendTime; for a duplicate it is the timestamp of
+    the batch that it repeats. `valid_bytes` is the size of the whole, valid batches at the
+    beginning of the records.
     """
 
     cdef public int64_t first_offset, last_offset, max_timestamp, log_append_time
@@ -63,7 +63,7 @@ cdef class LogAppendInfo:
 
     @property
     def first_or_last_offset_of_first_batch(self):
-        """The first offset; where it is not known, the last one of the first batch."""
+        """The first offset or, if unknown, the last offset of the first batch."""
         return self.first_offset if self.first_offset >= 0 else self.last_offset_of_first_batch
 
     cdef tuple _fields(self):
@@ -92,7 +92,7 @@ cdef class LogAppendInfo:
 
 @cython.final
 cdef class SegmentWriter:
-    """Descriptors and counters of the active segment, of which it is the authority."""
+    """Owns the descriptors and counters of the active segment."""
 
     cdef slg_segment_writer _writer
     cdef slg_leader_rules _rules
@@ -128,7 +128,7 @@ cdef class SegmentWriter:
         slg_segment_writer_free(&self._writer)
 
     cpdef close(self):
-        """Gives the descriptors back; a second call does nothing."""
+        """Releases the descriptors; a second call does nothing."""
         cdef int fd
         for fd in (self._writer.log_fd, self._writer.index_fd, self._writer.time_index_fd):
             if fd >= 0:
@@ -139,7 +139,7 @@ cdef class SegmentWriter:
     def is_closed(self):
         return self._writer.log_fd < 0
 
-    # ---- what it knows --------------------------------------------------------------------------
+    # ---- state ----------------------------------------------------------------------------------
 
     @property
     def base_offset(self):
@@ -175,7 +175,7 @@ cdef class SegmentWriter:
 
     @property
     def first_timestamp(self):
-        """Of the first batch, in ms; None while nobody has looked."""
+        """The timestamp of the first batch in ms; None if it was not read yet."""
         if not self._writer.state.knows_first_timestamp:
             return None
         return self._writer.state.first_timestamp
@@ -188,10 +188,10 @@ cdef class SegmentWriter:
     # ---- appends --------------------------------------------------------------------------------
 
     def append(self, data, batches):
-        """Writes whole batches that are valid, and the index entries that are due.
+        """Writes whole, valid batches and the index entries that are due.
 
-        TAKES and the number of batches, or what an index refused and at which row: then the bytes
-        are written, and the entries before that row. KafkaStorageError: nothing has changed.
+        Returns TAKES and the number of batches; or an index's refusal and its row, when all bytes
+        and the entries before that row are written. KafkaStorageError: nothing has changed.
         """
         cdef Py_buffer view
         cdef slg_error error
@@ -218,7 +218,7 @@ cdef class SegmentWriter:
                   int64_t timestamp_before_max_ms, int64_t timestamp_after_max_ms,
                   int64_t max_message_bytes, int64_t segment_bytes, int64_t max_segment_ms,
                   int64_t created_ms):
-        """What `append_as_leader` goes by, until the next call."""
+        """Sets the rules of `append_as_leader` until the next call."""
         cdef slg_leader_rules *rules = &self._rules
         self._is_configured = True
         rules.records.needs_key, rules.records.has_create_time = needs_key, has_create_time
@@ -232,10 +232,10 @@ cdef class SegmentWriter:
     cpdef LogAppendInfo append_as_leader(
             self, data, ProducerTable producers, int32_t leader_epoch, int64_t next_offset,
             int64_t now_ms, int64_t log_start_offset=0, bint is_span=False):
-        """Appends the plain batches that `data` begins with, in one go without the GIL.
+        """Appends the plain batches at the beginning of `data` in one call without the GIL.
 
-        The answer says in `valid_bytes` how much of `data` was taken; None when already the first
-        batch is not plain, and nothing has changed. KafkaStorageError: neither.
+        `valid_bytes` of the result is how much of `data` was appended. None if the first batch is
+        not plain; then, and with KafkaStorageError, nothing has changed.
         """
         cdef Py_buffer view
         cdef slg_error error
@@ -283,8 +283,10 @@ cdef inline int64_t _now_ms() noexcept:
 
 @cython.final
 cdef class LogEnd:
-    """Where a log ends: the offset of the next record, the base offset of the last segment, and
-    that segment's size. A thread that reads `fields` sees all of one moment."""
+    """The end of a log: the next record's offset, the last segment's base offset and its size.
+
+    `fields` returns a consistent snapshot to any thread.
+    """
 
     cdef readonly int64_t offset, base_offset, size
 
@@ -292,7 +294,7 @@ cdef class LogEnd:
         self._move(offset, base_offset, size)
 
     def move(self, int64_t offset, int64_t base_offset, int64_t size):
-        """Takes another end."""
+        """Sets a new end."""
         self._move(offset, base_offset, size)
 
     cdef inline void _move(self, int64_t offset, int64_t base_offset, int64_t size) noexcept:
@@ -306,10 +308,11 @@ cdef class LogEnd:
 
 @cython.final
 cdef class FastPath:
-    """The appends of a leader for which nothing is left to decide but the batch itself.
+    """A leader's appends for which only the batch itself must still be checked.
 
-    A log arms it when it has checked all else, and disarms it when anything of that changes. A
-    closed writer, another leader epoch and a failed data directory make it decline by itself.
+    A log arms it after all other checks, and disarms it when one of their results changes. It
+    declines by itself if the writer is closed, the leader epoch differs or the data directory has
+    failed.
     """
 
     cdef LogEnd _end
@@ -323,10 +326,12 @@ cdef class FastPath:
 
     def __init__(self, LogEnd end not None, *, lock, set failed not None, waiting, wake, clock,
                  on_error, flush_if_due):
-        """`lock` is the log's, reentrant. A data directory is in `failed` once it has failed.
-        `wake()` is called after an append while `waiting` is not empty. `clock()` gives ms; None
-        is the system's clock. `on_error(error)` is called inside the lock before an OSError is
-        raised; `flush_if_due()` where a flush may be due, and says at which offset the next is."""
+        """`lock` is the log's reentrant lock. `failed` holds the failed data directories.
+
+        Calls `wake()` after an append if `waiting` is not empty, and `on_error(error)` under the
+        lock before it raises an OSError. `clock()` returns ms; None is the system's clock.
+        `flush_if_due()` flushes if necessary, and returns the offset at which the next flush is
+        due."""
         self._end = end
         self._acquire, self._release = lock.acquire, lock.release
         self._failed, self._waiting, self._wake, self._clock = failed, waiting, wake, clock
@@ -334,18 +339,18 @@ cdef class FastPath:
 
     def arm(self, SegmentWriter writer not None, ProducerTable producers not None, *,
             int32_t leader_epoch, int64_t log_start_offset, int64_t flush_at):
-        """Appends go to `writer` from now on, if they are of this epoch. No flush is due
-        below the offset `flush_at`. The caller holds the lock."""
+        """Sends appends of this leader epoch to `writer` from now on. No flush is due below the
+        offset `flush_at`. The caller holds the lock."""
         self._writer, self._producers = writer, producers
         self._leader_epoch, self._log_start_offset = leader_epoch, log_start_offset
         self._flush_at = flush_at
 
     def disarm(self):
-        """Declines until it is armed again. The caller holds the lock."""
+        """Declines appends until it is armed again. The caller holds the lock."""
         self._writer = None
 
     def append(self, records, int32_t leader_epoch):
-        """Appends a client's batch. None where it was declined, and nothing has changed."""
+        """Appends a client's batch. None if it was declined, and nothing has changed."""
         if self._writer is None:
             return None
         self._acquire()

@@ -1,4 +1,4 @@
-"""Scans of record batches, in memory or through a descriptor. Bad bytes are a status, no raise."""
+"""Scans of record batches, in memory or through a descriptor. Bad bytes give a status."""
 
 import numpy as np
 
@@ -35,8 +35,8 @@ ATTRIBUTE_DELETE_HORIZON = SLG_ATTRIBUTE_DELETE_HORIZON
 
 cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
 
-# A scan of headers alone jumps over the payloads; a scan with checksums reads all, in pieces that
-# stay in L2 between the copy out of the page cache and the checksum.
+# A scan of headers skips the payloads. A scan with checksums reads everything, in pieces that stay
+# in L2 between the copy out of the page cache and the checksum.
 cdef enum:
     WINDOW_BYTES_CHECKED = 1048576
     WINDOW_BYTES_HEADERS = 4096
@@ -46,7 +46,7 @@ cdef enum:
 
 @cython.final
 cdef class BatchScan:
-    """What a scan found, and where and why it ended."""
+    """The result of a scan, and where and why it ended."""
 
     cdef slg_batch_scan _scan
     cdef slg_error _error
@@ -106,7 +106,7 @@ cdef class BatchScan:
         return self._scan.offset_of_max_timestamp
 
     def raise_for_status(self, file):
-        """Raises the typed error of a corruption or a failed read; outcomes pass."""
+        """Raises the typed error of a corruption or a failed read; does nothing for outcomes."""
         if self._status >= SLG_BATCH_LENGTH:
             raise as_exception(self._status, &self._error, file)
 
@@ -117,7 +117,7 @@ cdef class BatchScan:
 
 @cython.final
 cdef class BatchColumns:
-    """Headers of batches: the rows of BATCH_DTYPE, and the same as Arrow columns by copy."""
+    """Batch headers: rows of BATCH_DTYPE, and a copy of them as Arrow columns."""
 
     cdef readonly object batches
     cdef readonly object file
@@ -160,7 +160,7 @@ cdef object _begin(int64_t position, int64_t end, bint check_crcs, bint strict):
 
 
 cdef class _Source:
-    """Bytes in memory or a file: the one thing in which the two scans differ."""
+    """The source of a scan: bytes in memory, or a file."""
 
     cdef const uint8_t *data
     cdef size_t size
@@ -178,7 +178,7 @@ cdef class _Source:
 
 
 cdef object _run(BatchScan scan, _Source source, bint collect, max_batches):
-    """Runs to the end or to max_batches; the room for batches grows as needed."""
+    """Runs to the end or to max_batches; the array of batches grows as needed."""
     cdef int64_t most = INT64_MAX if max_batches is None else max_batches
     cdef int64_t room
     cdef uintptr_t address
@@ -232,7 +232,7 @@ def scan_file(source, int64_t start, int64_t end, *, bint check_crcs=True, bint 
               bint collect=True, max_batches=None, until=None, window_bytes=None):
     """Scans batches of bytes [start, end) of a file by pread, without the GIL.
 
-    `source` is a descriptor, or a WindowSource: what that raises is raised.
+    `source` is a descriptor or a WindowSource, whose exceptions propagate.
     """
     cdef slg_window window
     cdef _Source bytes_of = _Source.__new__(_Source)
@@ -266,7 +266,7 @@ cdef int _raise_failure(object source) except -1:
 
 
 def find_batch(source, int64_t start, int64_t until, int64_t end):
-    """Where in [start, until) of a file that ends at `end` a scan may begin; None for nowhere."""
+    """A position in [start, until) of a file ending at `end` where a scan may begin, or None."""
     cdef slg_window window
     cdef slg_error error
     cdef slg_status status
@@ -282,9 +282,9 @@ def find_batch(source, int64_t start, int64_t until, int64_t end):
 
 
 def resync(source, int64_t start, int64_t until, int64_t end, *, int64_t budget, file=None):
-    """(where in [start, until) a scan may begin after damage or None, what is left of `budget`).
+    """(position in [start, until) where a scan may begin after damage or None, remaining budget).
 
-    The budget bounds the bytes that are checksummed in vain; it is below 0 when it ran out.
+    The budget limits the bytes checksummed for false candidates; below 0 it is used up.
     """
     cdef slg_window window
     cdef slg_error error

@@ -15,7 +15,7 @@ cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
 
 
 def crc32c_column(column):
-    """The CRC-32C of every value of a binary or text Arrow array, int64; -1 where it is null.
+    """The CRC-32C of every value of a binary or text Arrow array, int64; -1 for a null.
 
     Raises IllegalArgumentError for another type.
     """
@@ -23,8 +23,9 @@ def crc32c_column(column):
 
 
 def valid_batches(column):
-    """Whether each value of a binary Arrow array is exactly one record batch with a good CRC,
-    int8: 1, 0, or -1 where it is null. No bytes make it raise.
+    """Whether each value of a binary Arrow array is exactly one record batch with a valid CRC.
+
+    int8: 1, 0, or -1 for a null. Invalid bytes never raise.
 
     A message of magic 0 or 1 counts too (Kafka: DefaultRecordBatch.isValid, LegacyRecord.isValid).
     Raises IllegalArgumentError for another type.

@@ -31,6 +31,6 @@ cdef class RecordColumns:
 
 
 cdef RecordColumns wrap_columns(slg_columns *columns, Projection projection)
-# Capsules of the Arrow C data interface, which own what they are given.
+# Capsules of the Arrow C data interface, which own their structs.
 cdef object wrap_schema(ArrowSchema *schema)
 cdef object wrap_array(ArrowArray *array)

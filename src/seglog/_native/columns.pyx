@@ -1,4 +1,4 @@
-"""Columns of records: what they are called, whose memory they use, and how Arrow takes them."""
+"""Columns of records: their names, their memory, and their export to Arrow."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -20,25 +20,25 @@ _NAMES = tuple([tuple([slg_column_name(<slg_layout>layout, <slg_column>i).decode
 _ALL = _NAMES[<int>SLG_LAYOUT_KAFKA]
 COLUMNS = _ALL[:<int>SLG_COLUMNS]
 DEFAULT_COLUMNS = COLUMNS[:6]
-# Where records come from: the same in every row of a set.
+# The partition of the records: the same in every row of a set.
 ORIGIN_COLUMNS = _ALL[<int>SLG_COLUMNS:]
 
 # A reader holds one set while the next is filled.
 cdef enum:
     POOL_KEEP = 2
 
-# Sets of columns that somebody holds, over all pools. C counts it atomically.
+# Sets of columns in use, over all pools. C counts them atomically.
 cdef int64_t _live = 0
 
 
 def live_columns():
-    """How many sets of columns are alive in this process: 0 once every consumer let go."""
+    """The number of column sets in use in this process: 0 once every consumer released them."""
     return _live
 
 
 @cython.final
 cdef class ColumnPool:
-    """Memory of columns that were let go, for the next ones. Safe to share between threads."""
+    """Recycles the memory of released columns. Safe to share between threads."""
 
     def __cinit__(self, *, size_t keep=POOL_KEEP):
         self.pool = slg_pool_new(keep, &_live)
@@ -54,8 +54,8 @@ cdef class ColumnPool:
 
 @cython.final
 cdef class Projection:
-    """The requested columns, in order and by their names in the layout; with `origin`
-    ORIGIN_COLUMNS may be among them."""
+    """The requested columns, in order and by their names in the layout. With `origin` they may
+    include ORIGIN_COLUMNS."""
 
     def __cinit__(self, columns, *, bint origin=False, str layout="kafka"):
         cdef tuple every, known
@@ -116,13 +116,13 @@ def schema_capsule(columns=DEFAULT_COLUMNS, *, layout="kafka"):
 
 # ---- columns -------------------------------------------------------------------------------------
 
-# Known here alone: an object that nobody filled would point nowhere.
+# Private, so that no code outside creates an object without columns.
 cdef object _TOKEN = object()
 
 
 @cython.final
 cdef class RecordColumns:
-    """Rows of one stretch of the log, an Arrow array per column. Safe from any thread."""
+    """Rows of a section of the log, an Arrow array per column. Thread-safe."""
 
     def __cinit__(self, token=None):
         if token is not _TOKEN:
@@ -202,10 +202,10 @@ cdef RecordColumns wrap_columns(slg_columns *columns, Projection projection):
 
 @cython.final
 cdef class RecordOrigin:
-    """The partition that records come from, and which of its columns and rows are requested.
+    """The partition of records, and the requested columns and rows.
 
-    `columns` may name ORIGIN_COLUMNS; `decoded` are the columns that a decoder has to provide.
-    Rows count whose timestamp (ms) is at or after `start_timestamp` and before `end_timestamp`.
+    `columns` may include ORIGIN_COLUMNS; `decoded` are the columns that a decoder must provide.
+    Requested rows have a timestamp (ms) at or after `start_timestamp` and before `end_timestamp`.
     """
 
     cdef Projection projection
@@ -218,7 +218,7 @@ cdef class RecordOrigin:
     def __cinit__(self, columns, *, str topic, int32_t partition, start_timestamp=None,
                   end_timestamp=None):
         self.projection = Projection(columns, origin=True)
-        # What a file system calls by bytes that are no UTF-8 must not become invalid Arrow data.
+        # File names may be invalid UTF-8, which must not get into Arrow data.
         self.topic = topic.encode("utf-8", "replace")
         self.partition = partition
         self.by_time = start_timestamp is not None or end_timestamp is not None
@@ -230,9 +230,9 @@ cdef class RecordOrigin:
         self.decoded = tuple(decoded)
 
     def apply(self, RecordColumns columns not None):
-        """The requested rows and columns of decoded ones, None if no row counts.
+        """The requested rows and columns of decoded ones, or None if no row is requested.
 
-        It takes `columns` over: they belong to the caller alone, and are of no use afterwards.
+        Consumes `columns`: the caller must be their only holder, and cannot use them afterwards.
         """
         cdef slg_columns *held = columns.set
         cdef slg_shape shape = slg_shape(
@@ -324,7 +324,7 @@ cdef list _column_list(const slg_columns *columns, slg_column column):
 # ---- streams -------------------------------------------------------------------------------------
 
 cdef class _Stream:
-    """What an exported ArrowArrayStream pulls from."""
+    """The source of an exported ArrowArrayStream."""
 
     cdef object iterator
     cdef Projection projection

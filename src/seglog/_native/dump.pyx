@@ -1,4 +1,4 @@
-"""A log file as Kafka's tools see it: the lines of kafka-dump-log, and the facts behind them."""
+"""A log file as Kafka's tools read it: the lines of kafka-dump-log, and their facts."""
 
 import numpy as np
 
@@ -23,13 +23,13 @@ cdef enum:
     WINDOW_SIZE = 1 << 20
     BUFFER_SIZE = 1 << 20
     GAPS = 1024
-    # One header is all that an index check wants of a place in the log.
+    # An index check reads one header per position.
     HEADER_WINDOW_SIZE = 128
     CODEC_MASK = 0x07
 
 
 def java_utf8(const uint8_t[::1] data not None):
-    """`new String(data, UTF_8)` of Java, encoded again: malformed sequences become U+FFFD."""
+    """Java's `new String(data, UTF_8)`, re-encoded: malformed sequences become U+FFFD."""
     cdef size_t size = <size_t>data.shape[0]
     cdef bytearray into = bytearray(<Py_ssize_t>slg_utf8_bound(size))
     cdef size_t used = 0
@@ -77,7 +77,7 @@ cdef class _Walker:
         return 0
 
     cdef int _give_payload(self, slg_walk *walk) except -1:
-        """Decompresses what the walk asks for; errors know the file and the batch."""
+        """Decompresses the payload of the walk; errors name the file and the batch."""
         cdef slg_error error
         cdef slg_status status
         cdef const uint8_t[::1] view
@@ -94,7 +94,7 @@ cdef class _Walker:
         size = <size_t>view.shape[0]
         if size:
             data = &view[0]
-        # The view stays alive while the walk reads it; its buffer takes the next payload.
+        # The view stays alive while the walk reads it; the next payload reuses its buffer.
         self._payload = payload
         self._reusable = payload.obj if isinstance(payload.obj, bytearray) else None
         with nogil:
@@ -105,13 +105,12 @@ cdef class _Walker:
 
 @final
 cdef class LogDump(_Walker):
-    """Prints one log, or Raft snapshot, in kafka-dump-log's lines.
+    """Prints one log or Raft snapshot as kafka-dump-log does.
 
     `fd` is open on a file of `size` bytes; the walk stops at `end` (None: the size). `what` is a
     sum of RECORDS, METADATA and one of STRINGS and CALLER. `decompress` is the callable of
-    storage.codecs; `file` names the file in errors. `gaps` maps the offset before each jump of
-    offsets to the one behind it; `position` is the end of the last batch, `batch_position` its
-    beginning.
+    storage.codecs; `file` names the file in errors. `gaps` maps the offset before each offset gap
+    to the one after it. `position` is the end of the last batch, `batch_position` its beginning.
     """
 
     cdef slg_dump _dump
@@ -139,11 +138,11 @@ cdef class LogDump(_Walker):
         return 0
 
     def run(self, write, contents=None):
-        """Prints all of it through `write(memoryview)`.
+        """Prints everything through `write(memoryview)`.
 
-        `contents(offset, key, value, control_type)` gives the text (bytes, without the line end)
-        of a record that is the caller's: all data with CALLER (control_type -1), and KRaft's
-        control records (2 to 6). Whatever is wrong raises after the text before it was written.
+        `contents(offset, key, value, control_type)` returns the text (bytes, without the line end)
+        of the records that the caller prints: all data with CALLER (control_type -1), and KRaft's
+        control records (2 to 6). An error is raised after the text before it was written.
         """
         self._enter()
         try:
@@ -208,9 +207,9 @@ cdef class LogDump(_Walker):
 
 @final
 cdef class LogWalk(_Walker):
-    """The same walk as facts. Batches and records come as dicts with what the lines hold.
+    """Returns the facts of the lines: batches and records as dicts.
 
-    `window_size` is how much to read at once; small where only single batches are looked at.
+    `window_size` is the size of a read; make it small to read single batches.
     """
 
     cdef slg_walk _walk
@@ -232,7 +231,7 @@ cdef class LogWalk(_Walker):
         self._busy = False
 
     def next_batch(self):
-        """The next batch, read whole; None at the end. Records of the one before are dropped."""
+        """The next batch, read whole; None at the end. Drops the records of the previous one."""
         cdef slg_status status
         cdef slg_error error
         cdef slg_batch *batch = &self._walk.batch
@@ -260,7 +259,7 @@ cdef class LogWalk(_Walker):
             self._busy = False
 
     def enter(self):
-        """Begins with the records of the batch that `next_batch` gave."""
+        """Begins the records of the batch that `next_batch` returned."""
         cdef slg_status status
         cdef slg_error error
         self._enter()
@@ -275,7 +274,7 @@ cdef class LogWalk(_Walker):
             self._busy = False
 
     def next_record(self):
-        """The next record of the batch, or None behind the last."""
+        """The next record of the batch, or None after the last."""
         cdef slg_status status
         cdef slg_error error
         cdef slg_walk_record record
@@ -333,7 +332,7 @@ cdef list _headers(slg_walk_record *record):
 
 
 def last_offset_at(int fd, int64_t size, int64_t position, int64_t limit, *, file=None):
-    """Last offset of the batch at `position`, looking at `limit` bytes from there; None without."""
+    """Last offset of the batch at `position`, reading up to `limit` bytes there; or None."""
     cdef slg_window window
     cdef slg_walk walk
     cdef slg_error error
@@ -348,10 +347,10 @@ def last_offset_at(int fd, int64_t size, int64_t position, int64_t limit, *, fil
 
 
 def batch_chain(int fd, int64_t size, int64_t position, *, file=None):
-    """Where the batches from `position` on begin, and their last offsets.
+    """The positions and last offsets of the batches from `position` on.
 
-    Returns `(positions, last_offsets, unreadable)`, two int64 arrays; `unreadable` says that the
-    last batch is framed and its header is not all there. Raises what ends the walk before the end.
+    Returns `(positions, last_offsets, unreadable)`: two int64 arrays, and whether the header of the
+    last batch is incomplete. Raises the error that ends the walk before the end.
     """
     cdef slg_window window
     cdef slg_walk walk

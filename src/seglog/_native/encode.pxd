@@ -1,4 +1,4 @@
-"""The open batch, to which `validate` adds."""
+"""The open batch, to which `validate` adds records."""
 
 from libc.stdint cimport int32_t, int64_t
 

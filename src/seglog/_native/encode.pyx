@@ -1,4 +1,4 @@
-"""Record batches of magic 2 built record by record."""
+"""Builds record batches of magic 2 record by record."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport (
@@ -25,7 +25,7 @@ cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
 
 @final
 cdef class _Bytes:
-    """The bytes of a key, a value or a field of a header for as long as this lives."""
+    """Holds the bytes of a key, a value or a header field."""
 
     cdef Py_buffer view
     cdef bint held
@@ -36,7 +36,7 @@ cdef class _Bytes:
 
 
 cdef _Bytes _take(object source, const uint8_t **data, int64_t *size):
-    """Borrows `source`; None is null. The result keeps the bytes alive, when they need that."""
+    """Borrows `source`; None is null. The result keeps the bytes alive if necessary."""
     cdef _Bytes owner
     if source is None:
         data[0], size[0] = NULL, -1
@@ -64,7 +64,7 @@ cdef bytes _varint(int64_t value):
 
 
 cdef tuple _encode_headers(object headers):
-    """(bytes as they stand in a record, how many) of pairs of text (or bytes) and bytes or None."""
+    """(encoded headers, their count) of pairs of text (or bytes) and bytes or None."""
     cdef list parts = []
     cdef int32_t count = 0
     for key, value in headers:
@@ -83,7 +83,7 @@ cdef tuple _encode_headers(object headers):
 
 @final
 cdef class BatchEncoder:
-    """One open batch: records come in by `append`, `seal` gives the bytes of the whole."""
+    """One open batch: `append` adds records, `seal` returns the bytes of the batch."""
 
     def __cinit__(self, int64_t base_offset=0, *, delete_horizon=None):
         if base_offset < 0:
@@ -98,7 +98,7 @@ cdef class BatchEncoder:
 
     cdef tuple _record(self, slg_encode_record *record, int64_t offset, int64_t timestamp, key,
                        value, headers):
-        """Fills `record`; the result keeps alive what it points at."""
+        """Fills `record`; the result keeps its memory alive."""
         cdef bytes encoded = b""
         record.offset, record.timestamp = offset, timestamp
         key_owner = _take(key, &record.key, &record.key_size)
@@ -119,10 +119,10 @@ cdef class BatchEncoder:
 
     def append(self, int64_t offset, int64_t timestamp, key, value, headers=(),
                int64_t max_size=INT64_MAX):
-        """Adds a record; its bytes in the batch. Nothing is added when it raises.
+        """Adds a record and returns its size in the batch. Adds nothing if it raises.
 
-        0, and nothing is added, when the batch would pass `max_size` bytes by any record but its
-        first.
+        Returns 0 and adds nothing if a record other than the first would make the batch larger
+        than `max_size` bytes.
         """
         cdef slg_encode_record record
         cdef slg_status status
@@ -144,14 +144,14 @@ cdef class BatchEncoder:
             return <int64_t>(self._batch.size - before)
 
     def size_of(self, int64_t offset, int64_t timestamp, key, value, headers=()):
-        """The bytes that `append` would add."""
+        """The number of bytes that `append` would add."""
         cdef slg_encode_record record
         with critical_section(self):
             owners = self._record(&record, offset, timestamp, key, value, headers)
             return slg_encode_size(&self._batch, &record)
 
     def records(self):
-        """The bytes of the records so far, without a header and not compressed."""
+        """The bytes of the records so far, without a header, uncompressed."""
         with critical_section(self):
             if self._batch.record_count == 0:
                 return b""
@@ -166,9 +166,9 @@ cdef class BatchEncoder:
     def seal(self, *, int attributes=0, max_timestamp=None, last_offset=None,
              int64_t producer_id=-1, int16_t producer_epoch=-1, int32_t base_sequence=-1,
              int32_t partition_leader_epoch=-1, payload=None):
-        """The bytes of the batch, its records those appended or the compressed `payload`.
+        """The bytes of the batch with the appended records or the compressed `payload`.
 
-        The encoder stays as it is, so that the same records may be sealed again with other fields.
+        The encoder does not change, so the same records may be sealed again with other fields.
         """
         cdef slg_encode_fields fields
         cdef const uint8_t *data

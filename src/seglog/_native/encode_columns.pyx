@@ -24,7 +24,7 @@ cdef extern from "Python.h":
     ctypedef struct PyVarObject:
         pass
 
-    # By pointer: a bytes object may be resized only by the one who holds all there is of it.
+    # A pointer, because only the holder of its single reference may resize a bytes object.
     PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL
     char *bytes_data "PyBytes_AS_STRING"(PyObject *data) noexcept
     int _PyBytes_Resize(PyObject **data, Py_ssize_t size) except -1
@@ -38,7 +38,7 @@ cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
 
 
 cdef bytes _whole(PyObject *span, size_t used, size_t capacity):
-    """The first `used` bytes of `span`, of which this takes the only reference; None for none."""
+    """The first `used` bytes of `span`, whose only reference it takes; None for NULL."""
     if span == NULL or used == 0:
         Py_XDECREF(span)
         return None
@@ -139,7 +139,8 @@ cdef class ColumnEncoder:
         return span
 
     def next(self):
-        """Whole batches, one or as many as `span_bytes` hold (None: all); None at the end."""
+        """Whole batches: at least one, and as many as fit in `span_bytes` (None: all). None at the
+        end."""
         if self._sources is None:
             raise ValueError("the encoder was never initialised")
         if not PyThread_acquire_lock(self._lock, NOWAIT_LOCK):
@@ -156,7 +157,7 @@ cdef class ColumnEncoder:
             PyThread_release_lock(self._lock)
 
     cdef bint _refill(self) except -1:
-        """Aims the input at the rows that all sources have in hand; False at their end."""
+        """Points the input at the rows that all sources have ready; False at their end."""
         cdef int64_t rows = INT64_MAX
         cdef Source source
         for source in self._sources:
@@ -175,7 +176,7 @@ cdef class ColumnEncoder:
         return True
 
     cdef bytes _feed(self):
-        """Encodes until the rows in hand end (None) or a span is full (its bytes)."""
+        """Encodes until the current rows end (None) or a span is full (its bytes)."""
         cdef slg_status status
         with nogil:
             status = slg_encoder_feed(&self._encoder, &self._input, &self._error)
@@ -189,22 +190,22 @@ cdef class ColumnEncoder:
         check(status, &self._error, f"row {row}")
         return None
 
-    # ---- without a codec: batches lie one behind the other in a span that C writes
+    # ---- without a codec: C writes consecutive batches into a span
 
     cdef bytes _more(self, size_t wanted):
-        """Memory for the open batch, which needs `wanted`; the whole batches before it or None."""
+        """Makes `wanted` bytes for the open batch. Returns the whole batches before it, or None."""
         cdef size_t used = self._encoder.used
         cdef size_t capacity = max(<size_t>self._span_bytes, wanted)
         cdef PyObject *full
         cdef size_t size
         if self._encoder.batch.record_count > 0:
-            # A batch that outgrows its span grows by doubling, so that it is moved a few times.
+            # A batch that outgrows its span doubles it, so it moves only a few times.
             capacity = max(capacity, 2 * wanted)
         if self._compress is not None:
             self._grow_records(capacity)
             return None
         if self._span_bytes == 0 and self._span != NULL:
-            # The C library moves a large block by its page tables, and copies nothing.
+            # The C library moves a large block by its page tables, without copying.
             capacity = 2 * (used + wanted)
             _PyBytes_Resize(&self._span, <Py_ssize_t>capacity)
             slg_encoder_grow(&self._encoder, <uint8_t *>bytes_data(self._span), capacity)
@@ -229,7 +230,7 @@ cdef class ColumnEncoder:
         full, self._span = self._span, NULL
         return _whole(full, self._encoder.used, self._encoder.capacity)
 
-    # ---- with one: C writes the records of a batch, and the payload of a codec takes their place
+    # ---- with a codec: C writes the records of a batch, and the codec's payload replaces them
 
     cdef int _grow_records(self, size_t capacity) except -1:
         cdef uint8_t *grown = <uint8_t *>realloc(self._records, capacity)
@@ -240,7 +241,7 @@ cdef class ColumnEncoder:
         return 0
 
     cdef bytes _close_compressed(self):
-        """Ends the open batch; the span before it if it does not fit into that."""
+        """Ends the open batch. Returns the span before it if the batch does not fit in."""
         cdef bytes span = None
         cdef bytes header = PyBytes_FromStringAndSize(NULL, HEADER_BYTES)
         cdef bytes payload

@@ -42,10 +42,10 @@ cdef int open_file(object path, int *fd, int64_t *size, bint may_miss) except -1
 
 @final
 cdef class LogOffsetMetadata:
-    """An offset and where in the log its batch is (Kafka: LogOffsetMetadata).
+    """An offset and the position of its batch in the log (Kafka: LogOffsetMetadata).
 
-    `message_offset`, and of its batch the base offset of the segment and the byte in its log; both
-    -1 where only the offset is known. Not changed once it is made.
+    Holds `message_offset`, and the base offset of the segment and the position in its log; the
+    latter two are -1 if only the offset is known. Immutable.
     """
 
     cdef readonly int64_t message_offset
@@ -68,11 +68,11 @@ cdef class LogOffsetMetadata:
 
     @property
     def message_offset_only(self):
-        """Whether nobody has looked up where the offset is."""
+        """Whether only the offset is known, not its position."""
         return self.segment_base_offset == -1 and self.relative_position_in_segment == -1
 
     def on_older_segment(self, LogOffsetMetadata other not None):
-        """Whether its segment is one before the other's; no, where one of them is not known."""
+        """Whether its segment is before the other's; False if either is unknown."""
         return (not self.message_offset_only and not other.message_offset_only
                 and self.segment_base_offset < other.segment_base_offset)
 
@@ -100,13 +100,12 @@ cdef class LogOffsetMetadata:
 
 @final
 cdef class FetchDataInfo:
-    """What a read gave (Kafka: FetchDataInfo).
+    """The result of a read (Kafka: FetchDataInfo).
 
-    `records` begin with the batch that holds the offset asked for, or the next one, and end where
-    the limit cuts them: the last batch may be incomplete. `fetch_offset_metadata` is that batch's
-    base offset and place. `first_entry_incomplete`: the limit cuts the first batch.
-    `aborted_transactions` (None unless committed records were asked for) overlap with what was
-    read.
+    `records` begin with the batch that contains the requested offset, or the next one, and end at
+    the limit: the last batch may be incomplete. `fetch_offset_metadata` is the base offset and
+    position of the first batch. `first_entry_incomplete`: the limit cuts the first batch.
+    `aborted_transactions` (None unless committed records were requested) overlap the records.
     """
 
     cdef readonly LogOffsetMetadata fetch_offset_metadata
@@ -144,8 +143,8 @@ cdef class IndexReader:
     `detach` before it takes entries away. Others read entries by pread.
 
     A missing file is an index without entries. The descriptor lives as long as the object, so a
-    thread that searches never loses it. `entries` are those that the file has room for when it is
-    opened; every question may name another number of entries in use.
+    thread that searches never loses it. `entries` is the number that the file can hold when it is
+    opened; every lookup may pass another number of entries in use.
     """
 
     cdef readonly object path
@@ -211,14 +210,14 @@ cdef class IndexReader:
         return entry
 
     def lookup(self, int64_t target, int64_t entries=-1):
-        """The last entry whose key is at most `target`; where there is none, that of an empty
-        index: (base offset, 0), or (-1, base offset) of a time index."""
+        """The last entry whose key is at most `target`. If there is none, the result for an empty
+        index: (base offset, 0), or (-1, base offset) for a time index."""
         cdef int64_t slot = -1
         cdef slg_index_entry entry = self.search(SLG_FETCH_LOWER, target, entries, &slot)
         return entry.key, entry.value
 
     def upper_bound(self, int64_t position, int64_t entries=-1):
-        """Of an offset index: the first entry with a position of at least `position`, or None."""
+        """The first entry of an offset index with a position of at least `position`, or None."""
         cdef int64_t slot = -1
         cdef slg_index_entry entry = self.search(SLG_FETCH_UPPER_POSITION, position, entries,
                                                  &slot)
@@ -229,8 +228,8 @@ cdef class IndexReader:
 cdef class SegmentReader:
     """The log and the offset index of one segment, open for reading.
 
-    Sizes and numbers of entries are the caller's at each call, because a writer may be adding to
-    the files. Safe from any thread; the descriptors are closed with the last reference.
+    The caller passes sizes and numbers of entries at each call, because a writer may extend the
+    files. Thread-safe; the descriptors are closed with the last reference.
     """
 
     cdef readonly object path
@@ -261,7 +260,7 @@ cdef class SegmentReader:
             close(self._fd)
 
     def fileno(self):
-        """The descriptor of the log, good as long as this object is."""
+        """The descriptor of the log, valid while this object exists."""
         return self._fd
 
     cdef bint locate(self, int64_t offset, int64_t size, int64_t entries,
@@ -290,8 +289,8 @@ cdef class SegmentReader:
         return True
 
     def find(self, int64_t offset, int64_t size, int64_t entries=-1):
-        """(base offset, position, size) of the batch that holds `offset`, or of the first above
-        it; None if there is none in the first `size` bytes."""
+        """(base offset, position, size) of the batch that contains `offset`, or of the first one
+        after it; None if there is none in the first `size` bytes."""
         cdef slg_fetch_window window
         cdef slg_fetch_batch found
         if not self.locate(offset, size, entries, &window, &found):
@@ -300,10 +299,10 @@ cdef class SegmentReader:
 
     def fetch(self, int64_t offset, int64_t size, int64_t entries, int64_t max_length,
               int64_t max_position, bint min_one_message):
-        """The batch that `find` finds and what follows it, up to `max_length` bytes and the byte
-        `max_position` of the log (-1: not known, which gives no bytes). With `min_one_message` the
-        limit is at least that batch. None where `find` gives None; IllegalArgumentError where the
-        bound lies before the batch."""
+        """The batch that `find` finds and the bytes after it, up to `max_length` bytes and up to
+        `max_position` in the log (-1: unknown, which returns no bytes). `min_one_message` raises
+        the limit to the size of that batch. None if `find` returns None; IllegalArgumentError if
+        `max_position` is before the batch."""
         cdef slg_fetch_window window
         cdef slg_fetch_batch found
         cdef LogOffsetMetadata place
@@ -330,7 +329,7 @@ cdef class SegmentReader:
         return FetchDataInfo.make(place, data, incomplete)
 
     cpdef bytes read(self, int64_t position, int64_t length):
-        """Exactly `length` bytes from `position`; KafkaStorageError where the file ends before."""
+        """Exactly `length` bytes at `position`; KafkaStorageError if the file ends before."""
         cdef bytes data = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>length)
         cdef char *into = PyBytes_AS_STRING(data)
         cdef slg_error error
@@ -342,11 +341,10 @@ cdef class SegmentReader:
 
     def read_batches(self, int64_t position, int64_t end, int64_t max_bytes,
                      int64_t stop_offset=INT64_MAX):
-        """(bytes, base offset, next offset) of the whole batches from `position`, where one begins,
-        to the byte `end` at most: up to `max_bytes`, or one batch that is larger, and none but the
-        first that begins at or above `stop_offset`.
+        """(bytes, base offset, next offset) of whole batches from `position`, where one begins.
 
-        CorruptRecordError for a length that no batch of these bytes has.
+        They end at or before `end`, take up to `max_bytes` (or are one larger batch), and only the
+        first may begin at or above `stop_offset`. CorruptRecordError for an invalid length.
         """
         cdef int64_t length = min(max(max_bytes, <int64_t>SLG_BATCH_HEADER_SIZE), end - position)
         cdef slg_fetch_span span

@@ -18,8 +18,8 @@ cdef enum:
 def open_read(path, *, dir_fd=None, bint follow_links=False):
     """Opens a regular file for reading and returns `(fd, size)`; the caller closes `fd`.
 
-    A fifo, a device, a directory or (unless asked) a symbolic link is a KafkaStorageError and is
-    never waited for.
+    A fifo, a device, a directory or (without `follow_links`) a symbolic link raises
+    KafkaStorageError without waiting.
     """
     cdef bytes name = os.fsencode(path)
     cdef const char *c_name = name
@@ -45,12 +45,12 @@ def file_size(int fd, *, file=None):
 
 
 def read_at(int fd, size_t size, int64_t position, *, file=None):
-    """Exactly `size` bytes from `position`; KafkaStorageError where the file ends before."""
+    """Exactly `size` bytes at `position`; KafkaStorageError if the file ends before."""
     cdef bytes into
     cdef char *data
     cdef slg_error error
     cdef slg_status status
-    # A size that lies about the file must not become an allocation of the same size.
+    # A wrong size must not cause an allocation of that size.
     cdef int64_t available = file_size(fd, file=file)
     if position < 0 or position > available or size > <uint64_t>(available - position):
         found = 0 if position < 0 else max(0, available - position)
@@ -79,9 +79,9 @@ def write_at(int fd, data, int64_t position, *, file=None):
 
 
 def preallocate(int fd, int64_t size, *, file=None):
-    """Grows the file to `size` zero-filled bytes and reserves their blocks (KIP-20).
+    """Extends the file with zeros to `size` bytes and reserves their blocks (KIP-20).
 
-    Never shrinks it, never touches bytes that exist; on failure the old length is restored.
+    Never shrinks it or changes existing bytes. On failure the old length is restored.
     """
     cdef slg_error error
     cdef slg_status status
@@ -91,7 +91,7 @@ def preallocate(int fd, int64_t size, *, file=None):
 
 
 def trim(int fd, int64_t size, *, file=None):
-    """Cuts the file to its logical `size`; KafkaStorageError if it is shorter already."""
+    """Truncates the file to its logical `size`; KafkaStorageError if it is shorter."""
     cdef slg_error error
     cdef slg_status status
     with nogil:
@@ -100,10 +100,10 @@ def trim(int fd, int64_t size, *, file=None):
 
 
 def sync(int fd, *, bint metadata=False, file=None):
-    """Waits until the data (with `metadata` also times and modes) are on the medium.
+    """Makes data and length durable; with `metadata` times and modes as well.
 
     Also takes the descriptor of a directory. A failure is final: the kernel may have dropped the
-    pages, and a second call can succeed all the same.
+    pages, and a second call can still succeed.
     """
     cdef slg_error error
     cdef slg_status status
@@ -113,14 +113,16 @@ def sync(int fd, *, bint metadata=False, file=None):
 
 
 def start_writeback(int fd, int64_t position, int64_t size):
-    """Starts to write these bytes to the disk, where the system can (Linux), without waiting for
-    it. Promises nothing: `sync` must follow, and has less left to do."""
+    """Starts writing these bytes to disk where the system can (Linux), without waiting.
+
+    Guarantees nothing: `sync` must follow, and has less to do.
+    """
     with nogil:
         slg_start_writeback(fd, position, size)
 
 
 def set_size(path, int64_t size):
-    """Cuts the regular file `path`, or grows it by zeros; a link is refused."""
+    """Truncates the regular file `path`, or extends it with zeros. Raises for a link."""
     cdef bytes name = os.fsencode(path)
     cdef const char *c_name = name
     cdef slg_error error
@@ -131,10 +133,10 @@ def set_size(path, int64_t size):
 
 
 def look(directory, read, measure=()):
-    """{name: (size, content)} of files of a directory, in one go without the GIL.
+    """{name: (size, content)} of files in a directory, in one call without the GIL.
 
-    Of those in `read` also the content, unless it has more than LOOK_BYTES. (None, None) is a file
-    that is missing. What cannot be told, is no regular file or refused to be read, is left out.
+    Reads the content of files in `read` of up to LOOK_BYTES. (None, None) is a missing file. Omits
+    files that are not regular or cannot be read.
     """
     cdef slg_seen seen[LOOK_FILES]
     cdef uint8_t room[LOOK_FILES * LOOK_BYTES]

@@ -1,11 +1,11 @@
-"""Columns of bytes, for the stems that work on each of their values."""
+"""Columns of bytes, for the stems that map each of their values."""
 
 from libc.stdint cimport int32_t
 
 from seglog._native.capi cimport slg_error, slg_status
 from seglog._native.capi_columns cimport slg_input
 
-# Fills `out` with one number a row of `rows.key`.
+# Fills `out` with one number per row of `rows.key`.
 ctypedef slg_status (*column_function)(const slg_input *rows, int32_t how, int32_t null, void *out,
                                        slg_error *error) noexcept nogil
 

@@ -27,14 +27,14 @@ def murmur2(data):
 
 
 def hashes(column, int32_t null=0):
-    """`murmur2` of every value of an Arrow array, int32; `null` where the value is null."""
+    """`murmur2` of every value of an Arrow array, int32; `null` for a null."""
     return numbers_of(column, "keys", np.int32, hash_column, 0, null)
 
 
 def partitions(column, int32_t count):
-    """The partition of every key of an Arrow array among `count`, int32; -1 for a null key, which
-    Kafka's producers spread as they like (Kafka: BuiltInPartitioner.partitionForKey).
+    """The partition among `count` of every key of an Arrow array, int32; -1 for a null key.
 
+    Kafka: BuiltInPartitioner.partitionForKey; producers choose any partition for a null key.
     `column` is any binary or text array with `__arrow_c_array__`; text is hashed as UTF-8. Raises
     IllegalArgumentError for other types, ValueError for less than one partition.
     """
@@ -50,9 +50,11 @@ cdef slg_status hash_column(const slg_input *rows, int32_t how, int32_t null, vo
 
 cdef object numbers_of(object column, str what, type dtype, column_function function, int32_t how,
                        int32_t null):
-    """What `function` makes of the values of a whole binary or text array with
-    `__arrow_c_array__`, one `dtype` a row. IllegalArgumentError, which calls the values `what`, for
-    other types."""
+    """Applies `function` to a whole binary or text array with `__arrow_c_array__`.
+
+    Returns one `dtype` per row. Raises IllegalArgumentError for other types, naming the values
+    `what`.
+    """
     cdef slg_input rows
     cdef slg_error error
     cdef slg_status status = SLG_OK

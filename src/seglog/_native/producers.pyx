@@ -1,5 +1,5 @@
-"""What a log says of its producers and their transactions, folded from the facts of its batches,
-and what it says to batches that are about to be appended."""
+"""The state of a log's producers and transactions: the fold of its batches, and the checks of
+batches that are about to be appended."""
 
 from enum import IntEnum
 
@@ -29,7 +29,7 @@ assert PRODUCER_DTYPE.itemsize == sizeof(slg_producer)
 
 
 class Verdict(IntEnum):
-    """What becomes of a batch that is about to be appended (csrc/include/seglog/producers.h)."""
+    """The decision about a batch that is about to be appended (csrc/include/seglog/producers.h)."""
 
     OK = SLG_APPEND_OK
     DUPLICATE = SLG_APPEND_DUPLICATE
@@ -51,7 +51,7 @@ ORIGIN_COORDINATOR = <int>SLG_ORIGIN_COORDINATOR
 ORIGIN_CLIENT = <int>SLG_ORIGIN_CLIENT
 ORIGIN_RAFT_LEADER = <int>SLG_ORIGIN_RAFT_LEADER
 
-# Aborts that one call into C may meet, on the stack.
+# Aborts that one call into C may return, on the stack.
 cdef enum:
     MARKERS = 256
 
@@ -72,7 +72,7 @@ cdef class ProducerTable:
         return self._state.producers.count
 
     def load(self, producers):
-        """Takes rows of PRODUCER_DTYPE, as a snapshot holds them; a later row of an id counts."""
+        """Adds rows of PRODUCER_DTYPE from a snapshot; the last row of an id counts."""
         cdef slg_error error
         cdef uintptr_t rows = _address(producers, PRODUCER_DTYPE)
         cdef size_t i
@@ -86,10 +86,9 @@ cdef class ProducerTable:
     def apply(self, batches, size_t start=0, *, int fd=-1):
         """Applies rows of BATCH_DTYPE from `start` on: (row, status, aborted).
 
-        Markers are read from the log file `fd`. The row is that of a batch that is refused or of a
-        marker that is not of the usual form, or the end; `aborted` are (producer id, first offset,
-        last offset, last stable offset, position of the marker) of the transactions that ended
-        with an abort."""
+        Markers are read from the log file `fd`. The row is that of a refused batch or of a marker
+        in another form, or the end. `aborted` has (producer id, first offset, last offset, last
+        stable offset, position of the marker) of every aborted transaction."""
         cdef slg_error error
         cdef slg_status status = SLG_FULL
         cdef slg_marker markers[MARKERS]
@@ -113,8 +112,8 @@ cdef class ProducerTable:
 
     def end_transaction(self, int64_t producer_id, int16_t producer_epoch, int64_t offset,
                         int32_t coordinator_epoch, int64_t timestamp, bint is_abort=False):
-        """Applies a marker: None, or (first offset, last stable offset, whether it was open) of
-        what it ended. Of one that was not open nothing is applied."""
+        """Applies a marker. Returns None, or (first offset, last stable offset, whether it was
+        open) of its transaction. Changes nothing if that was not open."""
         cdef slg_marker marker
         cdef slg_error error
         cdef slg_status status
@@ -130,36 +129,36 @@ cdef class ProducerTable:
         return marker.first_offset, marker.last_stable_offset, status == SLG_OK
 
     def touch(self, int64_t producer_id):
-        """Knows of a producer, of which a compacted marker tells nothing more."""
+        """Adds a producer whose marker compaction has emptied."""
         cdef slg_error error
         check(slg_producers_touch(&self._state, producer_id, &error), &error, None)
 
     def first_unstable_offset(self):
-        """First offset of the earliest transaction that is open or not replicated, or None."""
+        """First offset of the earliest transaction that is open or not yet replicated, or None."""
         cdef const slg_txn *txn = slg_producers_first_unstable(&self._state)
         return None if txn == NULL else txn.first_offset
 
     def first_unstable(self):
-        """(first offset, base offset of the segment, position) of that transaction, or None; -1
-        and -1 where only the offset is known."""
+        """(first offset, base offset of the segment, position) of that transaction, or None. The
+        latter two are -1 if unknown."""
         cdef const slg_txn *txn = slg_producers_first_unstable(&self._state)
         return None if txn == NULL else (txn.first_offset, txn.segment_base, txn.position)
 
     def oldest_txn_timestamp(self):
-        """Last timestamp (ms) of the producer of the earliest open transaction, -1 without one."""
+        """Last timestamp (ms) of the producer of the earliest open transaction, or -1."""
         return slg_producers_oldest_txn_timestamp(&self._state)
 
     def replicated(self, int64_t high_watermark):
-        """Forgets the ended transactions whose marker is below the high watermark."""
+        """Removes ended transactions whose marker is below the high watermark."""
         slg_producers_replicated(&self._state, high_watermark)
 
     def expire(self, int64_t now_ms, int64_t idle_ms):
-        """Drops producers without an open transaction that were idle for that long, and
+        """Removes producers without an open transaction that have been idle this long, and
         verifications of that age."""
         slg_producers_expire(&self._state, now_ms, idle_ms)
 
     def clear(self):
-        """Forgets producers and transactions, but no verification."""
+        """Removes producers and transactions, keeps verifications."""
         slg_producers_clear(&self._state)
 
     def find(self, int64_t producer_id):
@@ -168,20 +167,20 @@ cdef class ProducerTable:
         return None if found == NULL else _copied(found, 1)
 
     def to_numpy(self):
-        """A copy of all producers: PRODUCER_DTYPE, in the order in which they were first seen."""
+        """A copy of all producers: PRODUCER_DTYPE, in order of first appearance."""
         return _copied(self._state.producers.all, self._state.producers.count)
 
     # ---- verification of transactions
 
     def verification(self, int64_t producer_id):
-        """(timestamp, guard, lowest sequence, epoch, supports epoch bump) of a transaction that
-        is verified, or None."""
+        """(timestamp, guard, lowest sequence, epoch, supports epoch bump) of a producer's
+        verification, or None."""
         cdef const slg_verification *found = slg_producers_verification(&self._state, producer_id)
         return None if found == NULL else _verification(found)
 
     def verify(self, int64_t producer_id, int64_t now_ms, int64_t guard, int32_t sequence,
                int16_t epoch, bint supports_epoch_bump):
-        """The same, made where there is none, of the lowest sequence in the highest epoch."""
+        """The verification, created if missing, with the lowest sequence of the highest epoch."""
         cdef slg_error error
         cdef const slg_verification *found
         cdef slg_verification wanted
@@ -194,21 +193,21 @@ cdef class ProducerTable:
     # ---- appends
 
     def begin(self):
-        """Begins a span: batches that will be appended together. Its number in `spans`."""
+        """Begins a span of batches to be appended together. `spans` becomes its number."""
         slg_span_begin(&self._span)
         self.spans += 1
         return self.spans
 
     def next_rows(self):
-        """The span goes on with other batches; their first is row 0."""
+        """Continues the span with other batches; their first is row 0."""
         slg_span_continue(&self._span)
 
     def check(self, batches, const uint8_t[::1] data, int origin, int16_t transaction_version,
               int64_t guard=-1, int64_t segment_base=-1, int64_t segment_position=-1, *,
               int log_fd=-1):
-        """Judges rows of BATCH_DTYPE from where the span stands: (row, verdict, known, coordinator
-        epoch). `data` are their bytes, None where markers are read from the log file `log_fd`;
-        `guard` is -1 where transactions are not verified."""
+        """Validates rows of BATCH_DTYPE from the span's row on: (row, verdict, known, coordinator
+        epoch). `data` are their bytes, or None to read markers from the log file `log_fd`;
+        `guard` is -1 if transactions are not verified."""
         cdef slg_error error
         cdef slg_append_rules rules = _rules(origin, transaction_version, guard, segment_base,
                                              segment_position)
@@ -228,7 +227,7 @@ cdef class ProducerTable:
     def check_marker(self, batches, int origin, int16_t transaction_version,
                      int32_t coordinator_epoch, int64_t timestamp, bint is_abort,
                      bint is_empty=False):
-        """Judges the row at which the span stands as that marker, and goes on to the next."""
+        """Validates the span's current row as that marker, and advances to the next row."""
         cdef slg_error error
         cdef slg_marker marker
         cdef slg_append_rules rules = _rules(origin, transaction_version, -1, -1, -1)
@@ -247,12 +246,12 @@ cdef class ProducerTable:
                 self._span.coordinator_epoch)
 
     def duplicate(self):
-        """(last sequence, last offset, offset delta, timestamp) of the batch that was repeated."""
+        """(last sequence, last offset, offset delta, timestamp) of the repeated batch."""
         cdef slg_producer_batch *batch = &self._span.duplicate
         return batch.last_sequence, batch.last_offset, batch.offset_delta, batch.timestamp
 
     def notes(self):
-        """[(row, verdict, known, coordinator epoch)] of what the span let pass."""
+        """[(row, verdict, known, coordinator epoch)] of what Kafka logs but accepts."""
         return [(note.row, <int>note.verdict, note.known, note.coordinator_epoch)
                 for note in self._span.notes[:self._span.note_count]]
 
@@ -262,22 +261,23 @@ cdef class ProducerTable:
                 for txn in self._span.completed.all[:self._span.completed.count]]
 
     def drop_verified(self):
-        """Forgets the verifications that the span has used."""
+        """Removes the verifications that the span has used."""
         slg_span_drop_verified(&self._span, &self._state)
 
     def commit(self):
-        """Takes over what the span has changed; its transactions are ended by `complete_txn`."""
+        """Commits the span's changes; `complete_txn` then ends its transactions."""
         if self._span.verdict != SLG_APPEND_OK:
             raise ValueError("the span was refused")
         slg_span_commit(&self._span, &self._state)
         self.begin()
 
     def last_stable_offset(self, int64_t producer_id, int64_t marker_offset):
-        """First offset of the earliest open transaction of others, or the marker's + 1."""
+        """First offset of the earliest open transaction of another producer, or the marker's + 1.
+        """
         return slg_producers_last_stable(&self._state, producer_id, marker_offset)
 
     def complete_txn(self, int64_t first_offset, int64_t last_offset):
-        """Ends a transaction; whether it was open."""
+        """Ends a transaction. Returns whether it was open."""
         cdef slg_error error
         cdef slg_txn done
         cdef slg_status status

@@ -1,4 +1,4 @@
-"""The indexes of a segment made anew from the batches of its log."""
+"""Rebuilds the indexes of a segment from the batches of its log."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ cdef enum:
 
 @cython.final
 cdef class IndexRebuild:
-    """Takes the batches of a segment in order and keeps the entries of both indexes."""
+    """Takes the batches of a segment in order and collects the entries of both indexes."""
 
     cdef slg_rebuild _state
     cdef slg_rebuild _before  # the last feed
@@ -35,7 +35,7 @@ cdef class IndexRebuild:
         self._offsets, self._times = [], []
 
     def feed(self, batches):
-        """Takes BATCH_DTYPE rows; how many were taken. `status` says why not all."""
+        """Takes BATCH_DTYPE rows. Returns how many it took; `status` says why not all."""
         cdef uintptr_t rows, offsets_at, times_at
         cdef size_t count, taken = 0
         if batches.dtype != _BATCH_DTYPE or not batches.flags.c_contiguous:
@@ -56,7 +56,7 @@ cdef class IndexRebuild:
         return taken
 
     def undo(self):
-        """Forgets the last feed; once."""
+        """Undoes the last feed; works once."""
         if not self._offsets:
             raise ValueError("nothing was fed")
         self._offsets.pop()
@@ -65,7 +65,7 @@ cdef class IndexRebuild:
         self._status = SLG_OK
 
     def finish(self):
-        """Adds the entry that ends the time index; whether it could."""
+        """Adds the final entry of the time index. Returns whether it could."""
         cdef uint8_t entry[TIME_ENTRY]
         cdef size_t written
         self._status = slg_rebuild_finish(&self._state, entry, &written, &self._error)

@@ -1,4 +1,4 @@
-"""Records of a span of a log file as Arrow columns, without the GIL from batch to batch."""
+"""Records of a span of a log file as Arrow columns, decoded without the GIL."""
 
 import functools
 
@@ -53,9 +53,9 @@ cdef object _sorted_aborted(object aborted):
 
 @cython.final
 cdef class RowFilter:
-    """What rows have to be, beside inside of the offsets: all that is given, at once.
+    """Conditions on rows besides their offsets; all that are given must hold.
 
-    Timestamps in ms, both inclusive; types of -1, 0 and 1; `keys` of bytes, or None for null.
+    Timestamps are in ms, both inclusive; types are -1, 0 and 1; `keys` are bytes, None for null.
     """
 
     cdef slg_row_filter _filter
@@ -156,7 +156,7 @@ cdef class RecordDecoder:
     cdef int _set_shape(self, origin) except -1:
         cdef slg_shape *shape = &self._sets.shape
         topic, partition = ("", 0) if origin is None else origin
-        # What a file system calls by bytes that are no UTF-8 must not become invalid Arrow data.
+        # File names may be invalid UTF-8, which must not get into Arrow data.
         self._topic = topic.encode("utf-8", "replace")
         shape.wanted, shape.layout = self._projection.wanted, self._projection.layout
         shape.topic, shape.topic_size = PyBytes_AS_STRING(self._topic), <size_t>len(self._topic)
@@ -169,7 +169,7 @@ cdef class RecordDecoder:
 
     def restart(self, source, int64_t start, int64_t end, *, start_offset=None, end_offset=None,
                 base_offset=None, aborted=None, file=None):
-        """The same decoder for other bytes; what it had decoded and nobody took is dropped."""
+        """Reuses the decoder for other bytes; drops decoded rows that were not taken."""
         if self._records == NULL:
             raise ValueError("the decoder was never initialised")
         self._enter()
@@ -235,12 +235,12 @@ cdef class RecordDecoder:
         return columns
 
     def next(self):
-        """The next columns, or None at the end; a bad batch raises when the rows before are out."""
+        """The next columns, or None at the end. A bad batch raises after the rows before it."""
         cdef list taken = self._take(1, 1)
         return taken[0] if taken else None
 
     def take(self, int64_t max_bytes):
-        """Columns until they hold `max_bytes`, without the GIL in between; none at the end."""
+        """A list of columns of about `max_bytes`, decoded without the GIL; empty at the end."""
         if max_bytes < 1:
             raise ValueError(f"max_bytes is {max_bytes}, not positive")
         return self._take(max_bytes, LIMIT_MAX)
@@ -267,7 +267,7 @@ cdef class RecordDecoder:
             PyThread_release_lock(self._lock)
 
     cdef int _fill(self, int64_t max_bytes) except -1:
-        """Decodes until that much is there, the bytes end, or something is wrong."""
+        """Decodes until it has `max_bytes`, the bytes end or an error occurs."""
         cdef slg_status status
         while True:
             with nogil:
@@ -309,7 +309,7 @@ cdef class RecordDecoder:
             error.position = slg_records_position(self._records)
             raise
         finally:
-            # The bytes are the window's: nobody may look at them after this batch.
+            # The bytes are the window's: they are not valid after this batch.
             data.release()
         PyObject_GetBuffer(result, &view, PyBUF_SIMPLE)
         try:
@@ -319,9 +319,9 @@ cdef class RecordDecoder:
         return 0
 
     cdef Py_ssize_t _decompress_directly(self, const slg_payload *payload) except -2:
-        """Bytes of a payload as nearly all are; -1 when `decompress` has to see it.
+        """Decompresses a payload in the usual framing; -1 if `decompress` must do it.
 
-        What goes wrong here is no verdict: the one who knows Kafka's rules begins again.
+        An error here is not final: `decompress`, which knows Kafka's rules, starts over.
         """
         cdef object decode = self._direct[payload.codec]
         if decode is None or payload.size == 0:
@@ -340,7 +340,7 @@ cdef class RecordDecoder:
             return -1
 
     cdef int _resume(self, const uint8_t *data, Py_ssize_t size) except -1:
-        """Hands the bytes on, out of memory that this decoder keeps and that has slack."""
+        """Passes the bytes to C, from memory that this decoder keeps and that has slack."""
         cdef uint8_t *into = <uint8_t *><char *>self._into
         if data < into or data + size > into + self._into_size:
             if size > self._into_size:

@@ -1,4 +1,4 @@
-"""Raw snappy blocks with the bytes that Kafka's library writes."""
+"""Raw snappy blocks, byte for byte as Kafka's library writes them."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stddef cimport size_t

@@ -1,4 +1,4 @@
-"""The border between C and Python: the only place where a slg_status becomes an exception."""
+"""The border between C and Python: only here a slg_status becomes an exception."""
 
 import errno as errnos
 import os
@@ -21,7 +21,7 @@ from seglog.errors import (
 class _Code(IntEnum):
     @property
     def code(self):
-        """The stable name in lower case: what errors and findings carry."""
+        """The stable name in lower case, as in errors and findings."""
         return self.name.lower()
 
     @property
@@ -43,7 +43,7 @@ Status = _Code("Status", list(_codes()), module=__name__)
 Status.__doc__ = "The codes of csrc/include/seglog/statuses.h, under the same names."
 
 
-# One sentence per cause. {expected} and {found} are what status.h says they are.
+# One sentence per cause. statuses.h defines {expected} and {found}.
 _SENTENCES = {
     Status.BATCH_LENGTH: "batch length {found} is below the minimum {expected}",
     Status.BATCH_SIZE: "batch of {found} bytes is smaller than its header of {expected}",
@@ -92,7 +92,7 @@ _SENTENCES = {
     Status.INDEX_FULL: "the index is full: {expected} entries fit",
     Status.TXN_STATE: "a batch that is not transactional inside a transaction of its producer",
     Status.TXN_NOT_STARTED: "the transaction that began at offset {found} is not open",
-    # Kafka's texts where it has one; what a caller passed stands at no byte of a file.
+    # Kafka's text if it has one. A caller's value has no position in a file.
     Status.ENCODE_OFFSET: "Illegal offset {found} following previous offset {expected} "
                           "(Offsets must increase monotonically).",
     Status.ENCODE_TIMESTAMP: "Invalid negative timestamp {found}",
@@ -105,7 +105,7 @@ _SENTENCES = {
                          "(expected {expected}, found {found})",
 }
 
-# Codes whose system error is implied when C met no failing call.
+# Codes that imply a system error even if no call failed in C.
 _ERRNOS = {
     Status.IO: errnos.EIO,
     Status.FILE_MISSING: errnos.ENOENT,
@@ -130,14 +130,14 @@ def _class_of(status):
 
 
 def _name_of(file):
-    # A descriptor is a fair name where the caller has no better one.
+    # A descriptor is the name if the caller has no better one.
     if file is None or isinstance(file, int):
         return file if file is None else f"descriptor {file}"
     return os.fsdecode(file)
 
 
 def status_error(status, *, file=None, position=0, expected=0, found=0, sys_errno=0):
-    """The exception for a status and the numbers beside it; returned, not raised."""
+    """The exception for a status and its numbers; returned, not raised."""
     status = Status(status)
     if not status.is_error:
         raise ValueError(f"{status.name} is an outcome, not an error")
@@ -171,7 +171,7 @@ cdef object as_exception(slg_status status, const slg_error *error, object file)
 
 
 cdef int check(slg_status status, const slg_error *error, object file) except -1:
-    """Raises for an error; an outcome (END, TORN_TAIL, ...) is the caller's business."""
+    """Raises for an error; outcomes (END, TORN_TAIL, ...) are left to the caller."""
     if status >= SLG_BATCH_LENGTH:
         raise as_exception(status, error, file)
     return 0

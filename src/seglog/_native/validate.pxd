@@ -1,4 +1,4 @@
-"""The walk over a batch's records, which `clean` goes on."""
+"""The walk over a batch's records, which `clean` continues."""
 
 from seglog._native.capi_append cimport slg_record_rules, slg_record_walk
 

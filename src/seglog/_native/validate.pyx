@@ -1,4 +1,4 @@
-"""Checks of batches and records before an append. A refusal is a number; no raise for bad bytes."""
+"""Checks of batches and records before an append. Bad bytes give a refusal code, no exception."""
 
 import enum
 
@@ -25,7 +25,7 @@ cdef enum:
 
 
 class Refusal(enum.IntEnum):
-    """Why Kafka refuses a batch or a record (csrc/include/seglog/validate.h says more)."""
+    """Why Kafka rejects a batch or a record (see csrc/include/seglog/validate.h)."""
 
     ACCEPTED = SLG_ACCEPTED
     NO_MORE = SLG_NO_MORE
@@ -62,7 +62,7 @@ class Refusal(enum.IntEnum):
 
 
 class Origin(enum.IntEnum):
-    """Kafka's AppendOrigin as C counts it."""
+    """Kafka's AppendOrigin, numbered as in C."""
 
     REPLICATION = SLG_ORIGIN_REPLICATION
     COORDINATOR = SLG_ORIGIN_COORDINATOR
@@ -71,7 +71,7 @@ class Origin(enum.IntEnum):
 
 
 class Source(enum.IntEnum):
-    """How Kafka reads the records of a batch, which decides what it notices."""
+    """How Kafka reads the records of a batch, which determines the errors that it detects."""
 
     BUFFER = SLG_RECORDS_BUFFER
     STREAM = SLG_RECORDS_STREAM
@@ -90,7 +90,7 @@ cdef slg_batch *_row(object batches, Py_ssize_t row) except NULL:
 
 @cython.final
 cdef class Analysis:
-    """What a span of batches is, up to its end or to the batch that is refused."""
+    """The analysis of a span of batches, up to its end or the first refused batch."""
 
     cdef slg_analysis _analysis
     cdef slg_refusal _refusal
@@ -139,7 +139,7 @@ cdef class Analysis:
 
 
 cdef object _analyze(Analysis found, object data):
-    """Room for the batches grows as needed; the GIL is released while they are judged."""
+    """Validates the batches without the GIL; the array of batches grows as needed."""
     cdef Py_buffer view
     cdef slg_analysis *analysis = &found._analysis
     cdef slg_batch *rows
@@ -176,7 +176,7 @@ cdef object _analyze(Analysis found, object data):
 
 def analyze(data, *, int origin, int32_t leader_epoch, int64_t batch_bytes_max,
             bint needs_order):
-    """Judges the batches of `data` in Kafka's order."""
+    """Validates the batches of `data` in Kafka's order."""
     cdef Analysis found = Analysis.__new__(Analysis)
     if origin < 0 or origin > SLG_ORIGIN_RAFT_LEADER:
         raise ValueError("no such origin")
@@ -188,7 +188,7 @@ def analyze(data, *, int origin, int32_t leader_epoch, int64_t batch_bytes_max,
 
 
 def frames(data):
-    """The batches of `data`, judged by nothing but their framing."""
+    """The batches of `data`; checks only their framing."""
     cdef Analysis found = Analysis.__new__(Analysis)
     found._analysis.is_plain = True
     return _analyze(found, data)
@@ -201,7 +201,7 @@ def check_client_header(batches, Py_ssize_t row):
 
 @cython.final
 cdef class RecordWalk:
-    """The records of one batch of magic 2, held against Kafka's reader and a topic's rules."""
+    """Checks the records of one batch of magic 2 by Kafka's reader and a topic's rules."""
 
     def __cinit__(self, batches, Py_ssize_t row, records, *, int source, rules=None):
         cdef slg_batch *batch = _row(batches, row)
@@ -221,15 +221,15 @@ cdef class RecordWalk:
             PyBuffer_Release(&self._view)
 
     def run(self):
-        """Goes on to the end (NO_MORE) or to what is refused; may be called again behind a
-        record that the rules refused."""
+        """Continues to the end (NO_MORE) or to a refusal; may be called again after a record that
+        the topic's rules refused."""
         cdef slg_refusal refusal
         with nogil:
             refusal = slg_record_walk_run(&self._walk)
         return <int>refusal
 
     def next(self):
-        """One record: ACCEPTED, NO_MORE behind the last, or what is wrong."""
+        """One record: ACCEPTED, NO_MORE after the last, or the refusal."""
         return <int>slg_record_next(&self._walk)
 
     @property
@@ -314,10 +314,10 @@ cdef class _Scratch:
 
 def transfer(RecordWalk walk, BatchEncoder encoder, int64_t next_offset, *,
              const uint8_t[::1] kept=None):
-    """Adds the records that are left of a walk to a batch, with offsets from `next_offset` on.
+    """Adds the remaining records of a walk to a batch, with offsets from `next_offset` on.
 
-    With `kept`, a byte for each record, those whose byte is not 0 are added, at their own offsets.
-    NO_MORE when all were good, else what is wrong. Raises what `encoder.append` raises.
+    With `kept`, one byte per record, adds the records whose byte is not 0, at their own offsets.
+    NO_MORE if all were accepted, else the refusal. Raises as `encoder.append` does.
     """
     cdef slg_record_walk *records = &walk._walk
     cdef slg_record *record = &records.record

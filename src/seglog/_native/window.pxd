@@ -1,4 +1,4 @@
-"""Where native readers get their bytes: a descriptor, or a WindowSource."""
+"""The source of bytes of native readers: a descriptor, or a WindowSource."""
 
 cimport cython
 from cpython.pythread cimport PyThread_type_lock
@@ -8,7 +8,7 @@ from libc.stdint cimport int64_t, uint8_t
 from seglog._native.capi cimport slg_source
 
 
-# What is looked at without the GIL: the bytes of a block, held by `owner`.
+# Used without the GIL: the bytes of a block, kept alive by `owner`.
 cdef struct block_state:
     const uint8_t *data
     size_t size

@@ -1,4 +1,4 @@
-"""Bytes for native readers that no descriptor gives: blocks of an object, as they are fetched."""
+"""Bytes for native readers from a source without a descriptor: blocks of a fetched object."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -14,12 +14,11 @@ from seglog._native.capi cimport *
 
 @cython.final
 cdef class WindowSource:
-    """Blocks that `load(position, least)` fetches: (first byte, buffer that holds `position`).
+    """Blocks from `load(position, least)`, which returns (first position, buffer with `position`).
 
-    A reader copies out of the block without the GIL; `load` is called with it whenever the reader
-    needs a byte outside of the block that it has, and may wait. A buffer that ends at or before
-    `position` says that the bytes end there. What `load` raises, the reader raises. One reader at
-    a time.
+    A reader copies from the block without the GIL. When it needs a byte outside the current block
+    it calls `load`, with the GIL; `load` may block. A buffer that ends at or before `position`
+    means the end of the bytes. The reader raises what `load` raises. One reader at a time.
     """
 
     def __cinit__(self, load):
@@ -35,7 +34,7 @@ cdef class WindowSource:
             PyThread_free_lock(self._block.lock)
 
     def close(self):
-        """Lets go of the block and of `load`. For a reader that goes on this is an error."""
+        """Releases the block and `load`. A later read is an error."""
         with nogil:
             PyThread_acquire_lock(self._block.lock, WAIT_LOCK)
         try:
@@ -53,7 +52,7 @@ cdef class WindowSource:
         return 0
 
     cdef bint _fetch(self, int64_t position, size_t least) noexcept:
-        """Takes the block that holds `position`; whether that went well."""
+        """Loads the block that contains `position`. Returns whether it succeeded."""
         try:
             if self._load is None:
                 raise ValueError("this source of bytes was closed")
@@ -85,7 +84,7 @@ cdef slg_status _copy(block_state *block, uint8_t *into, size_t least, size_t mo
         size = _left(block, position)
         if size == 0:
             if done >= least:
-                break  # more is welcome, and nothing to wait for
+                break  # `least` bytes suffice: do not wait for more
             with gil:
                 is_fetched = (<WindowSource>block.owner)._fetch(position, least - done)
             if not is_fetched:
@@ -117,7 +116,7 @@ cdef slg_status _read(void *context, uint8_t *into, size_t least, size_t most, i
 
 
 cdef slg_source source_of(object source) except *:
-    """What C reads from: a descriptor or a WindowSource, which the caller holds on to."""
+    """The source that C reads: a descriptor or a WindowSource, which the caller keeps alive."""
     cdef slg_source found
     if isinstance(source, WindowSource):
         found.fd = -1
@@ -128,7 +127,7 @@ cdef slg_source source_of(object source) except *:
 
 
 cdef object failure_of(object source):
-    """What kept a source from fetching, once; None where nothing did, or of a descriptor."""
+    """The error of a source's last fetch, returned once; None if none, or for a descriptor."""
     if not isinstance(source, WindowSource):
         return None
     failure, (<WindowSource>source)._failure = (<WindowSource>source)._failure, None

@@ -1,4 +1,4 @@
-"""The progress bar of a load: segments checked, read and recovered, of all that there are."""
+"""The progress bar of a load: segments checked, read and recovered."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["LoadBar"]
 
 
 class LoadBar(LoadListener):
-    """Steps done of steps known: each segment is checked, read where the load does that, and
-    recovered where its log needs it.
+    """Counts steps done of steps planned: a load checks each segment, reads it at some levels, and
+    recovers it if its log needs that.
 
-    All are known before the first is done: a load lists its directories first (`segments_listed`,
-    `recovery_planned`), a recovery is announced by `expect`.
+    All steps are planned before the first is done: a load first lists its directories
+    (`segments_listed`, `recovery_planned`), and a recovery ends its list with `announced`.
     """
 
     def __init__(self, label: str, *, reads: bool = False) -> None:
@@ -41,7 +41,7 @@ class LoadBar(LoadListener):
         """Whether anything is drawn."""
         return self._progress.is_visible
 
-    # ---- what is to come ------------------------------------------------------------------------
+    # ---- planned steps --------------------------------------------------------------------------
 
     def load_started(self, partitions: int, threads: int) -> None:
         """More partition directories are about to be listed."""
@@ -49,7 +49,7 @@ class LoadBar(LoadListener):
             self._partitions += partitions
 
     def segments_listed(self, directory: str, count: int) -> None:
-        """More segments to check, and perhaps to read."""
+        """More segments to check, and to read if the level says so."""
         if not self._is_announced:
             with self._lock:
                 self._listed += 1
@@ -62,21 +62,21 @@ class LoadBar(LoadListener):
                 self._total += count
 
     def announced(self) -> None:
-        """All that is to come has been told: what the work itself lists is no news."""
+        """The plan is complete: later calls of `segments_listed` and the like add nothing."""
         self._is_announced = True
 
-    # ---- what is done ---------------------------------------------------------------------------
+    # ---- completed steps ------------------------------------------------------------------------
 
     def segments_loaded(self, directory: str, count: int, thread: int) -> None:
-        """Some are checked."""
+        """Segments were checked."""
         self._advance(count, thread)
 
     def segments_verified(self, directory: str, count: int, size: int, thread: int) -> None:
-        """Some are read."""
+        """Segments were read."""
         self._advance(count, thread)
 
     def segments_recovered(self, directory: str, count: int, size: int) -> None:
-        """Some are recovered."""
+        """Segments were recovered."""
         with self._lock:
             self._recovered += count
         self._advance(count, None)

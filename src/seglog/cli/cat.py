@@ -1,4 +1,4 @@
-"""`seglog cat`: records to stdout in kcat's formats, from a directory instead of a broker."""
+"""`seglog cat`: prints records in kcat's formats, from a directory instead of a broker."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "run"]
 
-_POLL_SECONDS = 0.5  # how often a log is asked for new records when following it
+_POLL_SECONDS = 0.5  # between checks for new records when following a log
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """kcat's options for consuming; those that need a broker explain themselves."""
+    """Adds kcat's consumer options; those that need a broker print an explanation."""
     parser = subparsers.add_parser(
         "cat", help="print records (kcat's formats)",
         description="Prints the records of one or more partitions. Without -e it follows them, as "
@@ -87,8 +87,10 @@ class _Source(NamedTuple):
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints, and follows unless told to exit. 2 for options that make no sense, 1 for offsets
-    out of range and for values that `-s` does not fit."""
+    """Prints the records, then follows the logs unless `-e` is set.
+
+    Returns 2 for invalid options, 1 for an offset out of range or a value that `-s` cannot unpack.
+    """
     try:
         sources = _sources(args)
     except ValueError as error:
@@ -101,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
         elif source.bounds.note and not args.quiet:
             _remark(source.bounds.note)
     outside = sum(source.bounds.is_outside for source in sources)
-    # A time that lies ahead is a reason to wait; an offset that lies ahead is a mistake.
+    # A future time is a reason to wait; an offset after the log's end is a mistake.
     left = [source for source in sources if by_time or not source.bounds.is_outside]
     if not args.quiet and left:
         _remark(f"isolation level {args.isolation}")
@@ -201,7 +203,7 @@ def _print(args: argparse.Namespace, sources: Sequence[_Source]) -> None:
 
 
 def _report_end(args: argparse.Namespace, source: _Source, offset: int) -> None:
-    """kcat's line, and what the isolation level did."""
+    """Prints kcat's line, and what the isolation level left out."""
     tp, log = source.tp, source.log
     _remark(f"Reached end of topic {tp.topic} [{tp.partition}] at offset {offset}")
     aborted = sum(one.last_offset > source.bounds.start  # which is the marker's
@@ -239,7 +241,7 @@ def _batches(args: argparse.Namespace, source: _Source, start: int, left: int | 
 
 
 def _rendered(formatter: Formatter, lists: Columns, count: int) -> Iterator[tuple[bytes, int, int]]:
-    """The first `count` rows; UnpackError after those before the one that does not fit."""
+    """The first `count` rows. Raises UnpackError after yielding the rows before the bad one."""
     failure: UnpackError | None = None
     while count:
         try:

@@ -1,5 +1,7 @@
-"""`seglog demo`: the main job, end to end, on directories that a real Kafka broker wrote, or, where
-only the package is installed, on directories that it makes."""
+"""`seglog demo`: the main job, end to end, on directories that a real Kafka broker wrote.
+
+An installed package has none, so it makes its own.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ _GOLDEN_DAMAGED = "002-log_byte_flipped"
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The options of the verb."""
+    """Adds the verb's options."""
     parser = subparsers.add_parser(
         "demo", help="the main job on real directories",
         description="Loads what a killed broker left, in parallel; verifies what it left after a "
@@ -45,7 +47,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Everything in a temporary directory, which is removed in the end."""
+    """Runs the demo in a temporary directory, which is removed at the end."""
     golden = args.golden or next(filter(Path.is_file, (
         folder / _GOLDEN for folder in (Path.cwd(), Path(__file__).resolve().parents[3]))), None)
     if golden is not None and not golden.is_file():
@@ -68,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _made(home: Path, no_spark: bool) -> int:
-    """The same on directories that seglog itself writes."""
+    """Runs the demo on directories that seglog itself writes."""
     render.message(f"making directories in {home}")
     done = make_directories(home)
     _load(home / "unclean")

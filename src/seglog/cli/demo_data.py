@@ -1,4 +1,4 @@
-"""The directories of `seglog demo` where no archive of real ones is at hand: made by seglog."""
+"""Directories that seglog writes for `seglog demo` if there is no archive of real ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seglog.storage.meta import format_uuid
 
 __all__ = ["DAMAGED", "make_directories"]
 
-#: The directory below `home` that is damaged, and what is done to it.
+#: The directory under `home` that is damaged, and the damage.
 DAMAGED = "damaged"
 _SETTINGS = {"internal.segment.bytes": 64 * 1024, "index.interval.bytes": 1024}
 _TOPICS = {"orders": ("zstd", 3), "clicks": ("lz4", 2), "payments": ("uncompressed", 1)}
@@ -20,8 +20,10 @@ _RECORDS = 1500
 
 
 def make_directories(home: Path) -> str:
-    """Makes `clean`, `unclean` (the same as a crash would leave it) and `damaged` below `home`.
-    Returns what was done to the last."""
+    """Creates `clean`, `unclean` (the same data after a crash) and `damaged` under `home`.
+
+    Returns a description of the damage.
+    """
     clean = home / "clean"
     clean.mkdir(parents=True)
     (clean / "meta.properties").write_text(
@@ -34,7 +36,7 @@ def make_directories(home: Path) -> str:
                     clean / f"{topic}-{number}", config={**_SETTINGS, "compression.type": codec},
                     topic_id=uuid.uuid5(uuid.NAMESPACE_DNS, topic)))
                 _fill(log, topic, transactional=topic == "payments")
-        shutil.copytree(clean, home / "unclean")  # nothing was closed yet: a crash leaves this
+        shutil.copytree(clean, home / "unclean")  # not closed yet, as after a crash
     shutil.copytree(clean, home / DAMAGED)
     path = max((home / DAMAGED / "clicks-1").glob("*.log"), key=lambda path: path.stat().st_size)
     content = bytearray(path.read_bytes())
@@ -61,4 +63,4 @@ def _fill(log: seglog.EmbeddedLog, topic: str, *, transactional: bool) -> None:
 
 
 class _Abort(Exception):
-    """Ends a transaction of the demo without its records."""
+    """Aborts a transaction of the demo."""

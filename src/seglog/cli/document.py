@@ -26,7 +26,7 @@ def document(verb: str, exit_code: int, *, directories: Sequence[Row], partition
 
 
 def print_document(content: Row | Iterable[Row]) -> None:
-    """Writes it to stdout, in ASCII: names of files need not be valid text."""
+    """Writes the document to stdout, in ASCII because file names need not be valid UTF-8."""
     out = render.stdout()
     out.write(json.dumps(content, indent=2, default=str).encode("ascii") + b"\n")
     out.flush()

@@ -1,7 +1,7 @@
 """`seglog dump`: kafka-dump-log of Apache Kafka 4.3.1, without a JVM.
 
-Options, lines on stdout and messages on stderr are those of org.apache.kafka.tools.DumpLogSegments.
-Beyond it: files as plain arguments, a partition directory for all its files, and `--json`.
+Options, stdout and stderr are those of org.apache.kafka.tools.DumpLogSegments. Additions: files as
+plain arguments, a partition directory for all its files, and `--json`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Decoder classes: there is no JVM to load any. These are built in, under Kafka's 
   {"  ".join(sorted(decoders.CLASS_DECODERS))}
 """
 
-# As in Kafka the first of these that is given counts, whatever their order.
+# As in Kafka the first of these counts, whatever the order of the options.
 _DECODERS: dict[str, tuple[Callable[[], decoders.Decoder], str]] = {
     "offsets": (decoders.offsets_decoder, "parse as records of __consumer_offsets"),
     "transaction-log": (lambda: decoders.coordinator_decoder("transaction"),
@@ -147,9 +147,9 @@ def _dump(args: argparse.Namespace, paths: list[str]) -> int:
 
 
 def _paths(args: argparse.Namespace) -> Iterator[str]:
-    """The files to dump. Raises KafkaStorageError for what is not there, or is no place for logs,
-    before anything is printed."""
-    # Java's String.split drops empty strings at the end, and only there.
+    """The files to dump. Raises KafkaStorageError, before anything is printed, for a path that does
+    not exist or cannot hold logs."""
+    # Java's String.split drops trailing empty strings, and no others.
     names = [] if args.files is None else re.sub(",+$", "", args.files).split(",")
     for name in [*names, *args.paths]:
         path = _java_path(name)
@@ -181,8 +181,10 @@ def _files_of(path: str) -> list[str]:
 
 
 def _check_file(path: str) -> None:
-    """KafkaStorageError for a name that is not there and is no segment's: of a segment's file
-    Kafka's tool says so itself, behind the lines of those before it."""
+    """Raises KafkaStorageError if the file does not exist, unless its name is a segment's.
+
+    Kafka's tool reports a missing segment file itself, after the lines of earlier files.
+    """
     folder = os.path.dirname(path) or "."
     if not path or os.path.lexists(path):
         return
@@ -206,7 +208,7 @@ def _has_offset(name: str) -> bool:
 
 
 def _java_path(path: str) -> str:
-    """As java.io.File keeps it: no slash twice, none at the end."""
+    """The path as java.io.File normalizes it: no double slash, none at the end."""
     return re.sub("(?<=.)/$", "", re.sub("/+", "/", path))
 
 
@@ -242,6 +244,6 @@ def _dump_file(path: str, options: DumpOptions, output: Output, findings: Findin
         try:
             dump_producer_snapshot(path, output)
         except CorruptSnapshotError as error:
-            render.message(str(error))  # Kafka prints this and goes on
+            render.message(str(error))  # Kafka prints this and continues
     else:
         render.message(f"Ignoring unknown file {path}")

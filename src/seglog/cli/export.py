@@ -28,7 +28,7 @@ _BATCH_ROWS, _BATCH_BYTES = 65536, 32 << 20
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The options of the verb."""
+    """Adds the verb's options."""
     parser = subparsers.add_parser(
         "export", help="write records as Parquet, Arrow, CSV or JSON lines",
         description="Writes the records of topics to one file, partition after partition, in "
@@ -84,7 +84,7 @@ def _moment(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Writes the file; 2 if there is none in the end, 1 if it lacks damaged records."""
+    """Writes the file. Returns 2 if no file was written, 1 if damaged records are missing in it."""
     try:
         return _export(args)
     except CorruptDataError as error:
@@ -136,7 +136,7 @@ def _export(args: argparse.Namespace) -> int:
 
 def _write(args: argparse.Namespace, name: str, columns: Sequence[str], stream: TopicStream,
            progress: render.Progress) -> int:
-    """Writes all of the stream; the size of the file in bytes."""
+    """Writes the whole stream. Returns the size of the file in bytes."""
     if args.output == "-":
         counting = _Counting(render.stdout())
         _pump(_sink(args, name, counting, columns), stream, progress)  # type: ignore[arg-type]
@@ -163,7 +163,7 @@ def _pump(sink: Sink, stream: TopicStream, progress: render.Progress) -> None:
 
 
 class _Counting:
-    """Standard output as writers of files take it: it knows where it is, also in a pipe."""
+    """Standard output with a position, which file writers need, also in a pipe."""
 
     closed = False
 
@@ -178,16 +178,16 @@ class _Counting:
         return view.nbytes
 
     def tell(self) -> int:
-        """Bytes so far."""
+        """The number of bytes written."""
         return self.size
 
     def flush(self) -> None:
-        """Of the stream below."""
+        """Flushes the underlying stream."""
         self._file.flush()
 
 
 def _refuse_source(output: str, sources: Iterable[str]) -> None:
-    """ConfigError for a file inside of a partition directory that is read."""
+    """Raises ConfigError if the output is inside a partition directory that the export reads."""
     target = os.path.dirname(os.path.realpath(output))
     for source in sources:
         if target == os.path.realpath(source):

@@ -1,7 +1,7 @@
 """kcat's output formats: `-f` tokens, `-J`, `-D`/`-K`, compiled once and applied to columns.
 
-A format becomes a list of parts, each either constant bytes or a function from the decoded columns
-to one `bytes` a row; a batch is then one join over all of them, without work per row in between.
+A format becomes a list of parts: constant bytes, or a function from the decoded columns to one
+`bytes` per row. Rendering a batch is a single join over all of them.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _TIMESTAMP_TYPES = {0: "create", 1: "logappend"}
 
 
 class Formatter:
-    """`columns` to decode for it, and `render(columns, count)`, the bytes of so many rows."""
+    """Renders rows as bytes; `columns` are the columns that it needs."""
 
     def __init__(self, columns: Sequence[str], parts: Sequence[Part]) -> None:
         self.columns = tuple(dict.fromkeys(columns)) or ("offset",)
         self._parts = tuple(parts)
 
     def with_unpacked(self, unpack: Mapping[str, Unpack]) -> Formatter:
-        """The same with what `unpack` gives for keys and values, by column; null stays null."""
+        """A formatter that prints keys and values as `unpack` returns them; null stays null."""
         return self if not unpack else _Unpacking(self, unpack)
 
     def render(self, columns: Columns, count: int) -> bytes:
-        """The first `count` rows of the decoded columns as output bytes."""
+        """The first `count` rows as output bytes."""
         cells: list[Iterator[bytes]] = []
         for part in self._parts:
             if isinstance(part, bytes):
@@ -48,14 +48,14 @@ class Formatter:
 
 
 class _Unpacking(Formatter):
-    """Prints what deserializers give in the place of bytes."""
+    """Prints deserialized keys and values instead of bytes."""
 
     def __init__(self, inner: Formatter, unpack: Mapping[str, Unpack]) -> None:
         super().__init__((*inner.columns, "offset"), inner._parts)
         self._unpack = {name: made for name, made in unpack.items() if name in inner.columns}
 
     def render(self, columns: Columns, count: int) -> bytes:
-        """The rows; UnpackError names the offset of the first that does not fit."""
+        """The rows. Raises UnpackError with the offset of the first row that does not unpack."""
         shown = dict(columns)
         for name, unpack in self._unpack.items():
             shown[name] = cells = list[bytes | None]()
@@ -70,12 +70,12 @@ class _Unpacking(Formatter):
 
 
 def compile_format(text: str, tp: TopicPartition, null: bytes = b"") -> Formatter:
-    """kcat's `-f` string to a Formatter. `null` stands for a null key or value (`-Z`: NULL).
+    """Compiles kcat's `-f` string. `null` replaces a null key or value (`-Z`: NULL).
 
     Tokens: %s value, %S its length (-1 for null), %R its length as 4 bytes big-endian, %k key, %K
     its length, %T timestamp in ms, %h headers as name=value with commas, %t topic, %p partition,
     %o offset, %% a percent sign; escapes: \\n \\r \\t \\\\ \\0 \\a \\b \\e \\xHH.
-    Raises ValueError for any other.
+    Raises ValueError for any other token or escape.
     """
     columns: list[str] = []
     parts: list[Part] = []
@@ -153,8 +153,11 @@ def _token(name: str, null: bytes) -> tuple[str, Callable[[Columns], list[bytes]
 
 
 def json_formatter(tp: TopicPartition, binary: str = "text") -> Formatter:
-    """kcat's `-J`: one JSON object a line. `binary` is "text" (bytes that are no UTF-8 get U+FFFD,
-    as kcat shows them) or "base64" (keys, payloads and header values in base64, lossless)."""
+    """kcat's `-J`: one JSON object per line.
+
+    `binary` is "text" (invalid UTF-8 becomes U+FFFD, as in kcat) or "base64" (keys, payloads and
+    header values in base64, lossless).
+    """
     def show(cell: bytes | None) -> str | None:
         if cell is None:
             return None

@@ -1,4 +1,4 @@
-"""`--skip-damaged` of the verbs that read records: what was lost goes to stderr."""
+"""`--skip-damaged` of the verbs that read records: reports lost records on stderr."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["GapReport", "add_skip_damaged", "explain_damage"]
 
 
 class GapReport:
-    """Prints the gaps that reads meet, each once, also when a log is read again."""
+    """Prints the gaps that reads find, each once, even if a log is read again."""
 
     def __init__(self) -> None:
         self._told: set[tuple[str, int]] = set()
@@ -22,7 +22,7 @@ class GapReport:
         return bool(self._told)
 
     def add(self, tp: TopicPartition, gap: LogGap) -> None:
-        """A gap of a partition; an overlap costs no record."""
+        """Adds a gap of a partition; an overlap loses no record."""
         where = (gap.file, gap.position)
         if gap.kind != "overlap" and where not in self._told:
             self._told.add(where)
@@ -30,7 +30,7 @@ class GapReport:
 
 
 def add_skip_damaged(parser: argparse.ArgumentParser) -> None:
-    """The option, as `on_damage`."""
+    """Adds the option, stored as `on_damage`."""
     parser.add_argument("--skip-damaged", action="store_const", const="skip", default="raise",
                         dest="on_damage", help="continue after damaged batches, say on stderr what "
                         "each gap cost, and exit with 1 if there was one")

@@ -1,4 +1,4 @@
-"""kcat's habits: options that need a broker are explained, and its words for offsets and topics."""
+"""kcat's syntax for offsets and topics, and explanations of its options that need a broker."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LONG = {"-b": "--bootstrap-server"}  # the console consumer's
 
 
 class _Explain(argparse.Action):
-    """Ends with one sentence: 2 is "not done"."""
+    """Prints one sentence and exits with 2, "not done"."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace,
                  values: str | Sequence[Any] | None, option_string: str | None = None) -> None:
@@ -48,7 +48,7 @@ class _Explain(argparse.Action):
 
 
 def add_explained_options(parser: argparse.ArgumentParser) -> None:
-    """kcat's options without a meaning here, and those that change nothing."""
+    """Adds kcat's options that have no meaning here, or no effect."""
     for option in _EXPLAINED:
         names = [option, _LONG[option]] if option in _LONG else [option]
         parser.add_argument(*names, nargs="?", action=_Explain, dest="explained",
@@ -59,7 +59,7 @@ def add_explained_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_topic_options(parser: argparse.ArgumentParser, default: str) -> None:
-    """`-t` and `-p`."""
+    """Adds `-t` and `-p`."""
     parser.add_argument("-t", "--topic", action="append", metavar="TOPIC[,TOPIC...]",
                         help="topics: names, patterns of the shell ('orders-*') or regular "
                         f"expressions ('^orders'), with commas between; default: {default}")
@@ -68,7 +68,7 @@ def add_topic_options(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def topics_of(args: argparse.Namespace) -> list[str] | None:
-    """The words given with `-t`, None without. ValueError for an empty one."""
+    """The values of `-t`, or None. Raises ValueError for an empty one."""
     if args.topic is None:
         return None
     words: list[str] = []
@@ -82,7 +82,7 @@ def topics_of(args: argparse.Namespace) -> list[str] | None:
 
 
 def partitions_of(args: argparse.Namespace) -> list[int] | None:
-    """The numbers given with `-p`, None without. ValueError for what is no number."""
+    """The values of `-p`, or None. Raises ValueError for one that is not a number."""
     if args.partition is None:
         return None
     found = []
@@ -94,9 +94,9 @@ def partitions_of(args: argparse.Namespace) -> list[int] | None:
 
 
 class Bounds(NamedTuple):
-    """What `-o` means for one partition: the first offset, and the end offset or None.
+    """The meaning of `-o` for one partition: the first offset, and the end offset or None.
 
-    `note` says what the user probably did not expect; `is_outside` if that leaves nothing.
+    `note` reports what the user may not expect; `is_outside` means that no record is in range.
     """
 
     start: int
@@ -107,7 +107,7 @@ class Bounds(NamedTuple):
 
 def bounds_of(text: str, log: PartitionLog, name: str, isolation: Isolation,
               on_damage: OnDamage = "raise") -> Bounds:
-    """kcat's `-o` for one log, called `name` in notes. ValueError for what is no such word."""
+    """Resolves kcat's `-o` for one log, called `name` in notes. Raises ValueError if invalid."""
     first, last = log.log_start_offset, log.end_offset(on_damage=on_damage)
     reach = log.end_offset(isolation, on_damage)
     found = Bounds(first, None)
@@ -162,7 +162,7 @@ def _integer(text: str) -> int:
 
 
 def _millis(text: str) -> int:
-    """A timestamp, or one of Kafka's special values that mean something there."""
+    """A timestamp, or one of Kafka's special values."""
     stamp = _integer(text)
     if stamp < 0 and stamp not in (EARLIEST_TIMESTAMP, MAX_TIMESTAMP):
         raise ValueError(f"-o: timestamps are milliseconds since 1970, got {text!r}")

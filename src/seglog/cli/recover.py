@@ -52,12 +52,12 @@ _REBUILT = "segment-rebuilt"
 
 @dataclass(frozen=True, slots=True)
 class RecoverySettings:
-    """How to recover. Bytes that are cut are kept in `quarantine`, one folder a data directory.
+    """How to recover. `quarantine` keeps the bytes that are cut, one folder per data directory.
 
-    With `full_states` a state has everything of Kafka's answers, which costs a look at the end of
-    every segment. With `reads_all` segments that need no recovery are read too, for damage that
-    stays. `producer_id_expiration_ms` is None while nobody says otherwise: whom a broker
-    forgets at its next start is its own business.
+    With `full_states` a state has all of Kafka's answers, which reads the end of every segment.
+    With `reads_all` segments that need no recovery are read too, to report damage that remains.
+    `producer_id_expiration_ms` is None by default: the broker's next start decides which producers
+    expire.
     """
 
     broker: BrokerConfig
@@ -68,17 +68,17 @@ class RecoverySettings:
     reads_all: bool = False
 
     def quarantine_of(self, root: str) -> str | None:
-        """Where the bytes of the logs of one data directory go."""
+        """The quarantine folder of one data directory."""
         return None if self.quarantine is None else \
             os.path.join(self.quarantine, os.path.basename(root))
 
     @property
     def level(self) -> LoadLevel:
-        """What the checks of phase one look at."""
+        """The level of the checks in phase one."""
         return LoadLevel(self.broker.sanity_check_level)
 
     def inputs(self, root: RootDirectory, partition: PartitionDirectory) -> LoadInputs:
-        """What the data directory says about a log."""
+        """What the data directory's checkpoints and settings say about a log."""
         key = partition.topic_partition
         return LoadInputs(
             key, root.clean_shutdown, root.log_start_offsets.get(key, 0),
@@ -87,7 +87,8 @@ class RecoverySettings:
             producer_id_expiration_ms=self.producer_id_expiration_ms)
 
     def state(self, log: LoadedLog) -> dict[str, Any]:
-        """Under the keys of Kafka's answers (tests/kafka/Oracle.java), or some of them."""
+        """The state of a log under the keys of Kafka's answers (tests/kafka/Oracle.java), or under
+        some of them."""
         if self.full_states:
             return log.state()
         return {
@@ -98,7 +99,7 @@ class RecoverySettings:
 
 @dataclass(slots=True)
 class _Read:
-    """What was scanned of one log: segments by base offset, their batches, records and bytes."""
+    """What was scanned in one log: segments by base offset, their batches, records and bytes."""
 
     bases: set[int] = field(default_factory=set)
     batches: int = 0
@@ -107,31 +108,32 @@ class _Read:
 
 
 class DirectoryOutcome(LoadListener):
-    """One data directory: the state of every partition directory, or why there is none.
+    """One data directory: the state of every partition directory, or why it has none.
 
-    It hears of findings from the threads that load.
+    The loading threads report findings to it.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        #: What its top level said.
+        #: The files in its top level.
         self.root: RootDirectory | None = None
-        #: By partition directory; `error` and `message` alone for one that does not load.
+        #: By partition directory; only `error` and `message` for one that does not load.
         self.states: dict[str, dict[str, Any]] = {}
         #: What stopped the work on this directory altogether.
         self.error: SeglogError | None = None
-        #: Partition directories that did not load (a state may be an error for another reason).
+        #: Partition directories that did not load (a state may have another kind of error).
         self.not_loaded: set[str] = set()
         #: Whether a clean shutdown marker is there now (after a dry run: would be).
         self.is_clean = False
         self.seconds = 0.0
         self._findings: dict[str | None, FindingList] = {}
         self._read: dict[str | None, _Read] = {}
-        self._sizes: dict[str, dict[str, Any]] = {}  # of logs that did load, for their rows
+        self._sizes: dict[str, dict[str, Any]] = {}  # of loaded logs, for their rows
         self._lock = threading.Lock()
 
     def finding(self, found: Finding) -> None:
-        """Keeps it. (A segment without an index is rebuilt twice when its log is unclean: once.)"""
+        """Keeps the finding. (A segment without an index is rebuilt twice if its log is unclean,
+        but reported once.)"""
         with self._lock:
             if found.code == _REBUILT and found.offset is not None:
                 read = self._read.setdefault(found.directory, _Read())
@@ -148,7 +150,8 @@ class DirectoryOutcome(LoadListener):
                     "error": found.kafka_error, "message": found.message.replace(self.path, "")}
 
     def loaded(self, name: str, log: LoadedLog, settings: RecoverySettings) -> None:
-        """Notes the state of a log, and what of it was not read; reads that too if asked to."""
+        """Records the state of a log and which segments were not read; reads those too with
+        `reads_all`."""
         self.states[name] = settings.state(log)
         segments = log.segments
         with self._lock:
@@ -194,7 +197,8 @@ class DirectoryOutcome(LoadListener):
                     [finding_row(self.path, found) for found in self.findings])
 
     def failed(self, path: str, error: Exception) -> None:
-        """A partition directory that does not load. Raises what is no error of the data."""
+        """Records a partition directory that does not load. Re-raises an error that is not about
+        the data."""
         if isinstance(error, InvalidTopicPartitionError):
             return  # a finding about the data directory already
         if not isinstance(error, SeglogError):
@@ -211,18 +215,18 @@ class DirectoryOutcome(LoadListener):
 
     @property
     def had_clean_shutdown(self) -> bool:
-        """Whether the clean shutdown marker was there."""
+        """Whether the clean shutdown marker existed."""
         return self.root is not None and self.root.clean_shutdown
 
     @property
     def findings(self) -> list[Finding]:
-        """Of the data directory, then of each partition directory by name, in order."""
+        """The findings of the data directory, then of each partition directory in name order."""
         return [found for directory in sorted(self._findings, key=lambda name: name or "")
                 for found in self._findings[directory].close(directory)]
 
 
 def _message(error: Exception) -> str:
-    """What is wrong, and of a failed system call its path, if that does not name it."""
+    """The error's message, with the path of a failed system call if it is missing there."""
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
     path = os.fsdecode(error.filename or "")
@@ -230,9 +234,9 @@ def _message(error: Exception) -> str:
 
 
 def report_duplicates(outcomes: Sequence[DirectoryOutcome]) -> None:
-    """Tells of partitions that two directories of one broker hold: it does not start on them.
+    """Reports partitions that two directories of one broker hold: the broker does not start.
 
-    Directories that say they are the same one (copies), or nothing, are not compared.
+    Does not compare directories with the same directory id (copies), or without one.
     """
     holders: dict[tuple[object, ...], tuple[DirectoryOutcome, str]] = {}
     for outcome in outcomes:
@@ -258,8 +262,8 @@ def report_duplicates(outcomes: Sequence[DirectoryOutcome]) -> None:
 def dry_run(path: str, settings: RecoverySettings, listener: LoadListener) -> DirectoryOutcome:
     """What `recover_directories` would do to one directory; touches nothing.
 
-    KafkaStorageError when `path` is no data directory, MalformedCheckpointError for a
-    `meta.properties` that is damaged or of a newer format, as then nobody may work in it.
+    Raises KafkaStorageError if `path` is not a data directory, and MalformedCheckpointError if its
+    `meta.properties` is damaged or of a newer format: no tool may change such a directory.
     """
     outcome, started = DirectoryOutcome(path), time.perf_counter()
     for error in read_identities([path]).unreadable.values():
@@ -299,7 +303,7 @@ def dry_run(path: str, settings: RecoverySettings, listener: LoadListener) -> Di
 
 @contextmanager
 def _phase_one(path: str, settings: RecoverySettings) -> Iterator[SegmentLoading]:
-    """The threads that check segments and scan ahead of recoveries, of all logs together."""
+    """The threads that check segments and scan ahead of recoveries, shared by all logs."""
     segments = SegmentLoading(
         path, settings.broker.num_segment_loading_threads_per_data_dir, settings.level)
     try:
@@ -324,16 +328,16 @@ def _load_one(segments: SegmentLoading, inputs: LoadInputs, listener: LoadListen
 
 
 def _ignore(count: int) -> None:
-    """In the place of a gauge."""
+    """Replaces a gauge."""
 
 
 def announce(paths: Sequence[str], settings: RecoverySettings, bar: LoadBar) -> None:
-    """Tells the bar all that is to come, before the first directory is locked."""
+    """Reports all planned steps to the bar, before the first directory is locked."""
     for path in paths:
         try:
             root = read_root(path, lambda found: None)
         except SeglogError:
-            continue  # the work on it says so
+            continue  # its recovery reports the error
         bar.load_started(len(root.partitions), 1)
         for partition in root.partitions:
             try:
@@ -346,19 +350,19 @@ def announce(paths: Sequence[str], settings: RecoverySettings, bar: LoadBar) -> 
     bar.announced()
 
 
-# --- for real ------------------------------------------------------------------------------------
+# --- recovery ------------------------------------------------------------------------------------
 
 def recover_directories(paths: Sequence[str], settings: RecoverySettings,
                         listener: LoadListener) -> list[DirectoryOutcome]:
     """Recovers data directories and leaves them as a broker's clean shutdown would.
 
-    All are locked before anything is changed. LogDirLockedError where somebody else works in one,
-    KafkaStorageError for what is no data
-    directory or may not be changed, ConfigError for a quarantine inside of one; then nothing was
-    changed. What goes wrong later is in the outcomes.
+    All are locked before anything changes. Raises, with nothing changed, LogDirLockedError if a
+    directory is in use, KafkaStorageError for a path that is not a data directory or may not be
+    changed, and ConfigError for a quarantine inside a data directory. Later errors are in the
+    outcomes.
     """
     for path in paths:
-        root = read_root(path, lambda found: None)  # raises for what is no data directory
+        root = read_root(path, lambda found: None)  # raises if it is not a data directory
         if settings.quarantine is not None and _is_inside(settings.quarantine, path):
             raise ConfigError(f"{settings.quarantine} is inside of {path}: a broker would take it "
                               "for a partition directory and stop")
@@ -377,8 +381,8 @@ def _is_inside(path: str, directory: str) -> bool:
 
 
 def _require_access(root: RootDirectory) -> None:
-    """KafkaStorageError for the first directory or file that a recovery may not change, so that
-    none is given up halfway. Root may change all."""
+    """Raises KafkaStorageError for the first directory or file that this user may not change, so
+    that no recovery fails halfway. Root may change everything."""
     if os.geteuid() == 0:
         return
     if not os.access(root.path, os.R_OK | os.W_OK | os.X_OK):
@@ -402,7 +406,7 @@ def _no_access(path: str) -> KafkaStorageError:
 
 
 class _Closable(Protocol):
-    """A log that was loaded: the manager's, or a LoadedLog."""
+    """A loaded log: the manager's, or a LoadedLog."""
 
     @property
     def path(self) -> str: ...
@@ -411,10 +415,10 @@ class _Closable(Protocol):
 
 
 class _Recovery:
-    """One data directory, which is locked as long as this is at work.
+    """The recovery of one data directory, which stays locked meanwhile.
 
-    Every directory has a manager of its own: copies of several brokers may be given, and a
-    directory that fails is no reason to leave the next one as it is.
+    Every directory has its own manager: they may be copies from several brokers, and a failure in
+    one must not stop the recovery of the next.
     """
 
     def __init__(self, path: str, settings: RecoverySettings, listener: LoadListener) -> None:
@@ -427,8 +431,8 @@ class _Recovery:
 
     def _load(self, path: str, inputs: LoadInputs, *, listener: LoadListener,
               **how: Any) -> LoadedLog:
-        """Loads one log. Its state is that of this moment, before anything is served, as Kafka's
-        answers are: the high watermark is still the log start offset."""
+        """Loads one log. Its state is recorded right after the load, as in Kafka's answers: the
+        high watermark is still the log start offset."""
         settings = self.settings
         inputs = replace(inputs, producer_id_expiration_ms=settings.producer_id_expiration_ms)
         disk = RealDisk(path, quarantine=settings.quarantine_of(self.path))
@@ -440,7 +444,7 @@ class _Recovery:
     def run(self) -> DirectoryOutcome:
         """Loads, recovers, flushes, closes, and writes checkpoints and marker."""
         outcome, started = self.outcome, time.perf_counter()
-        # Of a clean shutdown the controller wants to hear the epoch that the broker had.
+        # After a clean shutdown a broker sends the controller its previous epoch.
         epoch = self.manager.read_broker_epoch_from_clean_shutdown_files()
         try:
             root = outcome.root = read_root(self.path, outcome.finding, is_locked=True)
@@ -465,7 +469,7 @@ class _Recovery:
         return outcome
 
     def _load_metadata_logs(self, root: RootDirectory) -> None:
-        """The log of the metadata quorum, which a manager leaves to the Raft layer."""
+        """Loads the log of the metadata quorum, which a manager leaves to the Raft layer."""
         with _phase_one(self.path, self.settings) as segments:
             for partition in root.partitions:
                 if partition.is_metadata:
@@ -478,7 +482,7 @@ class _Recovery:
                         self.outcome.failed(disk.path, error)
 
     def _close(self, log: _Closable) -> None:
-        """Flushes and closes what is not the manager's to close."""
+        """Flushes and closes a log that the manager does not own."""
         try:
             log.flush(True)
             log.close()

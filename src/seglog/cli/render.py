@@ -1,8 +1,7 @@
-"""What the verbs share about the terminal: data on stdout, messages on stderr.
+"""The terminal output of all verbs: data on stdout, messages on stderr.
 
 Data is bytes on `stdout()`. Messages go through `message`, `warning` and `error`. `Progress` draws
-only when stderr is a terminal. Colour follows NO_COLOR (any non-empty value switches it off) and
-is never used when the stream is not a terminal.
+only if stderr is a terminal. Only terminals get colour, and a non-empty NO_COLOR switches it off.
 """
 
 from __future__ import annotations
@@ -28,33 +27,33 @@ _COLORS = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
 
 
 def stdout() -> BinaryIO:
-    """Standard output for bytes. Text printed before is flushed first, to keep the order."""
+    """Standard output for bytes. Flushes earlier text first, to keep the order."""
     sys.stdout.flush()
     return sys.stdout.buffer
 
 
 def abandon_stdout() -> None:
-    """Drops what is still buffered, so that the interpreter ends at once and quietly."""
+    """Discards buffered output, so that the interpreter exits at once and without an error."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
-    except (OSError, ValueError):  # stdout is no descriptor (a test's capture): nothing to silence
+    except (OSError, ValueError):  # stdout is not a descriptor (captured by a test)
         pass
 
 
 def message(text: str) -> None:
-    """One line of information on stderr."""
+    """Prints one line of information on stderr."""
     print(text, file=sys.stderr)
 
 
 def warning(text: str) -> None:
-    """One line on stderr about something that does not stop the verb."""
+    """Prints one line on stderr about a problem that does not stop the verb."""
     print(f"{paint('warning', 'yellow', sys.stderr)}: {text}", file=sys.stderr)
 
 
 def error(cause: BaseException | str) -> None:
-    """One line on stderr; for corrupt data with code, file, position, expected and found."""
+    """Prints one line on stderr; for corrupt data with code, file, position, expected and found."""
     label = f"seglog: {paint('error', 'red', sys.stderr)}"
     text = " ".join(_text(cause).splitlines())
     if not isinstance(cause, CorruptDataError):
@@ -67,7 +66,7 @@ def error(cause: BaseException | str) -> None:
 
 
 def _text(cause: BaseException | str) -> str:
-    """Of a failed system call the path, then what is wrong with it."""
+    """The message of an error; for a failed system call the path, then the reason."""
     if isinstance(cause, OSError) and cause.strerror:
         path = os.fsdecode(cause.filename) if cause.filename else ""
         is_named = re.search(rf"{re.escape(path)}(?![\w./-])", cause.strerror)
@@ -76,12 +75,12 @@ def _text(cause: BaseException | str) -> str:
 
 
 def uses_color(stream: TextIO) -> bool:
-    """Whether `stream` is a terminal that may be coloured (https://no-color.org)."""
+    """Whether `stream` is a terminal and colour is allowed (https://no-color.org)."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
 
 
 def paint(text: str, color: str, stream: TextIO) -> str:
-    """`text` in one of red, green, yellow, bold, dim, or unchanged where colour is not wanted."""
+    """`text` in red, green, yellow, bold or dim; unchanged if `stream` takes no colour."""
     return f"\x1b[{_COLORS[color]}m{text}\x1b[0m" if uses_color(stream) else text
 
 
@@ -104,11 +103,11 @@ def human_bytes(size: int) -> str:
 
 
 class Progress:
-    """A bar on stderr, drawn at once and then ten times a second whatever the work does; nothing
-    when stderr is no terminal. It fits the terminal's width as it is at each redraw.
+    """A progress bar on stderr, drawn at once and then ten times a second; nothing if stderr is
+    not a terminal. Each redraw fits the current width of the terminal.
 
-    `total` is in any unit (None or 0: unknown); `done` never passes it. `detail` gives the text
-    behind the bar, in at most as many columns as it is told. Safe from any thread.
+    `total` is in any unit (None or 0: unknown); `done` never exceeds it. `detail` takes the number
+    of columns left and returns the text after the bar. Thread-safe.
     """
 
     def __init__(self, label: str, total: int | None = None, *,
@@ -135,7 +134,7 @@ class Progress:
                 self._write("")
 
     def advance(self, count: int = 1) -> None:
-        """Counts `count` more as done."""
+        """Adds `count` to `done`."""
         with self._lock:
             self.done += count
             if self.total:
@@ -146,7 +145,7 @@ class Progress:
             self._draw()
 
     def _draw(self) -> None:
-        # A terminal that goes away while the work goes on ends the drawing alone.
+        # If the terminal disappears, only the drawing ends.
         with contextlib.suppress(OSError, ValueError):
             self._write(self._line(self._columns() - 1))  # the last column would wrap
 
@@ -167,7 +166,7 @@ class Progress:
         if total:
             text += f"/{total:,}"
             if len(text) > columns:
-                text = f"{100 * done // total}%"  # half a number would be another one
+                text = f"{100 * done // total}%"  # a truncated number would be a different one
         width = min(_BAR_COLUMNS, columns - len(text) - 3)
         if total and width >= _BAR_COLUMNS_MIN:
             filled = width * done // total

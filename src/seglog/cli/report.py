@@ -1,4 +1,4 @@
-"""What `load` and `verify` have in common: options, the load with its bar, the result."""
+"""Common parts of `load` and `verify`: options, the load with its progress bar, the result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _THREADS = "num.segment.loading.threads.per.data.dir"
 
 
 def add_load_options(parser: argparse.ArgumentParser) -> None:
-    """What `load` and `verify` have in common."""
+    """Adds the options that `load` and `verify` share."""
     parser.add_argument("path", nargs="+", type=given_path, help="data directories (each one entry "
                         "of log.dirs) or single partition directories")
     parser.add_argument("--threads", type=_positive, metavar="N",
@@ -50,7 +50,7 @@ def _positive(text: str) -> int:
 
 
 def setting(text: str) -> tuple[str, str]:
-    """An option `KEY=VALUE` with the name of a setting. ArgumentTypeError."""
+    """Parses `KEY=VALUE`. Raises ArgumentTypeError if KEY is not the name of a setting."""
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
@@ -60,8 +60,8 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def load_properties(args: argparse.Namespace, *threads: str) -> dict[str, object]:
-    """What `--properties`, `--config` and `--threads` say; the latter about the settings that
-    `threads` names. Raises what `read_properties` raises."""
+    """The settings from `--properties`, `--config` and `--threads`; the last sets those named in
+    `threads`. Raises as `read_properties` does."""
     properties: dict[str, object] = {name: os.cpu_count() or 1 for name in threads}
     if args.properties is not None:
         properties |= read_properties(args.properties)
@@ -72,16 +72,17 @@ def load_properties(args: argparse.Namespace, *threads: str) -> dict[str, object
 
 
 def load_options(args: argparse.Namespace) -> LoadOptions:
-    """From the options of `add_load_options`; ConfigError for a value that Kafka refuses."""
+    """LoadOptions from the options of `add_load_options`. Raises ConfigError for an invalid value.
+    """
     broker = BrokerConfig.from_properties(load_properties(args, _THREADS))
     return LoadOptions(LoadLevel(args.level), broker, broker.log_config(dict(args.config)))
 
 
 def load_with_progress(path: str, options: LoadOptions) -> LoadReport:
-    """One load, drawn on stderr when that is a terminal. Raises what load_directory raises.
+    """One load, with a progress bar if stderr is a terminal. Raises as load_directory does.
 
-    For a single partition's directory the data directory around it is asked for its checkpoints;
-    what else lies there is left out of the report.
+    For a single partition's directory the checkpoints come from the data directory around it; the
+    report omits everything else in that directory.
     """
     path, only = split_partition(path)
     reads = options.level is LoadLevel.VERIFY
@@ -91,7 +92,7 @@ def load_with_progress(path: str, options: LoadOptions) -> LoadReport:
 
 
 def load_part(path: str, report: LoadReport) -> Part:
-    """The rows of a load of the given `path`: a data directory, or a partition in it."""
+    """The rows of a load of `path`: a data directory, or a partition in it."""
     told = report.to_dict()
     partitions, findings = told.pop("partitions"), told.pop("findings")
     del told["totals"]
@@ -106,13 +107,13 @@ def exit_code_of(parts: Sequence[Part]) -> int:
 
 
 def print_report(report: LoadReport, show_all: bool = False) -> None:
-    """The summary of one load."""
+    """Prints the summary of one load."""
     print_summary("load", [load_part(report.path, report)], show_all=show_all)
 
 
 def print_parts(verb: str, parts: Sequence[Part], exit_code: int, *, as_json: bool,
                 show_all: bool) -> None:
-    """A run's result, as the document of docs/json.md or as text."""
+    """Prints a run's result, as the document of docs/json.md or as text."""
     if not as_json:
         print_summary(verb, parts, show_all=show_all)
         return

@@ -1,7 +1,7 @@
-"""What load, verify, --recover and --dry-run print as text: the rows of docs/json.md, shortened.
+"""The text output of load, verify, --recover and --dry-run: the rows of docs/json.md, shortened.
 
-First what is lost or damaged by topic, then equal findings once with their number and an example,
-and last one sentence that says whether all is well, and what to do if not.
+First losses and damage by topic; then equal findings once, with their number and an example; last
+a verdict, with advice if something is wrong.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Part", "print_summary"]
 
 Row = dict[str, Any]
 
-#: Lines that a directory may have of each kind without `--all`: together a screenful.
+#: The most lines of each kind per directory without `--all`: together a screenful.
 _TOPICS_MAX, _GROUPS_MAX, _NAMES_MAX = 5, 10, 3
 _COLORS: Final = {"info": "dim", "warning": "yellow", "error": "red", "fatal": "red"}
 _ORDER: Final = ("fatal", "error", "warning", "info")
@@ -36,7 +36,7 @@ _LABELS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The rows of one given path."""
+    """The rows of one path."""
 
     directory: Row
     partitions: list[Row]
@@ -44,7 +44,7 @@ class Part:
 
 
 def print_summary(verb: str, parts: Sequence[Part], *, show_all: bool) -> None:
-    """Each directory, and then the sentence about all."""
+    """Prints each directory, and then the verdict on all."""
     out = render.stdout()
     for part in parts:
         for line in _lines(verb, part, show_all):
@@ -79,7 +79,7 @@ def _lines(verb: str, part: Part, show_all: bool) -> Iterator[str]:
 
 
 def _work(verb: str, part: Part, totals: Mapping[str, Any]) -> Iterator[str]:
-    """What was, or would be, read, deleted and rebuilt."""
+    """What was, or would be, read, deleted or rebuilt."""
     if totals["batches"] is not None:
         yield (f"sound: {counted(totals['batches'], 'batch')}, "
                f"{counted(totals['records'], 'record')}")
@@ -103,7 +103,7 @@ def _work(verb: str, part: Part, totals: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _by_topic(label: str, part: Part, codes: frozenset[str], show_all: bool) -> Iterator[str]:
-    """A line a topic of what findings of these codes come to, the greatest loss first."""
+    """One line per topic with the sum of its findings of these codes, the greatest loss first."""
     topics: dict[str, list[Row]] = {}
     for row in part.findings:
         if row["code"] in codes and row["severity"] in ("error", "fatal"):
@@ -151,7 +151,7 @@ def _sorted(findings: Sequence[Row]) -> list[Row]:
 
 
 def _groups(part: Part) -> Iterator[str]:
-    """Findings above `info`, equal ones once: their number, where, and the first of them."""
+    """Findings above `info`; equal ones once, with their number, places and first example."""
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in _sorted([row for row in part.findings if row["severity"] != "info"]):
         key = (row["severity"], row["code"], row["kafka_error"], row["action"], _shape(row))
@@ -174,7 +174,7 @@ def _groups(part: Part) -> Iterator[str]:
 
 
 def _shape(row: Row) -> str:
-    """A message without what tells one finding from its equals: names, paths, numbers."""
+    """A message without the names, paths and numbers that distinguish equal findings."""
     text = str(row["message"])
     for name in (row["directory"], row["file"]):
         text = text.replace(name, "*") if name else text
@@ -191,7 +191,7 @@ def _label(row: Row) -> str:
 
 
 def _finding_text(row: Row) -> str:
-    """Where, what, and what Kafka does about it."""
+    """The place, the message and Kafka's reaction."""
     where = "/".join(part for part in (row["directory"], row["file"]) if part) or "."
     if row["position"] is not None:
         where += f"@{row['position']}"
@@ -214,7 +214,7 @@ def _counts(totals: Mapping[str, Any], show_all: bool) -> str:
 # --- the end -------------------------------------------------------------------------------------
 
 def _end(verb: str, part: Part) -> str:
-    """How a recovery leaves the directory, or would."""
+    """The state in which a recovery leaves, or would leave, the directory."""
     directory = part.directory
     if directory["error"] is not None:
         return f"stopped: {directory['message']}"
@@ -233,7 +233,7 @@ def _end(verb: str, part: Part) -> str:
 
 
 def _verdict(verb: str, parts: Sequence[Part]) -> str:
-    """Whether all is well, in words, and else what to do next."""
+    """One sentence that says whether all is well, and the next steps if not."""
     partitions = [row for part in parts for row in part.partitions]
     findings = [row for part in parts for row in part.findings]
     totals = totals_of(partitions, findings)

@@ -1,4 +1,4 @@
-"""kcat's `-s`: bytes as numbers and text, by a pack string."""
+"""kcat's `-s`: prints bytes as numbers and text, by a pack string."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 __all__ = ["Unpack", "UnpackError", "parse_deserializers"]
 
-#: Bytes to what is printed for them. Raises UnpackError.
+#: Turns bytes into printed text. Raises UnpackError.
 Unpack = Callable[[bytes], bytes]
 
 _NUMBERS = frozenset("bBhHiIqQ")
@@ -16,13 +16,13 @@ _HELP = ("expected a pack string of < > b B h H i I q Q c s $ (big-endian unless
 
 
 class UnpackError(ValueError):
-    """Bytes that are not of the form that was given with `-s`, in this row of a batch."""
+    """A row of a batch does not have the form given with `-s`."""
 
     row = 0
 
 
 def parse_deserializers(given: Sequence[str]) -> dict[str, Unpack]:
-    """The values of `-s` by column (key, value). Raises ValueError, which says what is possible."""
+    """The values of `-s` by column (key, value). Raises ValueError, which lists valid values."""
     found: dict[str, Unpack] = {}
     for text in given:
         column, separator, pack = text.partition("=")

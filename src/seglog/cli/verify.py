@@ -20,7 +20,7 @@ __all__ = ["add_parser", "run"]
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The options of the verb."""
+    """Adds the verb's options."""
     parser = subparsers.add_parser(
         "verify", help="check every batch and every index",
         description="Reads every batch of every segment and checks length, CRC and header, and "

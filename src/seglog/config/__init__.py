@@ -1,8 +1,8 @@
 """Settings under Kafka's names, with Kafka's types, defaults, validators and error texts.
 
-A field is the Kafka name in Python's spelling: `segment.index.bytes` is `segment_index_bytes`.
-`BrokerConfig.from_file("server.properties")` has what a broker's logs need, its `log_config` what a
-topic gets.
+A field has Kafka's name in Python's spelling: `segment.index.bytes` is `segment_index_bytes`.
+`BrokerConfig.from_file("server.properties")` has the settings of a broker's logs, and its
+`log_config` returns a topic's.
 """
 
 from __future__ import annotations

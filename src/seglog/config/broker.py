@@ -19,15 +19,15 @@ from seglog.properties import parse_properties
 
 __all__ = ["BrokerConfig", "LoadConfig", "read_properties"]
 
-#: Far above any server.properties.
+#: Far larger than any server.properties.
 PROPERTIES_BYTES_MAX = 16 << 20
 _MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
 
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
-    """A Java properties file such as `server.properties`.
+    """Reads a Java properties file such as `server.properties`.
 
-    Raises KafkaStorageError (missing, unreadable) and ConfigError (above 16 MiB, a bad escape).
+    Raises KafkaStorageError (missing, unreadable) or ConfigError (above 16 MiB, a bad escape).
     """
     try:
         with open(path, "rb") as stream:
@@ -44,22 +44,22 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class LoadConfig(Config):
-    """How a data directory is loaded. Raises ConfigError."""
+    """Settings of the load of a data directory. Raises ConfigError."""
 
-    #: Threads that open and check segments; with 1 nothing runs beside the caller (KIP-1346).
+    #: Threads that open and check segments; 1 uses only the calling thread (KIP-1346).
     num_segment_loading_threads_per_data_dir: int = setting(
         "num.segment.loading.threads.per.data.dir", Kind.INT, 1, at_least(1))
-    #: Logs that are loaded at a time.
+    #: Logs loaded concurrently.
     num_recovery_threads_per_data_dir: int = setting(
         "num.recovery.threads.per.data.dir", Kind.INT, 2, at_least(1))
-    #: Producers idle for longer are forgotten when state is loaded.
+    #: Producers idle for longer expire when state is loaded.
     producer_id_expiration_ms: int = setting(
         "producer.id.expiration.ms", Kind.INT, _DAY_MS, at_least(1))
     #: False: after a clean shutdown only active segments are checked at load (KIP-263).
     sanity_check_all_logs_enabled: bool = setting(
         "sanity.check.all.logs.enabled", Kind.BOOLEAN, True)
-    #: What a check looks at: `kafka`, that the index exists and the transaction index is sound, or
-    #: `full`, every index against its log. The name is seglog's own.
+    #: `kafka` checks that the index exists and that the transaction index is sound; `full` checks
+    #: every index against its log. The name is seglog's own.
     sanity_check_level: str = setting(
         "sanity.check.level", Kind.STRING, "kafka", one_of("kafka", "full"))
 
@@ -68,13 +68,13 @@ class LoadConfig(Config):
 class BrokerConfig(LoadConfig):
     """Settings of a broker that its logs need, with Kafka's names, types, defaults and validators.
 
-    Those that are defaults of topics (`log.segment.bytes`) become a LogConfig by `log_config`.
-    Sizes are bytes, times ms. Raises ConfigError, with Kafka's text.
+    `log_config` makes a LogConfig of the topic defaults (`log.segment.bytes`). Sizes are in bytes,
+    times in ms. Raises ConfigError with Kafka's text.
     """
 
     log_dirs: tuple[str, ...] | None = setting(
         "log.dirs", Kind.LIST, None, list_of())
-    #: What counts without `log_dirs`; may name several.
+    #: Used if `log_dirs` is not set; may name several directories.
     log_dir: tuple[str, ...] = setting(
         "log.dir", Kind.LIST, ("/tmp/kafka-logs",), list_of())
     cordoned_log_dirs: tuple[str, ...] = setting(
@@ -118,7 +118,7 @@ class BrokerConfig(LoadConfig):
     log_cleaner_backoff_ms: int = setting(
         "log.cleaner.backoff.ms", Kind.LONG, 15_000, at_least(0))
 
-    # Defaults of topics.
+    # Topic defaults.
     log_segment_bytes: int = setting("log.segment.bytes", Kind.INT, 1 << 30, at_least(1 << 20))
     log_roll_ms: int | None = setting("log.roll.ms", Kind.LONG, None)
     log_roll_hours: int = setting("log.roll.hours", Kind.INT, 168, at_least(1))
@@ -189,12 +189,12 @@ class BrokerConfig(LoadConfig):
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
-        """From a `server.properties`. Raises what `read_properties` raises, and ConfigError."""
+        """Reads a `server.properties`. Raises as `read_properties` does, and ConfigError."""
         return cls.from_properties(read_properties(path))
 
     @property
     def data_dirs(self) -> tuple[str, ...]:
-        """The data directories: `log.dirs`, or without it `log.dir`."""
+        """The data directories: `log.dirs`, or `log.dir` if that is not set."""
         return self.log_dir if self.log_dirs is None else self.log_dirs
 
     @property
@@ -210,8 +210,10 @@ class BrokerConfig(LoadConfig):
 
     @property
     def log_retention_time_ms(self) -> int:
-        """`log.retention.ms`, or `log.retention.minutes`, or `log.retention.hours`; any negative
-        number is -1, unlimited."""
+        """`log.retention.ms`, `log.retention.minutes` or `log.retention.hours`, in ms.
+
+        Any negative number becomes -1, unlimited.
+        """
         if self.log_retention_ms is not None:
             found = self.log_retention_ms
         elif self.log_retention_minutes is not None:
@@ -227,11 +229,11 @@ class BrokerConfig(LoadConfig):
             else self.log_flush_interval_ms
 
     def log_config(self, overrides: Mapping[str, object] | None = None) -> LogConfig:
-        """What a topic gets that sets `overrides` itself (Kafka: extractLogConfigMap, fromProps).
+        """The settings of a topic with these overrides (Kafka: extractLogConfigMap, fromProps).
 
-        Raises ConfigError, also for a broker's value that a topic could not have. Names that are no
-        setting of a log are passed over here, as a broker does when it loads a topic that has them;
-        LogConfig.override, which is asked when one is set, refuses them.
+        Raises ConfigError, also for a broker's value that is invalid for a topic. Ignores names
+        that are not log settings, as a broker does when it loads a topic; LogConfig.override,
+        which serves changes of settings, rejects them.
         """
         return _topic_defaults(self).override(
             {name: value for name, value in (overrides or {}).items() if LogConfig.knows(name)})

@@ -1,7 +1,7 @@
-"""What a setting is: Kafka's name, type, default and validator (Kafka: ConfigDef).
+"""Definitions of settings: Kafka's name, type, default and validator (Kafka: ConfigDef).
 
-Values are read and refused as Kafka does it, with its texts. A config class is a frozen dataclass
-whose fields were made by `setting`.
+Values are parsed and rejected as in Kafka, with its messages. A config class is a frozen dataclass
+whose fields are made by `setting`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Kind(Enum):
 
 
 def invalid(name: str, value: object, reason: str) -> ConfigError:
-    """Kafka's ConfigException about a value."""
+    """A ConfigError with the text of Kafka's ConfigException."""
     shown = str(value).lower() if isinstance(value, bool) else \
         double_text(value) if isinstance(value, float) else value
     return ConfigError(f"Invalid value {shown} for configuration {name}: {reason}")
@@ -113,7 +113,7 @@ def _parse(name: str, kind: Kind, value: object) -> Any:
     return _integer(name, value, kind)
 
 
-# --- validators: each gives back the value that counts ------------------------------------------
+# --- validators: each returns the value to use ---------------------------------------------------
 
 def at_least(minimum: int) -> Check:
     """Kafka: Range.atLeast."""
@@ -150,7 +150,7 @@ def non_empty(name: str, value: Any) -> Any:
 
 
 def list_of(*values: str, may_be_empty: bool = False) -> Check:
-    """Kafka: ValidList.in, and without `values` anyNonDuplicateValues: duplicates are dropped."""
+    """Kafka: ValidList.in, or anyNonDuplicateValues without `values`. Drops duplicates."""
     def check(name: str, value: Any) -> Any:
         if not value and not may_be_empty:
             wanted = f"[{', '.join(values)}]" if values else "any non-empty value"
@@ -169,7 +169,7 @@ def list_of(*values: str, may_be_empty: bool = False) -> Check:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting. A `default` of None means that there may be no value at all."""
+    """One setting. A `default` of None means that the setting may have no value."""
 
     name: str
     kind: Kind
@@ -177,7 +177,7 @@ class Setting:
     check: Check | None = None
 
     def read(self, value: object) -> Any:
-        """The value in Python's type. Raises ConfigError with Kafka's text."""
+        """The parsed and checked value. Raises ConfigError with Kafka's text."""
         if value is None:
             if self.default is None:
                 return None
@@ -192,7 +192,7 @@ def setting(name: str, kind: Kind, default: Any, check: Check | None = None) -> 
 
 
 class Config:
-    """What the config classes do with their fields: the constructor reads and checks every one."""
+    """Base of the config classes: the constructor parses and checks every setting."""
 
     __slots__ = ()
 
@@ -202,7 +202,7 @@ class Config:
 
     @classmethod
     def settings(cls) -> dict[str, Setting]:
-        """{attribute: setting}, in the order of the class."""
+        """{attribute: setting}, in the order of the fields."""
         return {one.name: one.metadata["setting"]
                 for one in fields(cls) if "setting" in one.metadata}  # type: ignore[arg-type]
 
@@ -213,19 +213,19 @@ class Config:
 
     @classmethod
     def pick(cls, properties: Mapping[str, object]) -> dict[str, Any]:
-        """{attribute: value} of the settings of this class that `properties` names."""
+        """{attribute: value} for the settings of this class in `properties`."""
         return {attribute: properties[one.name] for attribute, one in cls.settings().items()
                 if one.name in properties}
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object]) -> Self:
-        """From a mapping of Kafka names, with texts or values of the right type.
+        """Reads a mapping of Kafka names to strings or values of the right type.
 
-        Names that mean nothing here are passed over. Raises ConfigError with Kafka's text.
+        Ignores unknown names. Raises ConfigError with Kafka's text.
         """
         return cls(**cls.pick(properties))
 
     def to_properties(self) -> dict[str, object]:
-        """{Kafka's name: value} of every setting that has a value."""
+        """{Kafka's name: value} for every setting that has a value."""
         found = {one.name: getattr(self, attribute) for attribute, one in self.settings().items()}
         return {name: value for name, value in found.items() if value is not None}

@@ -23,14 +23,14 @@ COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"
 
 
 def gzip_level(name: str, value: int) -> int:
-    """Deflater's levels, or its default."""
+    """Checks for a level of java.util.zip.Deflater, or -1 for its default."""
     if value != -1 and not 1 <= value <= 9:
         raise invalid(name, value, "Value must be between 1 and 9 or equal to -1")
     return value
 
 
 def throttled_replicas(name: str, value: tuple[str, ...]) -> tuple[str, ...]:
-    """Pairs of numbers, or the star alone (Kafka: ThrottledReplicaListValidator)."""
+    """Checks for pairs of numbers, or a single `*` (Kafka: ThrottledReplicaListValidator)."""
     if "".join(value) != "*" and not all(_REPLICA.fullmatch(one) for one in value):
         raise invalid(name, f"[{', '.join(value)}]",
                       f"{name} must be the literal '*' or a list of replicas in the following "
@@ -42,12 +42,12 @@ def throttled_replicas(name: str, value: tuple[str, ...]) -> tuple[str, ...]:
 class LogConfig(Config):
     """Settings of one log: a topic's names in Python's spelling, with Kafka's defaults.
 
-    `segment.index.bytes` is `segment_index_bytes`. Sizes are bytes, times ms; -1 where Kafka says
-    so is unlimited. Raises ConfigError, with Kafka's text, for a value that Kafka would refuse.
+    `segment.index.bytes` is `segment_index_bytes`. Sizes are in bytes, times in ms; -1 means
+    unlimited where it does in Kafka. Raises ConfigError with Kafka's text for an invalid value.
     """
 
     segment_bytes: int = setting("segment.bytes", Kind.INT, 1 << 30, at_least(1 << 20))
-    #: Replaces `segment_bytes` everywhere when set; for tests, without a minimum.
+    #: Replaces `segment_bytes` if set; for tests, without a minimum.
     internal_segment_bytes: int | None = setting("internal.segment.bytes", Kind.INT, None)
     segment_index_bytes: int = setting("segment.index.bytes", Kind.INT, 10 << 20, at_least(4))
     index_interval_bytes: int = setting("index.interval.bytes", Kind.INT, 4096, at_least(0))
@@ -88,15 +88,15 @@ class LogConfig(Config):
     follower_replication_throttled_replicas: tuple[str, ...] = setting(
         "follower.replication.throttled.replicas", Kind.LIST, (), throttled_replicas)
     remote_storage_enable: bool = setting("remote.storage.enable", Kind.BOOLEAN, False)
-    #: -2 is the value of `retention_ms`.
+    #: -2 means `retention_ms`.
     local_retention_ms: int = setting("local.retention.ms", Kind.LONG, -2, at_least(-2))
-    #: -2 is the value of `retention_bytes`.
+    #: -2 means `retention_bytes`.
     local_retention_bytes: int = setting("local.retention.bytes", Kind.LONG, -2, at_least(-2))
     remote_log_copy_disable: bool = setting("remote.log.copy.disable", Kind.BOOLEAN, False)
     remote_log_delete_on_disable: bool = setting(
         "remote.log.delete.on.disable", Kind.BOOLEAN, False)
 
-    #: Kafka's names of the settings that the topic itself set, and not the broker's defaults.
+    #: Kafka's names of the settings that the topic overrides.
     overridden_configs: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
@@ -153,10 +153,10 @@ class LogConfig(Config):
                     "be no more logs copied to the remote storage.")
 
     def override(self, properties: Mapping[str, object]) -> LogConfig:
-        """These as defaults, and a topic's own settings on top (Kafka: LogConfig.fromProps).
+        """A copy with a topic's own settings on top (Kafka: LogConfig.fromProps).
 
-        ConfigError, also for a name that is no setting of a log: Kafka refuses it when a topic is
-        created or altered.
+        Raises ConfigError, also for a name that is not a log setting, as Kafka does when a topic
+        is created or altered.
         """
         self._check_names(properties)
         own = self.pick(properties)
@@ -167,9 +167,9 @@ class LogConfig(Config):
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object]) -> Self:
-        """From a mapping of Kafka names, with texts or values of the right type.
+        """Reads a mapping of Kafka names to strings or values of the right type.
 
-        ConfigError with Kafka's text, also for a name that is no setting of a log.
+        Raises ConfigError with Kafka's text, also for a name that is not a log setting.
         """
         cls._check_names(properties)
         return cls(**cls.pick(properties))
@@ -188,10 +188,10 @@ class LogConfig(Config):
 
     @classmethod
     def validate(cls, properties: Mapping[str, object]) -> LogConfig:
-        """A topic's own settings, judged as when the topic is created or altered.
+        """Validates a topic's own settings as Kafka does when a topic is created or altered.
 
-        ConfigError, beyond a single value: a name that is no setting of a topic, and a minimum
-        above its maximum. A log that is there is loaded whatever its topic says.
+        Raises ConfigError for an invalid value, an unknown name, or a minimum above its maximum.
+        An existing log loads whatever its topic's settings.
         """
         found = cls.from_properties(properties)
         if found.min_compaction_lag_ms > found.max_compaction_lag_ms:

@@ -1,7 +1,7 @@
-"""The offsets that consumer groups have committed, from records of __consumer_offsets.
+"""Committed offsets of consumer groups, from records of __consumer_offsets.
 
-Kafka: GroupCoordinatorService loads OffsetCommitKey and OffsetCommitValue; the record with the
-highest offset of each key counts, and one without a value (a tombstone) deletes it.
+Kafka's GroupCoordinatorService loads OffsetCommitKey and OffsetCommitValue: the latest record of a
+key counts, and a tombstone (a record without a value) deletes the key.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _OFFSET_KEYS = (0, 1)
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """What a group has committed for one partition.
+    """The offset that a group has committed for one partition.
 
-    `leader_epoch` and `expire_timestamp` (ms) are -1 where the commit does not say;
-    `commit_timestamp` is in ms, `record_offset` that of the record in __consumer_offsets.
+    `leader_epoch` and `expire_timestamp` (ms) are -1 if the commit lacks them. `commit_timestamp`
+    is in ms; `record_offset` is the offset of the record in __consumer_offsets.
     """
 
     group: str
@@ -39,10 +39,10 @@ class CommittedOffset:
 
 def committed_offsets(records: Iterable[tuple[int, bytes | None, bytes | None]]
                       ) -> list[CommittedOffset]:
-    """The commits that are in force after (offset, key, value) of committed records in order.
+    """The current commits, given the committed records as (offset, key, value) in order.
 
-    Sorted by group, topic and partition. Records of other kinds (members, assignments) are passed
-    over. Raises MessageError for a key or value that does not parse, with its offset.
+    Sorted by group, topic and partition. Skips records of other kinds (members, assignments).
+    Raises MessageError with the offset of a key or value that does not parse.
     """
     found: dict[bytes, tuple[int, int, bytes | None]] = {}
     for offset, key, value in records:

@@ -1,8 +1,8 @@
-"""The `--*-decoder` options: what stands behind `key: ` and `payload: ` in a dumped record.
+"""The `--*-decoder` options: the text after `key: ` and `payload: ` in a dumped record.
 
-A decoder gets the offset, the key and the value (None for null) and gives the two texts, None
-where nothing is to be printed. What Kafka's decoders catch comes back as text, as there ("Error at
-offset 5, skipping. ..."); what kills Kafka's tool raises DecodeError.
+A decoder takes the offset, the key and the value (None for null) and returns the two texts, or
+None to print nothing. An exception that Kafka's decoders catch becomes text, as in Kafka ("Error
+at offset 5, skipping. ..."); one that ends Kafka's tool raises DecodeError.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Decoder = Callable[[int, bytes | None, bytes | None], Decoded]
 
 
 class DecodeError(ValueError):
-    """A record at which Kafka's tool ends with an exception."""
+    """A record that ends Kafka's tool with an exception."""
 
 
 def coordinator_decoder(family: str, value_json: Callable[[Message, dict[str, Any], int], Any]
                         = Message.to_json) -> Decoder:
-    """A decoder for keys and values that each start with an int16: record type and version.
+    """A decoder for keys that start with an int16 record type, and values with an int16 version.
 
     `family` is "offsets", "transaction" or "share" (CoordinatorRecordSerde's subclasses).
     """
@@ -45,7 +45,7 @@ def coordinator_decoder(family: str, value_json: Callable[[Message, dict[str, An
             kind = _int16(reader, "key")
             if kind not in keys:
                 return f"Unknown record type {kind} at offset {offset}, skipping.", None
-            # Kafka reads the key with its type for the version.
+            # Kafka parses the key with its record type as the version.
             key_tree = keys[kind].to_json(_read(keys[kind], reader, kind, "key"), 0)
             key_text = json_text({"type": str(kind), "data": key_tree})
             if value is None:
@@ -78,7 +78,7 @@ def _offsets_value(schema: Message, values: dict[str, Any], version: int) -> Any
 
 
 def _open(member: dict[str, Any], name: str, schema: Message) -> None:
-    """Replaces the bytes of a consumer's metadata by what they say, if they can be read."""
+    """Replaces the bytes of a consumer's metadata with their decoded content, if they parse."""
     try:
         reader = Reader(member[name])
         version = reader.fixed(">h")
@@ -172,7 +172,7 @@ CLASS_DECODERS: dict[str, Callable[[bytes], str]] = {
 
 
 def class_decoder(key_class: str = STRING_DECODER, value_class: str = STRING_DECODER) -> Decoder:
-    """`--key-decoder-class`, `--value-decoder-class`; KeyError for none of CLASS_DECODERS."""
+    """`--key-decoder-class`, `--value-decoder-class`. KeyError for an unknown class."""
     key_text, value_text = CLASS_DECODERS[key_class], CLASS_DECODERS[value_class]
 
     def decode(offset: int, key: bytes | None, value: bytes | None) -> Decoded:
@@ -182,7 +182,7 @@ def class_decoder(key_class: str = STRING_DECODER, value_class: str = STRING_DEC
     return decode
 
 
-# What DumpLogSegments calls them, and the message in the value.
+# The name in DumpLogSegments, and the message in the value.
 _CONTROL_RECORDS = {2: ("LeaderChange", "LeaderChangeMessage"),
                     3: ("SnapshotHeader", "SnapshotHeaderRecord"),
                     4: ("SnapshotFooter", "SnapshotFooterRecord"),
@@ -203,14 +203,14 @@ def _control_tree(control_type: int, value: bytes | None) -> dict[str, Any]:
         raise DecodeError(f"{name} record without a value")
     try:
         values = schema.read(Reader(value), 0)
-        # Read as version 0, written as the version that the record names.
+        # Parsed as version 0, printed as the version in the record.
         return schema.to_json(values, values["version"])
     except MessageError as error:
         raise DecodeError(f"{name} record does not parse: {error}") from None
 
 
 def control_facts(key: bytes | None, value: bytes | None) -> dict[str, Any]:
-    """What a control record says, for JSON. Raises DecodeError."""
+    """The content of a control record, for JSON. Raises DecodeError."""
     try:
         reader = Reader(key or b"")
         version, kind = reader.fixed(">h"), reader.fixed(">h")

@@ -1,7 +1,6 @@
-"""Where a dump goes: lines on stdout as Kafka's tool prints them, or JSON lines with the facts.
+"""The output of a dump: lines on stdout as Kafka's tool prints them, or JSON lines.
 
-What Kafka's tool says on stderr when all files are done (mismatches, jumps of offsets) is collected
-here too.
+Also collects what Kafka's tool prints on stderr after all files: mismatches and offset gaps.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class DumpOptions:
-    """The options of kafka-dump-log. `decoder` None prints Java strings.
+    """The options of kafka-dump-log. A `decoder` of None prints Java strings.
 
-    `decoder_gives_json` puts what a decoder says into `--json` as JSON, not as a string of it.
+    With `decoder_gives_json`, `--json` contains a decoder's output as JSON, not as a string.
     """
 
     deep_iteration: bool = False
@@ -46,7 +45,7 @@ class DumpOptions:
 
 
 class Output:
-    """`line` prints a line, or in JSON the facts beside it. `flush` before anything else prints."""
+    """Buffers lines of text, or of JSON. Flush it before other code prints."""
 
     def __init__(self, write: Callable[[Any], object], *, as_json: bool = False) -> None:
         self.as_json = as_json
@@ -55,24 +54,24 @@ class Output:
         self._size = 0
 
     def line(self, text: str, **facts: Any) -> None:
-        """`text` without its line end. With `type` among the facts they are what JSON prints."""
+        """Prints `text`, without its line end. In JSON prints the facts, if they have a `type`."""
         if not self.as_json:
             self._add(os.fsencode(text) + b"\n")
         elif facts:
             self.facts(facts)
 
     def facts(self, facts: dict[str, Any]) -> None:
-        """One JSON line; bytes become base64."""
+        """Prints one JSON line; bytes become base64."""
         text = json.dumps(facts, separators=(",", ":"), ensure_ascii=False, default=_base64)
         self._add(os.fsencode(text) + b"\n")
 
     def write(self, data: memoryview) -> None:
-        """Text that is ready, behind all lines so far."""
+        """Prints rendered text after all lines so far."""
         self.flush()
         self._write(data)
 
     def flush(self) -> None:
-        """Hands the lines so far on."""
+        """Writes the buffered lines."""
         if self._lines:
             self._write(b"".join(self._lines))
             self._lines, self._size = [], 0
@@ -89,15 +88,15 @@ def _base64(value: Any) -> str:
 
 
 class ByFile(dict[str, V], Generic[V]):
-    """Findings by absolute path, given back in the order of the java.util.HashMap that Kafka's
-    tool fills with computeIfAbsent: by bucket, the newest of a bucket first."""
+    """Findings by absolute path, iterated as the java.util.HashMap that Kafka's tool fills with
+    computeIfAbsent: by bucket, the newest of a bucket first."""
 
     def __init__(self) -> None:
         super().__init__()
         self._buckets = 16
 
     def of(self, path: str, empty: Callable[[], V]) -> V:
-        """The findings in `path`, `empty()` at first."""
+        """The findings in `path`, initially `empty()`."""
         path = absolute(path)
         if len(self) > self._buckets * 3 // 4:
             self._buckets *= 2
@@ -119,7 +118,7 @@ class ByFile(dict[str, V], Generic[V]):
 
 @dataclass(slots=True)
 class Findings:
-    """What is wrong across files, by absolute path, in the shape Kafka's tool keeps it."""
+    """Findings in all files, by absolute path, in the data structures of Kafka's tool."""
 
     index_mismatches: ByFile[dict[int, int]] = field(default_factory=ByFile)
     timestamp_mismatches: ByFile[list[tuple[int, int]]] = field(default_factory=ByFile)
@@ -128,7 +127,7 @@ class Findings:
     offset_gaps: ByFile[dict[int, int]] = field(default_factory=ByFile)
 
     def lines(self) -> Iterable[str]:
-        """The lines that Kafka's tool prints on stderr at its end."""
+        """The lines that Kafka's tool finally prints on stderr."""
         for path, mismatches in self.index_mismatches.in_java_order():
             yield f"Mismatches in :{path}"
             for index_offset, log_offset in sorted(mismatches.items(), reverse=True):
@@ -149,7 +148,7 @@ class Findings:
                 yield f"  {previous} is followed by {following}"
 
     def facts(self) -> Iterable[dict[str, Any]]:
-        """The same for JSON."""
+        """The same facts for JSON."""
         kinds: tuple[tuple[str, ByFile[Any], str, str], ...] = (
             ("index_mismatch", self.index_mismatches, "index_offset", "log_offset"),
             ("timestamp_mismatch", self.timestamp_mismatches, "index_timestamp", "log_timestamp"),
@@ -165,12 +164,12 @@ class Findings:
 
 
 def absolute(path: str) -> str:
-    """Java's File.getAbsolutePath: nothing is resolved."""
+    """Java's File.getAbsolutePath, which resolves no links."""
     return path if path.startswith("/") else f"{os.getcwd()}/{path}"
 
 
 def leading_number(path: str) -> int:
-    """The number before the first dot of a file's name, as Java's Long.parseLong reads it."""
+    """The number before the first dot of a file name, parsed as by Java's Long.parseLong."""
     text = os.path.basename(path).split(".")[0]
     if not re.fullmatch(r"[+-]?\d+", text) or not -2**63 <= int(text) < 2**63:
         raise CorruptDataError(f"{path}: the name does not begin with an offset", file=path,

@@ -1,4 +1,4 @@
-"""Offset, time and transaction indexes, each held against its log as kafka-dump-log does."""
+"""Offset, time and transaction indexes, each checked against its log as kafka-dump-log does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NO_TIMESTAMP = -1
 
 
 def _read_entries(path: str, dtype: np.dtype[Any]) -> tuple[NDArray[Any], int]:
-    """Whole entries of an index, zeros of preallocation included, and the file's size."""
+    """The complete entries of an index, including preallocated zeros, and the file's size."""
     fd, size = open_read(path, follow_links=True)
     try:
         if size > INT32_MAX:
@@ -46,7 +46,7 @@ def _sibling(path: str, suffix: str) -> str:
 
 
 def _absolute_offsets(relative: NDArray[Any], base: int) -> list[int]:
-    """In 64 bits that wrap, as Java adds."""
+    """Absolute offsets, added in 64 bits that wrap, as in Java."""
     found: list[int] = (relative.astype(np.int64) + np.int64(base)).tolist()
     return found
 
@@ -63,7 +63,7 @@ def _check_size(path: str, size: int, entry_size: int, title: str) -> None:
 
 
 def dump_index(path: str, options: DumpOptions, output: Output, findings: Findings) -> None:
-    """Prints an offset index; notes the entries that name another offset than their batch."""
+    """Prints an offset index; records the entries whose offset differs from their batch's."""
     base = leading_number(path)
     with open_log(_sibling(path, ".log")) as (fd, log_size):
         entries, size = _read_entries(path, _OFFSET_ENTRY)
@@ -83,7 +83,7 @@ def dump_index(path: str, options: DumpOptions, output: Output, findings: Findin
         positions = entries["position"].tolist()
         for number, (offset, position) in enumerate(zip(offsets, positions, strict=True)):
             if offset == base and number > 0:
-                return  # zeros of an index that was never trimmed
+                return  # preallocated zeros of an index that was never trimmed
             _check_position(path, number, position, log_size)
             found = native.last_offset_at(fd, log_size, position, options.max_message_size,
                                           file=_sibling(path, ".log"))
@@ -110,7 +110,7 @@ def _not_a_batch(path: str, number: int, offset: int, position: int) -> CorruptI
 
 
 class _OffsetLookup:
-    """OffsetIndex.lookup on entries that may be in any order: Kafka's search, step by step."""
+    """OffsetIndex.lookup step by step, so that unsorted entries give Kafka's result."""
 
     def __init__(self, path: str, base: int) -> None:
         entries, _ = _read_entries(path, _OFFSET_ENTRY)
@@ -118,7 +118,7 @@ class _OffsetLookup:
         self.positions: list[int] = entries["position"].tolist()
 
     def slot(self, target: int) -> int:
-        """The slot of the largest offset not above `target`; -1 without one."""
+        """The slot of the largest offset not above `target`, or -1."""
         offsets = self.offsets
         if not offsets:
             return -1
@@ -140,9 +140,9 @@ class _OffsetLookup:
 
 
 class _Chains:
-    """The batches behind any position of a log, each chain of them walked once.
+    """The batches after any position of a log; each chain of batches is read once.
 
-    Kafka's tool walks from every entry's position to the end of the log. All positions of a sound
+    Kafka's tool reads from every entry's position to the end of the log. All positions of a sound
     index lie on one chain.
     """
 
@@ -151,14 +151,15 @@ class _Chains:
         self._chains: list[tuple[NDArray[np.int64], NDArray[np.int64], bool]] = []
 
     def first_at_least(self, position: int, offset: int) -> tuple[int, int] | None:
-        """Position and last offset of the first batch from `position` on that reaches `offset`."""
+        """Position and last offset of the first batch at or after `position` that reaches `offset`.
+        """
         positions, last_offsets, unreadable = self._chain(position)
         number = int(np.searchsorted(positions, position))
         step = 64
         while number < len(positions):
             part = last_offsets[number:number + step]
             hits = np.flatnonzero(part >= offset)
-            # Kafka reads the headers up to the batch it wants, and dies of one it cannot read.
+            # Kafka reads all headers up to that batch, and throws at one that it cannot read.
             if unreadable and number + len(part) == len(positions) and (
                     not len(hits) or number + int(hits[0]) == len(positions) - 1):
                 raise status_error(Status.BATCH_SIZE, file=self.path, position=int(positions[-1]),
@@ -182,7 +183,7 @@ class _Chains:
 
 
 def dump_time_index(path: str, options: DumpOptions, output: Output, findings: Findings) -> None:
-    """Prints a time index; notes entries whose batch is missing or has another timestamp."""
+    """Prints a time index; records entries whose batch is missing or has another timestamp."""
     base = leading_number(path)
     log_path, index_path = _sibling(path, ".log"), _sibling(path, ".index")
     with open_log(log_path) as (fd, log_size):
@@ -227,7 +228,7 @@ def _check_timestamp(path: str, timestamp: int, largest: int, previous: int,
 
 def _check_time_index(path: str, size: int, base: int, timestamps: list[int],
                       offsets: list[int]) -> None:
-    """TimeIndex.sanityCheck with its texts."""
+    """TimeIndex.sanityCheck with its messages."""
     title = f"Corrupt time index found, time index file ({absolute(path)}) has non-zero size but"
     if timestamps and timestamps[-1] < timestamps[0]:
         raise _corrupt(path, f"{title} the last timestamp is {timestamps[-1]} which is less than "
@@ -241,7 +242,7 @@ def _check_time_index(path: str, size: int, base: int, timestamps: list[int],
 
 
 def dump_transaction_index(path: str, output: Output) -> None:
-    """Prints a transaction index, or nothing of it when an entry is of a later version."""
+    """Prints a transaction index, or none of it if an entry has a later version."""
     leading_number(path)
     entries, _ = _read_entries(path, _TXN_ENTRY)
     newer = np.flatnonzero(entries["version"] > 0)

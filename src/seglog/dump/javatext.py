@@ -1,4 +1,4 @@
-"""How Java prints what Kafka's tools print: strings from bytes, doubles, and Jackson's JSON."""
+"""Text as Java prints it for Kafka's tools: strings from bytes, doubles, and Jackson's JSON."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ def java_text(data: bytes) -> str:
 
 
 def json_text(tree: Any) -> str:
-    """What Jackson's `JsonNode.toString` gives: no blanks, bytes in base64, only what must be
-    escaped escaped. `tree` holds dict, list, str, bytes, bool, int, float and None."""
+    """The text of Jackson's `JsonNode.toString`: no blanks, bytes in base64, minimal escapes.
+
+    `tree` holds dict, list, str, bytes, bool, int, float and None.
+    """
     if isinstance(tree, dict):
         return "{" + ",".join(f"{_quoted(k)}:{json_text(v)}" for k, v in tree.items()) + "}"
     if isinstance(tree, list):
@@ -54,13 +56,13 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def java_double(value: float) -> str:
-    """`Double.toString(value)`, with the fewest digits that tell the value (as Java from 19 on)."""
+    """`Double.toString(value)` as of Java 19: the fewest digits that identify the value."""
     if value != value:
         return "NaN"
     if value in (float("inf"), float("-inf")):
         return "Infinity" if value > 0 else "-Infinity"
     sign, digits, exponent = Decimal(repr(value)).as_tuple()
-    if len(digits) == 1:  # Java prints two at least, and then the two that are nearest
+    if len(digits) == 1:  # Java prints at least two digits, the two nearest to the value
         sign, digits, exponent = Decimal(f"{value:.1e}").as_tuple()
     assert isinstance(exponent, int)
     text = "".join(map(str, digits)).lstrip("0")

@@ -1,4 +1,4 @@
-"""Logs (`.log`) and Raft snapshots (`.checkpoint`): batches, records and what they hold."""
+"""Logs (`.log`) and Raft snapshots (`.checkpoint`): batches, records and their content."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OFFSET_WIDTH, _EPOCH_WIDTH = 20, 10
 
 @contextmanager
 def open_log(path: str) -> Iterator[tuple[int, int]]:
-    """Descriptor and size of a log; what Kafka refuses to open raises KafkaStorageError."""
+    """Descriptor and size of a log. Raises KafkaStorageError if Kafka could not open it."""
     fd, size = open_read(path, follow_links=True)
     try:
         if size > INT32_MAX:
@@ -39,7 +39,7 @@ def open_log(path: str) -> Iterator[tuple[int, int]]:
 
 
 def dump_log(path: str, options: DumpOptions, output: Output, findings: Findings) -> None:
-    """Prints one log. Raises where Kafka's tool would end, after the lines before that."""
+    """Prints one log. Where Kafka's tool would end, raises after printing the lines before."""
     _print_start(path, output)
     with open_log(path) as (fd, size):
         end = min(size, options.max_bytes)
@@ -93,7 +93,7 @@ def _dump_text(path: str, fd: int, size: int, end: int, options: DumpOptions, ou
 def _note_gaps(path: str, gaps: dict[int, int], findings: Findings) -> None:
     if gaps:
         noted = findings.offset_gaps.of(path, dict)
-        if len(gaps) > 1:  # Kafka asks once a gap, and only the second time the map may grow
+        if len(gaps) > 1:  # Kafka calls it once per gap, and the second call may resize its map
             noted = findings.offset_gaps.of(path, dict)
         noted.update(gaps)
 
@@ -105,7 +105,7 @@ def _contents(options: DumpOptions) -> Callable[[int, bytes | None, bytes | None
     def contents(offset: int, key: bytes | None, value: bytes | None, control: int) -> bytes:
         if control >= 0 or decoder is None:
             name, text = control_record(control, value)
-            colon = ":" if name == "LeaderChange" else ""  # as Kafka prints it, alone of the five
+            colon = ":" if name == "LeaderChange" else ""  # the only one with a colon in Kafka
             return f" {name}{colon} {text}".encode()
         key_text, value_text = decoder(offset, key, value)
         line = "" if key_text is None else f"{start}key: {key_text}"
@@ -180,7 +180,7 @@ def _record_facts(batch: dict[str, Any], record: dict[str, Any],
 
 
 def _decoded(text: str | None) -> Any:
-    """JSON inside JSON as itself; a decoder's error stays a string."""
+    """A decoder's JSON as a nested value; its error stays a string."""
     try:
         return None if text is None else json.loads(text)
     except ValueError:

@@ -1,9 +1,9 @@
 """One decoder for every message of Kafka's protocol, driven by the tables in `schemas.py`.
 
-`Message.read` does what the `read` of Kafka's generated classes does, its error texts included, and
-`Message.to_json` what the generated `*JsonConverter.write` does (KIP-482 for flexible versions).
-Kafka tests a version only against bounds that its own declaration leaves open, so a version newer
-than the tables is read like the newest one; so it is here.
+`Message.read` does what the `read` of Kafka's generated classes does, with the same error texts.
+`Message.to_json` does what the generated `*JsonConverter.write` does (KIP-482 for flexible
+versions). Kafka tests a version only against the bounds that a declaration leaves open. So Kafka
+and this module read a version newer than the tables like the newest one.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _FIXED = {"int8": ">b", "int16": ">h", "int32": ">i", "int64": ">q", "uint16": "
 
 
 class MessageError(ValueError):
-    """A message that Kafka's generated code refuses; the text is what its exception says."""
+    """A message that Kafka's generated code rejects; the text is that of its exception."""
 
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """`newest` is the version above which Kafka refuses to read the structure (None: no test)."""
+    """A structure. Kafka does not read versions above `newest` (None: it does not check)."""
 
     name: str
     fields: tuple[Field, ...]
@@ -42,7 +42,7 @@ class Struct:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field; `low` and `high` are None where Kafka's code does not test that bound."""
+    """One field; `low` or `high` is None if Kafka's code does not check that bound."""
 
     name: str
     type: str
@@ -57,13 +57,13 @@ class Field:
     default: Any = field(hash=False)
 
     def present(self, version: int) -> bool:
-        """Whether messages of `version` hold the field."""
+        """Whether messages of `version` have the field."""
         return ((self.low is None or version >= self.low)
                 and (self.high is None or version <= self.high))
 
 
 class Reader:
-    """A cursor over one message: the reads of Kafka's ByteBufferAccessor with its error texts."""
+    """A cursor over one message, with the reads and error texts of Kafka's ByteBufferAccessor."""
 
     __slots__ = ("data", "position")
 
@@ -72,11 +72,11 @@ class Reader:
 
     @property
     def remaining(self) -> int:
-        """Bytes that are not read yet."""
+        """Bytes not read yet."""
         return len(self.data) - self.position
 
     def fixed(self, format: str) -> Any:
-        """One big-endian number, by its `struct` format."""
+        """One big-endian number in a `struct` format."""
         size = binary.calcsize(format)
         if self.remaining < size:
             raise MessageError("null")  # a BufferUnderflowException has no text
@@ -84,7 +84,7 @@ class Reader:
         return binary.unpack_from(format, self.data, self.position - size)[0]
 
     def unsigned_varint(self) -> int:
-        """As Kafka reads it: at most five bytes, surplus bits of the fifth dropped, signed."""
+        """A varint as in Kafka: up to five bytes, excess bits of the fifth dropped, signed."""
         value = 0
         for shift in (0, 7, 14, 21, 28):
             byte = self.fixed(">B")
@@ -123,13 +123,13 @@ class Message:
     fields: Struct
 
     def read(self, reader: Reader, version: int) -> dict[str, Any]:
-        """The values of every field, defaults for what the version lacks. Raises MessageError."""
+        """The values of all fields; the default if the version lacks one. Raises MessageError."""
         flexible = self.flexible_from is not None and (
             self.flexible_from == self.lowest or version >= self.flexible_from)
         return _read_struct(self.fields, reader, version, flexible)
 
     def to_json(self, values: dict[str, Any], version: int) -> dict[str, Any]:
-        """The JSON tree, with `bytes` for what Kafka prints in base64. Raises MessageError."""
+        """The JSON tree; values that Kafka prints in base64 are bytes. Raises MessageError."""
         return _struct_json(self.fields, values, version)
 
 
@@ -243,7 +243,7 @@ def _value_json(item: Field, value: Any, version: int) -> Any:
 
 @cache
 def messages(family: str) -> dict[int, Message]:
-    """Every message of a family by its api key."""
+    """All messages of a family by api key."""
     return {item.api_key: item for item in _tables() if item.family == family}
 
 
@@ -272,7 +272,7 @@ def _tables() -> tuple[Message, ...]:
 
 
 class _Parser:
-    """Reads one definition; inner structures know the newest version of their message."""
+    """Parses one definition; inner structures have the newest version of their message."""
 
     def __init__(self, text: str, highest: int) -> None:
         self.highest = highest
@@ -288,7 +288,7 @@ class _Parser:
         return Struct(name, tuple(fields))
 
     def _fields(self, text: str, start: int) -> tuple[list[Field], int]:
-        """The fields between the brace at `start` and its partner, and where they end."""
+        """The fields between the brace at `start` and its closing brace, and the end position."""
         fields, position = [], start + 1
         while text[position] != "}":
             if text[position] == " ":

@@ -1,4 +1,4 @@
-"""Producer snapshots (`.snapshot`): what was known of each producer."""
+"""Producer snapshots (`.snapshot`): the state of each producer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INT32_MAX = 2**31 - 1
 
 
 def read_producers(path: str) -> list[dict[str, Any]]:
-    """The entries in the file's order. Raises CorruptSnapshotError with Kafka's text."""
+    """The entries in file order. Raises CorruptSnapshotError with Kafka's text."""
     fd, size = open_read(path, follow_links=True)
     try:
         data = read_at(fd, size, 0, file=path)
@@ -45,7 +45,8 @@ def read_producers(path: str) -> list[dict[str, Any]]:
 
 
 def dump_producer_snapshot(path: str, output: Output) -> None:
-    """Prints one line a producer. Raises CorruptSnapshotError, which ends no dump in Kafka."""
+    """Prints one line per producer. Raises CorruptSnapshotError, after which the dump continues,
+    as in Kafka."""
     for entry in read_producers(path):
         txn = entry["currentTxnFirstOffset"]
         txn_text = f"OptionalLong[{txn}]" if txn >= 0 else "OptionalLong.empty"
@@ -68,7 +69,7 @@ def dump_producer_snapshot(path: str, output: Output) -> None:
 
 
 def _first_sequence(last: int, delta: int) -> int:
-    """DefaultRecordBatch.decrementSequence, in 32 bits that wrap."""
+    """DefaultRecordBatch.decrementSequence in wrapping 32-bit arithmetic."""
     value = _INT32_MAX - (delta - last) + 1 if last < delta else last - delta
     value &= 0xFFFFFFFF
     return value - 2**32 if value & 0x80000000 else value

@@ -1,9 +1,8 @@
-"""The kinds of metrics, each with the attributes that Kafka's show in JMX.
+"""The kinds of metrics, each with the attributes that Kafka shows in JMX.
 
-They measure as Kafka's (Yammer Metrics 2) do: rates are moving averages over 1, 5 and 15 minutes in
-ticks of 5 seconds, percentiles are of a sample in which the last five minutes weigh most. Ticks
-happen when a metric is read or marked, so that there is no thread behind them. Every method may be
-called by any thread.
+They measure as Kafka's Yammer Metrics 2: rates are moving averages over 1, 5 and 15 minutes with a
+tick of 5 seconds, and percentiles come from a sample weighted towards the last five minutes. Reads
+and marks run the ticks that are due, so no thread is needed. All methods are thread-safe.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _SAMPLE_SIZE: Final = 1028
 _SAMPLE_ALPHA: Final = 0.015  # the weight of a value doubles every 46 seconds
 _RESCALE_SECONDS: Final = 3600.0
 
-#: Attribute in JMX, and the quantile that it is.
+#: JMX attributes and their quantiles.
 QUANTILES: Final = {
     "50thPercentile": 0.5, "75thPercentile": 0.75, "95thPercentile": 0.95, "98thPercentile": 0.98,
     "99thPercentile": 0.99, "999thPercentile": 0.999,
@@ -37,22 +36,22 @@ QUANTILES: Final = {
 
 
 class Metric(ABC):
-    """What a registry holds."""
+    """Base class of the metrics in a registry."""
 
     @abstractmethod
     def attributes(self) -> dict[str, object]:
-        """Name and value of each attribute, as JMX shows them."""
+        """{name: value} of the attributes, as in JMX."""
 
 
 class Gauge(Metric, Generic[_T_co]):
-    """A value that is asked for when it is read."""
+    """A value that a function computes at each read."""
 
     def __init__(self, value: Callable[[], _T_co]) -> None:
         self._value = value
 
     @property
     def value(self) -> _T_co:
-        """The value of this moment. Raises what the gauge's function raises."""
+        """The current value. Raises what the gauge's function raises."""
         return self._value()
 
     def attributes(self) -> dict[str, object]:
@@ -61,18 +60,18 @@ class Gauge(Metric, Generic[_T_co]):
 
 
 class Counter(SurvivesFork, Metric):
-    """A number that is counted up and down."""
+    """A number that goes up and down."""
 
     def __init__(self) -> None:
         self._count = 0
 
     @property
     def count(self) -> int:
-        """The number now."""
+        """The current number."""
         return self._count
 
     def increment(self, by: int = 1) -> None:
-        """Counts up, or with a negative number down."""
+        """Adds `by`, which may be negative."""
         with self._lock:
             self._count += by
 
@@ -82,14 +81,14 @@ class Counter(SurvivesFork, Metric):
 
 
 class _MovingAverage:
-    """Exponentially weighted events a second over so many minutes; its owner's lock guards it."""
+    """An exponentially weighted rate of events per second; its owner's lock guards it."""
 
     def __init__(self, minutes: int) -> None:
         self._alpha = 1 - math.exp(-_TICK_SECONDS / 60 / minutes)
         self.rate: float | None = None
 
     def tick(self, events: int, ticks: int, steady: float = 0.0) -> None:
-        """`events` in the first of so many ticks, and `steady` events a second in each."""
+        """Adds `ticks` ticks: `events` fall in the first, `steady` events per second in each."""
         instant = events / _TICK_SECONDS + steady
         self.rate = instant if self.rate is None else \
             self.rate + self._alpha * (instant - self.rate)
@@ -97,41 +96,41 @@ class _MovingAverage:
 
 
 class _Source:
-    """A count that somebody else keeps, as a meter saw it last."""
+    """A count kept outside of the meter, and its value when the meter last read it."""
 
     def __init__(self, total: Callable[[], int]) -> None:
         self._total, self._seen = total, total()
 
     def take(self) -> int:
-        """What was counted since the last call."""
+        """The increase since the last call."""
         total = self._total()
         fresh, self._seen = total - self._seen, total
         return fresh
 
 
 class Meter(SurvivesFork, Metric):
-    """Counts events, and how many there are a second."""
+    """Counts events and measures their rate per second."""
 
     def __init__(self, event_type: str, clock: _Clock) -> None:
         self.event_type = event_type
         self._clock = clock
         self._started = self._ticked = clock()
-        self._count = self._counted = 0  # all events, and those that a tick has seen
-        self._pulled = 0  # of `_count`, what sources brought since the last tick
+        self._count = self._counted = 0  # all events, and those already in a tick
+        self._pulled = 0  # the part of `_count` that sources added since the last tick
         self._sources: list[_Source] = []
         self._averages = [_MovingAverage(minutes) for minutes in (1, 5, 15)]
 
     def mark(self, events: int = 1) -> None:
-        """So many events happened now."""
+        """Records `events` events at the current time."""
         with self._lock:
             self._tick()
             self._count += events
 
     def follow(self, total: Callable[[], int]) -> None:
-        """Counts what `total()` grows by from now on, and costs those who count nothing.
+        """Counts every increase of `total()` from now on, at no cost to the code that counts.
 
-        It is asked when the meter is read or marked, under the meter's lock: it must not wait. What
-        came since the last tick counts as spread over the time.
+        A read or a mark calls `total` under the meter's lock, so it must not block. The increase
+        since the last tick counts as spread evenly over that time.
         """
         source = _Source(total)
         with self._lock:
@@ -155,28 +154,28 @@ class Meter(SurvivesFork, Metric):
 
     @property
     def count(self) -> int:
-        """Events since the meter was made."""
+        """Events since the meter was created."""
         with self._lock:
             self._pull()
             return self._count
 
     @property
     def mean_rate(self) -> float:
-        """Events a second since the meter was made."""
+        """Events per second since the meter was created."""
         seconds = self._clock() - self._started
         count = self.count
         return count / seconds if count and seconds > 0 else 0.0
 
     @property
     def rates(self) -> tuple[float, float, float]:
-        """Events a second over 1, 5 and 15 minutes; 0 before the first tick."""
+        """Events per second over 1, 5 and 15 minutes; 0 before the first tick."""
         with self._lock:
             self._tick()
             one, five, fifteen = (average.rate or 0.0 for average in self._averages)
         return one, five, fifteen
 
     def attributes(self) -> dict[str, object]:
-        """`Count`, `EventType`, `RateUnit` and the rates a second."""
+        """`Count`, `EventType`, `RateUnit` and the rates per second."""
         one, five, fifteen = self.rates
         return {"Count": self.count, "EventType": self.event_type, "RateUnit": "SECONDS",
                 "MeanRate": self.mean_rate, "OneMinuteRate": one, "FiveMinuteRate": five,
@@ -184,7 +183,7 @@ class Meter(SurvivesFork, Metric):
 
 
 class _Sample:
-    """Up to 1,028 values, new ones likelier to be kept (Cormode et al., forward decay)."""
+    """A sample of up to 1,028 values that favours new ones (Cormode et al., forward decay)."""
 
     def __init__(self, clock: _Clock) -> None:
         self._clock = clock
@@ -193,7 +192,7 @@ class _Sample:
         self._kept: list[tuple[float, float]] = []  # (priority, value), least priority first
 
     def add(self, value: float) -> None:
-        """Keeps the value if it is luckier than the unluckiest that is kept."""
+        """Adds the value if its random priority exceeds the lowest in the sample."""
         age = self._clock() - self._started
         if age >= _RESCALE_SECONDS:
             self._started += age
@@ -208,7 +207,7 @@ class _Sample:
             bisect.insort(self._kept, (priority, value))
 
     def quantiles(self) -> dict[str, float]:
-        """The attributes of QUANTILES, interpolated between neighbours; 0 without values."""
+        """The attributes in QUANTILES, interpolated between neighbours; 0 if there is no value."""
         values = sorted(value for _, value in self._kept)
         found = {}
         for name, quantile in QUANTILES.items():
@@ -227,7 +226,7 @@ class _Sample:
 
 
 class Histogram(SurvivesFork, Metric):
-    """Count, extremes, mean and deviation of all values, percentiles of the last minutes."""
+    """Count, extremes, mean and deviation of all values, and percentiles of the last minutes."""
 
     def __init__(self, clock: _Clock) -> None:
         self._sample = _Sample(clock)
@@ -236,7 +235,7 @@ class Histogram(SurvivesFork, Metric):
         self._mean = self._squares = 0.0  # Welford's: the mean, and the sum of squared deviations
 
     def update(self, value: float) -> None:
-        """One more value."""
+        """Adds a value."""
         with self._lock:
             self._count += 1
             self._least, self._most = min(self._least, value), max(self._most, value)
@@ -247,11 +246,11 @@ class Histogram(SurvivesFork, Metric):
 
     @property
     def count(self) -> int:
-        """Values since the histogram was made."""
+        """Values since the histogram was created."""
         return self._count
 
     def attributes(self) -> dict[str, object]:
-        """`Count`, `Min`, `Max`, `Mean`, `StdDev` and the percentiles; 0 without values."""
+        """`Count`, `Min`, `Max`, `Mean`, `StdDev` and the percentiles; 0 if there is no value."""
         with self._lock:
             count, mean = self._count, self._mean
             deviation = math.sqrt(self._squares / (count - 1)) if count > 1 else 0.0
@@ -261,21 +260,21 @@ class Histogram(SurvivesFork, Metric):
 
 
 class Timer(Metric):
-    """How long something takes, in ms, and how often it happens a second."""
+    """Durations in ms, and calls per second."""
 
     def __init__(self, clock: _Clock) -> None:
         self._clock = clock
         self._meter, self._histogram = Meter("calls", clock), Histogram(clock)
 
     def update(self, milliseconds: float) -> None:
-        """One more call, that took so long. A negative time is no time, and not counted."""
+        """Adds a call of this duration. Ignores a negative duration."""
         if milliseconds >= 0:
             self._histogram.update(milliseconds)
             self._meter.mark()
 
     @contextmanager
     def time(self) -> Iterator[None]:
-        """Measures what stands in its `with` block, also when that raises."""
+        """Measures its `with` block, also if that raises."""
         started = self._clock()
         try:
             yield
@@ -284,10 +283,10 @@ class Timer(Metric):
 
     @property
     def count(self) -> int:
-        """Calls since the timer was made."""
+        """Calls since the timer was created."""
         return self._histogram.count
 
     def attributes(self) -> dict[str, object]:
-        """Those of a meter and of a histogram, and `LatencyUnit`."""
+        """The attributes of a meter and of a histogram, and `LatencyUnit`."""
         return {**self._meter.attributes(), "LatencyUnit": "MILLISECONDS",
                 **self._histogram.attributes()}

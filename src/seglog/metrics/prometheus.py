@@ -1,12 +1,12 @@
-"""A registry for Prometheus. Needs prometheus_client (extra `[metrics]`).
+"""Exports a registry to Prometheus. Needs prometheus_client (extra `[metrics]`).
 
     prometheus_client.REGISTRY.register(PrometheusCollector(registry))
 
-Names are those that the JMX exporter gives with its usual rules for Kafka (kafka-2_0_0.yml):
-`kafka.log:type=LogManager,name=remainingLogsToRecover,dir="/data"` is
-`kafka_log_logmanager_remaininglogstorecover{dir="/data"}`, a meter `BytesInPerSec` is the counter
-`..._bytesin_total`, a timer or histogram is a summary with `quantile` labels. Labels carry the
-values as they are, without an MBean name's quotes.
+Names are those of the JMX exporter with its usual rules for Kafka (kafka-2_0_0.yml):
+`kafka.log:type=LogManager,name=remainingLogsToRecover,dir="/data"` becomes
+`kafka_log_logmanager_remaininglogstorecover{dir="/data"}`, a meter `BytesInPerSec` becomes the
+counter `..._bytesin_total`, and a timer or histogram becomes a summary with `quantile` labels.
+Label values are unquoted, unlike in MBean names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PER_SECOND = re.compile(r"PerSec\w*$")
 
 
 def _family(name: MetricName, metric: Metric) -> tuple[str, str, str]:
-    """Its name, its type, and the name of the sample that counts."""
+    """The family's name and type, and the name of the sample that holds the count."""
     plain = name.name
     meter = isinstance(metric, Counter | Meter)
     if meter:
@@ -47,21 +47,20 @@ def _number(value: object) -> float | None:
 
 
 class PrometheusCollector(Collector):
-    """Reads the registry at each scrape. Gauges without a number (None, texts) are left out.
+    """Reads the registry at each scrape. Omits gauges that return no number (None, strings).
 
-    A gauge whose function raises is left out too, with a warning in the log: one metric must not
-    cost the others.
+    Omits a gauge whose function raises and logs a warning: one metric must not fail the scrape.
     """
 
     def __init__(self, registry: MetricsRegistry) -> None:
         self._registry = registry
 
     def describe(self) -> list[Family]:
-        """Nothing: what there is differs from scrape to scrape."""
+        """An empty list: the families differ from scrape to scrape."""
         return []
 
     def collect(self) -> Iterator[Family]:
-        """One family a name, with a sample per set of tags."""
+        """One family per name, with a sample per set of tags."""
         families: dict[str, Family] = {}
         for name, metric in self._registry:
             try:

@@ -1,4 +1,4 @@
-"""The registry: metrics by their MBean names, in the order in which they were registered."""
+"""The registry: metrics by MBean name, in the order of registration."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _PLAIN = re.compile(r"[A-Za-z0-9_\-%. \t]*")
 
 
 def quote_tag(value: str) -> str:
-    """A tag's value as it stands in an MBean name: quoted (ObjectName.quote) where it has to be.
+    """A tag's value in an MBean name, quoted (ObjectName.quote) if necessary.
 
-    `/data/k1` becomes `"/data/k1"`; within quotes `"`, `*`, `?` and a backslash get a backslash,
+    `/data/k1` becomes `"/data/k1"`. Within quotes a backslash escapes `"`, `*`, `?` and itself,
     and a line feed is a backslash and an n.
     """
     if _PLAIN.fullmatch(value):
@@ -41,7 +41,7 @@ def _tag_text(tags: Iterable[tuple[str, str]]) -> str:
 class MetricName:
     """Group, type, name and tags of a metric (Kafka: KafkaMetricsGroup).
 
-    Tags keep their order, which is part of the name; those with an empty value are left out of it.
+    Tags keep their order, which is part of the name. Tags with an empty value are omitted.
     """
 
     group: str
@@ -51,7 +51,7 @@ class MetricName:
 
     @classmethod
     def of(cls, group: str, type_: str, name: str, tags: Tags | None = None) -> MetricName:
-        """With tags as a mapping; numbers become text."""
+        """A name with tags from a mapping; numbers become strings."""
         return cls(group, type_, name, tuple((key, str(value))
                                              for key, value in (tags or {}).items()))
 
@@ -66,22 +66,22 @@ class MetricName:
 
 
 class MetricsSource(Protocol):
-    """Metrics that are made when somebody reads them. Called outside of any lock."""
+    """Metrics that are created when they are read. Called without a lock held."""
 
     def metrics(self) -> Iterable[tuple[MetricName, Metric]]:
-        """All of this moment."""
+        """All current metrics."""
 
     def find(self, mbean: str) -> Metric | None:
-        """The one of that MBean name."""
+        """The metric with this MBean name."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of metrics."""
 
 
 class MetricsRegistry(SurvivesFork):
     """Metrics by name. Any thread may add, remove and read at any time.
 
-    `clock` gives seconds that never go back (meters and timers measure by it).
+    `clock` returns monotonic seconds, for meters and timers.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -90,13 +90,13 @@ class MetricsRegistry(SurvivesFork):
         self._sources: tuple[MetricsSource, ...] = ()
 
     def group(self, group: str, type_: str) -> MetricsGroup:
-        """What registers metrics of one class: `registry.group("kafka.log", "LogManager")`."""
+        """The metrics of one class: `registry.group("kafka.log", "LogManager")`."""
         return MetricsGroup(self, group, type_)
 
     def add(self, name: MetricName, metric: _M) -> _M:
-        """Registers `metric`, or gives the one that has this name already, as Kafka's does.
+        """Registers `metric`, or returns the metric that already has this name, as in Kafka.
 
-        TypeError if that one is of another kind.
+        Raises TypeError if that metric is of another kind.
         """
         with self._lock:
             _, found = self._metrics.setdefault(name.mbean, (name, metric))
@@ -105,35 +105,34 @@ class MetricsRegistry(SurvivesFork):
         return found
 
     def add_all(self, metrics: Mapping[str, tuple[MetricName, Metric]]) -> None:
-        """Registers many by their MBean names; those whose names are taken are passed over."""
+        """Registers many metrics by MBean name; skips names that are taken."""
         with self._lock:
             for mbean, entry in metrics.items():
                 self._metrics.setdefault(mbean, entry)
 
     def add_source(self, source: MetricsSource) -> None:
-        """Lets `source` make metrics of its own. One that is registered under the same name comes
-        first."""
+        """Adds a source. A registered metric takes precedence over the source's of that name."""
         with self._lock:
             self._sources = (*self._sources, source)
 
     def remove_source(self, source: MetricsSource) -> None:
-        """Its metrics are gone."""
+        """Removes a source and its metrics."""
         with self._lock:
             self._sources = tuple(one for one in self._sources if one is not source)
 
     def remove(self, name: MetricName | str) -> bool:
-        """Takes a metric out, by its name or MBean name; whether it was there."""
+        """Removes a metric by name or MBean name. Returns whether it existed."""
         with self._lock:
             return self._metrics.pop(str(name), None) is not None
 
     def remove_all(self, names: Iterable[str]) -> None:
-        """Takes out those with these MBean names."""
+        """Removes the metrics with these MBean names."""
         with self._lock:
             for name in names:
                 self._metrics.pop(name, None)
 
     def get(self, name: MetricName | str) -> Metric | None:
-        """The metric of that name or MBean name."""
+        """The metric with this name or MBean name, or None."""
         mbean = str(name)
         with self._lock:
             found = self._metrics.get(mbean)
@@ -143,15 +142,15 @@ class MetricsRegistry(SurvivesFork):
         return next((metric for metric in made if metric is not None), None)
 
     def snapshot(self) -> dict[str, dict[str, object]]:
-        """{MBean name: {attribute: value}} with the attributes that JMX shows of Kafka's metrics.
+        """{MBean name: {attribute: value}}, with the attributes that Kafka's metrics have in JMX.
 
         Raises what a gauge's function raises.
         """
         return {name.mbean: metric.attributes() for name, metric in self}
 
     def __iter__(self) -> Iterator[tuple[MetricName, Metric]]:
-        """All of this moment, oldest first, then those of sources. Values are read without holding
-        the registry."""
+        """All current metrics, oldest first, then those of sources. Holds no lock while the
+        caller reads values."""
         made = [one for source in self._sources for one in source.metrics()]
         with self._lock:
             found, names = list(self._metrics.values()), set(self._metrics) if made else set()
@@ -167,7 +166,8 @@ class MetricsRegistry(SurvivesFork):
 class MetricsGroup:
     """Registers metrics that share group and type (Kafka: KafkaMetricsGroup).
 
-    A name that is taken gives the metric that has it; TypeError if that is of another kind.
+    For a name that is taken, methods return the existing metric. They raise TypeError if it is of
+    another kind.
     """
 
     def __init__(self, registry: MetricsRegistry, group: str, type_: str) -> None:
@@ -178,11 +178,11 @@ class MetricsGroup:
         return MetricName.of(self.group, self.type, name, tags)
 
     def gauge(self, name: str, value: Callable[[], _T], tags: Tags | None = None) -> Gauge[_T]:
-        """`value` is called at each reading, by the thread that reads; None is no value."""
+        """Registers a gauge. Each read calls `value` in the reading thread; None is no value."""
         return self.registry.add(self.name(name, tags), Gauge(value))
 
     def gauges(self, values: Mapping[str, Callable[[], object]], tags: Tags) -> list[str]:
-        """Registers many gauges with the same tags at little cost; their MBean names."""
+        """Registers many gauges with the same tags at little cost. Returns their MBean names."""
         texts = tuple((key, str(value)) for key, value in tags.items())
         suffix = _tag_text(texts)
         found: dict[str, tuple[MetricName, Metric]] = {
@@ -193,29 +193,29 @@ class MetricsGroup:
         return list(found)
 
     def counter(self, name: str, tags: Tags | None = None) -> Counter:
-        """A number that is counted up and down."""
+        """A number that goes up and down."""
         return self.registry.add(self.name(name, tags), Counter())
 
     def meter(self, name: str, event_type: str, tags: Tags | None = None) -> Meter:
-        """Counts events, such as `"bytes"`, and their rate a second."""
+        """Counts events, such as `"bytes"`, and measures their rate per second."""
         return self.registry.add(self.name(name, tags), Meter(event_type, self.registry.clock))
 
     def histogram(self, name: str, tags: Tags | None = None) -> Histogram:
-        """Percentiles of what was measured in the last minutes."""
+        """Percentiles of the values of the last minutes."""
         return self._found_or(self.name(name, tags), Histogram)
 
     def timer(self, name: str, tags: Tags | None = None) -> Timer:
-        """Durations in ms and calls a second."""
+        """Durations in ms, and calls per second."""
         return self._found_or(self.name(name, tags), Timer)
 
     def _found_or(self, name: MetricName, kind: type[_S]) -> _S:
-        """The metric of that name. One with samples is only made when there is none: logs ask for
-        those that they share at every load."""
+        """The metric with this name, created if missing. Every load of a log asks for the metrics
+        that logs share, and one with samples is expensive to create."""
         found = self.registry.get(name)
         if isinstance(found, kind):
             return found
         return self.registry.add(name, kind(self.registry.clock))
 
     def remove(self, name: str, tags: Tags | None = None) -> bool:
-        """Takes a metric out; whether it was there."""
+        """Removes a metric. Returns whether it existed."""
         return self.registry.remove(self.name(name, tags))
