@@ -83,11 +83,11 @@ class Requests:
 
     def write(self, key: str, content: bytes | Path, url: str) -> None:
         """Makes or replaces an object. Written again after a failure that may pass."""
-        self._tried(lambda: self._store.write(key, content), url, 0)
+        self._retry(lambda: self._store.write(key, content), url, 0)
 
     def delete(self, key: str, url: str) -> None:
         """Removes an object, if it is there."""
-        self._tried(lambda: self._store.delete(key), url, 0)
+        self._retry(lambda: self._store.delete(key), url, 0)
 
     def _read_first(self, key: str, size: int) -> tuple[Block, ObjectVersion]:
         data, version = self._store.read(key, 0, size)
