@@ -35,7 +35,8 @@ class Tiering:
 
     def __init__(self, root: Path, *, topic: Mapping[str, object] | None = None,
                  settings: Mapping[str, object] | None = None, is_leader: bool = True,
-                 current_time_ms: int = NOW_MS) -> None:
+                 current_time_ms: int = NOW_MS,
+                 storage: Any = LocalTieredStorage) -> None:
         properties: dict[str, Any] = {
             "remote.log.storage.system.enable": "true", "node.id": "1",
             "log.segment.delete.delay.ms": "0", "rsm.config.dir": str(root / "remote"),
@@ -44,9 +45,10 @@ class Tiering:
         self.manager = LogManager(
             [root / "data"], config=BrokerConfig.from_properties(properties), time=self.clock,
             scheduler=self.clock.scheduler)
-        self.storage = LocalTieredStorage()
         config = RemoteLogManagerConfig.from_properties(properties)
-        self.storage.configure(config.storage_properties)
+        self.storage: Any = storage() if storage is LocalTieredStorage else storage
+        if self.storage is not None:  # else the settings name it
+            self.storage.configure(config.storage_properties)
         self.manager.update_topic_config("orders", {
             "remote.storage.enable": "true", "internal.segment.bytes": 850,
             "index.interval.bytes": 0, "file.delete.delay.ms": 0, "retention.ms": -1,

@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from seglog.errors import (
-    IllegalArgumentError, RemoteResourceNotFoundError, RemoteStorageError,
+    ConfigError, IllegalArgumentError, IllegalStateError, RemoteResourceNotFoundError,
+    RemoteStorageError,
 )
 from seglog.storage.partition_log import PartitionLog
 from seglog.tiered import RemoteLogSegmentMetadata, open_bucket, read_metadata_topic
 from seglog.tiered.aiven_writer import AivenWriter, encode_chunk_sizes
 from seglog.tiered.plain_layout import LOCAL_TIERED_STORAGE, text_of
-from seglog.tiered.remote_segment import IndexType, LogSegmentData
+from seglog.tiered.remote_storage import IndexType, LogSegmentData, RemoteStorageManager
 from seglog.tiered.remote_tree import RemoteTree
-from seglog.tiered.storage_manager import LayoutStorageManager, RemoteStorageManager
+from seglog.tiered.storage_manager import LayoutStorageManager
 from tests.tiered.conftest import Tiered, read
 
 
@@ -43,19 +44,20 @@ def check(manager: RemoteStorageManager, metadata: RemoteLogSegmentMetadata, dat
           ) -> None:
     """Everything comes back."""
     log = Path(data.log_segment).read_bytes()
-    assert b"".join(manager.fetch_log_segment(metadata, 0)) == log
-    assert b"".join(manager.fetch_log_segment(metadata, 100, 1999)) == log[100:2000]
-    assert b"".join(manager.fetch_log_segment(metadata, len(log) - 1, 1 << 40)) == log[-1:]
+    assert manager.fetch_log_segment(metadata, 0).read() == log
+    assert manager.fetch_log_segment(metadata, 100, 1999).read() == log[100:2000]
+    assert manager.fetch_log_segment(metadata, len(log) - 1, 1 << 40).read() == log[-1:]
     for kind, path in ((IndexType.OFFSET, data.offset_index),
                        (IndexType.TIMESTAMP, data.time_index),
                        (IndexType.PRODUCER_SNAPSHOT, data.producer_snapshot_index)):
-        assert manager.fetch_index(metadata, kind) == Path(path).read_bytes()
-    assert manager.fetch_index(metadata, IndexType.LEADER_EPOCH) == data.leader_epoch_index
+        assert manager.fetch_index(metadata, kind).read() == Path(path).read_bytes()
+    assert manager.fetch_index(
+        metadata, IndexType.LEADER_EPOCH).read() == data.leader_epoch_index
     if data.transaction_index is None:
         with pytest.raises(RemoteResourceNotFoundError, match="TRANSACTION"):
             manager.fetch_index(metadata, IndexType.TRANSACTION)
     else:
-        assert manager.fetch_index(metadata, IndexType.TRANSACTION) == Path(
+        assert manager.fetch_index(metadata, IndexType.TRANSACTION).read() == Path(
             data.transaction_index).read_bytes()
 
 
@@ -78,7 +80,7 @@ def test_local_tiered_storage_is_written_as_kafka_writes_it(tiered: Tiered, tmp_
         manager.delete_log_segment_data(metadata)
         manager.delete_log_segment_data(metadata)
         with pytest.raises(RemoteResourceNotFoundError):
-            list(manager.fetch_log_segment(metadata, 0))
+            manager.fetch_log_segment(metadata, 0)
         with pytest.raises(RemoteResourceNotFoundError):
             manager.fetch_index(metadata, IndexType.OFFSET)
     assert not list(tmp_path.glob("*/t-gzip-0-*/*"))
@@ -95,7 +97,7 @@ def test_bad_arguments_and_failed_copies(tiered: Tiered, tmp_path: Path) -> None
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     for start, end in ((-1, None), (5, 4)):
         with pytest.raises(IllegalArgumentError, match="osition"):
-            list(manager.fetch_log_segment(metadata, start, end))
+            manager.fetch_log_segment(metadata, start, end)
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -151,3 +153,25 @@ def test_chunk_sizes_and_an_empty_log(tiered: Tiered, tmp_path: Path) -> None:
     assert '"originalFileSize": 0, "transformedChunkSize": 0, "finalTransformedChunkSize": 0' in \
         manifest.read_text()
     shutil.rmtree(tmp_path / "tier")
+
+
+def test_settings(tiered: Tiered, tmp_path: Path) -> None:
+    metadata = announced(tiered, "t-gzip-0")[0]
+    manager = LayoutStorageManager()
+    with pytest.raises(IllegalStateError, match="not configured"):
+        manager.delete_log_segment_data(metadata)
+    for wrong in ({}, {"dir": ""}, {"url": str(tmp_path), "layout": "pinterest"},
+                  {"url": str(tmp_path), "layout": "aiven", "chunk.size": "x"},
+                  {"url": str(tmp_path), "layout": "aiven", "chunk.size": 0}):
+        with pytest.raises(ConfigError, match="rsm.config"):
+            LayoutStorageManager().configure(wrong)
+    for number, given in enumerate(({"dir": str(tmp_path / "0")}, {"url": str(tmp_path / "1")},
+                                    {"url": str(tmp_path / "2"), "layout": "aiven",
+                                     "compression.enabled": True})):
+        manager = LayoutStorageManager()
+        manager.configure(given)
+        data = data_of(tiered, metadata)
+        manager.copy_log_segment_data(metadata, data)
+        check(manager, metadata, data)
+        manager.close()
+        assert open_bucket(tmp_path / str(number)).partitions

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
         RemoteLogSegmentMetadataSnapshot, RemoteLogSegmentMetadataUpdate,
         RemotePartitionDeleteMetadata, TopicIdPartition,
     )
-    from seglog.tiered.remote_segment import IndexType, LogSegmentData
+    from seglog.tiered.remote_storage import IndexType, LogSegmentData, RemoteStorageManager
     from seglog.tiered.remote_tree import RemoteTree
     from seglog.tiered.segment_selection import TierFinding
     from seglog.tiered.segment_states import RemoteLogSegmentState, RemotePartitionDeleteState
-    from seglog.tiered.storage_manager import LayoutStorageManager, RemoteStorageManager
+    from seglog.tiered.storage_manager import LayoutStorageManager
 
 # Imported at their first use: a dump needs the records, and not what reads logs.
 _LAZY = {
@@ -41,10 +41,10 @@ _LAZY = {
     "aiven_writer": ("AivenWriter",),
     "bucket": ("Bucket", "open_bucket"),
     "plain_layout": ("LOCAL_TIERED_STORAGE", "PINTEREST", "PlainLayout"),
-    "remote_segment": ("IndexType", "LogSegmentData"),
+    "remote_storage": ("IndexType", "LogSegmentData", "RemoteStorageManager"),
     "remote_tree": ("RemoteTree",),
     "segment_selection": ("TierFinding",),
-    "storage_manager": ("LayoutStorageManager", "RemoteStorageManager"),
+    "storage_manager": ("LayoutStorageManager",),
     "metadata_cache": ("RemoteLogMetadataCache",),
     "metadata_serde": ("deserialize", "serialize"),
     "metadata_store": ("RemotePartitionMetadataStore",),

@@ -18,7 +18,8 @@ from seglog.tiered.aiven_manifest import Encryption, Manifest, parse_manifest
 from seglog.tiered.chunked_log import ChunkedLog, chunk_error
 from seglog.tiered.name_pattern import NamePattern
 from seglog.tiered.plain_layout import PlainLayout
-from seglog.tiered.remote_segment import IndexType, RemotePartition, RemoteSegment
+from seglog.tiered.remote_segment import RemotePartition, RemoteSegment
+from seglog.tiered.remote_storage import IndexType
 from seglog.tiered.remote_tree import RemoteTree
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from seglog.errors import CorruptDataError, DecompressionError
 from seglog.storage import codecs
 from seglog.tiered.plain_layout import id_of
 from seglog.tiered.remote_records import SegmentLeaderEpochs
-from seglog.tiered.remote_segment import IndexType
+from seglog.tiered.remote_storage import IndexType
 
 __all__ = ["ChunkIndex", "Encryption", "Manifest", "parse_manifest"]
 

@@ -17,7 +17,7 @@ from seglog.storage import codecs
 from seglog.tiered.aiven_layout import INDEXES, LOG, MANIFEST, AivenLayout
 from seglog.tiered.plain_layout import text_of
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata
-from seglog.tiered.remote_segment import IndexType, LogSegmentData
+from seglog.tiered.remote_storage import IndexType, LogSegmentData
 from seglog.tiered.remote_tree import RemoteTree
 
 if TYPE_CHECKING:

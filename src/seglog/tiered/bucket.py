@@ -19,7 +19,9 @@ from seglog.storage.handles import shared_cache
 from seglog.storage.partition_log import PartitionLog
 from seglog.tiered.aiven_layout import AivenLayout
 from seglog.tiered.metadata_source import MetadataSource
-from seglog.tiered.plain_layout import LOCAL_TIERED_STORAGE, PINTEREST, PlainLayout, id_of
+from seglog.tiered.plain_layout import (
+    LOCAL_TIERED_STORAGE, LOCAL_TIERED_STORAGE_DIRECTORY, PINTEREST, PlainLayout, id_of,
+)
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata
 from seglog.tiered.remote_segment import Layout, RemotePartition
 from seglog.tiered.remote_tree import RemoteTree
@@ -27,9 +29,6 @@ from seglog.tiered.segment_selection import TierFinding
 from seglog.tiered.tiered_files import TieredFiles
 
 __all__ = ["Bucket", "open_bucket", "tiered_files"]
-
-#: The directory that LocalTieredStorage makes in the one it is given.
-_LOCAL_ROOT = "kafka-tiered-storage"
 
 
 def open_bucket(path: str | os.PathLike[str], *, layout: str | Layout | None = None,
@@ -171,8 +170,8 @@ def _layout(tree: RemoteTree, name: str | None, keys: Mapping[str, str | bytes] 
         raise IllegalArgumentError(f"layout {name!r} is neither {', '.join(known)} nor a pattern "
                                    "with fields in braces")
     objects, directories = tree.list()
-    if name in (None, LOCAL_TIERED_STORAGE.name) and _LOCAL_ROOT in directories:
-        return tree.below(_LOCAL_ROOT), LOCAL_TIERED_STORAGE
+    if name in (None, LOCAL_TIERED_STORAGE.name) and LOCAL_TIERED_STORAGE_DIRECTORY in directories:
+        return tree.below(LOCAL_TIERED_STORAGE_DIRECTORY), LOCAL_TIERED_STORAGE
     if name is not None:
         return tree, known[name]
     for layout in known.values():

@@ -13,7 +13,8 @@ from seglog.model import EpochEntry
 from seglog.storage.epochs import read_leader_epochs
 from seglog.storage.segment import LogSegment
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata, SegmentLeaderEpochs
-from seglog.tiered.remote_segment import IndexType, Layout, RemotePartition, RemoteSegment
+from seglog.tiered.remote_segment import Layout, RemotePartition, RemoteSegment
+from seglog.tiered.remote_storage import IndexType
 from seglog.tiered.remote_tree import RemoteTree
 from seglog.tiered.segment_selection import Piece, TierFinding, select_segments
 from seglog.tiered.segment_states import RemoteLogSegmentState

@@ -15,12 +15,16 @@ from seglog.storage.log_store import LogFile
 from seglog.tiered.name_pattern import NamePattern
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata
 from seglog.tiered.remote_segment import (
-    INDEX_BYTES_MAX, IndexType, LogSegmentData, RemotePartition, RemoteSegment, StoredObject,
+    INDEX_BYTES_MAX, RemotePartition, RemoteSegment, StoredObject,
 )
+from seglog.tiered.remote_storage import IndexType, LogSegmentData
 from seglog.tiered.remote_tree import RemoteTree
 
-__all__ = ["LOCAL_TIERED_STORAGE", "PINTEREST", "LocalTieredLayout", "PlainLayout", "id_of",
-           "text_of"]
+__all__ = ["LOCAL_TIERED_STORAGE", "LOCAL_TIERED_STORAGE_DIRECTORY", "PINTEREST",
+           "LocalTieredLayout", "PlainLayout", "id_of", "text_of"]
+
+#: The directory that LocalTieredStorage makes in the one it is given.
+LOCAL_TIERED_STORAGE_DIRECTORY: Final = "kafka-tiered-storage"
 
 _OFFSET_MAX: Final = (1 << 63) - 1
 _PARTITION_MAX: Final = (1 << 31) - 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -10,37 +9,15 @@ from typing import Protocol
 from seglog.objects.store import Block, ObjectVersion
 from seglog.storage.log_store import LogFile
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata, SegmentLeaderEpochs
+from seglog.tiered.remote_storage import IndexType
 from seglog.tiered.remote_tree import RemoteTree
 
-__all__ = ["INDEX_BYTES_MAX", "IndexType", "Layout", "LogSegmentData", "RemotePartition",
+__all__ = ["INDEX_BYTES_MAX", "Layout", "RemotePartition",
            "RemoteSegment", "StoredObject"]
 
 #: More than Kafka can write of any index, snapshot or checkpoint: what lies in a bucket may be
 #: anything.
 INDEX_BYTES_MAX = 1 << 30
-
-
-class IndexType(enum.Enum):
-    """What goes with the log of a segment (Kafka: RemoteStorageManager.IndexType)."""
-
-    OFFSET = "offset"
-    TIMESTAMP = "timestamp"
-    PRODUCER_SNAPSHOT = "producerSnapshot"
-    TRANSACTION = "transaction"
-    LEADER_EPOCH = "leaderEpoch"
-
-
-@dataclass(frozen=True, slots=True)
-class LogSegmentData:
-    """The local files of a segment that is copied (Kafka: LogSegmentData). `transaction_index` is
-    None where no transaction was aborted; `leader_epoch_index` is the text of a checkpoint."""
-
-    log_segment: str
-    offset_index: str
-    time_index: str
-    transaction_index: str | None
-    producer_snapshot_index: str
-    leader_epoch_index: bytes
 
 
 @dataclass(frozen=True, slots=True, order=True)

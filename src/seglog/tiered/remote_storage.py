@@ -1,4 +1,4 @@
-"""What is asked of remote storage (KIP-405, Kafka: RemoteStorageManager)."""
+"""The interface of remote storage (KIP-405, Kafka: RemoteStorageManager)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["IndexType", "LogSegmentData", "RemoteStorageManager"]
 class IndexType(enum.Enum):
     """What is stored beside the log of a segment (Kafka: RemoteStorageManager.IndexType)."""
 
-    OFFSET = "OFFSET"
-    TIMESTAMP = "TIMESTAMP"
-    PRODUCER_SNAPSHOT = "PRODUCER_SNAPSHOT"
-    TRANSACTION = "TRANSACTION"
-    LEADER_EPOCH = "LEADER_EPOCH"
+    OFFSET = "offset"
+    TIMESTAMP = "timestamp"
+    PRODUCER_SNAPSHOT = "producerSnapshot"
+    TRANSACTION = "transaction"
+    LEADER_EPOCH = "leaderEpoch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class RemoteStorageManager(Protocol):
     """
 
     def configure(self, properties: Mapping[str, object]) -> None:
-        """Takes its settings, without their prefix, `broker.id` among them."""
+        """Takes the settings, without their prefix; `broker.id` is among them."""
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata,
                               data: LogSegmentData) -> bytes | None:
-        """Stores a segment; custom metadata for the metadata topic. Idempotent: what a call that
-        broke off left is replaced."""
+        """Stores a segment. Returns custom metadata for the metadata topic, or None. A repeated
+        call replaces what an earlier one left."""
 
     def fetch_log_segment(self, metadata: RemoteLogSegmentMetadata, start_position: int,
                           end_position: int | None = None) -> BinaryIO:

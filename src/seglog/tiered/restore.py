@@ -12,7 +12,7 @@ from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import (
     LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, file_name, snapshot_name,
 )
-from seglog.tiered.remote_segment import IndexType
+from seglog.tiered.remote_storage import IndexType
 from seglog.tiered.tiered_files import TieredFiles
 
 __all__ = ["restore"]

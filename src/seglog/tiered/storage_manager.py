@@ -1,46 +1,30 @@
-"""RemoteStorageManager: copies segments into a tier, fetches from it and deletes (KIP-405)."""
+"""A RemoteStorageManager over any tree of objects, in any layout that can be written (KIP-405)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import os
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, BinaryIO, Protocol
 
 from seglog.errors import (
-    IllegalArgumentError, KafkaStorageError, RemoteResourceNotFoundError, RemoteStorageError,
+    ConfigError, IllegalArgumentError, IllegalStateError, KafkaStorageError,
+    RemoteResourceNotFoundError, RemoteStorageError,
 )
 from seglog.objects.store import Block
+from seglog.objects.urls import is_url
+from seglog.storage.log_store import LogFile
+from seglog.tiered.plain_layout import LOCAL_TIERED_STORAGE, LOCAL_TIERED_STORAGE_DIRECTORY
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata
-from seglog.tiered.remote_segment import (
-    IndexType, Layout, LogSegmentData, RemotePartition, RemoteSegment,
-)
+from seglog.tiered.remote_segment import Layout, RemotePartition, RemoteSegment
+from seglog.tiered.remote_storage import IndexType, LogSegmentData
 from seglog.tiered.remote_tree import RemoteTree
 
-__all__ = ["LayoutStorageManager", "RemoteStorageManager", "WritableLayout"]
+__all__ = ["LayoutStorageManager", "WritableLayout"]
 
-_FETCH_BYTES = 4 << 20
-
-
-class RemoteStorageManager(Protocol):
-    """Where remote segments lie (KIP-405, Kafka: RemoteStorageManager). For any thread.
-
-    Raises RemoteStorageError, and its subclass RemoteResourceNotFoundError for what is not there.
-    """
-
-    def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
-                              ) -> bytes | None:
-        """Copies a segment; returns custom metadata, if there is any. A repetition replaces what an
-        earlier call wrote."""
-
-    def fetch_log_segment(self, metadata: RemoteLogSegmentMetadata, start_position: int,
-                          end_position: int | None = None) -> Iterator[bytes]:
-        """The bytes of the log from one position to another, inclusive, or to its end."""
-
-    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
-        """An index; a transaction index that is not there raises RemoteResourceNotFoundError."""
-
-    def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """Deletes a segment. No error for one that is not there."""
+#: What a stream reads ahead.
+_FETCH_BYTES = 1 << 20
 
 
 class WritableLayout(Layout, Protocol):
@@ -61,15 +45,57 @@ class WritableLayout(Layout, Protocol):
 class LayoutStorageManager:
     """A RemoteStorageManager over a directory or an object store, in a layout.
 
+    Given its tree, or made without one and configured: `rsm.config.url` is the directory or URL,
+    `rsm.config.dir` a directory as Kafka's LocalTieredStorage takes it (segments lie in
+    `kafka-tiered-storage` below it). `rsm.config.layout` is `local` (the default) or `aiven`, with
+    Aiven's `chunk.size` and `compression.enabled`.
+
     A copy that fails deletes what it wrote, as far as the store answers. On a file system every
     object is durable when `copy_log_segment_data` returns.
     """
 
-    def __init__(self, tree: RemoteTree, layout: WritableLayout) -> None:
-        self.tree, self.layout = tree, layout
+    def __init__(self, tree: RemoteTree | None = None,
+                 layout: WritableLayout = LOCAL_TIERED_STORAGE) -> None:
+        self._tree, self.layout = tree, layout
 
     def __repr__(self) -> str:
-        return f"LayoutStorageManager({self.tree.root!r}, {self.layout.name})"
+        where = None if self._tree is None else self._tree.root
+        return f"LayoutStorageManager({where!r}, {self.layout.name})"
+
+    @property
+    def tree(self) -> RemoteTree:
+        """Where the objects lie. IllegalStateError before `configure`."""
+        if self._tree is None:
+            raise IllegalStateError("LayoutStorageManager was given no tree and not configured")
+        return self._tree
+
+    def configure(self, properties: Mapping[str, object]) -> None:
+        """See RemoteStorageManager. ConfigError for a setting that is missing or wrong."""
+        if self._tree is not None:
+            return
+        given = {name: str(value) for name, value in properties.items()}
+        url = given.get("url") or (os.path.join(given["dir"], LOCAL_TIERED_STORAGE_DIRECTORY)
+                                   if given.get("dir") else None)
+        if url is None:
+            raise ConfigError("rsm.config.url (a directory or the URL of one) is not set")
+        layout = given.get("layout", "local")
+        if layout == "aiven":
+            from seglog.tiered.aiven_writer import AivenWriter  # needs more than most tiers do
+
+            try:
+                self.layout = AivenWriter(
+                    chunk_size=int(given.get("chunk.size", 4 << 20)),
+                    compression=given.get("compression.enabled", "false").lower() == "true")
+            except ValueError as error:
+                raise ConfigError(f"rsm.config: {error}") from None
+        elif layout != "local":
+            raise ConfigError(f"rsm.config.layout is 'local' or 'aiven', not {layout!r}")
+        if not is_url(url):
+            os.makedirs(url, exist_ok=True)
+        self._tree = RemoteTree(url)
+
+    def close(self) -> None:
+        """See RemoteStorageManager. Streams that were handed out stay open."""
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
                               ) -> bytes | None:
@@ -85,8 +111,8 @@ class LayoutStorageManager:
                                      ) from error
 
     def fetch_log_segment(self, metadata: RemoteLogSegmentMetadata, start_position: int,
-                          end_position: int | None = None) -> Iterator[bytes]:
-        """See RemoteStorageManager. Raises IllegalArgumentError for positions that are none."""
+                          end_position: int | None = None) -> BinaryIO:
+        """See RemoteStorageManager. IllegalArgumentError for a negative or an empty range."""
         if start_position < 0:
             raise IllegalArgumentError(f"Start position must be positive: [{start_position}]")
         if end_position is not None and end_position < start_position:
@@ -96,16 +122,10 @@ class LayoutStorageManager:
             log = self.layout.open_log(self.tree, self._found(metadata))
         except KafkaStorageError as error:
             raise _failure(error) from error
-        try:
-            end = log.size if end_position is None else min(end_position + 1, log.size)
-            for position in range(start_position, end, _FETCH_BYTES):
-                yield log.read(min(_FETCH_BYTES, end - position), position)
-        except KafkaStorageError as error:
-            raise _failure(error) from error
-        finally:
-            log.close()
+        end = log.size if end_position is None else min(end_position + 1, log.size)
+        return io.BufferedReader(_LogRange(log, start_position, end), _FETCH_BYTES)
 
-    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> BinaryIO:
         """See RemoteStorageManager."""
         try:
             content: Block | None = self.layout.index(self.tree, self._found(metadata), index_type)
@@ -115,7 +135,7 @@ class LayoutStorageManager:
             raise RemoteResourceNotFoundError(
                 f"Index file for type: {index_type.name} not found for segment "
                 f"{metadata.remote_log_segment_id}")
-        return bytes(memoryview(content))
+        return io.BytesIO(memoryview(content))
 
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
         """See RemoteStorageManager."""
@@ -145,3 +165,30 @@ class LayoutStorageManager:
 def _failure(error: KafkaStorageError) -> RemoteStorageError:
     kind = RemoteResourceNotFoundError if error.code == "file_missing" else RemoteStorageError
     return kind(str(error))
+
+
+class _LogRange(io.RawIOBase):
+    """The bytes [position, end) of a remote log."""
+
+    def __init__(self, log: LogFile, position: int, end: int) -> None:
+        super().__init__()
+        self._log, self._position, self._end = log, position, end
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any, /) -> int:
+        """RemoteStorageError where the store refuses."""
+        view = memoryview(into)
+        count = max(min(len(view), self._end - self._position), 0)
+        try:
+            view[:count] = self._log.read(count, self._position) if count else b""
+        except KafkaStorageError as error:
+            raise _failure(error) from error
+        self._position += count
+        return count
+
+    def close(self) -> None:
+        if not self.closed:
+            self._log.close()
+        super().close()

@@ -11,7 +11,8 @@ from seglog.errors import SeglogError
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.producer_state import decode_snapshot
 from seglog.storage.segment import LogSegment
-from seglog.tiered.remote_segment import IndexType, RemoteSegment
+from seglog.tiered.remote_segment import RemoteSegment
+from seglog.tiered.remote_storage import IndexType
 from seglog.tiered.segment_selection import TierFinding
 from seglog.tiered.segment_states import RemoteLogSegmentState
 from seglog.tiered.tiered_files import TieredFiles

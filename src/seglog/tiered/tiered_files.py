@@ -30,7 +30,8 @@ from seglog.storage.paths import (
 )
 from seglog.storage.segment import LogSegment, SegmentFiles
 from seglog.tiered.partition_catalog import Catalog, PartitionCatalog
-from seglog.tiered.remote_segment import IndexType, RemoteSegment
+from seglog.tiered.remote_segment import RemoteSegment
+from seglog.tiered.remote_storage import IndexType
 from seglog.tiered.segment_selection import Piece, TierFinding
 
 if TYPE_CHECKING:
