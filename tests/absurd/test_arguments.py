@@ -180,7 +180,7 @@ def check_numbers(log: EmbeddedLog) -> list[str]:
 
 def test_a_unified_log(tmp_path: Path) -> None:
     with seglog.open(tmp_path / "t-0") as embedded:
-        log: UnifiedLog = embedded.embedded_log
+        log: UnifiedLog = embedded.log
         embedded.append_many([b"1", b"2"])
         expect_none(wrong_of(log, None, records=one_batch()))
         before = log.log_end_offset

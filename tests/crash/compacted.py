@@ -34,9 +34,9 @@ def write_compacted(root: str, seed: int, count: int, durability: Literal["none"
         say = Acknowledgements(Path(root)).say
         log = seglog.open(Path(root) / PARTITION, config=config_of(seed), durability=durability,
                           batch_bytes=400)
-        say("opened", end=log.end_offset, start=log.start_offset)
+        say("opened", end=log.log_end_offset, start=log.log_start_offset)
         for kind in source.choices(["put", "flush", "compact"], [8, 1, 3], k=count):
-            end = log.end_offset
+            end = log.log_end_offset
             if kind == "flush":
                 log.flush()
                 say("flushed", to=end)
@@ -50,8 +50,8 @@ def write_compacted(root: str, seed: int, count: int, durability: Literal["none"
                 log.append_many((key_of(text), text.encode()) for text in texts)
                 say("appended", first=end, texts=texts)
                 if durability == "append":
-                    say("flushed", to=log.end_offset)
-        return {"end": log.end_offset}
+                    say("flushed", to=log.log_end_offset)
+        return {"end": log.log_end_offset}
     return work
 
 
@@ -64,7 +64,7 @@ def check_compacted(root: Path, seed: int, promises: Promises, *, everything: bo
     something later, and after one more round each key once."""
     with seglog.open(root / PARTITION, config=config_of(seed)) as log:
         wanted = promises.end if everything else promises.flushed
-        assert log.end_offset >= wanted, f"ends at {log.end_offset}, {wanted} was promised"
+        assert log.log_end_offset >= wanted, f"ends at {log.log_end_offset}, {wanted} was promised"
         found = {record.offset: (record.value or b"").decode() for record in log.records()}
         assert sorted(found) == list(found), "out of order, or something twice"
         last = {key_of(text): (offset, text) for offset, text in found.items()}

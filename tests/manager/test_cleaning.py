@@ -77,10 +77,10 @@ class Held:
         self.is_there, self.released = threading.Event(), threading.Event()
         real: Any = RecordFilter.filter
 
-        def filtered(*args: Any) -> Any:
+        def filtered(*args: Any, **options: Any) -> Any:
             self.is_there.set()
             assert self.released.wait(20)
-            return real(*args)
+            return real(*args, **options)
 
         monkeypatch.setattr(RecordFilter, "filter", filtered)
 

@@ -128,9 +128,9 @@ def test_a_reader_checks_what_it_reads(root: Path, monkeypatch: pytest.MonkeyPat
     with seglog.LogManager([root], config=config()) as manager:
         with manager.open_log(A0) as reader:
             assert set(checks.seen) == {bases[-1]}
-            reader.read(bases[2], 1)
+            reader.fetch(bases[2], 1)
             assert checks.seen == {bases[2]: 1, bases[-1]: 1}
-            reader.read(bases[2], 1)
+            reader.fetch(bases[2], 1)
             assert [batch.base_offset for batch in reader.batches()] == whole
         assert checks.seen == dict.fromkeys(bases, 1)
 
@@ -147,7 +147,7 @@ def test_a_missing_index_is_rebuilt_by_whoever_comes(
     with seglog.LogManager([root], config=config(threads=threads)) as manager:
         assert not any(file_of(root, base).exists() for base in damaged)
         with manager.open_log(A0) as reader:
-            reader.read(bases[4], 1)
+            reader.fetch(bases[4], 1)
         assert checks.seen == dict.fromkeys([*bases[:5], bases[-1]], 1) | {
             int(path.stem): 1 for path in (root / "a-0").glob("*.txnindex")}, \
             "all before the damage, each once"

@@ -82,7 +82,7 @@ def test_ranges_and_fetches_cross_the_border(tiered: Tiered) -> None:
     rows = tiered.rows("t-gzip-0", "read_uncommitted")
     offset = log.log_start_offset
     while offset < log.log_end_offset:
-        fetched = log.read(offset, 4096)
+        fetched = log.fetch(offset, 4096)
         assert fetched.next_offset > offset
         offset = fetched.next_offset
     starts = [planned.start_offset for planned in log.ranges(2048)]

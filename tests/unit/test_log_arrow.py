@@ -129,7 +129,7 @@ def test_columns_are_projected_in_the_order_asked_for(built: BuiltLog) -> None:
 
 
 def test_public_names() -> None:
-    assert len(seglog.__all__) <= 20
+    assert len(seglog.__all__) <= 24
     for name in seglog.__all__:
         assert getattr(seglog, name) is not None
     assert dir(seglog) == sorted(seglog.__all__)

@@ -119,6 +119,7 @@ class LoadedLog(ProcessBound):
         self.high_watermark = state.high_watermark
         self.first_unstable_offset = state.first_unstable_offset
         self.topic_id = state.topic_id
+        self.remote_log_enabled = state.inputs.is_remote
 
     def __repr__(self) -> str:
         return (f"LoadedLog({self.path!r}, log_start_offset={self.log_start_offset}, "
