@@ -88,3 +88,35 @@ def test_seglog_open_begins_with_it(written: Path) -> None:
     log.write_bytes(log.read_bytes()[:-1])
     found = values(written)
     assert found == list(range(len(found))) and at <= len(found) < 20
+
+
+def test_a_compacted_log_has_gaps_that_are_no_holes(written: Path) -> None:
+    """Only bytes that are no batch are a hole in it."""
+    at = bases(written)[3]
+    log = written / f"{at:020d}.log"
+    whole = log.read_bytes()
+    log.write_bytes(whole[:int.from_bytes(whole[8:12], "big") + 12])  # its first batch
+    before = bases(written)
+    assert cut_to_first_hole(str(written), 0, compacted=True) is None
+    assert bases(written) == before
+    log.write_bytes(bytes(len(whole)))
+    assert cut_to_first_hole(str(written), 0, compacted=True) == at
+    assert bases(written)[-1] == at
+
+
+def test_a_compacted_log_opens_after_zeros(tmp_path: Path) -> None:
+    """Its last segment has no indexes and no snapshot: the load reads the zeros before it."""
+    config = CONFIG | {"cleanup.policy": "compact"}
+    with seglog.open(tmp_path / "t-0", config=config) as log:
+        for number in range(20):
+            log.append(b"%d" % number + b"." * 120, key=b"%d" % number)
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    (tmp_path / "recovery-point-offset-checkpoint").unlink()
+    *_, zeros, last = bases(tmp_path / "t-0")
+    hole = tmp_path / "t-0" / f"{zeros:020d}.log"
+    hole.write_bytes(bytes(hole.stat().st_size))
+    for name in (f"{last:020d}.index", f"{last:020d}.timeindex", f"{last:020d}.snapshot"):
+        (tmp_path / "t-0" / name).unlink()
+    with seglog.open(tmp_path / "t-0", config=config) as log:
+        assert log.log_end_offset == zeros
+        assert [record.offset for record in log.records()] == list(range(zeros))

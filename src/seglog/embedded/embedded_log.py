@@ -109,8 +109,9 @@ def _load(directory: SharedDirectory, key: TopicPartition, settings: LogConfig,
     """The log as the directory's checkpoints and marker have it."""
     place, is_clean = os.path.join(directory.path, str(key)), directory.was_closed(key)
     recovery_point = directory.recovery_point(key)
-    if not is_clean and not settings.compact and os.path.isdir(place):
-        cut_to_first_hole(place, recovery_point, preallocated=settings.preallocate)
+    if not is_clean and os.path.isdir(place):
+        cut_to_first_hole(place, recovery_point, preallocated=settings.preallocate,
+                          compacted=settings.compact)
     return UnifiedLog.create(
         place, settings, scheduler=directory.scheduler, failures=directory.failures,
         log_start_offset=directory.log_start_offset(key), recovery_point=recovery_point,

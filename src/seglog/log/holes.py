@@ -27,13 +27,15 @@ _OF_SEGMENT = (FileKind.LOG, FileKind.INDEX, FileKind.TIME_INDEX, FileKind.TXN_I
 _PIECE_BYTES = 1 << 20
 
 
-def cut_to_first_hole(path: str, recovery_point: int, *, preallocated: bool = False) -> int | None:
+def cut_to_first_hole(path: str, recovery_point: int, *, preallocated: bool = False,
+                      compacted: bool = False) -> int | None:
     """Truncates the log in the directory `path`, which no process has open, at its first hole above
     the recovery point; the offset of the hole, None without one.
 
     Of a preallocated log all segments are checked: the zeros at the end of one may be there
-    although its records were synced. Not for logs that are compacted or replicated, whose
-    offsets have gaps by design. Raises KafkaStorageError.
+    although its records were synced. Offsets of a compacted log have gaps by design, and the
+    cleaner syncs a segment before it renames it: only bytes that are no batch are a hole there.
+    Not for replicated logs. Raises KafkaStorageError.
     """
     listing, disk = list_partition(path), RealDisk(path)
     bases = [int(base) for base in listing.base_offsets]
@@ -43,8 +45,8 @@ def cut_to_first_hole(path: str, recovery_point: int, *, preallocated: bool = Fa
         if row < first:
             _cut_zeros(disk, base)
             continue
-        end = _cut_segment(disk, base, next_base)
-        if end != next_base:
+        end, is_cut = _cut_segment(disk, base, next_base)
+        if end != next_base and (is_cut or not compacted):
             _logger.warning("A power cut left no records of %s from %d to %d: the records "
                             "after them are removed", path, end, next_base - 1)
             _remove(disk, bases[row + 1:], [int(at) for at in listing.snapshots if at > end])
@@ -52,8 +54,9 @@ def cut_to_first_hole(path: str, recovery_point: int, *, preallocated: bool = Fa
     return None
 
 
-def _cut_segment(disk: RealDisk, base: int, next_base: int) -> int:
-    """Truncates a segment after its whole batches below the next one; the offset after them."""
+def _cut_segment(disk: RealDisk, base: int, next_base: int) -> tuple[int, bool]:
+    """Truncates a segment after its whole batches below the next one. The offset after them, and
+    whether there were other bytes."""
     name = file_name(base, FileKind.LOG)
     extent = disk.extent(name)
     fd = open_log(extent.path)
@@ -64,7 +67,7 @@ def _cut_segment(disk: RealDisk, base: int, next_base: int) -> int:
     kept = batches[:int(np.logical_and.accumulate(batches["last_offset"] < next_base).sum())]
     end = int(kept["position"][-1] + kept["size"][-1]) if len(kept) else 0
     _cut(disk, name, end, extent.size)
-    return int(kept["last_offset"][-1]) + 1 if len(kept) else base
+    return int(kept["last_offset"][-1]) + 1 if len(kept) else base, end < extent.size
 
 
 def _cut_zeros(disk: RealDisk, base: int) -> None:
