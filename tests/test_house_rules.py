@@ -266,6 +266,15 @@ def test_nothing_is_left_for_later() -> None:
     assert not wrong
 
 
+def test_no_module_has_the_name_of_another() -> None:
+    """A module's basename names one concept, also in a traceback."""
+    found: dict[str, list[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        if not path.name.startswith("__"):
+            found.setdefault(path.name, []).append(name_of(path))
+    assert not {name: paths for name, paths in found.items() if len(paths) > 1}
+
+
 def setup_lists() -> tuple[set[str], set[str]]:
     """The STEMS and C_SOURCES of setup.py, read without running it."""
     tree = ast.parse((ROOT / "setup.py").read_text())
