@@ -97,7 +97,7 @@ def test_a_reader_is_checked_where_it_arrives(tmp_path: Path) -> None:
     (fake / "__init__.py").write_text("__version__ = '0.0.9'\n")
     (fake / "spark").mkdir()
     (fake / "spark" / "__init__.py").touch()
-    (fake / "spark" / "reader.py").write_text("class SeglogReader: pass\n")
+    (fake / "spark" / "source_reader.py").write_text("class SeglogReader: pass\n")
     said = arrive(bare, reader, tmp_path, path=str(tmp_path / "fake")).stderr.splitlines()[-1]
     assert f"with seglog 0.0.9, but the driver has {seglog.__version__}: install the same" in said
 
