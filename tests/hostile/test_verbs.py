@@ -111,7 +111,7 @@ def reads(root: Path, partition: Path) -> dict[str, Callable[[], Any]]:
         calls[f"time {stamp}"] = partial(log.offset_for_timestamp, stamp)
     for isolation in ("read_uncommitted", "read_committed"):
         calls[f"fetch {isolation}"] = partial(
-            log.read, log.log_start_offset, 10_000, isolation)
+            log.fetch, log.log_start_offset, 10_000, isolation)
         for on_damage in ("raise", "skip"):
             calls[f"ranges {isolation} {on_damage}"] = partial(ranges, on_damage, isolation)
             for threads in (0, 2):

@@ -16,17 +16,14 @@ from seglog.errors import RemoteStorageError, RetriableRemoteStorageError
 from seglog.remote_log.cluster_topic import ClusterMetadataTopic
 from seglog.remote_log.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from seglog.tiered import RemoteLogSegmentState, TopicIdPartition, read_metadata_topic
-from tests.kafka import harness, jars
+from tests.kafka import harness
+from tests.kafka.tiering_broker import TOPIC, tiering
 from tests.remote_log.support import eventually, segment, update
 
 pytest.importorskip("confluent_kafka",
                     reason="confluent-kafka is not installed: pip install 'seglog[kafka]'")
 
 OURS = TopicIdPartition(b"\x07" * 16, "ours", 3)
-TOPIC = {"remote.storage.enable": "true", "local.retention.bytes": "1",
-         "retention.ms": "-1", "index.interval.bytes": "1", "segment.index.bytes": "96",
-         "file.delete.delay.ms": "500"}
-
 
 @contextmanager
 def manager(bootstrap: str, **settings: object) -> Iterator[TopicBasedRemoteLogMetadataManager]:
@@ -39,21 +36,6 @@ def manager(bootstrap: str, **settings: object) -> Iterator[TopicBasedRemoteLogM
         yield made
     finally:
         made.close()
-
-
-def tiering(home: Path) -> harness.Broker:
-    """A broker that tiers into a directory."""
-    return harness.Broker(home, {
-        "remote.log.storage.system.enable": "true",
-        "remote.log.storage.manager.class.name":
-            "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
-        "remote.log.storage.manager.class.path": str(jars.local_tiered_storage()),
-        "remote.log.metadata.manager.listener.name": "PLAINTEXT",
-        "rsm.config.dir": str(home / "remote"),
-        "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
-        "rlmm.config.remote.log.metadata.topic.num.partitions": "3",
-        "remote.log.manager.task.interval.ms": "300", "log.retention.check.interval.ms": "300",
-        "log.initial.task.delay.ms": "300"})
 
 
 @pytest.mark.usefixtures("kafka_lib")

@@ -29,7 +29,7 @@ from seglog.storage.codecs import CODEC_NAMES
 from seglog.storage.markers import ControlType
 from seglog.tiered import RemoteLogSegmentState, TopicIdPartition, read_metadata_topic
 from tests.kafka import harness
-from tests.kafka.test_remote_metadata_in_broker import TOPIC, tiering
+from tests.kafka.tiering_broker import TOPIC, tiering
 from tests.remote_log.local_tiered_storage import LocalTieredStorage
 from tests.remote_log.support import eventually
 from tests.support import reading

@@ -57,5 +57,5 @@ def test_without_java_it_ends_with_one_sentence(tmp_path: Path) -> None:
     environment(tmp_path / "venv", DRIVER)
     done = run(tmp_path, str(tmp_path / "venv" / "bin"))
     assert done.returncode == 1 and "2. A copy, recovered" in done.stdout
-    assert done.stderr == ("The rest is left out. Spark needs Java 17 or newer on the driver, and "
+    assert done.stderr == ("The rest is left out. Spark needs Java 17 or newer on the driver, but "
                            "no java is on the PATH: install a JDK, or set JAVA_HOME.\n")
