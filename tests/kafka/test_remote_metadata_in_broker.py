@@ -25,6 +25,7 @@ pytest.importorskip("confluent_kafka",
 
 OURS = TopicIdPartition(b"\x07" * 16, "ours", 3)
 
+
 @contextmanager
 def manager(bootstrap: str, **settings: object) -> Iterator[TopicBasedRemoteLogMetadataManager]:
     made = TopicBasedRemoteLogMetadataManager(ClusterMetadataTopic)
