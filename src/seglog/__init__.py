@@ -15,6 +15,7 @@ Errors are in `seglog.errors`, the columns and the pieces of distributed reading
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
     from seglog.storage.stream import RecordBatchStream
 
 __version__ = "0.1.0"
+
+# Kafka's messages are for programs that configure logging. Imported here, not at a first use:
+# logging registers with forks, and a fork that waits for our imports would run half of that.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 # Imported at their first use: numpy and the native modules take 100 ms, dataclasses 10.
 _LAZY = {
