@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import seglog
+from seglog.config import BrokerConfig
 from seglog.embedded.embedded_log import EmbeddedLog
 from seglog.errors import ForkedProcessError, LogDirLockedError
 from seglog.forks import ProcessBound
@@ -167,7 +168,9 @@ def _closed(log: EmbeddedLog) -> None:
 @pytest.mark.parametrize("leave", [_with_block, _exception, _collected, _closed])
 def test_a_child_that_leaves_touches_nothing(tmp_path: Path, leave: Callable[..., None]) -> None:
     log = seglog.open(tmp_path / "d" / "t-0", durability=3600.0)
-    manager = seglog.LogManager(tmp_path / "m", scheduler=Scheduler())
+    # The parent's own tasks write checkpoints, which a slow child would take for its doing.
+    seldom = BrokerConfig(replica_high_watermark_checkpoint_interval_ms=3_600_000)
+    manager = seglog.LogManager(tmp_path / "m", config=seldom, scheduler=Scheduler())
     manager.startup()
     manager.get_or_create_log(KEY, is_new=True)
     log.append(b"1")
