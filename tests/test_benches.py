@@ -20,4 +20,5 @@ pytestmark = pytest.mark.slow
 def test_a_bench_gives_rows(name: str, tmp_path: Path) -> None:
     rows = smoke(name, tmp_path / "result.json")
     assert rows or name == "objects"  # which needs a server that may not be there
-    assert all(row["ours"] > 0 and row["ratio"] > 0 for row in rows)
+    # Rows of a small table may fit into pages that the process had before.
+    assert all(row["ours"] > 0 and row["ratio"] > 0 or "resident" in row["other"] for row in rows)
