@@ -92,11 +92,11 @@ static bool are_names_ordinary(const slg_listing *listing, bool *has_topic_id) {
 
 /* A transaction index that TransactionIndex.sanityCheck finds nothing in. */
 static bool is_txn_index_sound(loader *l, int64_t base, int64_t end, int64_t log_size) {
-    char name[SLG_CLEAN_NAME_SIZE];
+    char name[SLG_NAME_SIZE];
     slg_index_check check;
     slg_error error;
     size_t size;
-    if (read_small(l, slg_clean_name(name, base, ".txnindex"), &size) != SLG_OK ||
+    if (read_small(l, slg_segment_name(name, base, ".txnindex"), &size) != SLG_OK ||
         size % slg_index_entry_size(SLG_INDEX_KIND_TXN) != 0) {
         return false;
     }
@@ -118,8 +118,8 @@ static int64_t next_base(const slg_listing *listing, size_t at) {
 
 static bool add_segment(loader *l, slg_clean_partition *p, size_t row, int64_t *last_size) {
     const slg_numbered *one = &l->listing.numbered[row];
-    char name[SLG_CLEAN_NAME_SIZE];
-    const int64_t size = size_of(l->dir, slg_clean_name(name, one->number, ".log"));
+    char name[SLG_NAME_SIZE];
+    const int64_t size = size_of(l->dir, slg_segment_name(name, one->number, ".log"));
     if (size < 0 || size > INT32_MAX) {
         return false;
     }
@@ -172,10 +172,10 @@ static bool is_accessible(const loader *l, const char *name) {
  */
 static bool read_last_entry(loader *l, slg_clean_partition *p, int64_t *offset, int64_t *position) {
     const int64_t width = (int64_t)slg_index_entry_size(SLG_INDEX_KIND_OFFSET);
-    char name[SLG_CLEAN_NAME_SIZE];
+    char name[SLG_NAME_SIZE];
     slg_error error;
     int fd;
-    slg_clean_name(name, p->last_base_offset, ".index");
+    slg_segment_name(name, p->last_base_offset, ".index");
     if (slg_open_read(l->dir, name, false, &fd, &p->index_size, &error) != SLG_OK) {
         return false;
     }
@@ -241,7 +241,7 @@ static bool follow_batches(loader *l, int fd, int64_t position, int64_t size, in
 
 /* LogSegment.readNextOffset: the end of the log. */
 static bool find_end(loader *l, slg_clean_partition *p, int64_t log_size) {
-    char name[SLG_CLEAN_NAME_SIZE];
+    char name[SLG_NAME_SIZE];
     int64_t target;
     int64_t position;
     int64_t size;
@@ -250,7 +250,7 @@ static bool find_end(loader *l, slg_clean_partition *p, int64_t log_size) {
     if (p->last_base_offset > INT64_MAX - INT32_MAX || !read_last_entry(l, p, &target, &position)) {
         return false;
     }
-    slg_clean_name(name, p->last_base_offset, ".timeindex");
+    slg_segment_name(name, p->last_base_offset, ".timeindex");
     p->time_index_size = size_of(l->dir, name);
     if (p->time_index_size < 0 || p->time_index_size > INT32_MAX ||
         p->time_index_size % (int64_t)slg_index_entry_size(SLG_INDEX_KIND_TIME) != 0 ||
@@ -262,8 +262,8 @@ static bool find_end(loader *l, slg_clean_partition *p, int64_t log_size) {
         return target < 0;
     }
     if (position < 0 || position >= log_size ||
-        slg_open_read(l->dir, slg_clean_name(name, p->last_base_offset, ".log"), false, &fd, &size,
-                      &error) != SLG_OK) {
+        slg_open_read(l->dir, slg_segment_name(name, p->last_base_offset, ".log"), false, &fd,
+                      &size, &error) != SLG_OK) {
         return false;
     }
     const bool is_proved =
@@ -333,9 +333,9 @@ static bool are_ids_unique(loader *l, uint32_t count) {
 /* The snapshot at the log's end reads well, and no transaction is open in it. */
 static bool read_producers(loader *l, slg_clean_partition *p, slg_status *status,
                            slg_error *error) {
-    char name[SLG_CLEAN_NAME_SIZE];
+    char name[SLG_NAME_SIZE];
     size_t size;
-    if (read_small(l, slg_clean_name(name, p->log_end_offset, ".snapshot"), &size) != SLG_OK ||
+    if (read_small(l, slg_segment_name(name, p->log_end_offset, ".snapshot"), &size) != SLG_OK ||
         size < SNAPSHOT_HEADER || slg_load_u16(l->buffer) != 1) {
         return false;
     }

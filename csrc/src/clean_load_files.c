@@ -9,23 +9,7 @@
 #include "seglog/file.h"
 #include "seglog/index.h"
 
-#if defined(__APPLE__)
-#define MTIME(st) ((st).st_mtimespec)
-#else
-#define MTIME(st) ((st).st_mtim)
-#endif
-
 /* ---- names ---------------------------------------------------------------------------------- */
-
-const char *slg_clean_name(char name[SLG_CLEAN_NAME_SIZE], int64_t number, const char *suffix) {
-    uint64_t rest = (uint64_t)number;
-    for (int at = SLG_CLEAN_NAME_DIGITS - 1; at >= 0; at--) {
-        name[at] = (char)('0' + rest % 10);
-        rest /= 10;
-    }
-    memcpy(name + SLG_CLEAN_NAME_DIGITS, suffix, strlen(suffix) + 1);
-    return name;
-}
 
 bool slg_clean_root(char path[PATH_MAX], size_t *root_size, const char *root) {
     const size_t size = strlen(root);
@@ -129,14 +113,14 @@ bool slg_clean_topic_id(const uint8_t *data, size_t size, uint8_t id[SLG_TOPIC_I
 
 static int64_t largest_timestamp(int dir, int64_t base) {
     const int64_t width = (int64_t)slg_index_entry_size(SLG_INDEX_KIND_TIME);
-    char name[SLG_CLEAN_NAME_SIZE];
+    char name[SLG_NAME_SIZE];
     uint8_t entry[16];
     struct stat st;
     slg_error error;
     int64_t size;
     int64_t found = -1;
     int fd;
-    if (slg_open_read(dir, slg_clean_name(name, base, ".timeindex"), false, &fd, &size, &error) !=
+    if (slg_open_read(dir, slg_segment_name(name, base, ".timeindex"), false, &fd, &size, &error) !=
         SLG_OK) {
         return INT64_MIN;
     }
@@ -150,7 +134,7 @@ static int64_t largest_timestamp(int dir, int64_t base) {
     if (found >= 0 || found == INT64_MIN) {
         return found;
     }
-    if (fstatat(dir, slg_clean_name(name, base, ".log"), &st, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (fstatat(dir, slg_segment_name(name, base, ".log"), &st, AT_SYMLINK_NOFOLLOW) != 0) {
         return INT64_MIN;
     }
     return (int64_t)MTIME(st).tv_sec * 1000 + (int64_t)MTIME(st).tv_nsec / 1000000;

@@ -5,15 +5,8 @@
 #include <limits.h>
 #include <stdbool.h>
 
+#include "segment_name.h"
 #include "seglog/clean_load.h"
-
-enum {
-    SLG_CLEAN_NAME_DIGITS = 20,
-    SLG_CLEAN_NAME_SIZE = SLG_CLEAN_NAME_DIGITS + sizeof ".timeindex"
-};
-
-/* The name of a numbered file, in `name`. */
-const char *slg_clean_name(char name[SLG_CLEAN_NAME_SIZE], int64_t number, const char *suffix);
 
 /* Puts `root` with a slash behind it into `path`; false where it does not fit. */
 bool slg_clean_root(char path[PATH_MAX], size_t *root_size, const char *root);

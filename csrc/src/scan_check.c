@@ -8,31 +8,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "segment_name.h"
 #include "seglog/file.h"
 #include "seglog/index.h"
 #include "seglog/scan.h"
-
-#if defined(__APPLE__)
-#define MTIME(st) ((st).st_mtimespec)
-#else
-#define MTIME(st) ((st).st_mtim)
-#endif
 
 /* A whole number of entries of every kind (the least common multiple of 8, 12 and 34 is 408), and
  * more than the indexes of most segments: one read each. */
 enum { BUFFER_SIZE = 408 * 160 };
 
 static const char *const SUFFIXES[] = {".log", ".index", ".timeindex", ".txnindex"};
-enum { NAME_DIGITS = 20, NAME_SIZE = NAME_DIGITS + sizeof ".timeindex" };
-
-static void make_name(char name[NAME_SIZE], int64_t number, slg_file_class file) {
-    uint64_t rest = (uint64_t)number;
-    for (int at = NAME_DIGITS - 1; at >= 0; at--) {
-        name[at] = (char)('0' + rest % 10);
-        rest /= 10;
-    }
-    memcpy(name + NAME_DIGITS, SUFFIXES[file], strlen(SUFFIXES[file]) + 1);
-}
 
 /* One segment under check. */
 typedef struct segment {
@@ -45,9 +30,9 @@ typedef struct segment {
 } segment;
 
 static slg_status stat_log(const segment *s, int64_t *size, int64_t *mtime_ms, slg_error *error) {
-    char name[NAME_SIZE];
+    char name[SLG_NAME_SIZE];
     struct stat st;
-    make_name(name, s->number, SLG_FILE_LOG);
+    slg_segment_name(name, s->number, SUFFIXES[SLG_FILE_LOG]);
     if (fstatat(s->dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
         return errno == ENOENT ? slg_fail(error, SLG_FILE_MISSING, 0, 0, 0)
                                : slg_fail_errno(error, SLG_IO, 0, errno);
@@ -112,11 +97,11 @@ static slg_status check_index_once(const segment *s, slg_file_class file, bool s
     const slg_index_kind kind = file == SLG_FILE_INDEX        ? SLG_INDEX_KIND_OFFSET
                                 : file == SLG_FILE_TIME_INDEX ? SLG_INDEX_KIND_TIME
                                                               : SLG_INDEX_KIND_TXN;
-    char name[NAME_SIZE];
+    char name[SLG_NAME_SIZE];
     slg_index_check check;
     slg_status status;
     int fd;
-    make_name(name, s->number, file);
+    slg_segment_name(name, s->number, SUFFIXES[file]);
     status = slg_open_read(s->dir, name, false, &fd, size, error);
     if (status != SLG_OK) {
         *size = -1;
