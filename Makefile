@@ -80,7 +80,8 @@ sequences: .venv-test/ready
 
 # The tests of the extensions once more, built with AddressSanitizer and UndefinedBehaviorSanitizer.
 # Python itself is not, so the runtime is preloaded, Python's memory comes from malloc where the
-# sanitizer sees it, and what the interpreter leaks at its end is not looked for. GCC on Linux.
+# sanitizer sees it, and what the interpreter leaks at its end is not looked for. GCC 12 or newer on
+# Linux.
 sanitize: .venv-sanitize/ready
 	SEGLOG_INSTALLED=1 LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" PYTHONMALLOC=malloc \
 	    ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \

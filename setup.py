@@ -114,8 +114,10 @@ if WERROR:
     COMMON.append("-Werror")
     Options.warning_errors = True
 if SANITIZE:
+    # What a variable holds before it is set shows: with what the stack happens to hold it shows on
+    # some days.
     COMMON += ["-O1", "-g", "-UNDEBUG", "-fno-omit-frame-pointer", "-fsanitize=address,undefined",
-               "-fno-sanitize-recover=undefined"]
+               "-fno-sanitize-recover=undefined", "-ftrivial-auto-var-init=pattern"]
     LINK += ["-fsanitize=address,undefined"]
 elif DEBUG:
     COMMON += ["-O0", "-g", "-UNDEBUG"]

@@ -8,6 +8,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stddef cimport size_t
 from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uintptr_t
+from libc.string cimport memset
 
 from seglog._native.capi cimport *
 from seglog._native.capi_append cimport slg_record_walk, slg_refusal
@@ -168,6 +169,7 @@ def retain(RecordWalk walk, OffsetMap offset_map, *, bint keeps_all=False, bint 
     cdef slg_retention retention
     cdef size_t room = slg_records_max(<size_t>walk._view.len)
     cdef uint8_t *kept
+    memset(&retention, 0, sizeof(retention))
     retention.map = &offset_map._map
     retention.keeps_all, retention.keeps_none = keeps_all, keeps_none
     retention.keeps_tombstones = keeps_tombstones
