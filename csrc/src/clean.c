@@ -4,8 +4,7 @@
 
 #include "clean_internal.h"
 
-/* The next records whose keys are wanted, up to SLG_OFFSET_HASHES: hashing many at once hides the
- * time that the map's memory takes. */
+/* The next records whose keys are wanted, up to SLG_OFFSET_HASHES. */
 typedef struct key_block {
     slg_offset_key keys[SLG_OFFSET_HASHES];
     uint32_t numbers[SLG_OFFSET_HASHES]; /* of the records in the batch */
@@ -48,9 +47,8 @@ static void add_key(key_block *block, const seen_record *seen, int32_t index) {
     block->count++;
 }
 
-/* Whether all of the block went into the map; *number is the first record that did not. */
-static bool put_block(slg_offset_map *map, key_block *block, int32_t limit, uint32_t *number) {
-    slg_offset_map_hash(map, block->keys, block->count);
+/* Whether all of a hashed block went into the map; *number is the first record that did not. */
+static bool put_block(slg_offset_map *map, key_block *block, int32_t limit, int64_t *number) {
     for (size_t i = 0; i < block->count; i++) {
         if (map->entries >= limit || !slg_offset_map_put(map, &block->keys[i])) {
             *number = block->numbers[i];
@@ -61,27 +59,46 @@ static bool put_block(slg_offset_map *map, key_block *block, int32_t limit, uint
     return true;
 }
 
+/* A block is hashed, then looked up, then put, each while the memory of the next ones is fetched. */
+typedef struct key_queue {
+    key_block blocks[3];
+    unsigned last; /* the block that is being filled */
+} key_queue;
+
+static bool advance(slg_offset_map *map, key_queue *queue, int32_t limit, int64_t *number) {
+    key_block *filled = &queue->blocks[queue->last];
+    key_block *hashed = &queue->blocks[(queue->last + 2) % 3];
+    slg_offset_map_hash(map, filled->keys, filled->count);
+    slg_offset_map_look(map, hashed->keys, hashed->count);
+    queue->last = (queue->last + 1) % 3;
+    return put_block(map, &queue->blocks[queue->last], limit, number);
+}
+
 slg_refusal slg_map_records(slg_offset_map *map, slg_record_walk *walk, int64_t start_offset,
                             int32_t limit, slg_mapped *found) {
-    key_block block;
-    block.count = 0;
+    key_queue queue;
+    queue.last = 0;
+    queue.blocks[0].count = queue.blocks[1].count = queue.blocks[2].count = 0;
     slg_refusal refusal;
     seen_record seen;
-    uint32_t number;
-    found->is_full = false;
-    do {
-        refusal = next_record(walk, &seen);
-        if (refusal == SLG_ACCEPTED && seen.key_size >= 0 && seen.offset >= start_offset) {
-            add_key(&block, &seen, walk->index);
+    found->is_full = true;
+    while ((refusal = next_record(walk, &seen)) == SLG_ACCEPTED) {
+        key_block *block = &queue.blocks[queue.last];
+        if (seen.key_size < 0 || seen.offset < start_offset) {
+            continue;
         }
-        /* Also before what is refused: a full map never gets there. */
-        if ((block.count == SLG_OFFSET_HASHES || refusal != SLG_ACCEPTED) &&
-            !put_block(map, &block, limit, &number)) {
-            found->is_full = true;
-            found->read = number;
+        add_key(block, &seen, walk->index);
+        if (block->count == SLG_OFFSET_HASHES && !advance(map, &queue, limit, &found->read)) {
             return SLG_NO_MORE;
         }
-    } while (refusal == SLG_ACCEPTED);
+    }
+    /* Also before what is refused: a full map never gets there. */
+    for (int left = 0; left < 3; left++) {
+        if (!advance(map, &queue, limit, &found->read)) {
+            return SLG_NO_MORE;
+        }
+    }
+    found->is_full = false;
     found->read = walk->index;
     return refusal;
 }
@@ -101,7 +118,7 @@ static void keep_latest(const slg_retention *retention, key_block *block, uint8_
     slg_offset_map_hash(retention->map, block->keys, block->count);
     for (size_t i = 0; i < block->count; i++) {
         const slg_offset_key *key = &block->keys[i];
-        if (key->offset >= slg_offset_map_get(retention->map, key->hash)) {
+        if (key->offset >= slg_offset_map_get(retention->map, key)) {
             keep(found, kept, block->numbers[i], key->offset, block->has_value[i]);
         }
     }

@@ -55,18 +55,33 @@ void slg_offset_map_free(slg_offset_map *map) {
     memset(map, 0, sizeof *map);
 }
 
-/* The slot of probe number `attempt`: first by the words of the hash, then consecutive slots
+/* The number of the slot of probe `attempt`: first by the words of the hash, then consecutive slots
  * (SkimpyOffsetMap.positionOf). */
-static uint8_t *slot_of(const slg_offset_map *map, const uint8_t *hash, uint32_t attempt) {
+static uint32_t slot_of(const slg_offset_map *map, const uint8_t *hash, uint32_t attempt) {
     const uint32_t at = attempt < LAST_WORD_AT ? attempt : LAST_WORD_AT;
     const int32_t probe = (int32_t)(slg_load_u32(hash + at) + (attempt - at));
     const uint32_t distance =
         probe == INT32_MIN ? 0 : (uint32_t)(probe < 0 ? -probe : probe); /* as Kafka's abs */
-    return map->slots + (size_t)(distance % (uint32_t)map->slot_count) * SLG_OFFSET_SLOT_SIZE;
+    return distance % (uint32_t)map->slot_count;
 }
 
-static bool is_empty(const uint8_t *slot) {
+static inline uint8_t *slot_at(const slg_offset_map *map, uint32_t number) {
+    return map->slots + (size_t)number * SLG_OFFSET_SLOT_SIZE;
+}
+
+/* A slot may lie in two lines of the cache. */
+static inline void prefetch_slot(const uint8_t *slot) {
+    __builtin_prefetch(slot, 1);
+    __builtin_prefetch(slot + SLG_OFFSET_SLOT_SIZE - 1, 1);
+}
+
+static inline bool is_empty(const uint8_t *slot) {
     return (slg_load_u64(slot) | slg_load_u64(slot + 8) | slg_load_u64(slot + OFFSET_AT)) == 0;
+}
+
+static inline bool has_hash(const uint8_t *slot, const uint8_t *hash) {
+    return slg_load_u64(slot) == slg_load_u64(hash) &&
+           slg_load_u64(slot + 8) == slg_load_u64(hash + 8);
 }
 
 void slg_offset_map_hash(const slg_offset_map *map, slg_offset_key *keys, size_t count) {
@@ -108,23 +123,43 @@ void slg_offset_map_hash(const slg_offset_map *map, slg_offset_key *keys, size_t
         }
     }
     for (size_t i = 0; i < count; i++) {
-        /* A slot may lie in two lines of the cache. */
-        const uint8_t *slot = slot_of(map, keys[i].hash, 0);
-        __builtin_prefetch(slot);
-        __builtin_prefetch(slot + SLG_OFFSET_SLOT_SIZE - 1);
+        keys[i].attempt = 0;
+        keys[i].slot = slot_of(map, keys[i].hash, 0);
+        prefetch_slot(slot_at(map, keys[i].slot));
     }
 }
 
-int64_t slg_offset_map_get(const slg_offset_map *map, const uint8_t *hash) {
+void slg_offset_map_look(const slg_offset_map *map, slg_offset_key *keys, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        slg_offset_key *key = &keys[i];
+        const uint8_t *slot = slot_at(map, key->slot);
+        if (is_empty(slot)) {
+            continue;
+        }
+        if (has_hash(slot, key->hash)) {
+            const uint64_t at = (uint64_t)slg_load_i64(slot + OFFSET_AT) -
+                                (uint64_t)map->marks_from;
+            if (at < (uint64_t)map->marked) {
+                __builtin_prefetch(map->marks + at / SLG_OFFSETS_PER_MARK, 1);
+            }
+        } else { /* nothing is ever taken out: it is not this one */
+            key->slot = slot_of(map, key->hash, ++key->attempt);
+            prefetch_slot(slot_at(map, key->slot));
+        }
+    }
+}
+
+int64_t slg_offset_map_get(const slg_offset_map *map, const slg_offset_key *key) {
     /* Kafka stops after as many probes as there are slots, plus those within the hash. */
     const uint32_t attempts = (uint32_t)map->slot_count + LAST_WORD_AT;
-    for (uint32_t attempt = 0; attempt < attempts; attempt++) {
-        const uint8_t *slot = slot_of(map, hash, attempt);
-        if (is_empty(slot)) {
-            return -1;
-        }
-        if (memcmp(slot, hash, SLG_MD5_SIZE) == 0) {
+    const uint8_t *slot = slot_at(map, key->slot);
+    for (uint32_t attempt = key->attempt; !is_empty(slot);
+         slot = slot_at(map, slot_of(map, key->hash, attempt))) {
+        if (has_hash(slot, key->hash)) {
             return slg_load_i64(slot + OFFSET_AT);
+        }
+        if (++attempt == attempts) {
+            return -1;
         }
     }
     return -1;
@@ -157,16 +192,16 @@ bool slg_offset_map_put(slg_offset_map *map, const slg_offset_key *key) {
     if (map->entries >= map->slot_count) {
         return false;
     }
-    uint32_t attempt = 0;
-    uint8_t *slot = slot_of(map, key->hash, attempt);
+    uint32_t attempt = key->attempt;
+    uint8_t *slot = slot_at(map, key->slot);
     while (!is_empty(slot)) {
-        if (memcmp(slot, key->hash, SLG_MD5_SIZE) == 0) {
+        if (has_hash(slot, key->hash)) {
             note_put(map, key->offset, slg_load_i64(slot + OFFSET_AT));
             slg_store_i64(slot + OFFSET_AT, key->offset);
             map->latest_offset = key->offset;
             return true;
         }
-        slot = slot_of(map, key->hash, ++attempt);
+        slot = slot_at(map, slot_of(map, key->hash, ++attempt));
     }
     note_put(map, key->offset, -1);
     memcpy(slot, key->hash, SLG_MD5_SIZE);

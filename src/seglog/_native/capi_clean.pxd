@@ -51,11 +51,14 @@ cdef extern from "seglog/offset_map.h" nogil:
     ctypedef struct slg_offset_key:
         const uint8_t *data
         uint32_t size
+        uint32_t slot
+        uint32_t attempt
         int64_t offset
         uint8_t hash[16]
 
     void slg_offset_map_hash(const slg_offset_map *map, slg_offset_key *keys, size_t count) noexcept
-    int64_t slg_offset_map_get(const slg_offset_map *map, const uint8_t *hash) noexcept
+    void slg_offset_map_look(const slg_offset_map *map, slg_offset_key *keys, size_t count) noexcept
+    int64_t slg_offset_map_get(const slg_offset_map *map, const slg_offset_key *key) noexcept
     bint slg_offset_map_put(slg_offset_map *map, const slg_offset_key *key) noexcept
 
     ctypedef enum slg_mark:

@@ -108,7 +108,7 @@ cdef class OffsetMap:
         PyObject_GetBuffer(key, &view, PyBUF_SIMPLE)
         try:
             self._hash(&view, &wanted)
-            return slg_offset_map_get(&self._map, wanted.hash)
+            return slg_offset_map_get(&self._map, &wanted)
         finally:
             PyBuffer_Release(&view)
 

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seglog._native.batch import scan_file
 from seglog.errors import IllegalArgumentError
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.recovery.next_offset import open_log
+from seglog.recovery.next_offset import open_log, whole_headers
 
 __all__ = ["LogToClean", "OffsetsToClean", "cleanable_offsets", "log_segments",
            "max_compaction_delay"]
@@ -103,24 +102,27 @@ def _first_younger(log: UnifiedLog, start: int, timestamp_ms: int) -> list[int]:
     return []
 
 
-def max_compaction_delay(log: UnifiedLog, first_dirty_offset: int, now_ms: int) -> int:
+def max_compaction_delay(log: UnifiedLog, first_dirty_offset: int, now_ms: int,
+                         seen: dict[tuple[int, int], int]) -> int:
     """For how many ms a dirty record has been due by `max.compaction.lag.ms`, 0 if none is.
 
-    The age of a segment is that of its first batch.
+    The age of a segment is that of its first batch. `seen` keeps it, by the base offset and bytes
+    of a segment, for the next call (Kafka: LogSegment.getFirstBatchTimestamp). Raises LoaderFailure
+    (CorruptRecordException) where a segment does not begin with a batch.
     """
     due = now_ms - max(log.config.max_compaction_lag_ms, 0)
-    if due <= 1:  # no timestamp that counts is below it: no file need be read
-        return 0
     with log.lock, log.guarded(f"Error while reading {log.topic_partition} for its cleaning"):
         log.check_open()
         log.update_files()
-        earliest = due
+        found = {}
         for base in _non_active_from(log, first_dirty_offset):
             segment = log.segments.get(base)
-            first = _first_batch_timestamp(segment)
+            key = base, segment.extent.size
+            found[key] = seen[key] if key in seen else _first_batch_timestamp(segment)
             log.segments.release(segment)
-            earliest = min(earliest, first if first > 0 else due)
-        return due - earliest
+    seen.clear()
+    seen.update(found)
+    return due - min([one for one in found.values() if one > 0] + [due])
 
 
 def _first_batch_timestamp(segment: SegmentFiles) -> int:
@@ -130,10 +132,10 @@ def _first_batch_timestamp(segment: SegmentFiles) -> int:
         return -1
     fd = open_log(extent.path)
     try:
-        first = scan_file(fd, extent.start, extent.end, check_crcs=False, max_batches=1).batches
+        first = next(whole_headers(fd, extent.path, extent.start, extent.end, most=1), None)
     finally:
         os.close(fd)
-    return int(first["max_timestamp"][0]) if len(first) else -1
+    return -1 if first is None else int(first["max_timestamp"][0])
 
 
 class LogToClean:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -74,6 +75,8 @@ class LogCleanerManager(ProcessBound):
         self._checkpoints = CleanerCheckpoints(directories, logs.keeps)
         self._states = CleaningStates()
         self._uncleanable: dict[str, set[TopicPartition]] = {}
+        self._first_timestamps: weakref.WeakKeyDictionary[UnifiedLog, dict[tuple[int, int], int]]
+        self._first_timestamps = weakref.WeakKeyDictionary()
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         #: Of the last choice: the largest cleanable ratio, and when it was (ms).
@@ -143,7 +146,8 @@ class LogCleanerManager(ProcessBound):
         if offsets.force_update_checkpoint:
             self.update_checkpoints(log.parent_dir,
                                     add=(log.topic_partition, offsets.first_dirty_offset))
-        delay_ms = max_compaction_delay(log, offsets.first_dirty_offset, now_ms)
+        delay_ms = max_compaction_delay(log, offsets.first_dirty_offset, now_ms,
+                                        self._first_timestamps.setdefault(log, {}))
         if stats is not None:
             stats.update_max_compaction_delay(delay_ms)
         return LogToClean(log, offsets.first_dirty_offset, offsets.first_uncleanable_dirty_offset,

@@ -59,8 +59,9 @@ def read_failure(path: str, position: int) -> LoaderFailure:
                          file=os.path.basename(path), position=position)
 
 
-def _header_batches(fd: int, path: str, start: int, end: int) -> Iterator[npt.NDArray[np.void]]:
-    """The batches of [start, end) as a header scan meets them, chunk by chunk, without CRCs.
+def _header_batches(fd: int, path: str, start: int, end: int, most: int = _BATCHES_PER_CHUNK
+                    ) -> Iterator[npt.NDArray[np.void]]:
+    """The batches of [start, end) as a header scan meets them, without CRCs; up to `most` a chunk.
 
     LoaderFailure at a length that no batch has (CorruptRecordException). A batch of fewer bytes
     than a header may be there: `_check_headers` before more of it is used than what frames it.
@@ -68,7 +69,7 @@ def _header_batches(fd: int, path: str, start: int, end: int) -> Iterator[npt.ND
     # A damaged index points anywhere. Kafka begins at 0 for less, and finds nothing behind the end.
     position = min(max(start, 0), end)
     while True:
-        scan = scan_file(fd, position, end, check_crcs=False, max_batches=_BATCHES_PER_CHUNK)
+        scan = scan_file(fd, position, end, check_crcs=False, max_batches=most)
         if scan.batch_count:
             yield scan.batches
         position = scan.position
@@ -101,11 +102,11 @@ def _short_batch(fd: int, position: int, size: int) -> npt.NDArray[np.void]:
     return batch
 
 
-def whole_headers(fd: int, path: str, start: int, end: int, *, is_slice: bool = False
-                  ) -> Iterator[npt.NDArray[np.void]]:
+def whole_headers(fd: int, path: str, start: int, end: int, *, is_slice: bool = False,
+                  most: int = _BATCHES_PER_CHUNK) -> Iterator[npt.NDArray[np.void]]:
     """As `_header_batches`, for who uses all of each header. `is_slice`: Kafka reads
     [start, end) as a slice of the log. LoaderFailure also where a header ends behind the file."""
-    for batches in _header_batches(fd, path, start, end):
+    for batches in _header_batches(fd, path, start, end, most):
         _check_headers(fd, path, batches, end, start if is_slice else None)
         yield batches
 
