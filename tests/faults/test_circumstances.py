@@ -45,8 +45,8 @@ _NUMBER = re.compile(r"[+-]?\d+$")
 
 
 def by_reference(content: str) -> Any:
-    """Reference 1.5 on a file cut anywhere: the offset of KEY (0 without an entry), "reset" for a
-    number that is none, or "offline"."""
+    """Kafka's answer for a file truncated anywhere (CheckpointFile.read): the offset of KEY (0
+    without an entry), "reset" for an invalid number, or "offline"."""
     lines = content.splitlines()
     if not lines:
         return 0
