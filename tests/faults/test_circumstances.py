@@ -144,7 +144,7 @@ def test_a_live_owner_is_named_and_nothing_is_touched(
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"version":7,"brokerEpoch":"x"}',
                                      b"[" * 5000, b"0" * 100_000])
 def test_a_marker_counts_by_being_there(golden: Path, tmp_path: Path, content: bytes) -> None:
-    """Reference 1.6: whatever it says, the shutdown was clean; only its epoch is not known."""
+    """Whatever it holds, the shutdown was clean (Kafka: CleanShutdownFileHandler.exists)."""
     root = make_directory(golden, tmp_path / "root", "clean", PARTITION)
     before = logs_of(root)
     (root / CLEAN_MARKER).write_bytes(content)
