@@ -29,7 +29,8 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="session")
 def golden() -> Iterator[Path]:
-    """The unpacked golden data. Nobody writes there, and the end of the session proves it."""
+    """The unpacked golden data. Tests must not write there, and the end of the session checks
+    it."""
     root = golden_data.unpack()
     before = golden_data.fingerprint(root)
     yield root

@@ -391,8 +391,56 @@ def test_every_stem_of_c_is_listed() -> None:
     assert not [stem for stem in headers if f"`{stem}`" not in page]
 
 
-def test_contributors_are_sent_to_files_that_exist() -> None:
-    page = (ROOT / "CONTRIBUTING.md").read_text()
-    named = {name for name in re.findall(r"`((?:src|csrc|tests|docs)/[\w/.]+)`", page)}
-    assert len(named) > 15
-    assert not [name for name in named if "NAME" not in name and not (ROOT / name).exists()]
+def pages() -> list[Path]:
+    """The Markdown pages of the project, except the change list."""
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")),
+            ROOT / "csrc/README.md", ROOT / "bench/README.md"]
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub forms them."""
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+            for title in re.findall(r"^#+ (.*)$", page.read_text(), re.M)}
+
+
+def test_pages_name_files_and_sections_that_exist() -> None:
+    wrong, count = [], 0
+    for page in pages():
+        text = page.read_text()
+        for name in set(re.findall(r"`((?:src|csrc|tests|docs|examples|tools)/[\w/.-]+)`", text)):
+            count += 1
+            if "NAME" not in name and not (ROOT / name).exists():
+                wrong.append(f"{name_of(page)}: {name}")
+        for link, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", text):
+            if "://" in link:
+                continue
+            target = page.parent / link if link else page
+            if not target.exists() or anchor and anchor not in headings(target):
+                wrong.append(f"{name_of(page)}: {link}#{anchor}")
+    assert count > 50
+    assert not wrong, "\n".join(wrong)
+
+
+def source_of(dotted: str) -> tuple[str, list[str]]:
+    """The source of the module that begins a name such as seglog.log.unified_log.UnifiedLog (for a
+    package, that of all its modules), and the other parts of the name."""
+    parts = dotted.split(".")
+    for count in range(len(parts), 0, -1):
+        path = SRC.joinpath(*parts[:count])
+        found = [*path.parent.glob(f"{path.name}.py*"), *path.glob("*.py*")]
+        if found:
+            return "".join(one.read_text() for one in found
+                           if one.suffix in SOURCE_SUFFIXES), parts[count:]
+    return "", parts
+
+
+def test_pages_name_modules_and_names_that_exist() -> None:
+    wrong, count = [], 0
+    for page in pages():
+        for name in set(re.findall(r"`(seglog(?:\.\w+)+)", page.read_text())):
+            count += 1
+            source, rest = source_of(name)
+            if not source or rest and not re.search(rf"\b{rest[0]}\b", source):
+                wrong.append(f"{name_of(page)}: {name}")
+    assert count > 20
+    assert not wrong, "\n".join(wrong)

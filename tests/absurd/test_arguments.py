@@ -31,7 +31,7 @@ from seglog.storage.markers import ControlType
 ABSURD: list[Any] = [
     None, -1, -2**31 - 1, 2**31, 2**63, 2**64, -2**63 - 1, 10**30, 1.5, 1e300, math.nan, math.inf,
     True, "", "x", "1", "\ud800", b"", b"x", object(), [], {}, (1,), [None], [("a",)]]
-#: Values of a kind that is no number, for parameters that are.
+#: Values of other kinds, for numeric parameters.
 NO_NUMBERS = [1.5, math.nan, True, "", "x", b"", object()]
 #: Kafka's own texts name what is wrong in their own way.
 SILENT_NAMES = {"self", "check_crcs", "include_control", "is_future", "is_new", "is_stray"}
@@ -65,7 +65,7 @@ LEFT_OUT = {
 
 
 def drive(found: Any) -> None:
-    """Pulls a little of what is lazy."""
+    """Consumes a few items of a lazy result."""
     if inspect.isgenerator(found) or hasattr(found, "__next__"):
         for _, _ in zip(range(3), found, strict=False):
             pass
@@ -161,7 +161,7 @@ def test_an_embedded_log(tmp_path: Path) -> None:
 
 
 def check_numbers(log: EmbeddedLog) -> list[str]:
-    """What is no number is refused where one is wanted, and not taken for one."""
+    """A value that is not a number is refused where a number is required."""
     taken = []
     for value in NO_NUMBERS:
         for name, act in {

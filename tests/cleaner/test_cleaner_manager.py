@@ -240,8 +240,8 @@ def test_a_directory_that_failed_is_left_alone(world: World) -> None:
 @pytest.mark.parametrize("content, is_offline", [
     ("0\n1\nt 0 x\n", False), ("0\n1\nt 0\n", True), ("9\n0\n", True)])
 def test_a_checkpoint_that_cannot_be_read(world: World, content: str, is_offline: bool) -> None:
-    """It counts as empty. (Numbers that are none end Kafka's thread; a line that is none takes its
-    directory offline, as here.)"""
+    """It counts as empty. (Invalid numbers end Kafka's thread; an invalid line takes its directory
+    offline, as here.)"""
     log = world.log()
     path = world.home / "one" / "cleaner-offset-checkpoint"
     path.write_text(content)

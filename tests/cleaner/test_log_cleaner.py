@@ -243,7 +243,7 @@ def test_on_demand(world: World) -> None:
     append(log, [(b"key 1", b"new")])
     roll(log)
     none = Running(world, dedupe_buffer_size=SLOT, io_buffer_load_factor=.5)
-    assert len(none.cleaner.clean_now(log)) == 1  # no room for a key: it does not go on and on
+    assert len(none.cleaner.clean_now(log)) == 1  # no room for a key: does not loop
 
 
 def test_on_demand_of_a_damaged_log(world: World) -> None:

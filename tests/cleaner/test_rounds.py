@@ -300,7 +300,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 def test_bad_records_leave_the_log_as_it_was(tmp_path: Path) -> None:
-    """Timestamps below -1 and offsets that go backwards, where a batch is to be written anew."""
+    """Timestamps below -1 and offsets that go backwards, when a batch has to be encoded again."""
     for number, records_ in enumerate((
             [Record(0, -7, b"a", b"1"), Record(1, NOW, b"b", b"1")],
             [Record(1, NOW, b"b", b"1"), Record(0, NOW, b"a", b"1"), Record(2, NOW, b"c", b"1")])):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from seglog.cli import main as cli
 from seglog.cli import render
 from seglog.errors import CorruptRecordError, SeglogError
 from tests.support.dump import run_seglog
+from tests.support.readme import ROOT
 
 SEGLOG = [sys.executable, "-m", "seglog"]
 
@@ -30,6 +32,18 @@ def test_help_lists_the_verbs_and_imports_none() -> None:
         assert verb in done.stdout
         assert summary.split()[0] in done.stdout
     assert done.stdout.endswith("[]\n")
+
+
+def test_the_pages_name_options_that_a_verb_has() -> None:
+    helps = "".join(run_seglog(verb, "--help").out.decode() for verb in cli.VERBS)
+    known = set(re.findall(r"--[a-z][a-z0-9-]+", helps))
+    for page in ("README.md", "docs/cli.md", "docs/damage.md", "docs/json.md", "docs/loading.md",
+                 "docs/tiered.md"):
+        text = re.sub(r"`kafka-[^`]*`", "", (ROOT / page).read_text())  # Kafka's own programs
+        lines = re.findall(r"^(?:\$ )?(seglog .*)$|`(?:seglog )?[^`\n]*?(--[^`\n]*)`", text, re.M)
+        named = set(re.findall(r"--[a-z][a-z0-9-]+", " ".join(map(" ".join, lines))))
+        assert named, page
+        assert not named - known, page
 
 
 def test_listing_partitions_that_were_closed_cleanly_imports_no_reader(tmp_path: Path) -> None:

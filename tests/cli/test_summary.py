@@ -20,7 +20,7 @@ SCREEN = 45
 
 
 def random_part(rng: random.Random) -> Part:
-    """Any findings in any number: what damage nobody has thought of comes to."""
+    """Any findings in any number, also combinations that no test damages."""
     names = [f"{topic}-{number}" for topic in (f"topic{n}" for n in range(rng.choice((1, 5, 400))))
              for number in range(rng.choice((1, 3)))]
     findings = []

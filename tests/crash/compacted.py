@@ -16,7 +16,7 @@ KEYS = 7
 
 
 def config_of(seed: int) -> dict[str, str]:
-    """Small segments; no round but those that are asked for."""
+    """Small segments, and only requested rounds."""
     source = random.Random(f"compacted {seed}")
     return {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1",
             "internal.segment.bytes": source.choice(["700", "2000"]),

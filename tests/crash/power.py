@@ -1,10 +1,10 @@
-"""A disk that loses its power: what may be on it, by the trace of writes and syncs before.
+"""A disk after a power cut: its possible contents, by the trace of earlier writes and syncs.
 
-The trace is that of tests/faults/shim.c. What was synced is on the disk. Of what was not, any part
-may be: whole writes from the first on, the last of them torn; or sectors in any order, zeros where
-the size came before the bytes; or nothing. Names (files made, renamed, removed) come to the disk in
-their order, as file systems with a journal do it, and no later than the sync of their directory;
-the sync of a file alone does not promise its name.
+The trace is that of tests/faults/shim.c. Synced bytes are on the disk. Of other bytes any part may
+be: whole writes from the first on, the last of them torn; or sectors in any order, with zeros where
+the size came before the bytes; or nothing. Names (files created, renamed, removed) reach the disk
+in their order, as in file systems with a journal, and at the latest with the sync of their
+directory. The sync of a file alone does not make its name durable.
 """
 
 from __future__ import annotations

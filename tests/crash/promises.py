@@ -30,7 +30,7 @@ class Promises:
 
     texts: dict[int, str] = field(default_factory=dict)
     start: int = 0
-    #: Of what was appended, and of what was flushed.
+    #: For appended records, and for flushed ones.
     end: int = 0
     flushed: int = 0
     #: Every text that an offset may have beyond that, unacknowledged appends among them.

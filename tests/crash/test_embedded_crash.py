@@ -18,7 +18,7 @@ from tests.faults.box import CHANGES, Box, Call, read_trace
 
 
 def make_data_dir(root: Path) -> None:
-    """A data directory: `seglog.open` begins none beside other files, and FILE lies there."""
+    """A data directory: `seglog.open` creates none beside other files such as FILE."""
     root.mkdir()
     (root / HIGH_WATERMARK_CHECKPOINT).write_text("0\n0\n")
 

@@ -1,4 +1,4 @@
-"""A writer that does what it is told by a seed and says what it was told: a job of tests/faults."""
+"""A writer that executes seeded steps and reports what each returned: a job of tests/faults."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class Writer:
         self.log.roll()
 
     def tick(self) -> None:
-        """Time goes on, and tasks are run."""
+        """Advances the clock, and runs tasks."""
         self.time.sleep(self.random.choice([1, 2000]))
 
     def lead(self) -> None:
@@ -194,7 +194,7 @@ def write(root: str, seed: int, count: int, recovery_point: int = 0, log_start_o
 
 
 def attempt(step: Callable[[], object]) -> str:
-    """Kafka's name of what a step raised, or "done". Any other error ends the job."""
+    """Kafka's name of a step's exception, or "done". Any other error ends the job."""
     try:
         step()
     except SeglogError as error:

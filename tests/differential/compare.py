@@ -1,7 +1,7 @@
-"""Where two answers about one directory differ. Everything is compared, byte for byte.
+"""The differences between two answers about one directory. Compares everything, byte for byte.
 
-Free are: what a load that Kafka gave up had come to in the passes that meet files in the order of
-the file system or of a hash map (`_is_free`); and what `_plain` takes out of messages.
+Ignored are the partial results of a load that Kafka abandoned in passes that handle files in the
+order of the file system or of a hash map (`_is_free`), and what `_plain` removes from messages.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ def _files(one: dict[str, State], two: dict[str, State], error: str | None) -> l
 
 
 def _is_free(name: str, file: State, error: str | None) -> bool:
-    """Whether one of both may have the file, and the other not.
+    """Whether one of them may have the file, and the other not.
 
     Kafka deletes `.deleted` files in the order of the file system, until a name has no number. It
-    opens swapped segments in the order of a hash map until one is bad, which makes their missing
-    offset indexes: fresh ones, of zeros.
+    opens swapped segments in the order of a hash map until one is bad, which creates their missing
+    offset indexes as files of zeros.
     """
     if name.endswith(".deleted"):
         return error == "NumberFormatException"

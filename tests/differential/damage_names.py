@@ -195,7 +195,7 @@ def first_segments_gone(t: Target) -> str | None:
 
 @kind
 def directory_inside(t: Target) -> str | None:
-    """Directories in a partition are nobody's business, under most names."""
+    """Directories in a partition are ignored, under most names."""
     name = t.random.choice(["nested", "00000000000000000003.deleted", "x.swap", "a.cleaned",
                             "00000000000000000123.log.swap"])
     (t.dir / name).mkdir()

@@ -241,7 +241,7 @@ def marker_gone(t: Target) -> str | None:
 
 @kind
 def clean_but_unflushed(t: Target) -> str | None:
-    """A marker that somebody put there: the tail of the log is not what it promises."""
+    """A wrong marker: the tail of the log was not closed cleanly."""
     (t.root / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')
     path = t.log(last=True)
     entries = whole_entries(path)

@@ -44,7 +44,7 @@ class Oracle:
         self._loads += 1
 
     def answer(self) -> dict[str, State]:
-        """{partition directory: state} of what was asked for."""
+        """{partition directory: state} of the requested directories."""
         assert self._process is not None and self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:

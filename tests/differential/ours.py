@@ -99,7 +99,7 @@ def state_of(log: LoadedLog) -> State:
     if "error" not in state:
         return state
     for base in log.segments.base_offsets.tolist():
-        # Oracle.java goes on, which opens every index, and a close trims those that are open.
+        # Oracle.java then opens every index, and a close trims open ones.
         segment = log.segments.get(base)
         segment.time_index.open()
         segment.offset_index.open()

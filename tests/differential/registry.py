@@ -53,7 +53,7 @@ def apply(name: str, root: Path, partition: str, seed: str) -> str | None:
     try:
         return kinds()[name](target)
     except (AssertionError, OSError, IndexError, ValueError, struct.error):
-        return None  # an earlier damage left nothing of what this one needs
+        return None  # an earlier damage removed what this one needs
 
 
 def base_of(entry: Entry) -> int:

@@ -54,7 +54,7 @@ class Source:
 
 
 class Sources:
-    """All sources; `work` keeps the built ones, which are made when they are first asked for."""
+    """All sources; `work` caches the built ones, which are created on request."""
 
     def __init__(self, golden: Path, work: Path) -> None:
         self.golden, self.work = golden, work

@@ -41,7 +41,7 @@ def test_the_command_arrives_where_kafka_does(golden: Path, home: Path,
     with Oracle() as oracle:
         for number in range(CASES):
             case = plan(sources, SEED, number)
-            # A data directory without an identity is nobody's, and one name twice stops a broker.
+            # A data directory without an identity has no owner, and one name twice stops a broker.
             if any(kind.startswith(("no_files", "odd_directory", "directory_of", "checkpoint_dam"))
                    for kind, _ in case.damages) or case.source.home == "old":
                 continue

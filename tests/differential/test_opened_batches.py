@@ -27,7 +27,7 @@ Make = Callable[[random.Random, Path], bytes]
 
 
 def _numbers(rng: random.Random, data: bytes) -> bytes:
-    """A number in the framing that lies."""
+    """A wrong number in the framing."""
     at = rng.randrange(min(len(data), 28))
     raw = rng.choice([b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", bytes(4), b"\0\0\0\x40",
                       b"\xff", b"\0", b"\xff\xff\xff\xff\x0f"])

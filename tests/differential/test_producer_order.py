@@ -16,12 +16,12 @@ from tests.differential.ours import load
 from tests.oracle import batch as v2
 
 _CASES = 120
-#: Nine of them meet in each of many buckets, whatever the size of the map.
+#: Nine of them share a bucket in many buckets, whatever the size of the map.
 _IDS = [low + high for low in (0, 1, 7, 2000, 2**40) for high in range(0, 160, 16)] + [*range(70)]
 
 
 def _log(rng: random.Random) -> bytes:
-    """A batch of nobody, then one of each producer."""
+    """A batch without a producer, then one of each producer."""
     count = rng.choice([2, 2, 3, 5, 9, 12, 13, 14, 15, 24, 25, 26, 40, 60])
     ids = [-1, *rng.sample(sorted(set(_IDS)), count)]
     return b"".join(v2.encode(v2.Batch(

@@ -43,7 +43,7 @@ def changes(root: Path, config: Mapping[str, str], cut: int | None) -> int | Non
             load_log(str(path), inputs, disk=disk).close()
         except Killed:
             return None
-        except Exception:  # a log that Kafka gives up as well
+        except Exception:  # Kafka abandons this log too
             pass
         made += disk.changes
     return made

@@ -1,5 +1,5 @@
-"""Splits of segments whose bytes behind the overflow are wrong. Nobody has checked those when a
-split copies them. Kafka copies chunks of a mebibyte: what it throws depends on where they end."""
+"""Splits of segments with bad bytes after the overflow, which a split copies unchecked. Kafka
+copies chunks of a mebibyte: its exception depends on where they end."""
 
 from __future__ import annotations
 

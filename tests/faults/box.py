@@ -133,8 +133,8 @@ def stamps(root: Path) -> dict[str, tuple[int, int]]:
 
 
 def points(count: int, most: int) -> Iterator[int]:
-    """`most` numbers of 1 to `count` (all of them when asked for), the first and last among them,
-    the others spread evenly."""
+    """`most` numbers of 1 to `count` (all of them on request), including the first and last; the
+    others are spread evenly."""
     if FULL or count <= most or most < 2:
         yield from range(1, count + 1)
     else:

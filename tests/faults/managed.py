@@ -12,7 +12,7 @@ from tests.differential.sources import GOLDEN_CONFIG, ROOT_FILES
 from tests.faults.box import CHANGES, Box, snapshot
 
 CLEAN_MARKER = ".kafka_cleanshutdown"
-#: What a start and a shutdown leave that is no part of what they arrive at.
+#: Files of a start and a shutdown that are not part of the result.
 _IDENTITY = "meta.properties"
 
 

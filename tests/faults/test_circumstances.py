@@ -45,8 +45,8 @@ _NUMBER = re.compile(r"[+-]?\d+$")
 
 
 def by_reference(content: str) -> Any:
-    """Reference 1.5 on a file cut anywhere: the offset of KEY (0 without an entry), "reset" for a
-    number that is none, or "offline"."""
+    """Kafka's answer for a file truncated anywhere (CheckpointFile.read): the offset of KEY (0
+    without an entry), "reset" for an invalid number, or "offline"."""
     lines = content.splitlines()
     if not lines:
         return 0
@@ -144,7 +144,7 @@ def test_a_live_owner_is_named_and_nothing_is_touched(
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"version":7,"brokerEpoch":"x"}',
                                      b"[" * 5000, b"0" * 100_000])
 def test_a_marker_counts_by_being_there(golden: Path, tmp_path: Path, content: bytes) -> None:
-    """Reference 1.6: whatever it says, the shutdown was clean; only its epoch is not known."""
+    """Whatever it holds, the shutdown was clean (Kafka: CleanShutdownFileHandler.exists)."""
     root = make_directory(golden, tmp_path / "root", "clean", PARTITION)
     before = logs_of(root)
     (root / CLEAN_MARKER).write_bytes(content)

@@ -47,7 +47,7 @@ class Refusals:
         return count
 
     def refuse(self, calls: str, point: int, number: int, sticky: int) -> dict[str, Any]:
-        """A load of the fresh directory that meets a refusal, and what has to be true after it."""
+        """A load of the fresh directory in which a call fails, and what must hold after it."""
         self.make()
         answer = self.load(calls=calls, at=point, action=number, sticky=sticky)
         where = f"{calls} refused at {point} with {number}: {answer}"

@@ -1,5 +1,5 @@
-"""A load that is killed at any change, even in the middle of one, and begun again, ends where one
-that nobody disturbed does: the same bytes in every file, the same state."""
+"""A load that is killed at any change, even in the middle of one, and repeated, has the same result
+as an undisturbed one: the same bytes in every file, the same state."""
 
 from __future__ import annotations
 

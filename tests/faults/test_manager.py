@@ -1,5 +1,5 @@
-"""A log manager over a directory that dies: the others are served, no marker lies, and the next
-start arrives where an undisturbed one does."""
+"""A log manager with a failing directory: the others are served, no marker is wrong, and the next
+start has the same result as an undisturbed one."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ def pair(request: pytest.FixtureRequest, box: Box, golden: Path, tmp_path: Path)
 
 @pytest.fixture
 def ends(pair: Pair) -> list[Any]:
-    """Where a start and a shutdown arrive when nobody disturbs them: from the directory as it is,
-    and, in the second place, again from there."""
+    """The result of an undisturbed start and shutdown, and of repeating them."""
     first = pair.run()
     assert pair.is_clean(pair.first) and pair.is_clean(pair.second)
     once = pair.end(first)

@@ -82,7 +82,7 @@ def test_the_operations_of_a_manager(box: Box, tmp_path: Path, kind: str) -> Non
 
 
 def acknowledged(roots: list[Path], flushed: dict[str, int]) -> None:
-    """A start, undisturbed, has all that was flushed and goes on."""
+    """An undisturbed start has all flushed records and works."""
     time = MockTime(0, NOW)
     try:
         with LogManager(roots, scheduler=time.scheduler, time=time, log_config=SMALL) as manager:

@@ -1,4 +1,4 @@
-"""What a power cut needs: everything that a step relies on is on the medium before that step."""
+"""The conditions for a power cut: everything that a step relies on is durable before that step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOG_START_OFFSETS = "log-start-offset-checkpoint"
 @dataclass
 class Medium:
     """What of a directory tree would not survive a power cut: files with content, and directories
-    with names, that nobody waited for."""
+    with names, that were not synced."""
 
     contents: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
@@ -50,7 +50,7 @@ class Medium:
 
 
 def followed(calls: list[Call]) -> Iterator[tuple[Call, Medium]]:
-    """Each call with what was not on the medium before it."""
+    """Each call with what was not durable before it."""
     medium = Medium()
     for call in calls:
         yield call, Medium(set(medium.contents), set(medium.names))
@@ -146,8 +146,8 @@ def test_what_no_flush_will_reach_is_durable_at_once(box: Box, damaged: dict[str
         medium.follow(call)
     else:
         raise AssertionError("no recovery points were written")
-    # A snapshot has a checksum, and a load that meets a bad one takes the one before it. But the
-    # newest, from which the next load goes on, has to be there.
+    # A snapshot has a checksum, and a load uses the one before a bad one. But the newest, with
+    # which the next load starts, must exist.
     newest = {str(max(folder.glob("*.snapshot"))) for folder in root.iterdir()
               if folder.is_dir() and any(folder.glob("*.snapshot"))}
     assert newest

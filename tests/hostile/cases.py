@@ -131,8 +131,8 @@ def problems(case: Case, outcomes: dict[str, Outcome]) -> list[str]:
             found.append(f"{name}: untyped {outcome.untyped}")
         elif outcome.error and outcome.facts["is_corrupt"]:
             found += [f"{name}: {text}" for text in _bad_facts(case, outcome)]
-    # Offsets that contradict each other can hide rows that lie outside the log's own range, as in
-    # Kafka. Then the check of the directory must tell of the file.
+    # Offsets that contradict each other can hide rows outside the log's own range, as in Kafka.
+    # Then the check of the directory must report the file.
     if not any(str(one["file"]).endswith(".log") for one in outcomes["verify"].value or []):
         found += _bad_rows(case, outcomes)
     found += _threads_differ(outcomes)

@@ -86,7 +86,7 @@ def _mutated_old(rng: random.Random, raw: bytes) -> bytes:
 
 
 def mutated(rng: random.Random, raw: bytes) -> bytes:
-    """An entry with records, or a header, that lie under a CRC that holds."""
+    """An entry with wrong records, or a wrong header, under a valid CRC."""
     return (_mutated_v2 if raw[16] == 2 else _mutated_old)(rng, raw)
 
 

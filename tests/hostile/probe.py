@@ -41,7 +41,7 @@ class Outcome:
     #: class name of the error, and what it carries
     error: str | None = None
     facts: dict[str, Any] = field(default_factory=dict)
-    #: traceback of an error that is none of seglog's
+    #: traceback of an error that is not one of seglog's
     untyped: str | None = None
     seconds: float = 0.0
 

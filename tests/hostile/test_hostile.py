@@ -18,7 +18,7 @@ GOLDEN = ("txn-0", "compacted-0", "preallocated-0")
 
 @pytest.fixture(scope="module")
 def sources(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, str]]:
-    """(data directory, partition) of what is damaged: built logs and some of a real broker."""
+    """(data directory, partition) of damaged logs: built ones and some of a real broker."""
     root = tmp_path_factory.mktemp("sources")
     build_data_dir(root / "built", 1, [Shape(batches=90)])
     build_data_dir(root / "mixed", 2, [Shape(batches=90, magics=(0, 1, 2))])

@@ -100,7 +100,7 @@ def truths(tmp_path_factory: pytest.TempPathFactory, golden: Path) -> list[tuple
     for path in logs(tmp_path_factory.mktemp("logs"), golden):
         indexes = {file.name: file.read_bytes() for file in path.iterdir()
                    if file.suffix in (".index", ".timeindex")}
-        # An empty index holds nothing that could lie; without the file Kafka would rebuild more.
+        # An empty index cannot be wrong; without the file Kafka would rebuild more.
         for name in indexes:
             (path / name).write_bytes(b"")
         truth = {seed: answers(path, seed) for seed in range(3)}

@@ -1,7 +1,7 @@
-"""The builder and the column encoder beside Kafka's MemoryRecordsBuilder, call by call.
+"""Compares the builder and the column encoder with Kafka's MemoryRecordsBuilder, call by call.
 
-Without compression the bytes are the same; with it Kafka's reader gives back the same records, and
-everything in the header is the same but the length and the CRC.
+Without compression the bytes are the same. With it Kafka's reader returns the same records, and
+only the length and the CRC in the header differ.
 """
 
 from __future__ import annotations

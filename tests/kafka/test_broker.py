@@ -26,7 +26,7 @@ class Watcher(threading.Thread):
     def __init__(self, data_dir: Path) -> None:
         super().__init__(name="watcher")
         self.data_dir, self.stopping = data_dir, threading.Event()
-        #: what each look at a topic gave
+        #: the result of each read of a topic
         self.looks: dict[str, list[list[Row]]] = {topic: [] for topic in workload.TOPICS}
         self.error: BaseException | None = None
 

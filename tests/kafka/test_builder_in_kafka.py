@@ -97,7 +97,8 @@ def test_a_crashed_directory_recovers_to_its_rows(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("kafka_lib")
 def test_the_harness_gives_the_golden_answers(golden: Path, tmp_path: Path) -> None:
-    """The harness is the judge later on: on the damaged directories it says what is recorded."""
+    """The harness gives the recorded answers on the damaged directories, so it can be trusted
+    later."""
     recorded = json.loads((golden / "damaged" / "loaded.json").read_text())
     for name in recorded:
         shutil.copytree(golden / "damaged" / name, tmp_path / name)

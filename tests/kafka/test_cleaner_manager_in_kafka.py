@@ -172,7 +172,7 @@ def run_case(home: Path, seed: int) -> list[str]:
             theirs, mine = ask(process, line), ours.answer(line)
             if verb == "grab" and comparable(theirs) != comparable(mine):
                 assert theirs.split()[5:] == mine.split()[5:], (seed, line, theirs, mine)
-                return answers  # two logs are as dirty: from here on they go apart
+                return answers  # equally dirty logs: they may differ now
             assert comparable(theirs) == comparable(mine), (seed, line, theirs, mine)
             answers.append(mine)
             if verb == "grab" and not mine.startswith("none"):

@@ -1,4 +1,4 @@
-"""A broker stops, `seglog compact` cleans its logs, and the broker goes on as if it had."""
+"""A broker stops, `seglog compact` cleans its logs, and the broker continues as if it had."""
 
 from __future__ import annotations
 

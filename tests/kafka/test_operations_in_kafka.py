@@ -108,7 +108,7 @@ def by_us(roots: list[Path], lines: list[str]) -> list[str]:
                 answers.append(str(ours.run(line)))
             except SeglogError as error:
                 answers.append(error.kafka_name)
-            settled = threading.Event()  # a log's flush is done before it goes on
+            settled = threading.Event()  # a log's flush is done before it continues
             scheduler.schedule_once("settle", settled.set)
             assert settled.wait(60)
         manager.shutdown(broker_epoch=5)
@@ -138,7 +138,7 @@ def contents(root: Path) -> list[tuple[str, list[tuple[str, bytes]]]]:
 def test_answers_and_files_are_kafkas(tmp_path: Path, seed: int) -> None:
     roots = {who: [tmp_path / who / name for name in ("k1", "k2")] for who in ("kafka", "ours")}
     lines = {who: operations(seed, roots[who]) for who in roots}
-    # Only what both can be asked: a partition that is not there is nobody's to append to.
+    # Only calls that both have: there is no log to append to in a missing partition.
     ours = by_us(roots["ours"], lines["ours"])
     asked = [number for number, answer in enumerate(ours) if answer not in ("none", "there")]
     kafka = by_kafka(roots["kafka"], [lines["kafka"][number] for number in asked])

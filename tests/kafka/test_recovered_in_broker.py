@@ -95,6 +95,6 @@ def test_a_broker_starts_on_it_with_nothing_to_recover(killed: tuple[Broker, Row
             before = truth[topic, isolation]
             assert rows[:len(before)] == before, (topic, isolation)
             assert isolation == "read_committed" or len(rows) == len(before)
-        # Records go on behind what was recovered.
+        # New records follow the recovered ones.
         offsets = client.produce("mix", workload.records(random.Random(1), 3))
         assert offsets[0] == states["mix-0"]["log_end_offset"]

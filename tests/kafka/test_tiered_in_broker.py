@@ -1,9 +1,9 @@
-"""Segments and metadata that seglog tiered, read by a broker, and taken back.
+"""Segments and metadata that seglog tiered, read by a broker, and read back by seglog.
 
-A broker with Kafka's LocalTieredStorage makes a topic and stops. A LogManager writes to its
+A broker with Kafka's LocalTieredStorage creates a topic and stops. A LogManager writes to its
 directory, copies segments into the store, announces them in the broker's metadata topic, and
-deletes them here. The broker starts: its consumers get every record, in both isolations. It
-appends, tiers and stops, and seglog goes on where the broker ended.
+deletes them locally. The broker starts: its consumers get every record, in both isolations. It
+appends, tiers and stops, and seglog continues where the broker ended.
 """
 
 from __future__ import annotations

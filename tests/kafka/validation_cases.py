@@ -1,4 +1,4 @@
-"""Seeded appends for LogValidator: sound ones, odd ones, and ones that lie under a right CRC."""
+"""Seeded appends for LogValidator: sound ones, odd ones, and wrong ones under a valid CRC."""
 
 from __future__ import annotations
 

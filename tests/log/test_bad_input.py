@@ -1,4 +1,4 @@
-"""What is refused: Kafka's exception by name, no byte changed, and the log goes on afterwards."""
+"""Refused input: Kafka's exception by name, no byte changed, and the log still works."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def without_native_path(patch: pytest.MonkeyPatch) -> None:
 
 
 def test_sequences_with_and_without(tmp_path: Path, taken: list[bool]) -> None:
-    """The judge's sequences: every operation there is between the appends."""
+    """The oracle's sequences: every operation in between the appends."""
     for sequence in generate(SEED, range(COUNT)):
         fast = run_sequence(tmp_path / "fast", sequence)
         with pytest.MonkeyPatch.context() as patch:
@@ -239,7 +239,7 @@ def test_transactions_with_and_without(tmp_path: Path, taken: list[bool]) -> Non
 
 
 def test_what_comes_before_a_refused_batch_of_a_span(tmp_path: Path) -> None:
-    """A producer's mistake far behind costs no second look at what comes before."""
+    """A producer's late mistake causes no second check of the batches before it."""
     log = open_log(tmp_path / "t-0", internal_segment_bytes="1000000")
     log.append_as_leader(batch(1, producer=1, sequence=0), 0)
     good = [batch(1, producer=1, sequence=n) for n in range(1, 30)]

@@ -1,4 +1,4 @@
-"""What a power cut left behind the recovery point is made the beginning of what was appended."""
+"""What a power cut left after the recovery point is truncated to a prefix of what was appended."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_zeros_behind_a_segment_below_the_recovery_point(written: Path) -> None:
 
 
 def test_a_batch_that_reaches_into_the_next_segment(written: Path) -> None:
-    """A truncation was not on the medium when the next segment's name was."""
+    """A truncation was not durable when the next segment's name was."""
     at, behind = bases(written)[3:5]
     log = written / f"{at:020d}.log"
     whole = log.read_bytes()

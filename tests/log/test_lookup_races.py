@@ -137,7 +137,7 @@ def fetch(log: UnifiedLog) -> None:
 
 def run_together(log: UnifiedLog, *jobs: Callable[[UnifiedLog], None],
                  seconds: float = SECONDS) -> None:
-    """Each job again and again in a thread of its own; the first error of any ends all."""
+    """Repeats each job in a thread of its own; the first error of any ends all."""
     errors: list[BaseException] = []
     until = time.monotonic() + seconds
 
@@ -295,7 +295,7 @@ def test_too_many_open_files_in_a_read_are_no_failed_disk(
 
 
 def test_no_lookup_writes_down_what_it_knows_of_a_closed_log(log: UnifiedLog) -> None:
-    """Tasks of a closed log leave alone the files of whoever has them now."""
+    """Tasks of a closed log do not touch files that belong to another log now."""
     append(log)
     log.assign_epoch_start_offset(3, log.log_end_offset)
     path = Path(log.path) / "leader-epoch-checkpoint"

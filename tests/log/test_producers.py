@@ -1,5 +1,5 @@
-"""The producers of a log that is written to: Hypothesis against the slow rules, and what a user of
-the state meets. Kafka's own is the judge in tests/kafka/test_producers_in_kafka.py."""
+"""The producers of a writable log: Hypothesis against the slow rules, and the cases of a user of
+the state. tests/kafka/test_producers_in_kafka.py compares them with Kafka's."""
 
 from __future__ import annotations
 
@@ -311,7 +311,7 @@ def test_a_control_batch_that_is_no_marker(manager: ProducerStateManager, field:
 
 
 def test_bytes_that_are_not_there(manager: ProducerStateManager) -> None:
-    """Rows that lie about a marker's bytes are no way out of the buffer."""
+    """Wrong positions of a marker's bytes never lead to reads outside of the buffer."""
     records = v2.encode(marker(0))
     rows = scan(records).batches
     for position, size in ((0, 2**31 - 1), (2**40, 78), (-1, 78), (40, 78), (0, 60), (78, 78)):

@@ -158,7 +158,7 @@ def test_few_descriptors_for_many_segments(make: Make, monkeypatch: pytest.Monke
 
 
 def test_readers_beside_rolls_and_retention(make: Make) -> None:
-    """What is read is always a batch of the offset that was asked for."""
+    """A read always returns a batch with the requested offset."""
     log = make(**{"retention.bytes": "20000", "file.delete.delay.ms": "0"})
     log.append_as_leader(batch(2, 300), 0)
     problems: list[BaseException] = []

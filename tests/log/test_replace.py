@@ -79,7 +79,7 @@ def log_files(root: Path) -> list[str]:
 
 
 def test_readers_meanwhile(tmp_path: Path) -> None:
-    """One that read a segment before goes on in those that have its place."""
+    """A reader of a replaced segment continues in the new ones."""
     log = overflowed(tmp_path / "t-0")
     before = log.read(0, 1).records
     log.split_overflowed_segment(0)

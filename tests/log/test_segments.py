@@ -209,7 +209,7 @@ def test_what_a_flush_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     made.append()
     synced.clear()
     made.log.flush()
-    assert synced == files  # its name is on the medium
+    assert synced == files  # its name is durable
     synced.clear()
     made.log.flush()
     assert not synced

@@ -1,5 +1,5 @@
-"""A start that loads ordinary logs as rows, beside one that loads each with Kafka's loader: the
-same logs, reports, messages, metrics, events, and the same files at every step."""
+"""Compares a start that loads cleanly closed logs as rows with one that uses Kafka's loader for
+each: the same logs, reports, messages, metrics, events, and the same files at every step."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ORDINARY = {"plain-none-0": "t-0", "txn-0": "t-1", "idempotent-0": "a" * 240 + "
 
 
 class Events(NullListener):
-    """What a listener hears of each directory."""
+    """The events of a listener for each directory."""
 
     def __init__(self) -> None:
         self.heard: dict[str, list[Any]] = {}
@@ -105,7 +105,7 @@ def state_of(log: UnifiedLog) -> dict[str, Any]:
 
 def run(root: Path, config: LogConfig, *, rows: bool, opens: bool, threads: int = 1,
         listens: bool = True) -> dict[str, Any]:
-    """One start and its shutdown, in every detail. `opens`: somebody asks for every log."""
+    """One start and its shutdown, in every detail. `opens`: a caller asks for every log."""
     messages, events, registry = Messages(), Events(), MetricsRegistry(clock=lambda: 1.0)
     found: dict[str, Any] = {"rows": 0}
     logger = logging.getLogger("seglog")
@@ -159,7 +159,7 @@ def compare(template: Path, work: Path, config: LogConfig = SETTINGS, *,
             shutil.rmtree(work, ignore_errors=True)
             shutil.copytree(template, work, symlinks=True)
             results.append(run(work, config, rows=by_rows, opens=opens, threads=threads))
-        if results[0]["offline"]:  # its logs are given up as they are; rows as they were
+        if results[0]["offline"]:  # its opened logs are abandoned; rows are unchanged
             for found in results:
                 found["files"] = {name: data.rstrip(b"\0") if name.endswith("index") else data
                                   for name, data in found["files"].items()}
@@ -323,7 +323,7 @@ def test_nothing_is_opened_after_the_end(home: Path) -> None:
 
 
 def test_a_partition_that_is_there_twice(home: Path, tmp_path: Path) -> None:
-    """Both ordinary, or one of them not: the broker refuses to start either way."""
+    """Both are rows, or one of them is not: the broker refuses to start either way."""
     for damage in (None, "k", "l"):
         other = tmp_path / "l"
         shutil.rmtree(other, ignore_errors=True)
@@ -357,7 +357,7 @@ def test_a_directory_that_fails(home: Path, tmp_path: Path) -> None:
 
 
 def test_a_log_that_does_not_open_any_more(home: Path) -> None:
-    """Somebody took its index away from under us: as for any log, the directory goes offline."""
+    """Its index was removed meanwhile: as for any log, the directory goes offline."""
     with seglog.LogManager([home], log_config=SETTINGS) as manager:
         shutil.rmtree(home / "t-0")
         with pytest.raises(KafkaStorageError):

@@ -28,7 +28,7 @@ def config(level: str = "kafka", threads: int = 1) -> LoadConfig:
 
 
 class Checks:
-    """Counts the segments that native code looks at, by base offset."""
+    """Counts the segments that native code checks, by base offset."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.seen: Counter[int] = Counter()

@@ -88,7 +88,7 @@ def test_who_reads_a_deleted_log_is_not_disturbed_until_it_is_gone(root: Path) -
         end = fill(log, 4)
         manager.async_delete(log.topic_partition)
         assert log.log_end_offset == end
-        log.flush(True)  # somebody's flusher
+        log.flush(True)  # a caller's flusher
         time.sleep(40_000)
         assert "new" not in " ".join(directories(root))
         with pytest.raises(KafkaStorageError):

@@ -99,7 +99,7 @@ def test_a_move(roots: list[Path], caplog: pytest.LogCaptureFixture) -> None:
         assert gauges[name]["Value"] == end and f"{name},is-future=true" not in gauges
         assert "The current replica is successfully replaced with the future replica for new-0" in \
             caplog.messages
-        # Whoever still has the old one can read and flush it, but what is changed would be lost.
+        # Holders of the old one can read and flush it, but changes would be lost.
         assert source.read(0, 1_000).records == bytes_[:len(source.read(0, 1_000).records)]
         source.flush(True)
         with pytest.raises(KafkaStorageError, match=f"The log of new-0 was moved to {roots[1]}"):

@@ -128,7 +128,7 @@ def test_a_job_that_does_not_end_brings_the_others_in() -> None:
     for _ in range(20):
         pool.submit(int).result(WAIT)
     first = pool.submit(lambda: release.wait(WAIT))
-    second = pool.submit(release.set)  # by the other thread, or the first would wait for nobody
+    second = pool.submit(release.set)  # by the other thread; otherwise the first waits forever
     assert first.result(WAIT) is True and second.result(WAIT) is None
     pool.shutdown()
 

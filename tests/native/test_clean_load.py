@@ -1,4 +1,4 @@
-"""Which partitions are ordinary, and what a row says of them."""
+"""Which partitions C loads as rows, and the contents of a row."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_projections(open_decoder: Callable[..., RecordDecoder], columns: tuple[
     assert not columns or merged(parts) == {name: whole[name] for name in columns}
     batch = pa.record_batch(Capsules(parts[0]))
     assert batch.num_rows == parts[0].num_rows and batch.schema.names == list(columns)
-    # What was not asked for takes no room.
+    # Columns that were not requested use no memory.
     assert parts[0].nbytes <= batch.nbytes + 64 * (1 + len(columns))
 
 
@@ -246,7 +246,7 @@ def test_unused_capsules_are_freed(open_decoder: Callable[..., RecordDecoder]) -
 
 
 def test_memory_is_used_again(open_decoder: Callable[..., RecordDecoder]) -> None:
-    """The pool hands the same memory out, and never while somebody still holds it."""
+    """The pool reuses memory, but never while a consumer still holds it."""
     pool = ColumnPool(keep=2)
     expected = merged(list(open_decoder(max_rows=40)))
     for _ in range(3):

@@ -270,7 +270,7 @@ def test_views_outside_of_their_blocks(view: bytes) -> None:
 
 
 def test_a_record_above_two_gibibytes() -> None:
-    """Nobody has such a value in memory, but offsets can say so."""
+    """A value too large for memory, given by offsets alone."""
     column = np.zeros(1, np.uint8)
     for size in (2**31 - 61, 2**62):
         with pytest.raises(IllegalArgumentError, match="above the largest of 2147483647"):

@@ -24,7 +24,7 @@ HEADER = 61
 
 
 def batch(base: int, last: int, size: int, *, magic: int = 2, length: int | None = None) -> bytes:
-    """Only what a walk over headers looks at."""
+    """Only the fields that a walk over headers reads."""
     head = struct.pack(">qiibIhi", base, size - 12 if length is None else length, 0, magic, 0, 0,
                        last - base)
     return head + os.urandom(size - len(head))

@@ -164,7 +164,8 @@ def test_a_large_index_that_shrinks_is_opened_again(tmp_path: Path) -> None:
 
 
 def test_an_index_that_is_cut_while_it_is_searched(tmp_path: Path) -> None:
-    """Nobody dies of it, and every answer is that of some size that the file had."""
+    """A concurrent truncation crashes no reader, and every answer fits some size that the file
+    had."""
     entries = [(n, n) for n in range(1, 20_001)]
     path = write_offsets(tmp_path / "i", entries)
     whole, done, seen = path.read_bytes(), threading.Event(), set()
@@ -231,7 +232,7 @@ def test_aborted_transactions(tmp_path: Path) -> None:
     assert len(read_aborted(path)) == 0
     path.write_bytes(txn(1, 2, 9, 10) + txn(2, 3, 12, 13) + b"torn")
     assert read_aborted(path).tolist() == [(1, 2, 9, 10, 0), (2, 3, 12, 13, 0)]
-    path.write_bytes(txn(1, 2, 9, 10, version=255))  # Kafka looks at the first byte alone
+    path.write_bytes(txn(1, 2, 9, 10, version=255))  # Kafka checks only the first byte
     assert read_aborted(path)["version"].tolist() == [255]
     path.write_bytes(txn(1, 2, 9, 10) + txn(2, 3, 12, 13, version=256))
     with pytest.raises(CorruptIndexError) as caught:

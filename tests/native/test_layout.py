@@ -1,4 +1,4 @@
-"""Rows in Spark's layout are the ordinary ones in other types; and what a row filter leaves."""
+"""Rows in Spark's layout equal the default ones in other types; and the effect of a row filter."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_timestamp_beyond_microseconds_is_an_error_after_the_rows_before(
         with pytest.raises(InvalidRecordError, match="leave timestamp out of the") as caught:
             decoder.next()
     assert (caught.value.code, caught.value.found) == ("record_timestamp", stamp)
-    # Without the column, and in the ordinary layout, the record reads as any other.
+    # Without the column, and in the default layout, the record reads as any other.
     for options in ({"layout": "spark", "columns": ("offset",)}, {"columns": ("offset",
                                                                              "timestamp")}):
         assert rows_of(decoded(data, tmp_path, **options))[3]["offset"] == 6

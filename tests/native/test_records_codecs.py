@@ -92,7 +92,7 @@ def path_size(plain: bytes, codec: int, payload: bytes) -> int:
 
 @by_name
 def test_sound_payloads_need_nothing_else(tmp_path: Path, codec: int) -> None:
-    """The happy path is one call for each block, and `decompress` never hears of it."""
+    """The fast path makes one call for each block, and does not call `decompress`."""
     rng, path = random.Random(5), tmp_path / f"{0:020d}.log"
     seen = []
 

@@ -39,7 +39,7 @@ def log_bytes(seed: int) -> bytes:
 
 
 def blocks_of(data: bytes, sizes: list[int]) -> Load:
-    """Blocks of these sizes, over and over; any position may be asked for."""
+    """Blocks of these sizes, repeated; any position may be requested."""
     bounds, at, number = [0], 0, 0
     while at < len(data):
         at += sizes[number % len(sizes)]

@@ -86,7 +86,7 @@ def _gunzip(data: bytes) -> bytes:
     out = b""
     while True:
         member = zlib.decompressobj(31)
-        # Java does not look at the reserved flags, zlib refuses them.
+        # Java ignores the reserved flags, zlib refuses them.
         out += member.decompress(data[:3] + bytes([data[3] & 0x1F]) + data[4:] if len(data) > 3
                                  else data)
         if not member.eof:
@@ -102,8 +102,8 @@ def _unsnappy(data: bytes) -> bytes:
     if len(data) < 16 or data[:8] != _XERIAL:
         return bytes(cramjam.snappy.decompress_raw(data))
     reader, out = Reader(data, 16), b""
-    # Fewer than four bytes at the end are no chunk and no error, and so it is with the version in
-    # the first header: snappy-java looks at neither.
+    # Fewer than four bytes at the end are neither a chunk nor an error, and the version in the
+    # first header is not checked: snappy-java reads neither.
     while reader.remaining >= 4:
         if data[reader.position:reader.position + 4] == _XERIAL[:4]:
             if int.from_bytes(reader.take(16)[8:12], "big", signed=True) < 1:
@@ -142,7 +142,7 @@ def _unlz4(data: bytes, magic: int) -> bytes:
 
 
 def _unlz4_block(data: bytes) -> bytes:
-    """One LZ4 block: literals, then a copy from `distance` bytes back, again and again."""
+    """One LZ4 block: literals, then a repeated copy from `distance` bytes back."""
     reader, out = Reader(data), bytearray()
 
     def length(nibble: int) -> int:

@@ -1,7 +1,7 @@
 """Producer state the slow way: Kafka's rules batch by batch.
 
-`SlowProducers` folds a log that is read (ProducerAppendInfo); `SlowAppends` judges what is about
-to be appended (UnifiedLog.analyzeAndValidateProducerState).
+`SlowProducers` applies a log (ProducerAppendInfo); `SlowAppends` validates batches before an append
+(UnifiedLog.analyzeAndValidateProducerState).
 """
 
 from __future__ import annotations

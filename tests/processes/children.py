@@ -17,7 +17,7 @@ from typing import Any
 
 __all__ = ["CHILD_SECONDS", "contents", "fork", "in_child", "outcome"]
 
-#: Far more than any child here needs; a lock that nobody releases is waited for until then.
+#: Far more than any child here needs; bounds the wait for a lock that is never released.
 CHILD_SECONDS = 30.0
 
 
@@ -92,7 +92,7 @@ def _wait(pid: int) -> None:
 
 
 def outcome(act: Callable[[], object]) -> str:
-    """The name of what it raises, or "none"."""
+    """The name of its exception, or "none"."""
     try:
         act()
     except Exception as error:
@@ -101,6 +101,7 @@ def outcome(act: Callable[[], object]) -> str:
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """All files below a directory but `.lock`: to close a descriptor of it gives up the lock."""
+    """All files below a directory except `.lock`: closing a descriptor of it would release the
+    lock."""
     return {str(path.relative_to(directory)): path.read_bytes()
             for path in sorted(directory.rglob("*")) if path.is_file() and path.name != ".lock"}

@@ -34,7 +34,7 @@ SEGMENTS = {"internal.segment.bytes": 20_000}
 
 @contextlib.contextmanager
 def busy(*jobs: Callable[[], object]) -> Iterator[None]:
-    """Each job again and again in a thread of its own; what one raises is raised here."""
+    """Repeats each job in a thread of its own; raises their exceptions here."""
     stop, errors = threading.Event(), []
 
     def run(job: Callable[[], object]) -> None:

@@ -263,7 +263,7 @@ def test_a_transaction_that_is_open_at_the_fork_is_the_parents(tmp_path: Path) -
         transaction.append(b"1")
         before = contents(tmp_path)
         assert in_child(commit) == "ForkedProcessError"  # it did not commit, and says so
-        assert in_child(abort) == "none"  # the KeyError goes on
+        assert in_child(abort) == "none"  # the KeyError propagates
         assert contents(tmp_path) == before
         transaction.append(b"2")
         block.__exit__(None, None, None)

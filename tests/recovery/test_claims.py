@@ -70,7 +70,7 @@ def test_a_torn_batch(tmp_path: Path) -> None:
         claims = log.claims(tmp_path / "log", 0, bytes(log.data[:size]))
         assert claims == Claims(1, 19, 13741, 13759)
         assert str(claims) == "up to 19 records in 1 batch, offsets 13741 to 13759"
-    # The count is cut off, the offsets are not; then these are, and then nothing is a batch.
+    # The count is truncated, the offsets are not; then these are; then there is no batch.
     assert log.claims(tmp_path / "log", 0, bytes(log.data[:40])) == Claims(1, 19, 13741, 13759)
     assert log.claims(tmp_path / "log", 0, bytes(log.data[:20])) == Claims(unread_bytes=20)
     assert "20 bytes without a readable batch header" in str(Claims(unread_bytes=20))

@@ -1,4 +1,4 @@
-"""Whose the files are that a recovery, a manager or a log makes in somebody else's directory."""
+"""The owners of files that a recovery, a manager or a log creates in another user's directory."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_a_user_who_may_write_but_not_give_away(golden_copy: Copy) -> None:
     found = [line for line in done.stdout.splitlines() if "owner-not-kept" in line]
     assert len(found) == 1 and f"chown -R {USER}:{GROUP} {root}" in found[0]
     assert not done.stderr
-    # Of their group at least, and with the rights of the others: the owner can go on even so.
+    # At least their group and the permissions of others are right, so the owner can continue.
     assert {owner[1:] for owner in owners(root).values()} == {
         (GROUP, "drwxrws---"), (GROUP, "-rw-rw----")}
     subprocess.run(found[0].partition("run as root: ")[2].partition(";")[0].split(), check=True)

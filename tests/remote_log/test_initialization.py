@@ -122,7 +122,7 @@ def test_failure_stops_nothing_else(logs: LogManager, clock: MockTime,
     assert "count 4" in str(manager.initialization_failure)
     with pytest.raises(RemoteStorageError, match="count 4"):
         manager.add_remote_log_segment_metadata(segment(0, 9))
-    manager.on_partition_leadership_changes([ORDERS], [])  # leadership changes go on
+    manager.on_partition_leadership_changes([ORDERS], [])  # leadership changes still work
     assert not manager.is_ready(ORDERS)
     assert logs.is_running and not clock.scheduler.pending_tasks.count("rlmm-initialization")
     manager.close()

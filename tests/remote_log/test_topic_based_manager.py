@@ -34,7 +34,7 @@ PARTITIONER = RemoteLogMetadataTopicPartitioner(3)
 
 
 def same_metadata_partition(number: int) -> TopicIdPartition:
-    """Another user partition whose events lie beside those of `orders`."""
+    """Another user partition in the same metadata partition as `orders`."""
     wanted = PARTITIONER.metadata_partition(ORDERS)
     found = (TopicIdPartition(bytes([9]) * 16, "others", at) for at in range(1000))
     return next(itertools.islice(

@@ -53,7 +53,7 @@ class Appends:
     # ---- by a leader
 
     def append(self) -> Op:
-        """A batch of nobody in particular; at times from a coordinator."""
+        """A batch without a producer; sometimes from a coordinator."""
         batch = self.batches.data()
         if self._chance(self.wrong):
             return self._op(self._spoiled(batch))

@@ -22,10 +22,10 @@ _LONGEST = 400
 
 def differences(sequence: dict[str, Any], kafka: Answer, ours: Answer, kafka_dir: Path,
                 our_dir: Path) -> Iterator[str]:
-    """What differs, a line each: nothing when both are the same.
+    """The differences, one per line; empty if both are the same.
 
-    Behind a reopening that both refuse Kafka's side goes on with the log that was closed, and its
-    answers come from what it still has in memory (docs/differences.md): it ends there.
+    After a reopening that both refuse, Kafka's side continues with the closed log and answers from
+    memory (docs/differences.md): the comparison ends there.
     """
     until = _closed_at(sequence["ops"], kafka["results"])
     if until < len(sequence["ops"]):

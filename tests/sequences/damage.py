@@ -1,4 +1,4 @@
-"""What may be wrong with the bytes of a batch that somebody appends."""
+"""Damages of a batch that is appended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def sealed(raw: bytes) -> bytes:
 
 
 def put(raw: bytes, at: int, form: str, value: int) -> bytes:
-    """`raw` with one number in the place of what stands there."""
+    """`raw` with one number replaced."""
     packed = struct.pack(form, value)
     return raw[:at] + packed + raw[at + len(packed):]
 
@@ -54,7 +54,7 @@ def _length(source: random.Random, raw: bytes) -> bytes:
 
 
 def _payload(source: random.Random, raw: bytes) -> bytes:
-    """Bytes of the payload turned with the CRC of the result: whoever decodes it finds out."""
+    """Flips bytes of the payload and corrects the CRC: only a decoder notices."""
     if len(raw) <= v2.HEADER.size:
         return raw
     data = bytearray(raw)

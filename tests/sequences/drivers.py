@@ -16,8 +16,8 @@ from typing import Any
 from tests.kafka import harness
 from tests.kafka.jars import cramjams_zstd
 
-#: Room for the largest chunk that snappy allocates for 4 bytes that lie: without it the answer is
-#: the heap's.
+#: Memory for the largest chunk that snappy allocates for a wrong 4-byte size; otherwise the answer
+#: depends on the heap.
 _OPTIONS = ["-Xmx1600m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
 #: Maps of removed indexes stay until a collection; a fresh JVM is cheaper than many of them.
 _SEQUENCES_PER_PROCESS = 500
@@ -49,7 +49,7 @@ class Side:
         self._count += 1
 
     def answer(self) -> Answer | str:
-        """What was asked for, or how the process came to an end instead."""
+        """The requested answer, or how the process ended instead."""
         process = self._process
         assert process is not None and process.stdout is not None
         with selectors.DefaultSelector() as selector:

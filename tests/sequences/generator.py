@@ -219,6 +219,6 @@ class Generator:
 
 
 def generate(seed: int, numbers: range, themes: Many[Theme] = THEMES) -> Iterator[Sequence]:
-    """Sequences by their numbers; each is the same whatever others are asked for."""
+    """Sequences by their numbers; each is independent of the others."""
     for number in numbers:
         yield Generator(seed, number, themes).sequence()

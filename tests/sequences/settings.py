@@ -115,7 +115,7 @@ _OFTEN = {"clean": 5, "rounds": 1, "append": 12, "marker": 6, "roll": 1, "retain
           "read_committed": 2, "timestamp": 1, "config": .6, "clock": 1, "old": .2, "reopen": .6,
           "bad_config": .05, "odd": .3}
 
-#: What the log cleaner meets; sequences of their own, which `--clean` runs.
+#: Settings of the log cleaner's own sequences, which `--clean` runs.
 CLEANED_THEMES = (
     _theme("compacted", _KEYED, begin=_COMPACTED, **_OFTEN),
     _theme("compacted transactions", _KEYED, begin=_COMPACTED,
@@ -149,7 +149,7 @@ def first_config(source: random.Random, theme: Theme) -> Config:
     for key in source.sample(sorted(CHANGES), source.choice([0, 0, 1, 1, 2, 3])):
         config.setdefault(key, fitting(theme, key, source.choice(CHANGES[key])))
     if source.random() < .05 and config.get("preallocate") != "true":
-        # As a topic has it that nobody configured.
+        # The defaults of an unconfigured topic.
         config.pop("internal.segment.bytes")
     return config
 

@@ -20,7 +20,7 @@ from tests.sequences.settings import CLEANED_THEMES
 SEED = 2026
 CASES, SLICE = 300, 50
 MET = Path(__file__).parent / "met_cleaned.jsonl"
-#: What a slice meets at the least.
+#: The minimum coverage of a slice.
 WANTED = {"clean dropped": 20, "clean kept": 5, "clean full": 3, "clean nothing": 5, "aborted": 1}
 
 

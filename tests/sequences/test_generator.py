@@ -16,7 +16,8 @@ from tests.sequences.generator import generate
 from tests.sequences.settings import THEMES
 
 CASES = 160
-#: What 160 sequences meet at the least, whatever the seed: some of each, and many of the usual.
+#: The minimum coverage of 160 sequences, whatever the seed: some of each kind, and many of the
+#: usual ones.
 WANTED = {
     "append done": 1200, "append CorruptRecordException": 5, "append InvalidRecordException": 20,
     "append RecordValidationException": 20, "append OutOfOrderSequenceException": 10,

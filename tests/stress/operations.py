@@ -80,7 +80,7 @@ class Actor:
         size = self.random.choice(_SIZES)
         with it.writing(), not_moved():
             log = it.log()
-            with log.lock:  # several appends that nobody comes between
+            with log.lock:  # several appends without others in between
                 info = log.append_each_as_leader(
                     b"".join(batch_of(one, size, it.codec) for one in batches), 0)
             it.truth.appended(info.first_offset, [value for one in batches for value in one])

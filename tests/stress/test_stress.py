@@ -1,6 +1,6 @@
 """Mixes of threads, drawn by a seed, for `SEGLOG_STRESS_SECONDS` (5) altogether.
 
-`SEGLOG_STRESS_SEED=name` draws the same mixes again; how threads meet is the machine's to say.
+`SEGLOG_STRESS_SEED=name` draws the same mixes again; the interleaving of threads still varies.
 """
 
 from __future__ import annotations

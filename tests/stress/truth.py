@@ -73,7 +73,7 @@ class Truth:
         self._lock = threading.Lock()
         #: First offsets of appends: where a truncation cuts no batch in two.
         self.boundaries: list[int] = []
-        #: The highest offset up to which somebody asked to delete.
+        #: The highest offset up to which a deletion was requested.
         self.may_start_at = 0
         self.may_retain = False
         #: Truncations, each counted before it begins and when it is over.
@@ -96,8 +96,8 @@ class Truth:
             self.boundaries = [one for one in self.boundaries if one < offset]
 
     def snapshot(self) -> dict[int, Value]:
-        """What is acknowledged now. Without the lock: what a copy throws away may need another
-        one, which somebody holds who waits for this one."""
+        """The currently acknowledged offset. Takes no lock: releasing a copy may need another lock,
+        whose holder waits for this one."""
         while True:
             try:
                 return self.now.copy()

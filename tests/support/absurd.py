@@ -175,7 +175,7 @@ def metadata(t: Target) -> str | None:
 
 
 def segment_name(t: Target) -> str | None:
-    """A segment at the far end of what offsets are."""
+    """A segment near the largest possible offset."""
     path = t.log()
     base = t.random.choice([2**63 - 1, 2**63 - 2, 2**31, 2**62, 0])
     target = path.with_name(f"{base:020d}.log")

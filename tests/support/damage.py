@@ -1,8 +1,8 @@
 """Damages copies of log directories in seeded ways: one kind, one seed, one damage.
 
-Every kind takes a `Target` and says what it did, or None when the directory has nothing to damage
-that way. `KINDS` names them all. Kinds of `damage_records` keep the CRC right, so that what lies
-behind it is reached; kinds of `damage_files` are about files and names.
+Every kind takes a `Target` and describes what it did, or returns None if the directory has nothing
+to damage that way. `KINDS` names them all. Kinds of `damage_records` keep the CRC valid, so that
+readers reach the damage; kinds of `damage_files` are about files and names.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Target:
 
 
 def whole_entries(path: Path) -> list[Entry]:
-    """The entries of a file up to the first that is none."""
+    """The entries of a file up to the first invalid one."""
     found = []
     try:
         for entry in entries(path.read_bytes()):
@@ -299,7 +299,7 @@ def middle_segment_gone(t: Target) -> str | None:
 
 @kind
 def segment_renamed(t: Target) -> str | None:
-    """The name of a segment lies about its base offset."""
+    """The name of a segment has a wrong base offset."""
     path = t.log()
     base = max(0, int(path.name[:20]) + t.random.choice([-3, -1, 1, 2, 10**6, 2**33]))
     if (t.dir / f"{base:020d}.log").exists():

@@ -246,7 +246,8 @@ def odd_directory_names(t: Target) -> str | None:
 
 
 def _no_file(t: Target, path: Path) -> str:
-    """Puts something that is no regular file at `path`; it must not block whoever opens it."""
+    """Puts something other than a regular file at `path`; it must not block a process that opens
+    it."""
     kinds = ["a directory", "a fifo", "a dangling link", "a looping link", "a link to a device",
              "a link to the file", "a link through a file"]
     if os.geteuid() == 0:

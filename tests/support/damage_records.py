@@ -138,7 +138,7 @@ def sealed_payload_longer(t: Target) -> str | None:
 
 
 def _hostile_records(t: Target) -> tuple[str, bytes]:
-    """One record whose numbers lie, and what is wrong with it."""
+    """One record with wrong numbers, and what is wrong with it."""
     endless, most = b"\xff" * t.random.choice([5, 6, 10, 11, 40]), varint(2**31 - 1)
 
     def whole(body: bytes) -> bytes:
@@ -177,7 +177,7 @@ def _hostile_records(t: Target) -> tuple[str, bytes]:
 
 @kind
 def sealed_hostile_record(t: Target) -> str | None:
-    """Sound records, then one whose lengths lie, in a batch of any codec."""
+    """Sound records, then one with wrong lengths, in a batch of any codec."""
     def change(fields: dict[str, Any]) -> str | None:
         codec = t.random.randrange(5)
         try:
@@ -298,7 +298,7 @@ def sealed_old_message(t: Target) -> str | None:
 
 @kind
 def sealed_old_lengths(t: Target) -> str | None:
-    """Key or value length of an old message that lies, under the right CRC."""
+    """A wrong key or value length of an old message, under a valid CRC."""
     place = t.place(lambda entry: entry.magic in (0, 1))
     if place is None:
         return None

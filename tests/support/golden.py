@@ -44,7 +44,7 @@ def fingerprint(root: Path) -> dict[str, list[int]]:
 
 
 def unpack(cache: Path | None = None, archive_path: Path = ARCHIVE) -> Path:
-    """The directory of the unpacked golden data; a tree that somebody changed is made anew."""
+    """The directory of the unpacked golden data; a changed tree is created again."""
     digest = hashlib.sha256(archive_path.read_bytes()).hexdigest()[:16]
     cache, name = cache or cache_dir(), archive_path.name.partition(".")[0]
     target, manifest = cache / f"{name}-{digest}", cache / f"{name}-{digest}.json"
@@ -58,7 +58,7 @@ def unpack(cache: Path | None = None, archive_path: Path = ARCHIVE) -> Path:
         with tarfile.open(archive_path) as archive:
             archive.extractall(fresh / "golden", filter="data")
         (fresh / "manifest").write_text(json.dumps(fingerprint(fresh / "golden")))
-        # Whoever renames first wins; the trees are the same, so the loser takes the winner's.
+        # The first process to rename wins; the trees are the same, so the others use that one.
         os.replace(fresh / "manifest", manifest)
         try:
             os.rename(fresh / "golden", target)

@@ -37,7 +37,7 @@ def run_example(example: str, golden: Path) -> None:
 
 
 def compare_lines(printed: list[str], wanted: list[str]) -> None:
-    """Line by line; `...` ends a line that goes on, or stands for all further lines."""
+    """Compares line by line; `...` ends a truncated line, or stands for all further lines."""
     if wanted and wanted[-1] == "...":
         wanted = wanted[:-1]
         assert len(printed) > len(wanted)

@@ -17,7 +17,7 @@ from tests.oracle.writer import BuiltLog, LogConfig, Placed
 
 @dataclass
 class Piece:
-    """An entry of a file, or bytes that are none, and what is to come of it."""
+    """An entry of a file, or invalid bytes, and the expected result."""
 
     data: bytes
     entry: Placed | None = None

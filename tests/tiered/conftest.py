@@ -90,7 +90,7 @@ def _raw(text: str | None) -> bytes | None:
 
 @pytest.fixture(scope="session")
 def tiered() -> Tiered:
-    """The unpacked golden directory; nobody writes there."""
+    """The unpacked golden directory; tests must not write there."""
     return Tiered(golden_data.unpack(archive_path=golden_data.TIERED_ARCHIVE) / "tiered")
 
 

@@ -1,4 +1,4 @@
-"""Records of __remote_log_metadata: Kafka's bytes, what it refuses, and bytes that nobody wrote."""
+"""Records of __remote_log_metadata: Kafka's bytes, what it refuses, and invalid bytes."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_files(tmp_path: Path) -> None:
     write_leader_epochs(path, made((0, 0), (4, 120)))
     assert path.read_bytes() == b"0\n2\n0 0\n4 120\n"
     assert read_leader_epochs(path) == made((0, 0), (4, 120))
-    path.write_bytes(b"0\n3\n4 120\n0 0\n2 5\n")  # disorder is settled by assigning in turn
+    path.write_bytes(b"0\n3\n4 120\n0 0\n2 5\n")  # disorder is resolved by assigning in turn
     assert pairs(read_leader_epochs(path)) == [(0, 0), (2, 5)]
     for content, code in ((b"0\n1\n-1 0\n", "epoch_negative"), (b"0\n1\n0 -1\n", "epoch_negative"),
                           (b"0\n1\n0\n", "checkpoint_line"), (b"0\n1\nx 0\n", "checkpoint_number")):

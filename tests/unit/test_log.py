@@ -194,7 +194,7 @@ def test_log_start_offset_of_the_data_directory(tmp_path: Path) -> None:
     assert PartitionLog.open(built.path, log_start_offset=0).log_start_offset == 0
     found = log.offset_for_timestamp(0)
     assert found is not None and found.offset >= start
-    # Kafka drops every segment of a log that ends below its start, and goes on there.
+    # Kafka deletes every segment of a log that ends below its start, and continues there.
     checkpoint.write_text(f"0\n1\ntopic 0 {built.log_end_offset + 100}\n")
     log = PartitionLog.open(built.path)
     assert (log.log_start_offset, log.log_end_offset) == (built.log_end_offset + 100,) * 2

@@ -70,7 +70,7 @@ def test_duckdb(built: BuiltLog) -> None:
 @pytest.mark.parametrize("threads", [0, 2])
 def test_a_stream_may_be_used_again(built: BuiltLog, threads: int) -> None:
     """Every iteration and every consumer of the C stream gets all of it; a pass that was begun and
-    not finished goes on."""
+    not finished continues."""
     pa = pytest.importorskip("pyarrow")
     offsets = [row["offset"] for row in built.rows()]
     with seglog.PartitionLog.open(built.path) as log:

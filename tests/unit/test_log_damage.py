@@ -187,7 +187,7 @@ def test_a_torn_segment_inside_the_log_is_a_gap_that_is_told(
     assert heard == [LogGap("torn_tail", str(file), cut.position, 40)] == list(log.gaps)
     assert read_rows(log) == want and len(heard) == 1
     assert [b.position for b in log.batches()] and len(heard) == 1
-    # Zeros in the place of what is missing are no batches either.
+    # Zeros instead of the missing bytes are not batches either.
     with open(file, "r+b") as opened:
         opened.truncate(cut.position)
         opened.truncate(cut.position + 900)
@@ -252,7 +252,7 @@ def test_deleted_and_cleaned_leftovers_are_ignored(source: BuiltLog, tmp_path: P
 
 
 def test_overlapping_segments_give_each_offset_once(source: BuiltLog, tmp_path: Path) -> None:
-    """A merged segment beside an old one that nobody deleted: the first one's records count."""
+    """A merged segment beside an old one that was not deleted: the first one's records count."""
     path = copy(source, tmp_path)
     one, two = source.segments[1], source.segments[2]
     with open(path / f"{one:020d}.log", "ab") as file:
@@ -299,7 +299,7 @@ def test_a_length_beyond_the_file_is_no_end_when_batches_follow(
 @pytest.mark.parametrize("offset", [-1, 0, 1 << 20, 1 << 40])
 def test_a_damaged_base_offset_is_an_error(source: BuiltLog, tmp_path: Path, threads: int,
                                            offset: int) -> None:
-    """No CRC covers it. A batch that jumps ahead is told of by the one behind it."""
+    """No CRC covers it. The next batch reveals one whose offset jumps ahead."""
     for number, entry in enumerate(source.entries[5:-1:23]):
         if entry.magic < 2:
             continue

@@ -114,8 +114,8 @@ def test_clean_shutdown_epoch(tmp_path: Path, content: bytes, epoch: int | None)
 
 
 def test_partition_metadata_is_two_lines(tmp_path: Path) -> None:
-    """Kafka reads two lines and looks at nothing behind them (PartitionMetadataReadBuffer.read):
-    tests/kafka/test_storage_in_kafka.py asks it about these files."""
+    """Kafka reads two lines and ignores the rest (PartitionMetadataReadBuffer.read);
+    tests/kafka/test_storage_in_kafka.py gives it these files."""
     for name, content, code in LONG_METADATA:
         path = tmp_path / "partition.metadata"
         path.write_bytes(content)

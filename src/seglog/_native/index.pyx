@@ -37,7 +37,7 @@ cdef enum _Question:
 
 
 cdef class _IndexBytes:
-    """Owns an opened index file. Whoever searches holds a reference, so close() cannot pull it
+    """Owns an opened index file. A search holds a reference, so close() cannot pull it
     away from under a search in another thread."""
 
     cdef slg_index_file file
@@ -126,7 +126,7 @@ cdef class _IndexView:
         return held
 
     def close(self):
-        """Lets go of the file. A later question opens it again."""
+        """Closes the file. A later lookup opens it again."""
         with cython.critical_section(self):
             self._bytes = None
 

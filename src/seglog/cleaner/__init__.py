@@ -1,14 +1,14 @@
-"""The log cleaner: compaction, byte for byte as Apache Kafka 4.3.1 does it.
+"""The log cleaner: compaction, byte for byte as in Apache Kafka 4.3.1.
 
-`Cleaner` does one round over one log: it rewrites the segments up to a bound, so that of each key
-the last record stays (Kafka: Cleaner). `LogCleanerManager` knows which log is the dirtiest, where
-its last round ended, and which partitions may not be cleaned now. `LogCleaner` runs rounds in
-threads of its own.
+`Cleaner` runs one round over one log: it rewrites the segments up to a bound, and keeps the last
+record of each key (Kafka: Cleaner). `LogCleanerManager` knows which log is the dirtiest, where its
+last round ended, and which partitions must not be cleaned now. `LogCleaner` runs rounds in threads
+of its own.
 
     cleaner = Cleaner(offset_map=OffsetMap(1 << 20))
     end, stats = cleaner.clean(LogToClean.of(log))
     ...                                                  # appends, rolls
-    end, stats = cleaner.clean(LogToClean.of(log, end))  # what came since then
+    end, stats = cleaner.clean(LogToClean.of(log, end))  # only the new records
 
 `log` is a `seglog.log.unified_log.UnifiedLog`.
 """

@@ -21,19 +21,19 @@ class CheckpointDirectory(Protocol):
     path: str
 
     def read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        """KafkaStorageError, MalformedCheckpointError."""
+        """Raises KafkaStorageError, MalformedCheckpointError."""
 
     def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """KafkaStorageError."""
+        """Raises KafkaStorageError."""
 
 
 class CleanerCheckpoints:
     """The checkpoints of the live data directories. The caller holds a lock.
 
-    `keeps(path, partition)` says whether the line of a partition stays in the file of a directory
-    when the file is written. A read or write that fails takes its directory offline and is logged.
-    A file with numbers that are none is logged and counts as empty: its logs are cleaned from their
-    starts. (Kafka's threads end there.)
+    `keeps(path, partition)` says whether the line of a partition stays when the file of a directory
+    is written. A read or write that fails takes its directory offline and is logged. A file with
+    invalid numbers is logged and counts as empty: its logs are cleaned from their starts. (Kafka's
+    threads end there.)
     """
 
     def __init__(self, directories: Iterable[CheckpointDirectory],
@@ -54,7 +54,7 @@ class CleanerCheckpoints:
 
     def update(self, log_dir: str, *, add: tuple[TopicPartition, int] | None = None,
                remove: TopicPartition | None = None) -> None:
-        """Writes the file with a line more, or one less."""
+        """Writes the file with one line added or removed."""
         before = self._read(log_dir)
         if before is None:
             return
@@ -76,7 +76,7 @@ class CleanerCheckpoints:
         self._directories.pop(log_dir, None)
 
     def _read(self, log_dir: str) -> dict[TopicPartition, int] | None:
-        """None for a directory that is offline."""
+        """None for an offline directory."""
         directory = self._directories.get(log_dir)
         if directory is None:
             return None

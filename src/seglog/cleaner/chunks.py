@@ -1,5 +1,5 @@
-"""A segment's batches as a cleaner reads them: in pieces of a buffer, whole batches at a time
-(Kafka: Cleaner.cleanInto, growBuffersOrFail)."""
+"""The batches of a segment as a cleaner reads them: chunks of whole batches in a buffer (Kafka:
+Cleaner.cleanInto, growBuffersOrFail)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Batch(_BatchFields, BatchFlags):
 
     @property
     def is_legacy(self) -> bool:
-        """A message of magic 0 or 1."""
+        """Whether it is a message of magic 0 or 1."""
         return self.magic < 2
 
     @property
@@ -63,8 +63,8 @@ class Batch(_BatchFields, BatchFlags):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Whole batches of a segment: `rows` of BATCH_DTYPE count their positions from `data`, which
-    begins at the byte `position` of the file `path`, and is good until the next chunk is read."""
+    """Whole batches of a segment. `rows` of BATCH_DTYPE count their positions from `data`, which
+    begins at the byte `position` of the file `path` and is valid until the next chunk is read."""
 
     data: memoryview
     rows: npt.NDArray[np.void]
@@ -76,7 +76,7 @@ class Chunk:
         return self.path, self.position + batch.position
 
     def batch(self, row: int) -> Batch:
-        """One of them."""
+        """The batch of a row."""
         return Batch._make(self.rows[row].tolist())
 
     def batches(self) -> Iterator[tuple[int, Batch]]:
@@ -84,14 +84,15 @@ class Chunk:
         return enumerate(map(Batch._make, self.rows.tolist()))
 
     def control_type(self, batch: Batch) -> ControlType | None:
-        """What a control batch is; None for an empty one. Raises what Kafka throws at a bad one."""
+        """The type of a control batch; None for an empty one. Raises Kafka's exceptions for an
+        invalid one."""
         with as_thrown():
             return read_control_type(self.data[batch.position:batch.position + batch.size])
 
 
 @dataclass(frozen=True, slots=True)
 class BufferSizes:
-    """Bytes of the read buffer: at first, and at most unless a topic or a batch needs more."""
+    """Bytes of the read buffer: initially, and at most unless a topic or a batch needs more."""
 
     first: int
     most: int
@@ -102,8 +103,8 @@ def read_chunks(fd: int, path: str, position: int, sizes: BufferSizes, max_messa
     """The batches of an open log file from a byte on, to its end; `check_done` runs before each
     read and may raise.
 
-    No CRC is checked, as in Kafka. Raises, after the batches before it, CorruptRecordError or
-    IllegalStateError at bytes that are no batch.
+    Checks no CRC, as in Kafka. At invalid bytes raises CorruptRecordError or IllegalStateError,
+    after the batches before them.
     """
     capacity, end = sizes.first, os.fstat(fd).st_size
     buffer = memoryview(bytearray(min(capacity, end - position)))
@@ -127,7 +128,7 @@ def read_chunks(fd: int, path: str, position: int, sizes: BufferSizes, max_messa
 
 def _read_into(fd: int, position: int, buffer: memoryview) -> int:
     size = os.preadv(fd, [buffer], position)
-    while size < len(buffer):  # a signal, or a file system that gives less than was asked for
+    while size < len(buffer):  # a signal, or a file system that returns less
         more = os.preadv(fd, [buffer[size:]], position + size)
         if not more:
             break

@@ -1,4 +1,4 @@
-"""Which offsets of a log a round may clean, and how many bytes they are (Kafka: LogCleanerManager,
+"""Which offsets of a log a round may clean, and their size in bytes (Kafka: LogCleanerManager,
 LogToClean)."""
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class OffsetsToClean(NamedTuple):
 
 def log_segments(log: UnifiedLog, start: int, end: int) -> list[int]:
     """Base offsets of the segments from the one that holds `start` to the last that begins below
-    `end` (Kafka: LogSegments.values). The log's lock is the caller's. IllegalArgumentError."""
+    `end` (Kafka: LogSegments.values). The caller holds the log's lock. Raises
+    IllegalArgumentError."""
     if end < start:
         raise IllegalArgumentError(
             f"Invalid log segment range: requested segments in {log.topic_partition} from offset "
@@ -56,10 +57,10 @@ def cleanable_offsets(log: UnifiedLog, last_clean_offset: int | None = None,
                       now_ms: int | None = None) -> OffsetsToClean:
     """The range that a round may clean now (Kafka: LogCleanerManager.cleanableOffsets).
 
-    `last_clean_offset` is where the round before ended, None for a log never cleaned; one outside
-    of the log counts as the log's start. `now_ms` is the log's clock unless given. The range ends
-    at the last stable offset, the active segment, and the first segment with a record younger than
-    `min.compaction.lag.ms`.
+    `last_clean_offset` is where the previous round ended, None for a log that was never cleaned; an
+    offset outside of the log counts as the log's start. `now_ms` defaults to the log's clock. The
+    range ends at the last stable offset, the active segment, and the first segment with a record
+    younger than `min.compaction.lag.ms`.
     """
     with log.lock, log.guarded(f"Error while reading {log.topic_partition} for its cleaning"):
         log.check_open()
@@ -139,11 +140,11 @@ def _first_batch_timestamp(segment: SegmentFiles) -> int:
 
 
 class LogToClean:
-    """A log with the range of a round, ended at a segment's base offset (Kafka: LogToClean).
+    """A log with the range of a round, which ends at a segment's base offset (Kafka: LogToClean).
 
     `first_uncleanable_offset` is the base of the segment that holds the given offset, or of the
-    active one. `clean_bytes` are those of segments up to the dirty offset, `cleanable_bytes` those
-    of segments in the range; a segment with the dirty offset inside counts in both.
+    active one. `clean_bytes` are the bytes of segments up to the dirty offset, `cleanable_bytes`
+    those of segments in the range; a segment with the dirty offset inside counts in both.
     `needs_compaction_now`: a record is older than `max.compaction.lag.ms`.
     """
 
@@ -167,18 +168,18 @@ class LogToClean:
     @classmethod
     def of(cls, log: UnifiedLog, last_clean_offset: int | None = None,
            now_ms: int | None = None) -> LogToClean:
-        """What `cleanable_offsets` says of the log."""
+        """The result of `cleanable_offsets` for the log."""
         offsets = cleanable_offsets(log, last_clean_offset, now_ms)
         return cls(log, offsets.first_dirty_offset, offsets.first_uncleanable_dirty_offset)
 
     @property
     def cleanable_ratio(self) -> float:
-        """The dirty part of the bytes that a round would rewrite; 0 for a log without any."""
+        """The dirty share of the bytes that a round would rewrite; 0 for an empty log."""
         return self.cleanable_bytes / self.total_bytes if self.total_bytes else 0.0
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Whose log it is."""
+        """The log's partition."""
         return self.log.topic_partition
 
     @property

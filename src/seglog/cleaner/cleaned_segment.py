@@ -1,4 +1,4 @@
-"""The segment that a round writes in the place of others: `.cleaned` files until it is swapped in
+"""The segment that a round writes to replace others: `.cleaned` files until it is swapped in
 (Kafka: UnifiedLog.createNewCleanedSegment)."""
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ __all__ = ["CleanedSegment"]
 
 
 class CleanedSegment:
-    """A segment in the making. Only the thread of the round knows of it until the swap."""
+    """A segment under construction. Only the thread of the round uses it until the swap."""
 
     def __init__(self, log: UnifiedLog, base_offset: int) -> None:
         self.path, self.disk = log.path, log.disk
         self.files = SegmentFiles(log.disk, base_offset, log.config, FileState.CLEANED, 0)
         self._segment = ActiveSegment(self.files)
-        self.delete()  # what a round that failed left
+        self.delete()  # files of a failed round
         with public_errors(self.path):
             self.disk.create(self.files.log_name)
 
     @property
     def base_offset(self) -> int:
-        """Of the first of its sources."""
+        """The base offset of its first source."""
         return self.files.base_offset
 
     def append(self, max_offset: int, data: memoryview) -> None:
         """Writes whole batches, with index entries as any append. `max_offset` is the largest
-        offset of a retained record; LogSegmentOffsetOverflowError if it is too far."""
+        offset of a retained record; raises LogSegmentOffsetOverflowError if it is too far from the
+        base."""
         with public_errors(self.path):
             self._segment.append(max_offset, data, frames(data).batches)
 
@@ -42,8 +43,8 @@ class CleanedSegment:
             self._segment.append_aborted(transaction)
 
     def finish(self, last_source: str) -> None:
-        """Makes it durable, without the room of its indexes that is not in use, and gives it the
-        modification time of the log file `last_source`."""
+        """Makes it durable with trimmed indexes, and gives it the modification time of the log file
+        `last_source`."""
         files = self.files
         with public_errors(self.path):
             self._segment.become_inactive()

@@ -35,7 +35,7 @@ _logger = logging.getLogger("seglog.LogCleaner")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A segment as the round found it; `inode` tells it from another of the same name."""
+    """A segment as the round found it; `inode` distinguishes it from another of the same name."""
 
     base_offset: int
     name: str
@@ -47,17 +47,17 @@ class Source:
 
 
 class Cleaner:
-    """Rewrites logs so that of each key the last record stays. One thread at a time.
+    """Rewrites logs and keeps the last record of each key. One thread at a time.
 
-    `offset_map` bounds how many keys a round takes: 24 bytes each, of which `load_factor` are
-    used (`log.cleaner.dedupe.buffer.size`, 128 MiB, and `log.cleaner.io.buffer.load.factor`).
-    `io_buffer_size` (bytes) is how much is read at a time, `max_io_buffer_size` the largest
-    message of the broker (`message.max.bytes`). `check_done(topic_partition)` is called before
-    each read and may raise LogCleaningAbortedError to end a round, `on_read(size)` is called after
-    it. `throttler` holds its bytes to a rate.
+    `offset_map` bounds the keys of a round: 24 bytes each, of which `load_factor` are used
+    (`log.cleaner.dedupe.buffer.size`, 128 MiB, and `log.cleaner.io.buffer.load.factor`).
+    `io_buffer_size` is the bytes of one read, `max_io_buffer_size` the largest message of the
+    broker (`message.max.bytes`). `check_done(topic_partition)` is called before each read and may
+    raise LogCleaningAbortedError to end a round; `on_read(size)` is called after it. `throttler`
+    limits the rate of its bytes.
 
-    Any other thread may append to the log and read it meanwhile. Of two rounds over one log at a
-    time the second must not begin: this is the caller's to see to.
+    Any other thread may append to the log and read it meanwhile. The caller ensures that only one
+    round runs over a log at a time.
     """
 
     def __init__(self, cleaner_id: int = 0, *, offset_map: OffsetMap | None = None,
@@ -76,16 +76,16 @@ class Cleaner:
         self._mapped_from = (0, 0)
 
     def clean(self, cleanable: LogToClean) -> tuple[int, CleanerStats]:
-        """One round at the time of the log's clock: see `do_clean`."""
+        """Runs one round at the time of the log's clock: see `do_clean`."""
         return self.do_clean(cleanable, cleanable.log.now_ms())
 
     def do_clean(self, cleanable: LogToClean, now_ms: int) -> tuple[int, CleanerStats]:
-        """One round: (the first offset that it did not clean, what it read and wrote).
+        """Runs one round: (the first offset that it did not clean, what it read and wrote).
 
-        That offset is the `first_dirty_offset` of the next round. `now_ms` decides which
-        tombstones and markers may go. Raises what Kafka throws at records that it cannot read,
-        LogCleaningAbortedError, KafkaStorageError; each group of segments is then as it was, or
-        cleaned and swapped in.
+        That offset is the `first_dirty_offset` of the next round. `now_ms` decides which tombstones
+        and markers are removed. Raises Kafka's exceptions for records that it cannot read,
+        LogCleaningAbortedError, KafkaStorageError; then each group of segments is either unchanged,
+        or cleaned and swapped in.
         """
         log, upper_bound = cleanable.log, cleanable.first_uncleanable_offset
         round_, end, stats = self.begin(cleanable, now_ms)
@@ -100,8 +100,8 @@ class Cleaner:
         return end, stats
 
     def begin(self, cleanable: LogToClean, now_ms: int) -> tuple[Round, int, CleanerStats]:
-        """The first half of a round, which only reads: what is known then, and where the round
-        ends."""
+        """The first half of a round, which only reads. Returns the round, its end, and the
+        statistics."""
         log, upper_bound = cleanable.log, cleanable.first_uncleanable_offset
         _logger.info("Beginning cleaning of log %s", log.topic_partition)
         with log.lock:
@@ -122,8 +122,8 @@ class Cleaner:
     # ---- the offset map -----------------------------------------------------------------------
 
     def build_offset_map(self, log: UnifiedLog, start: int, end: int, stats: CleanerStats) -> None:
-        """Fills the map with the keys of [start, end), up to its capacity; its latest offset is
-        the last one that the round cleans."""
+        """Fills the map with the keys of [start, end), up to its capacity. Its latest offset is the
+        last one that the round cleans."""
         self.offset_map.clear()
         self.offset_map.mark(start, end)
         with log.lock:
@@ -146,7 +146,7 @@ class Cleaner:
 
     def _map_segment(self, log: UnifiedLog, base: int, start: int, batches: BatchCleaner,
                      transactions: CleanedTransactionMetadata, stats: CleanerStats) -> bool:
-        """Whether the map was full before the end of the segment."""
+        """Adds the keys of a segment. Returns whether the map was full before its end."""
         with self.open_source(log, base) as source:
             with log.lock:
                 segment = log.segments.get(base)
@@ -161,8 +161,8 @@ class Cleaner:
 
     def _map_chunk(self, chunk: Chunk, start: int, batches: BatchCleaner,
                    transactions: CleanedTransactionMetadata, stats: CleanerStats) -> bool:
-        """Whether the map was full before the end of the chunk. Native code takes batch after
-        batch; one that is unusual in any way is read here."""
+        """Adds the keys of a chunk. Returns whether the map was full before its end. Native code
+        handles the batches; unusual ones are read here."""
         row, limit = 0, self._max_map_size
         while True:
             step, row = batches.map(chunk.data, chunk.rows, row, start, limit)
@@ -184,7 +184,7 @@ class Cleaner:
 
     def _map_batch(self, chunk: Chunk, row: int, batch: Batch, start: int,
                    transactions: CleanedTransactionMetadata, stats: CleanerStats) -> bool:
-        """Whether the map was full before the end of the batch."""
+        """Adds the keys of a batch. Returns whether the map was full before its end."""
         if batch.is_control:
             transactions.on_control_batch(batch.producer_id, batch.last_offset,
                                           chunk.control_type(batch))
@@ -220,7 +220,7 @@ class Cleaner:
 
     @contextlib.contextmanager
     def open_source(self, log: UnifiedLog, base: int) -> Iterator[Source]:
-        """A segment of the log, open. LogCleaningAbortedError if it is gone."""
+        """Opens a segment of the log. Raises LogCleaningAbortedError if it is gone."""
         with log.lock:
             log.check_open()
             if base not in log.segments:
@@ -252,20 +252,20 @@ class Cleaner:
         return (source.base_offset, position) >= self._mapped_from
 
     def throttle(self, log: UnifiedLog, size: int) -> None:
-        """Counts bytes that were read or written, and sleeps if there are too many."""
+        """Counts bytes that were read or written, and sleeps if there were too many."""
         if self._throttler is not None:
             self._throttler.maybe_throttle(size, lambda: self._check_done(log.topic_partition))
 
 
 class Target(Protocol):
-    """What takes the batches that a round keeps: a CleanedSegment, or what only counts them."""
+    """Receives the batches that a round keeps: a CleanedSegment, or a counter."""
 
     @property
     def base_offset(self) -> int:
-        """Of the segment."""
+        """The base offset of the segment."""
 
     def append(self, max_offset: int, data: memoryview) -> None:
-        """Whole batches; see CleanedSegment."""
+        """Appends whole batches; see CleanedSegment."""
 
 
 class Round:
@@ -280,7 +280,7 @@ class Round:
         self._filter = RecordFilter(cleaner.offset_map, self.transactions, stats)
 
     def clean_segments(self, group: Sequence[int]) -> None:
-        """Cleans neighbours into one segment and puts that in their place."""
+        """Cleans adjacent segments into one, and swaps that in."""
         log = self.log
         with log.lock:
             cleaned = CleanedSegment(log, group[0])
@@ -299,14 +299,14 @@ class Round:
         self._swap(cleaned, sources)
 
     def last_records(self) -> dict[int, LastRecord]:
-        """Where the producers are. The log's lock is the caller's."""
+        """The last records of the producers. The caller holds the log's lock."""
         return {producer_id: LastRecord(
             entry.last_data_offset if entry.last_data_offset >= 0 else None, entry.producer_epoch)
             for producer_id, entry in self.log.producer_manager.active_producers.items()}
 
     def clean_into(self, cleaned: Target, source: Source, following: int | None,
                    last_records: dict[int, LastRecord]) -> None:
-        """Copies what stays of a source, which ends at `following`, or at its end."""
+        """Copies the retained part of a source, which ends at `following`, or at its end."""
         log = self.log
         with log.lock, public_errors(log.path):
             if following is None:
@@ -351,7 +351,7 @@ class Round:
             log.replace_segments([cleaned.files], bases)
 
     def _is_there(self, source: Source) -> bool:
-        """Whether the source is still the log's, as it was read."""
+        """Whether the source is still in the log, unchanged."""
         if (source.base_offset not in self.log.segments
                 or source.base_offset == self.log.active.base_offset):
             return False

@@ -1,4 +1,5 @@
-"""Which log is cleaned next, and who may not be cleaned now (Kafka: LogCleanerManager)."""
+"""Chooses the next log to clean, and tracks partitions that must not be cleaned (Kafka:
+LogCleanerManager)."""
 
 from __future__ import annotations
 
@@ -30,9 +31,9 @@ Log = tuple[TopicPartition, UnifiedLog]
 
 
 class CleanedLogs(Protocol):
-    """The logs of a process, as a cleaner sees them. Any thread may ask.
+    """The logs of a process, as a cleaner sees them. Safe from any thread.
 
-    Only `compacted` and `others` may open a log; the manager asks them without its lock.
+    Only `compacted` and `others` may open a log; the manager calls them without its lock.
     """
 
     def compacted(self) -> Iterable[Log]:
@@ -50,15 +51,15 @@ class CleanedLogs(Protocol):
 
 @dataclass(slots=True)
 class PreCleanStats:
-    """What a choice of log found: cleanable logs, those with records that are overdue, and for
-    how long (Kafka: PreCleanStats)."""
+    """What a choice of a log found: cleanable logs, those with overdue records, and by how long
+    (Kafka: PreCleanStats)."""
 
     cleanable_partitions: int = 0
     delayed_partitions: int = 0
     max_compaction_delay_ms: int = 0
 
     def update_max_compaction_delay(self, delay_ms: int) -> None:
-        """One more log."""
+        """Adds one log."""
         self.max_compaction_delay_ms = max(self.max_compaction_delay_ms, delay_ms)
         self.delayed_partitions += delay_ms > 0
 
@@ -66,8 +67,9 @@ class PreCleanStats:
 class LogCleanerManager(ProcessBound):
     """The state of each partition, the checkpoints and the uncleanable partitions, under one lock.
 
-    A caller that holds the lock of a log calls nothing here, unless the partition is paused or
-    `CleanedLogs.serves` denies it: the choice of a log takes the logs' locks under this one.
+    A caller that holds the lock of a log must not call these methods, unless the partition is
+    paused or `CleanedLogs.serves` is False: the choice of a log takes the logs' locks under this
+    lock.
     """
 
     def __init__(self, directories: Iterable[CheckpointDirectory], logs: CleanedLogs) -> None:
@@ -79,7 +81,7 @@ class LogCleanerManager(ProcessBound):
         self._first_timestamps = weakref.WeakKeyDictionary()
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        #: Of the last choice: the largest cleanable ratio, and when it was (ms).
+        #: Of the last choice: the largest cleanable ratio, and its time (ms).
         self.dirtiest_log_cleanable_ratio = 0.0
         self.time_of_last_run_ms: int | None = None
 
@@ -88,7 +90,7 @@ class LogCleanerManager(ProcessBound):
     def grab_filthiest_compacted_log(self, now_ms: int) -> tuple[LogToClean | None, PreCleanStats]:
         """The log to clean next, whose partition is then in progress; None if none is due.
 
-        LogCleaningError for a log whose ratio cannot be told.
+        Raises LogCleaningError for a log whose ratio cannot be computed.
         """
         logs, stats = list(self._logs.compacted()), PreCleanStats()
         with self._lock:
@@ -106,10 +108,10 @@ class LogCleanerManager(ProcessBound):
             return filthiest, stats
 
     def grab(self, log: UnifiedLog, now_ms: int) -> LogToClean | None:
-        """One log, however dirty it is, for a round now; waits for a round or a pause to end.
+        """Takes one log for a round, however dirty it is; waits for a round or a pause to end.
 
-        None if nothing can be cleaned. KafkaStorageError if the log is closed or has been replaced,
-        IllegalStateError if it is being moved.
+        Returns None if nothing can be cleaned. Raises KafkaStorageError if the log is closed or was
+        replaced, IllegalStateError if it is being moved.
         """
         key = log.topic_partition
         with self._changed:
@@ -155,8 +157,8 @@ class LogCleanerManager(ProcessBound):
 
     @contextlib.contextmanager
     def deletable_logs(self) -> Iterator[list[UnifiedLog]]:
-        """Compacted logs on which nothing else works, for a pass of retention: also those without
-        `delete`, which may have segments below their start offsets."""
+        """Compacted logs without other work in progress, for a pass of retention. Includes those
+        without `delete`, which may have segments below their start offsets."""
         logs = list(self._logs.compacted())
         with self._lock:
             found = [log for key, log in logs if self._may_begin(key, log)]
@@ -172,8 +174,8 @@ class LogCleanerManager(ProcessBound):
 
     @contextlib.contextmanager
     def paused_for_retention(self, logs: Sequence[Log]) -> Iterator[list[Log]]:
-        """Of these logs, which are not compacted, those on which nothing else works; paused for
-        the time of a pass of retention (Kafka: pauseCleaningForNonCompactedPartitions)."""
+        """Those of these logs, which are not compacted, that have no other work in progress; paused
+        during a pass of retention (Kafka: pauseCleaningForNonCompactedPartitions)."""
         with self._lock:
             found = [(key, log) for key, log in logs
                      if not log.config.compact and self._states.is_idle(key)]
@@ -192,35 +194,36 @@ class LogCleanerManager(ProcessBound):
             return self._states.get(key)
 
     def abort_cleaning(self, key: TopicPartition) -> None:
-        """Ends a round of the partition, and waits for its end. IllegalStateError if another
+        """Ends a round of the partition, and waits for its end. Raises IllegalStateError if another
         caller is ending it."""
         with self._lock:
             self.abort_and_pause_cleaning(key)
             self.resume_cleaning((key,))
 
     def abort_and_pause_cleaning(self, key: TopicPartition) -> None:
-        """The same, and none begins until `resume_cleaning`. A second call needs a second one."""
+        """The same, and no round begins until `resume_cleaning`. Each call needs its own resume."""
         with self._changed:
             self._states.pause(key)
             while not self._states.is_paused(key):
                 self._changed.wait(_WAIT_SECONDS)
 
     def resume_cleaning(self, keys: Iterable[TopicPartition]) -> None:
-        """Takes back one pause of each partition. IllegalStateError for one that is not paused."""
+        """Removes one pause of each partition. Raises IllegalStateError for one that is not
+        paused."""
         with self._changed:
             for key in keys:
                 self._states.resume(key)
             self._changed.notify_all()
 
     def check_cleaning_aborted(self, key: TopicPartition) -> None:
-        """LogCleaningAbortedError if the partition's round was asked to end."""
+        """Raises LogCleaningAbortedError if the partition's round was aborted."""
         with self._lock:
             if self._states.get(key) == ABORTED:
                 raise LogCleaningAbortedError(f"The cleaning of {key} was aborted")
 
     def done_cleaning(self, log: UnifiedLog, log_dir: str, end_offset: int) -> None:
-        """A round is over: the partition is idle, and the checkpoint at `end_offset`; or paused,
-        if the round was asked to end."""
+        """Ends a round: the partition is idle, with its checkpoint at `end_offset`; or paused, if
+        the round was aborted."""
         key = log.topic_partition
         with self._changed:
             if self._states.check_in_progress(key):
@@ -237,7 +240,7 @@ class LogCleanerManager(ProcessBound):
 
     def update_checkpoints(self, log_dir: str, *, add: tuple[TopicPartition, int] | None = None,
                            remove: TopicPartition | None = None) -> None:
-        """Rewrites the file of a directory with a line more, or one less."""
+        """Writes the file of a directory with one line added or removed."""
         with self._lock:
             self._checkpoints.update(log_dir, add=add, remove=remove)
 
@@ -282,7 +285,7 @@ class LogCleanerManager(ProcessBound):
         return log.topic_partition in self._uncleanable.get(log.parent_dir, ())
 
     def maintain_uncleanable_partitions(self) -> None:
-        """Forgets partitions that have no log any more."""
+        """Removes partitions that have no log any more."""
         with self._lock:
             for log_dir, keys in list(self._uncleanable.items()):
                 left = {key for key in keys if self._logs.has(key)}
@@ -292,8 +295,8 @@ class LogCleanerManager(ProcessBound):
                     del self._uncleanable[log_dir]
 
     def uncleanable_bytes(self, log_dir: str, now_ms: int) -> int:
-        """What a round over the uncleanable partitions of a directory would clean. (Kafka's gauge
-        throws for one without a checkpoint.)"""
+        """The bytes that a round over the uncleanable partitions of a directory would clean.
+        (Kafka's gauge throws for one without a checkpoint.)"""
         marked = self.uncleanable_partitions(log_dir)
         if not marked:
             return 0

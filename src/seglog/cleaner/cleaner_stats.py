@@ -15,10 +15,10 @@ _MB = 1 << 20
 
 @dataclass(slots=True)
 class CleanerStats:
-    """Counts of messages and bytes; `map_` are those of the offset map's pass over the log.
+    """Counts of messages and bytes; `map_` are those of the pass that builds the offset map.
 
     `invalid_messages_read` are records without a key, which a round drops. `buffer_utilization` is
-    the part of the offset map that is in use.
+    the used share of the offset map.
     """
 
     bytes_read: int = 0

@@ -11,7 +11,7 @@ __all__ = ["ABORTED", "IN_PROGRESS", "CleaningStates", "LogCleaningState", "paus
 
 
 class LogCleaningState(NamedTuple):
-    """In progress, aborted, or paused so many times."""
+    """In progress, aborted, or paused `count` times."""
 
     name: str
     paused_count: int = 0
@@ -33,7 +33,7 @@ def paused(count: int) -> LogCleaningState:
 class CleaningStates:
     """The state of each partition; one without a state is idle. The caller holds a lock.
 
-    Raises IllegalStateError, with Kafka's text, for a step that a state does not allow.
+    Raises IllegalStateError, with Kafka's text, for a step that the state does not allow.
     """
 
     def __init__(self) -> None:
@@ -53,12 +53,12 @@ class CleaningStates:
         return found is not None and found.paused_count > 0
 
     def begin(self, key: TopicPartition) -> None:
-        """A round begins on an idle partition."""
+        """Starts a round on an idle partition."""
         assert self.is_idle(key)
         self._states[key] = IN_PROGRESS
 
     def pause(self, key: TopicPartition) -> None:
-        """Pauses an idle or paused partition; asks a round in progress to end."""
+        """Pauses an idle or paused partition; aborts a round in progress."""
         found = self._states.get(key)
         if found is None:
             self._states[key] = paused(1)
@@ -71,7 +71,7 @@ class CleaningStates:
                                     f"since it is in {found} state.")
 
     def resume(self, key: TopicPartition) -> None:
-        """Takes one pause back."""
+        """Removes one pause."""
         found = self._states.get(key)
         if found is None:
             raise IllegalStateError(
@@ -85,7 +85,7 @@ class CleaningStates:
             self._states[key] = paused(found.paused_count - 1)
 
     def check_in_progress(self, key: TopicPartition) -> bool:
-        """Whether the round of the partition may count; False if it was asked to end."""
+        """Whether the result of the partition's round counts; False if it was aborted."""
         found = self._states.get(key)
         if found is None:
             raise IllegalStateError(f"State for partition {key} should exist.")
@@ -95,7 +95,7 @@ class CleaningStates:
         return found == IN_PROGRESS
 
     def end(self, key: TopicPartition) -> None:
-        """The round is over: the partition is idle, or paused if the round was asked to end."""
+        """Ends the round: the partition is idle, or paused if the round was aborted."""
         if self.check_in_progress(key):
             del self._states[key]
         else:

@@ -14,7 +14,7 @@ _INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class CleanerConfig:
-    """Sizes are bytes and shared by all threads, times ms; the names are those of
+    """Sizes are bytes and shared by all threads, times are ms. The names are those of
     `server.properties` without `log.cleaner.`."""
 
     threads: int = 1
@@ -28,7 +28,7 @@ class CleanerConfig:
 
     @classmethod
     def of(cls, broker: BrokerConfig) -> Self:
-        """What a broker's settings say of its cleaner."""
+        """The cleaner's settings from those of a broker."""
         return cls(broker.log_cleaner_threads, broker.log_cleaner_dedupe_buffer_size,
                    broker.log_cleaner_io_buffer_load_factor, broker.log_cleaner_io_buffer_size,
                    broker.message_max_bytes, broker.log_cleaner_io_max_bytes_per_second,

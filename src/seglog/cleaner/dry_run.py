@@ -1,4 +1,4 @@
-"""What a round of cleaning would do to a log, without a byte written."""
+"""The effects that a round of cleaning would have on a log, without writing a byte."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = ["DryRun", "dry_run"]
 class DryRun:
     """Sizes are bytes of the segments that the round reads and would write.
 
-    Tombstones and markers wait that stay until their delete horizons; `waiting_until_ms` is the
-    latest of those. `is_map_full`: the keys do not fit the offset map, another round follows.
+    Waiting tombstones and markers stay until their delete horizons; `waiting_until_ms` is the
+    latest of those. `is_map_full`: the keys do not fit the offset map, and another round follows.
     """
 
     end_offset: int = 0
@@ -39,13 +39,13 @@ class DryRun:
 
 
 class _Counting:
-    """Takes the batches that a round keeps (Target)."""
+    """A Target that counts the batches that a round keeps."""
 
     def __init__(self, found: DryRun, base_offset: int) -> None:
         self.base_offset, self._found = base_offset, found
 
     def append(self, max_offset: int, data: memoryview) -> None:
-        """Counts what waits in them."""
+        """Counts the waiting tombstones and markers in them."""
         chunk = Chunk(data, frames(data).batches, "", 0)
         for row, batch in chunk.batches():
             horizon = batch.delete_horizon_ms
@@ -73,8 +73,8 @@ def _tombstones(chunk: Chunk, row: int, batch: Batch) -> int:
 
 def dry_run(cleanable: LogToClean, config: CleanerConfig, now_ms: int,
             on_read: Callable[[int], object] | None = None) -> DryRun:
-    """Runs a round whose segments go nowhere; `on_read` gets the bytes of each read. Raises what
-    `Cleaner.do_clean` raises."""
+    """Runs a round that discards its segments; `on_read` gets the bytes of each read. Raises the
+    exceptions of `Cleaner.do_clean`."""
     log, found = cleanable.log, DryRun()
     cleaner = Cleaner(
         offset_map=OffsetMap(map_size(config, cleanable)), io_buffer_size=config.buffer_size,

@@ -16,7 +16,7 @@ __all__ = ["CleanerGauges"]
 
 
 class CleanerGauges:
-    """What a cleaner registered; `remove` takes all of it out again."""
+    """The gauges of a cleaner; `remove` removes all of them."""
 
     def __init__(self, registry: MetricsRegistry, cleaner: LogCleaner,
                  log_dirs: Iterable[str]) -> None:
@@ -45,7 +45,7 @@ class CleanerGauges:
             }, {"logDirectory": path})
 
     def remove(self) -> None:
-        """Takes all of them out."""
+        """Removes all of them."""
         self._registry.remove_all(self._names)
 
     def _most(self, value: Callable[[CleanerThread], int]) -> int:

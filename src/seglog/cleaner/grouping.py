@@ -14,10 +14,10 @@ _INT32_MAX = 2**31 - 1
 
 def group_segments_by_size(log: UnifiedLog, bases: Sequence[int], max_size: int,
                            max_index_size: int, first_uncleanable_offset: int) -> list[list[int]]:
-    """Neighbours in groups of at most `max_size` bytes of log and `max_index_size` bytes of each
-    index, whose offsets fit one segment; base offsets in, base offsets out.
+    """Groups adjacent segments of at most `max_size` bytes of log and `max_index_size` bytes of
+    each index, whose offsets fit one segment. Takes and returns base offsets.
 
-    The log's lock is the caller's. The last offset of a segment is estimated by the base of the
+    The caller holds the log's lock. The last offset of a segment is estimated by the base of the
     next one, that of the last by `first_uncleanable_offset`.
     """
     grouped: list[list[int]] = []
@@ -38,7 +38,8 @@ def group_segments_by_size(log: UnifiedLog, bases: Sequence[int], max_size: int,
 
 
 def _bytes(segment: SegmentFiles, what: int) -> int:
-    """Of its log, or of the entries of an index, which is opened and so created if missing."""
+    """The bytes of its log, or of the entries of an index, which is opened and so created if
+    missing."""
     if what == 0:
         return segment.size
     index = segment.offset_index if what == 1 else segment.time_index
@@ -47,5 +48,5 @@ def _bytes(segment: SegmentFiles, what: int) -> int:
 
 
 def _fits(segment: SegmentFiles, sizes: Sequence[int], limits: Sequence[int]) -> bool:
-    """Whether it goes with what a group has; as in Kafka, an index is asked after the log."""
+    """Whether it fits into a group; as in Kafka, indexes are read after the log."""
     return all(sizes[what] + _bytes(segment, what) <= limits[what] for what in range(3))

@@ -32,7 +32,7 @@ _SLOT_BYTES, _SPARE_SLOTS = 24, 2
 
 
 class _ThreadShutdown(Exception):
-    """The thread is to end, in the middle of a round if need be."""
+    """The thread is to end, even in the middle of a round."""
 
 
 class LogCleaner(ProcessBound):
@@ -51,7 +51,7 @@ class LogCleaner(ProcessBound):
         self.throttler = Throttler(config.io_max_bytes_per_second, time)
         self.threads: list[CleanerThread] = []
         self._lock = threading.Lock()
-        # Rounds on demand that are under way, and whether they are to end.
+        # Running rounds on demand, and whether they are to end.
         self._on_demand, self._ends = 0, False
         self._idle = threading.Condition(self._lock)
         self._metrics, self._log_dirs = metrics, [one.path for one in live]
@@ -76,7 +76,7 @@ class LogCleaner(ProcessBound):
 
     @ending
     def shutdown(self) -> None:
-        """Ends the threads and the rounds on demand, also in the middle, and waits for them."""
+        """Ends the threads and the rounds on demand, even in the middle, and waits for them."""
         try:
             with self._idle:
                 self._ends = True
@@ -101,7 +101,8 @@ class LogCleaner(ProcessBound):
                 thread.join()
 
     def validate_reconfiguration(self, config: CleanerConfig) -> None:
-        """ConfigError, with Kafka's text, for a number of threads too far from the current one."""
+        """Raises ConfigError, with Kafka's text, for a number of threads too far from the current
+        one."""
         wanted, now = config.threads, self.config.threads
         if wanted < 1:
             raise ConfigError("Log cleaner threads should be at least 1")
@@ -113,7 +114,8 @@ class LogCleaner(ProcessBound):
                               f"current value {now}")
 
     def reconfigure(self, config: CleanerConfig) -> None:
-        """Replaces the threads by others with new settings; dead ones come back. ConfigError."""
+        """Replaces the threads, including dead ones, by others with new settings. Raises
+        ConfigError."""
         self.validate_reconfiguration(config)
         if config.io_max_bytes_per_second != self.config.io_max_bytes_per_second:
             _logger.info("Updating logCleanerIoMaxBytesPerSecond: %s",
@@ -125,19 +127,19 @@ class LogCleaner(ProcessBound):
 
     @property
     def dead_thread_count(self) -> int:
-        """Threads that an error has ended."""
+        """The number of threads that ended with an error."""
         return sum(thread.is_failed for thread in list(self.threads))
 
     # ---- on demand ----------------------------------------------------------------------------
 
     def clean_now(self, log: UnifiedLog, on_read: Callable[[int], object] | None = None
                   ) -> list[CleanerStats]:
-        """Cleans all of a log that may be cleaned, however dirty it is, in the calling thread; the
-        statistics of each round. More than one is needed if the keys do not fit the offset map.
+        """Cleans everything cleanable in a log, however dirty it is, in the calling thread. Returns
+        the statistics of each round. More than one is needed if the keys do not fit the offset map.
 
         `on_read` gets the bytes of each read.
 
-        Waits for a round in the background first. Raises what `Cleaner.do_clean` raises, and
+        Waits for a round in the background first. Raises the exceptions of `Cleaner.do_clean`, and
         LogCleaningAbortedError if the cleaner is shut down.
         """
         with self._idle:
@@ -171,7 +173,7 @@ class LogCleaner(ProcessBound):
 
     def round(self, cleaner_id: int, cleanable: LogToClean, check: Callable[[], object],
               on_read: Callable[[int], object] | None = None) -> tuple[int, CleanerStats]:
-        """One round over a log in progress; see `Cleaner.do_clean`. `check` is called at each
+        """Runs one round over a log in progress; see `Cleaner.do_clean`. `check` is called at each
         read and may raise."""
         config, key = self.config, cleanable.topic_partition
 
@@ -190,7 +192,7 @@ class LogCleaner(ProcessBound):
         return end, stats
 
     def await_cleaned(self, key: TopicPartition, offset: int, max_wait_ms: int = 60_000) -> bool:
-        """Waits until a partition is clean up to `offset`; whether it is."""
+        """Waits until a partition is clean up to `offset`. Returns whether it is."""
         while (is_clean := self.manager.all_cleaner_checkpoints().get(key, -1) >= offset) is False:
             if max_wait_ms <= 0:
                 break
@@ -200,8 +202,8 @@ class LogCleaner(ProcessBound):
 
 
 def map_size(config: CleanerConfig, cleanable: LogToClean) -> int:
-    """Bytes of the offset map of a round: those of the settings, or fewer if there cannot be so
-    many keys. A larger map would change nothing."""
+    """Bytes of the offset map of a round: those of the settings, or less if there cannot be so many
+    keys. A larger map would change nothing."""
     keys = cleanable.first_uncleanable_offset - cleanable.first_dirty_offset + 1
     if config.io_buffer_load_factor <= 0:
         return config.map_size
@@ -210,7 +212,7 @@ def map_size(config: CleanerConfig, cleanable: LogToClean) -> int:
 
 
 class CleanerThread(threading.Thread):
-    """Cleans the dirtiest log, one after the other, and sleeps when none is dirty enough."""
+    """Cleans the dirtiest log repeatedly, and sleeps if none is dirty enough."""
 
     def __init__(self, owner: LogCleaner, number: int) -> None:
         super().__init__(name=f"kafka-log-cleaner-thread-{number}", daemon=True)
@@ -225,11 +227,11 @@ class CleanerThread(threading.Thread):
                             "thread, ignoring excess buffer space...", self.name)
 
     def initiate_shutdown(self) -> None:
-        """It ends at its next check, of which there is one at each read."""
+        """Ends the thread at its next check; each read checks."""
         self._ends.set()
 
     def run(self) -> None:
-        """Works until `initiate_shutdown`."""
+        """Runs until `initiate_shutdown`."""
         _logger.info("[%s]: Starting", self.name)
         try:
             while not self._ends.is_set():
@@ -249,7 +251,7 @@ class CleanerThread(threading.Thread):
             raise _ThreadShutdown
 
     def _try_clean_filthiest_log(self) -> bool:
-        """Whether a log was cleaned."""
+        """Cleans the dirtiest log. Returns whether a log was cleaned."""
         try:
             return self._clean_filthiest_log()
         except LogCleaningError as failure:
@@ -289,7 +291,7 @@ class CleanerThread(threading.Thread):
             raise LogCleaningError(str(error), log) from error
 
     def _clean(self, cleanable: LogToClean) -> bool:
-        """Whether the thread may look for work at once."""
+        """Cleans one log. Returns whether the thread may look for work at once."""
         log = cleanable.log
         end, log_dir = cleanable.first_dirty_offset, log.parent_dir
         try:

@@ -1,5 +1,5 @@
-"""Which batches and records a round keeps, and the bytes that they become (Kafka:
-MemoryRecords.filterTo, Cleaner.checkBatchRetention, Cleaner.shouldRetainRecord)."""
+"""Decides which batches and records a round keeps, and encodes them (Kafka: MemoryRecords.filterTo,
+Cleaner.checkBatchRetention, Cleaner.shouldRetainRecord)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ _REMAINING = "Error checking for remaining bytes after reading batch"
 
 @dataclass(frozen=True, slots=True)
 class LastRecord:
-    """Where an active producer is: offset of its last data record, None without one, and epoch."""
+    """The last record of an active producer: the offset of its last data record (None if there is
+    none), and its epoch."""
 
     last_data_offset: int | None
     producer_epoch: int
@@ -44,10 +45,10 @@ class LastRecord:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What decides over the records of one segment. Times are ms.
+    """The rules for the records of one segment. Times are ms.
 
     `retains_legacy_deletes`: tombstones of magic 0 and 1 stay. A batch that ends at `upper_bound`
-    stays, empty if need be, so that the log's end is known from it.
+    stays, if necessary empty, because the log's end is known from it.
     """
 
     now_ms: int
@@ -59,10 +60,10 @@ class Rules:
 
 def read_records(chunk: Chunk, row: int, batch: Batch, read: Callable[[RecordWalk], int]
                  ) -> memoryview:
-    """Runs `read` over the records of a batch of magic 2; the records, decompressed.
+    """Runs `read` over the records of a batch of magic 2. Returns the records, decompressed.
 
-    `read` gives back what ended it. Raises what Kafka's reader throws at records that do not
-    parse or decompress.
+    `read` returns what ended it. Raises the exceptions of Kafka's reader for records that cannot be
+    parsed or decompressed.
     """
     failure = None
     if batch.codec:
@@ -94,7 +95,7 @@ def batch_cleaner(offset_map: OffsetMap, transactions: CleanedTransactionMetadat
 
 
 class RecordFilter:
-    """Decides for one segment after another, in their order."""
+    """Filters one segment after another, in their order."""
 
     def __init__(self, offset_map: OffsetMap, transactions: CleanedTransactionMetadata,
                  stats: CleanerStats) -> None:
@@ -103,7 +104,7 @@ class RecordFilter:
         self._batches = batch_cleaner(offset_map, transactions)
 
     def begin(self, rules: Rules) -> None:
-        """Goes on with the next segment."""
+        """Starts the next segment."""
         self.rules, horizon = rules, rules.now_ms + rules.delete_retention_ms
         producers = sorted(rules.last_records)
         last = [rules.last_records[one].last_data_offset for one in producers]
@@ -113,11 +114,11 @@ class RecordFilter:
             last_offsets=[-1 if one is None else one for one in last])
 
     def filter(self, chunk: Chunk, *, is_mapped: bool) -> tuple[int, memoryview]:
-        """The batches of a chunk that stay, as they are or written anew, and the largest offset of
-        a retained record; good until the next call.
+        """The retained batches of a chunk, unchanged or encoded again, and the largest offset of a
+        retained record; valid until the next call.
 
-        Native code takes batch after batch, many per call. A batch that is unusual in any way is
-        decided here. `is_mapped`: the offset map was built from all of the chunk.
+        Native code handles the batches, many per call; unusual ones are handled here. `is_mapped`:
+        the offset map was built from all of the chunk.
         """
         batches, row = self._batches, 0
         before = batches.counts
@@ -260,7 +261,7 @@ def _append_time(batch: Batch) -> int | None:
 
 
 def _empty(batch: Batch) -> bytes:
-    """The batch without records, of which its producer's state and its offsets stay (Kafka:
+    """The batch without records, which keeps its producer's state and its offsets (Kafka:
     DefaultRecordBatch.writeEmptyHeader)."""
     attributes = attributes_of(
         codecs.NONE, is_log_append_time=_append_time(batch) is not None,

@@ -1,4 +1,4 @@
-"""Holds the bytes of all cleaner threads to a rate (Kafka: Throttler)."""
+"""Limits the bytes per second of all cleaner threads (Kafka: Throttler)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _NS_PER_S, _NS_PER_MS = 1_000_000_000, 1_000_000
 
 
 class Throttler(ProcessBound):
-    """Threads that report their bytes sleep so that together they keep to `desired_rate` bytes a
+    """Threads report their bytes and sleep, so that together they stay at `desired_rate` bytes a
     second. Safe from any thread.
 
-    Kafka's sleep cannot be interrupted. Here it is cut into pieces of 100 ms, and a caller's check
-    runs between them: a shutdown does not wait for a low rate.
+    Kafka's sleep cannot be interrupted. Here it is divided into pieces of 100 ms, and a caller's
+    check runs between them: a shutdown does not wait for a low rate.
     """
 
     def __init__(self, desired_rate: float, time: Time) -> None:
@@ -34,7 +34,7 @@ class Throttler(ProcessBound):
         self._observed = 0
 
     def maybe_throttle(self, observed: int, check: Callable[[], object] = lambda: None) -> None:
-        """Counts so many bytes and sleeps if there were too many; `check` may raise to end it."""
+        """Counts bytes and sleeps if there were too many; `check` may raise to end it."""
         if self.meter is not None:
             self.meter.mark(observed)
         with self._lock:
@@ -51,6 +51,6 @@ class Throttler(ProcessBound):
             self._time.sleep(min(left, _SLICE_MS))
 
     def _wanted_ns(self) -> int:
-        """How long the bytes seen so far should have taken; a rate of 0 lets none through."""
+        """How long the bytes so far should have taken; forever at a rate of 0."""
         seconds = self._observed / self.desired_rate if self.desired_rate else _LONGEST_S
         return int(min(seconds, _LONGEST_S) * _NS_PER_S)

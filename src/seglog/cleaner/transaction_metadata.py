@@ -1,4 +1,4 @@
-"""Which transactions were aborted, as a cleaner walks over a log (Kafka:
+"""Tracks aborted transactions while a cleaner walks over a log (Kafka:
 CleanedTransactionMetadata)."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["CleanedTransactionMetadata"]
 
 
 class CleanedTransactionMetadata:
-    """What is known of transactions up to the last batch that it was shown.
+    """The transactions up to the last batch that was passed in.
 
     `retained` is called with each aborted transaction that a reader still needs: its entry belongs
     in the new transaction index.
@@ -27,14 +27,14 @@ class CleanedTransactionMetadata:
         self._aborted: list[tuple[int, int, AbortedTxn]] = []
 
     def add_aborted(self, transactions: Iterable[AbortedTxn]) -> None:
-        """Adds transactions of batches to come. The same one may come with each of its segments."""
+        """Adds transactions of later batches. The same one may come with each of its segments."""
         for one in transactions:
             heapq.heappush(self._aborted, (one.first_offset, one.producer_id, one))
 
     def on_control_batch(self, producer_id: int, last_offset: int,
                          control_type: ControlType | None) -> bool:
-        """Takes in a control batch, whose first record has this type (None: it is empty); whether
-        it may go, because no batch of its transaction is left."""
+        """Handles a control batch, whose first record has this type (None: it is empty). Returns
+        whether it can be removed, because no batch of its transaction is left."""
         self.pass_over(last_offset)
         if control_type is None:
             return True
@@ -52,7 +52,7 @@ class CleanedTransactionMetadata:
         return False
 
     def on_batch(self, producer_id: int, last_offset: int, is_transactional: bool) -> bool:
-        """Takes in any other batch; whether it is part of an aborted transaction."""
+        """Handles any other batch. Returns whether it is part of an aborted transaction."""
         self.pass_over(last_offset)
         if not is_transactional:
             return False
@@ -64,7 +64,7 @@ class CleanedTransactionMetadata:
         return True
 
     def pass_over(self, offset: int) -> None:
-        """Takes in that batches up to this offset came, none of which is part of a transaction."""
+        """Records that batches up to this offset came, none of which is part of a transaction."""
         while self._aborted and self._aborted[0][0] <= offset:
             one = heapq.heappop(self._aborted)[2]
             self._ongoing_aborted.setdefault(one.producer_id, (one, False))

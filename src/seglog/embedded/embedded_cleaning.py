@@ -18,13 +18,14 @@ __all__ = ["EmbeddedCleaning"]
 
 
 class _OpenLogs:
-    """The open logs as the cleaner sees them (CleanedLogs). No lock: it copies the dict."""
+    """The open logs as the cleaner sees them (CleanedLogs). Needs no lock, because it copies the
+    dict."""
 
     def __init__(self, logs: Mapping[TopicPartition, UnifiedLog]) -> None:
         self._logs = logs
 
     def compacted(self) -> Iterator[tuple[TopicPartition, UnifiedLog]]:
-        """Those with `compact` in their policy."""
+        """The logs with `compact` in their policy."""
         return ((key, log) for key, log in list(self._logs.items()) if log.config.compact)
 
     def serves(self, log: UnifiedLog) -> bool:
@@ -36,7 +37,7 @@ class _OpenLogs:
         return key in self._logs
 
     def keeps(self, log_dir: str, key: TopicPartition) -> bool:
-        """The directory may have logs that are not open here: every line stays."""
+        """True for every line: the directory may have logs that are not open here."""
         return True
 
 
@@ -63,7 +64,7 @@ class EmbeddedCleaning(ProcessBound):
         self._cleaner.manager.abort_and_pause_cleaning(log.topic_partition)
 
     def closed(self, log: UnifiedLog) -> None:
-        """The log is closed, and not among the logs any more: a later one may be cleaned."""
+        """The log is closed and removed from the open ones: a later one may be cleaned."""
         self._cleaner.manager.resume_cleaning((log.topic_partition,))
 
     @ending

@@ -57,25 +57,24 @@ def open(path: str | os.PathLike[str], *,
          config: LogConfig | Mapping[str, object] | None = None, durability: Durability = "none",
          topic_partition: TopicPartition | None = None, topic_id: uuid.UUID | None = None,
          batch_bytes: int = _BATCH_BYTES) -> EmbeddedLog:
-    """Opens a log for reading and writing, and makes it where there is none.
+    """Opens a log for reading and writing; creates it if there is none.
 
     `path` is a partition directory, `.../topic-0`, whose parent is the data directory. A path with
     another kind of name is itself the data directory, and the log is the partition
-    `topic_partition` in it, by default `log-0`. As long as a log is open nobody else may write to
-    its data directory, neither a broker nor another process: `.lock` says so. Several logs of one
-    data directory may be open in one process.
+    `topic_partition` in it, by default `log-0`. While a log is open, no broker or other process may
+    write to its data directory, which `.lock` enforces. One process may open several logs of one
+    data directory.
 
-    `config` are a topic's settings, as a LogConfig or by Kafka's names; nothing is deleted unless
+    `config` are a topic's settings, as a LogConfig or by Kafka's names. Nothing is deleted unless
     they say so (`retention.ms`), and then every five minutes. With `cleanup.policy=compact` a
-    thread compacts closed segments as a broker's cleaner does. A batch above `max.message.bytes`
-    (1 MiB) is refused: `config={"max.message.bytes": ...}` allows more. After a crash
-    what lies behind the last flush is recovered: a batch that is not whole is cut off, as by a
-    broker. `batch_bytes` bounds the batches that `append_many` makes, before compression.
+    thread compacts closed segments as a broker's cleaner does. A batch above `max.message.bytes` (1
+    MiB) is refused: `config={"max.message.bytes": ...}` allows more. After a crash everything after
+    the last flush is recovered: an incomplete batch is truncated, as by a broker. `batch_bytes`
+    bounds the batches that `append_many` builds, before compression.
 
     Raises LogDirLockedError, which names the process that has the directory; KafkaStorageError,
-    also for a data directory that is to be made where other things are; LogLoadError,
-    ConfigError, InvalidTopicPartitionError, and InvalidTopicError for a name that Kafka would
-    not create.
+    also if a new data directory would be inside other things; LogLoadError, ConfigError,
+    InvalidTopicPartitionError, and InvalidTopicError for a name that Kafka would not create.
     """
     settings = settings_of(config)
     durability = durability_of(durability)
@@ -106,7 +105,7 @@ def open(path: str | os.PathLike[str], *,
 
 def _load(directory: SharedDirectory, key: TopicPartition, settings: LogConfig,
           topic_id: uuid.UUID | None) -> UnifiedLog:
-    """The log as the directory's checkpoints and marker have it."""
+    """Loads the log with the directory's checkpoints and marker."""
     place, is_clean = os.path.join(directory.path, str(key)), directory.was_closed(key)
     recovery_point = directory.recovery_point(key)
     if not is_clean and os.path.isdir(place):
@@ -119,19 +118,19 @@ def _load(directory: SharedDirectory, key: TopicPartition, settings: LogConfig,
 
 
 class EmbeddedLog(ProcessBound):
-    """One log, open for writing. Any thread may use it: appends wait for each other, readers for
-    nobody. A `with` block closes it.
+    """One log, open for writing. Any thread may use it: appends wait for each other, readers never
+    wait. A `with` block closes it.
 
-    Offsets that appends return are final. What of it is on the medium says `durability`; whatever
-    was flushed survives a crash of the machine, and everything that an append returned survives
-    one of the process alone. Methods raise KafkaStorageError when the file system refuses, and
+    Offsets that appends return are final. `durability` says when appended records are durable.
+    Flushed records survive a crash of the machine; everything that an append returned survives a
+    crash of the process alone. Methods raise KafkaStorageError if the file system refuses, and
     after `close`.
     """
 
     def __init__(self, log: UnifiedLog, directory: SharedDirectory, durability: Durability,
                  batch_bytes: int) -> None:
-        """By `seglog.open`."""
-        #: The log itself, with everything that a broker may do to it.
+        """Created by `seglog.open`."""
+        #: The log itself, with every operation of a broker's log.
         self.log = log
         self._directory, self._batch_bytes = directory, batch_bytes
         self._span_bytes = min(_SPAN_BYTES, log.config.segment_size)
@@ -146,7 +145,7 @@ class EmbeddedLog(ProcessBound):
         self._tasks = [schedule("recovery-point-checkpoint", directory.checkpoint, _CHECKPOINT_MS,
                                 _CHECKPOINT_MS)]
         retains = log.config.retention_ms >= 0 or log.config.retention_bytes >= 0
-        if log.config.delete and not log.config.compact and retains:  # else its cleaner does it
+        if log.config.delete and not log.config.compact and retains:  # else its cleaner does
             self._tasks.append(schedule("log-retention", log.delete_old_segments, _RETENTION_MS,
                                         _RETENTION_MS))
         if not isinstance(durability, str):
@@ -169,7 +168,7 @@ class EmbeddedLog(ProcessBound):
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that can be read."""
+        """The first readable offset."""
         return self.log.log_start_offset
 
     @property
@@ -179,17 +178,17 @@ class EmbeddedLog(ProcessBound):
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it no transaction is open."""
+        """The offset below which no transaction is open."""
         return self.log.last_stable_offset
 
     # ---- writing ------------------------------------------------------------------------------
 
     def append(self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (),
                timestamp: int | None = None) -> int:
-        """Appends one record; its offset. `timestamp` is ms since 1970, by default now.
+        """Appends one record and returns its offset. `timestamp` is ms since 1970, by default now.
 
         Raises RecordTooLargeError for more than `max.message.bytes` (1 MiB unless configured),
-        InvalidTimestampError and what else Kafka refuses.
+        InvalidTimestampError and Kafka's other exceptions.
         """
         builder = RecordBatchBuilder(codec=self._codec)
         when = self._now() if timestamp is None else int64("timestamp", timestamp)
@@ -198,17 +197,17 @@ class EmbeddedLog(ProcessBound):
 
     def append_many(self, records: Iterable[Record | tuple[Buffer | None, Buffer | None]
                                             | Buffer | None]) -> range:
-        """Appends records in order; their offsets.
+        """Appends records in order and returns their offsets.
 
-        A record is a value, a pair of key and value, or a Record (whose offset does not count).
-        They become batches of up to `batch_bytes`, written a MiB at a time. A crash leaves whole
-        batches; so does a record that is refused, or an iterable that raises.
+        A record is a value, a pair of key and value, or a Record (whose offset is ignored). They
+        become batches of up to `batch_bytes`, written a MiB at a time. A crash, a refused record,
+        or an exception of the iterable leaves whole batches.
         """
         return self._append_spans(self._spans(records))
 
     def append_batches(self, records: bytes | bytearray | memoryview) -> range:
-        """Appends whole record batches, as producers send them (each begins at offset 0); the
-        offsets that they got. Those before one that is refused stay."""
+        """Appends whole record batches, as producers send them (each begins at offset 0). Returns
+        their offsets. Batches before a refused one stay."""
         if not memoryview(records).nbytes:
             return range(self.log_end_offset, self.log_end_offset)
         log = self.log
@@ -216,12 +215,12 @@ class EmbeddedLog(ProcessBound):
         if info.valid_bytes <= 0:
             raise IllegalArgumentError(
                 f"records hold no whole batch in {memoryview(records).nbytes} bytes")
-        with log.lock:  # another thread's end may be a later one, and is not taken back
+        with log.lock:  # another thread may have advanced the end further
             log.update_high_watermark(log.log_end_offset)
         return range(info.first_offset, info.last_offset + 1)
 
     def _append_spans(self, spans: Iterable[bytes | bytearray]) -> range:
-        """Several writes with nobody else's between them."""
+        """Appends several spans without other writes in between."""
         with self.log.lock:
             first = self.log_end_offset
             for span in spans:
@@ -252,10 +251,11 @@ class EmbeddedLog(ProcessBound):
 
     def append_columns(self, data: Any) -> range:
         """Appends the rows of Arrow data (a table or a stream of any library) or of a mapping of
-        columns (Arrow, numpy, lists): `key`, `value`, `timestamp`, `headers`; their offsets.
+        columns (Arrow, numpy, lists): `key`, `value`, `timestamp`, `headers`. Returns their
+        offsets.
 
-        Others that a log's records have (`offset`, ...) are left aside. Rows without a timestamp
-        get the time of now. They are written like those of `append_many`.
+        Other columns of a log's records (`offset`, ...) are ignored. Rows without a timestamp get
+        the current time. They are written like those of `append_many`.
         """
         return self._append_spans(encode_spans(
             data, codec=self._codec, max_batch_bytes=self._batch_bytes, timestamp=self._now(),
@@ -263,12 +263,12 @@ class EmbeddedLog(ProcessBound):
 
     @contextmanager
     def transaction(self, producer_id: int = 0) -> Iterator[Transaction]:
-        """What the block appends with the transaction is read by `read_committed` when the block
-        ends, all of it; if the block raises, or the process dies, never.
+        """Appends of the block through the transaction become visible to `read_committed` together
+        when the block ends; never if the block raises or the process dies.
 
-        Other threads may append meanwhile, and have transactions of other `producer_id`s; one that
-        a process left open is aborted by the next of its producer. IllegalStateError for a second
-        one of a producer. The marker is as durable as an append.
+        Other threads may append meanwhile, and have transactions of other `producer_id`s. A
+        transaction that a process left open is aborted by the next one of its producer. Raises
+        IllegalStateError for a second one of a producer. The marker is as durable as an append.
         """
         self.log.check_open()
         offset("producer_id", producer_id)
@@ -283,7 +283,7 @@ class EmbeddedLog(ProcessBound):
             try:
                 yield begun
             except BaseException:
-                with suppress(ForkedProcessError):  # the transaction is the parent's to end
+                with suppress(ForkedProcessError):  # the parent ends the transaction
                     begun.end(ControlType.ABORT)
                 raise
             begun.end(ControlType.COMMIT)
@@ -291,15 +291,15 @@ class EmbeddedLog(ProcessBound):
             open_transactions.discard(producer_id)
 
     def flush(self) -> None:
-        """Everything that was appended before the call is on the medium when it returns."""
+        """Makes everything that was appended before the call durable."""
         self.log.check_open()
         self.log.flush(True)
 
     def delete_before(self, offset: int) -> bool:
-        """Makes `offset` the first that can be read, durably; whether it was not behind it
-        already. Segments that are below it altogether are deleted.
+        """Makes `offset` the first readable one, durably. Returns whether the start moved. Deletes
+        segments that are completely below it.
 
-        OffsetOutOfRangeError above the end.
+        Raises OffsetOutOfRangeError above the end.
         """
         moved = self.log.maybe_increment_log_start_offset(
             int64("offset", offset), StartOffsetReason.CLIENT_RECORD_DELETION)
@@ -309,12 +309,12 @@ class EmbeddedLog(ProcessBound):
         return moved
 
     def compact(self) -> list[CleanerStats]:
-        """Compacts the log now, however dirty it is: begins a new segment, and cleans all before
-        it; the statistics of each round. Without records since the last time there is none.
+        """Compacts the log now, however dirty it is: begins a new segment, and cleans all earlier
+        ones. Returns the statistics of each round; there is none without new records.
 
-        An open transaction and `min.compaction.lag.ms` bound it, as a broker's cleaner.
-        IllegalStateError without `cleanup.policy=compact`; LogCleaningAbortedError if the log is
-        closed meanwhile; what Kafka throws at records that it cannot read.
+        An open transaction and `min.compaction.lag.ms` bound it, as a broker's cleaner. Raises
+        IllegalStateError without `cleanup.policy=compact`, LogCleaningAbortedError if the log is
+        closed meanwhile, and Kafka's exceptions for records that it cannot read.
         """
         log = self.log
         log.check_open()
@@ -329,11 +329,11 @@ class EmbeddedLog(ProcessBound):
     # ---- reading ------------------------------------------------------------------------------
 
     def latest(self, key: Buffer) -> bytes | None:
-        """The last committed value of a key; None without one, or after a tombstone (a value of
-        None). Records after the first open transaction do not count yet.
+        """The last committed value of a key; None if there is none, or after a tombstone (a value
+        of None). Records after the first open transaction do not count yet.
 
-        The first call reads the whole log, each later one what was appended since. Offsets of all
-        keys that have a value are kept in memory, and values read from the log.
+        The first call reads the whole log, each later one what was appended since. The offsets of
+        all keys with a value are kept in memory; values are read from the log.
         """
         self.log.check_open()
         return self._latest.value(bytes(memoryview(key)))
@@ -352,7 +352,7 @@ class EmbeddedLog(ProcessBound):
                  columns: Sequence[str] | None = None, isolation: Isolation = "read_uncommitted",
                  *, threads: int = 0, batch_rows: int = BATCH_ROWS, batch_bytes: int = BATCH_BYTES,
                  include_control: bool = False, check_crcs: bool = True) -> RecordBatchStream:
-        """See LogReader. Iterate the stream for `RecordColumns` (`to_pylists()`), or hand it to
+        """See LogReader. Iterate the stream for `RecordColumns` (`to_pylists()`), or pass it to
         pyarrow, polars, duckdb."""
         return self.log.to_arrow(
             start_offset, end_offset, columns, _fetch_isolation(isolation), threads=threads,
@@ -361,7 +361,7 @@ class EmbeddedLog(ProcessBound):
 
     def records(self, start_offset: int | None = None, end_offset: int | None = None, *,
                 isolation: Isolation = "read_uncommitted") -> Iterator[Record]:
-        """The same record by record."""
+        """Yields the same records one by one."""
         return one_by_one(self.to_arrow(start_offset, end_offset, isolation=isolation))
 
     def follow(self, start_offset: int | None = None, *, end_offset: int | None = None,
@@ -391,8 +391,8 @@ class EmbeddedLog(ProcessBound):
     def close(self) -> None:
         """Flushes and closes the log; a second call does nothing.
 
-        The next open, here or by a broker, recovers nothing. Raises KafkaStorageError when that
-        cannot be said; the log is given up all the same.
+        The next open, here or by a broker, needs no recovery. Raises KafkaStorageError if that
+        cannot be ensured; the log is closed all the same.
         """
         if self._is_closed:
             return
@@ -423,11 +423,11 @@ class EmbeddedLog(ProcessBound):
 
 
 def _fetch_isolation(isolation: Isolation) -> Isolation:
-    """A log inside a program has no replica: its high watermark is its end."""
+    """A log inside a program has no replicas: its high watermark is its end."""
     return "read_committed" if check_isolation(isolation) else "log_end"
 
 
 def _codec(config: LogConfig) -> int | str:
-    """What batches are made with, so that the log need not encode them again."""
+    """The codec for new batches, chosen so that the log need not encode them again."""
     name = config.compression_type
     return 0 if name in ("producer", "uncompressed") else name

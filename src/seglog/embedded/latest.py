@@ -1,4 +1,4 @@
-"""The last value of each key of a log: where it is, in memory, and what it is, from the log."""
+"""The last value of each key of a log: offsets in memory, values in the log."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _COLUMNS = ("offset", "key", "value")
 class LatestOffsets:
     """The offset of the last committed record of each key. Safe from any thread.
 
-    It reads the log once, and then what was appended since the last call. A key whose last record
-    is a tombstone has no entry. The entries are checked against the log when they are used: a
-    round of cleaning, or a truncation, makes none of them wrong for long.
+    Reads the log once, and then what was appended since the last call. A key whose last record is a
+    tombstone has no entry. Entries are checked against the log when they are used, so a round of
+    cleaning or a truncation corrects them.
     """
 
     def __init__(self, of: LogReader) -> None:
@@ -26,7 +26,7 @@ class LatestOffsets:
         self._next = 0
 
     def value(self, key: bytes) -> bytes | None:
-        """The key's last committed value; None without one, or after a tombstone."""
+        """The key's last committed value; None if there is none, or after a tombstone."""
         with self._lock:
             known, is_read_again = -1, False
             while True:
@@ -37,7 +37,7 @@ class LatestOffsets:
                 found, value = self._record(offset, key)
                 if found:
                     return value
-                if offset == known:  # nothing newer came: it was deleted, or the log truncated
+                if offset == known:  # no newer one: it was deleted, or the log truncated
                     if is_read_again:
                         return None
                     self._forget()
@@ -56,7 +56,7 @@ class LatestOffsets:
         self._next = 0
 
     def _catch_up(self) -> None:
-        """Takes in what is committed by now."""
+        """Reads the newly committed records."""
         log, offsets = self._of, self._offsets
         stable = log.last_stable_offset
         if stable < self._next:  # it was truncated

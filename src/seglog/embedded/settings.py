@@ -1,4 +1,4 @@
-"""What `seglog.open` is asked for: settings, a durability, a directory."""
+"""The arguments of `seglog.open`: settings, a durability, a directory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from seglog.storage.paths import DirectoryKind, check_topic, parse_directory_nam
 
 __all__ = ["Durability", "durability_of", "place_of", "settings_of"]
 
-#: When what was appended is on the medium: "none" says when the log is flushed, rolled or closed,
-#: "append" before an append returns, a number that many seconds later at most.
+#: When appended records become durable: "none" when the log is flushed, rolled or closed, "append"
+#: before an append returns, a number at most that many seconds later.
 Durability = Literal["none", "append"] | float
 
 _FOREVER: Final = {"retention.ms": "-1"}
@@ -23,7 +23,7 @@ _DURABILITY_SECONDS_MAX: Final = 31_536_000  # a year
 
 
 def settings_of(config: LogConfig | Mapping[str, object] | None) -> LogConfig:
-    """The settings of a log from what a caller gave. ConfigError, TypeError."""
+    """The settings of a log from the caller's argument. Raises ConfigError, TypeError."""
     if isinstance(config, LogConfig):
         settings = config
     elif config is None or isinstance(config, Mapping):
@@ -34,7 +34,7 @@ def settings_of(config: LogConfig | Mapping[str, object] | None) -> LogConfig:
 
 
 def durability_of(durability: Durability) -> Durability:
-    """IllegalArgumentError for what says no durability."""
+    """The durability. Raises IllegalArgumentError for an invalid one."""
     if isinstance(durability, str):
         if durability in ("none", "append"):
             return durability
@@ -46,10 +46,10 @@ def durability_of(durability: Durability) -> Durability:
 
 def place_of(given: str | os.PathLike[str], wanted: TopicPartition | None
              ) -> tuple[str, TopicPartition]:
-    """The data directory and the partition that are meant.
+    """The data directory and the partition.
 
-    InvalidTopicError, and InvalidTopicPartitionError for a directory that a broker would load under
-    another name than its own (`t-00`).
+    Raises InvalidTopicError, and InvalidTopicPartitionError for a directory that a broker would
+    load under another name (`t-00`).
     """
     path = directory_path("path", given)
     if wanted is not None:

@@ -1,7 +1,7 @@
 """The data directory that embedded logs of one process share.
 
 A broker that starts on it finds what another broker would have left: `.lock` while it is used, the
-two checkpoints, and the marker of a clean shutdown when it was one.
+two checkpoints, and the marker after a clean shutdown.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _guard = threading.RLock()
 
 
 def _forget_shared() -> None:
-    """The directories are the parent's: a forked child has none open."""
+    """A forked child has no open directories; they belong to the parent."""
     global _guard
     _guard = threading.RLock()
     _shared.clear()
@@ -45,18 +45,18 @@ os.register_at_fork(after_in_child=_forget_shared)
 
 
 class SharedDirectory(ProcessBound):
-    """One data directory, locked as long as a log in it is open. Safe from any thread."""
+    """One data directory, locked while a log in it is open. Safe from any thread."""
 
     def __init__(self, path: str) -> None:
-        """By `acquire`."""
+        """Created by `acquire`."""
         self.path = path
         self.failures = LogDirFailureChannel()
         self._directory = LogDirectory(path, None, self.failures)
         self._logs: dict[TopicPartition, UnifiedLog] = {}
         self._opening: set[TopicPartition] = set()
-        #: Compacts the logs of the directory that are open here.
+        #: Compacts the open logs of the directory.
         self.cleaning = EmbeddedCleaning(self._directory, self._logs, self.failures)
-        # Offsets of logs that were closed here, and which of them went well.
+        # Offsets of logs that were closed here, and which of them were closed cleanly.
         self._ended: dict[str, dict[TopicPartition, int]] = {name: {} for name in _CHECKPOINTS}
         self._clean: set[TopicPartition] = set()
         self._dirty: set[TopicPartition] = set()
@@ -68,7 +68,7 @@ class SharedDirectory(ProcessBound):
             self._directory.keep_on_file(
                 self._on_file, {key for found in self._on_file.values() for key in found})
             if self._directory.take_clean_shutdown_marker():
-                sync_directory(path)  # from here on a crash is one
+                sync_directory(path)  # after this a crash is detected
             self.scheduler = Scheduler(1, thread_name_prefix="seglog-embedded-")
             self.scheduler.startup()
         except BaseException:
@@ -77,9 +77,10 @@ class SharedDirectory(ProcessBound):
 
     @classmethod
     def acquire(cls, path: str, topic_partition: TopicPartition) -> Self:
-        """The directory `path`, which exists, for one log of it; `release` it then.
+        """The existing directory `path`, for one log of it; call `release` afterwards.
 
-        LogDirLockedError if another process has the directory, or this one has the log already.
+        Raises LogDirLockedError if another process has the directory, or this one has the log
+        already.
         """
         real = os.path.realpath(path)
         with _guard:
@@ -99,11 +100,11 @@ class SharedDirectory(ProcessBound):
                                       and key not in self._dirty)
 
     def recovery_point(self, key: TopicPartition) -> int:
-        """Up to where the log is known to be on the medium."""
+        """The offset below which the log is known to be durable."""
         return self._offset(RECOVERY_POINT_CHECKPOINT, key)
 
     def log_start_offset(self, key: TopicPartition) -> int:
-        """Below it records were deleted."""
+        """The offset below which records were deleted."""
         return self._offset(LOG_START_OFFSET_CHECKPOINT, key)
 
     def _offset(self, name: str, key: TopicPartition) -> int:
@@ -112,7 +113,7 @@ class SharedDirectory(ProcessBound):
     # ---- logs that are open
 
     def opened(self, log: UnifiedLog) -> None:
-        """The log is there, and counts as not closed until it is."""
+        """The log is open, and counts as unclean until it is closed."""
         with _guard:
             key = log.topic_partition
             self._opening.discard(key)
@@ -122,10 +123,10 @@ class SharedDirectory(ProcessBound):
             self.cleaning.opened(log)
 
     def checkpoint(self) -> None:
-        """Writes recovery points and log start offsets down. KafkaStorageError."""
+        """Writes recovery points and log start offsets. Raises KafkaStorageError."""
         with _guard:
             logs = dict(self._logs)
-        # Read before they are written: a point that moves meanwhile may only be too low on file.
+        # Read before they are written: if a point moves meanwhile, the file's is only too low.
         points = {key: log.recovery_point for key, log in logs.items()}
         starts = {key: log.log_start_offset for key, log in logs.items()}
         self._directory.write_checkpoint(
@@ -135,9 +136,9 @@ class SharedDirectory(ProcessBound):
 
     @ending
     def release(self, key: TopicPartition, *, is_clean: bool) -> None:
-        """The log is closed, or could not be opened. With the last one the directory is given up.
+        """The log is closed, or could not be opened. The last one releases the directory.
 
-        KafkaStorageError where the checkpoints cannot be written; the directory is given up all
+        Raises KafkaStorageError if the checkpoints cannot be written; the directory is released all
         the same, without a marker.
         """
         with _guard:
@@ -177,7 +178,8 @@ class SharedDirectory(ProcessBound):
             self._directory.unlock()
 
     def _may_be_marked_clean(self) -> bool:
-        """Whether all logs of the directory are closed, also those that nobody opened here."""
+        """Whether all logs of the directory are closed, including those that were not opened
+        here."""
         if self._dirty:
             return False
         if self._directory.had_clean_shutdown:

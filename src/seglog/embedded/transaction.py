@@ -1,4 +1,4 @@
-"""Records that readers of committed data get together or not at all."""
+"""Transactions: readers of committed data get all of their records or none."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _PAIR: Final = 2
 
 def build_batches(records: Iterable[Any], builder: Callable[[], RecordBatchBuilder], now_ms: int
                   ) -> Iterator[RecordBatchBuilder]:
-    """Builders that are full, and the last one, of records in any of the forms that
-    `EmbeddedLog.append_many` takes."""
+    """Yields builders that are full, and the last one, from records in any of the forms that
+    `EmbeddedLog.append_many` accepts."""
     current = builder()
     for record in records:
         try:
@@ -42,11 +42,11 @@ def build_batches(records: Iterable[Any], builder: Callable[[], RecordBatchBuild
 
 
 class Transaction(ProcessBound):
-    """A transaction that is open: what `EmbeddedLog.transaction` gives. For one thread."""
+    """An open transaction, created by `EmbeddedLog.transaction`. For one thread."""
 
     def __init__(self, log: UnifiedLog, producer_id: int, leader_epoch: int, codec: int | str,
                  batch_bytes: int) -> None:
-        """By `EmbeddedLog.transaction`."""
+        """Created by `EmbeddedLog.transaction`."""
         self.producer_id = producer_id
         self._log, self._leader_epoch = log, leader_epoch
         self._codec, self._batch_bytes = codec, batch_bytes
@@ -54,7 +54,7 @@ class Transaction(ProcessBound):
         self._epoch = 0 if known is None else max(known.producer_epoch, 0)
         self._sequence = 0 if known is None else (known.last_sequence + 1) % _SEQUENCES
         self._is_written = known is not None and known.current_txn_first_offset is not None
-        if self._is_written:  # a process that had it open has ended
+        if self._is_written:  # the process that had it open has ended
             self.end(ControlType.ABORT)
 
     def append(self, value: bytes | None, *, key: bytes | None = None, headers: Any = (),

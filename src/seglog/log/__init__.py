@@ -1,1 +1,1 @@
-"""One partition's log, opened for writing: every operation that Kafka's UnifiedLog has."""
+"""One partition's log, opened for writing: every operation of Kafka's UnifiedLog."""

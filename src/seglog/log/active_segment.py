@@ -1,4 +1,4 @@
-"""The segment at the end of a log, which is written to (Kafka: LogSegment)."""
+"""The last segment of a log, to which appends go (Kafka: LogSegment)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OFFSET_REFUSALS = (IndexRefusal.OFFSET_FULL, IndexRefusal.OFFSET_BACK, IndexRef
 
 
 class ActiveSegment:
-    """The files of the last segment, and what only matters while it is the last.
+    """The files of the last segment, and the state that only the last segment has.
 
     For the thread that holds the log's lock. Call `update_files` before reading `files`.
     """
@@ -48,14 +48,14 @@ class ActiveSegment:
 
     @property
     def index_entries(self) -> int:
-        """Of its offset index."""
+        """The number of entries of its offset index."""
         return (self.files.offset_index.entries if self._writer is None
                 else self._writer.offset_entries)
 
     # ---- rolling ------------------------------------------------------------------------------
 
     def time_waited_for_roll(self, now_ms: int, message_timestamp: int) -> int:
-        """How long it has been open, in ms: by the first batch's timestamp, or else the clock."""
+        """How long it has been open, in ms: by the first batch's timestamp, else by the clock."""
         if self._first_timestamp is None and self._writer is not None:
             self._first_timestamp = self._writer.first_timestamp
         if self._first_timestamp is None:
@@ -80,7 +80,7 @@ class ActiveSegment:
 
     def should_roll(self, config: LogConfig, *, append_size: int, max_timestamp: int,
                     last_offset: int, now_ms: int) -> bool:
-        """Whether what is to be appended goes to a new segment (LogSegment.shouldRoll)."""
+        """Whether an append goes to a new segment (LogSegment.shouldRoll)."""
         self.update_files()
         waited = self.time_waited_for_roll(now_ms, max_timestamp)
         files = self.files
@@ -98,16 +98,16 @@ class ActiveSegment:
     def append(self, last_offset: int, data: Records, batches: npt.NDArray[np.void]) -> None:
         """Writes whole batches, valid and in order, and the index entries that are due.
 
-        A write that fails leaves the segment as it was: KafkaStorageError. Raises
-        LogSegmentOffsetOverflowError, IllegalArgumentError for a segment beyond 2 GiB, and what an
-        index refuses, when the batches are written already, as in Kafka.
+        If a write fails, the segment is unchanged. Raises KafkaStorageError,
+        LogSegmentOffsetOverflowError, and IllegalArgumentError for a segment beyond 2 GiB. Errors
+        of an index are raised after the batches are written, as in Kafka.
         """
         files, size = self.files, len(memoryview(data))
         if size == 0:
             return
         if not self.can_convert(last_offset):
             self.update_files()
-            files.offset_index.open()  # Kafka asks it, and so it is there
+            files.offset_index.open()  # Kafka opens it here, which creates it
             raise LogSegmentOffsetOverflowError(
                 f"Detected offset overflow at offset {last_offset} in segment {files.describe()}")
         if self._writer is None:
@@ -121,7 +121,7 @@ class ActiveSegment:
             self._raise_refused(int(batches["last_offset"][row]), refusal)
 
     def _open_writer(self) -> SegmentWriter:
-        """Opens the segment to write to it; from then on the writer counts bytes and entries."""
+        """Opens the segment for writing; from then on the writer counts bytes and entries."""
         files = self.files
         files.open_indexes()
         largest, last = files.max_timestamp(), files.time_index.last_entry
@@ -140,7 +140,7 @@ class ActiveSegment:
             first_timestamp=self._first_timestamp if files.size else None)
 
     def _raise_refused(self, last_offset: int, refusal: int) -> None:
-        """Says in an index's own words why it did not take an entry."""
+        """Raises the error of the index that refused an entry."""
         self.update_files()
         files = self.files
         if refusal in _OFFSET_REFUSALS:
@@ -149,8 +149,8 @@ class ActiveSegment:
             files.time_index.maybe_append(files.max_timestamp())
 
     def writer(self, config: LogConfig) -> SegmentWriter | None:
-        """The writer of the fast path with these settings; None for a segment that was not appended
-        to yet, and for a log that compresses."""
+        """The writer of the fast path with these settings; None for a segment without appends so
+        far, and for a log that compresses."""
         writer = self._writer
         if writer is None or config is self._configured:
             return writer
@@ -168,7 +168,7 @@ class ActiveSegment:
         return writer
 
     def append_aborted(self, ended: AbortedTxn) -> None:
-        """An entry of the transaction index."""
+        """Appends an entry to the transaction index."""
         self.files.txn_index.append([ended])
 
     def update_files(self) -> None:
@@ -181,7 +181,7 @@ class ActiveSegment:
     # ---- its end ------------------------------------------------------------------------------
 
     def become_inactive(self) -> None:
-        """The closing entry of the time index; indexes and log without what is not in use."""
+        """Writes the final entry of the time index, and trims indexes and log."""
         self.close_handles()
         files = self.files
         files.time_index.append_last(files.max_timestamp())
@@ -190,7 +190,8 @@ class ActiveSegment:
         files.trim_log()
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Cuts at the first batch that ends at or above `offset`, and may be written to again."""
+        """Truncates at the first batch that ends at or above `offset`. The segment can be written
+        to again."""
         self.update_files()
         self.close_handles()
         files = self.files
@@ -214,7 +215,7 @@ class ActiveSegment:
 
 
 def max_segment_ms(config: LogConfig) -> int:
-    """How old a segment may become."""
+    """The maximum age of a segment (ms)."""
     if config.compact and config.max_compaction_lag_ms > 0:
         return min(config.max_compaction_lag_ms, config.segment_ms)
     return config.segment_ms

@@ -1,4 +1,4 @@
-"""What an append is told and what it answers (Kafka: AppendOrigin, LogAppendInfo)."""
+"""Arguments and results of an append (Kafka: AppendOrigin, LogAppendInfo)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["AppendOrigin", "LogAppendInfo", "RecordError"]
 
 
 class AppendOrigin(enum.Enum):
-    """Who appends, which decides what is checked (Kafka: AppendOrigin).
+    """The source of an append, which decides what is checked (Kafka: AppendOrigin).
 
-    A follower's records are taken as they are, a Raft leader's have their offsets already, a
-    coordinator may write control records, and a client's are trusted least.
+    A follower's records are appended unchanged, and a Raft leader's have offsets already. A
+    coordinator may write control records. A client's records are checked most strictly.
     """
 
     REPLICATION = "REPLICATION"

@@ -1,10 +1,9 @@
 """Appends to a log (Kafka: UnifiedLog.append).
 
 `append` is the reference path, step by step. `append_fast` does the same for a plain batch of a
-client in one native call (`_native.append`), and declines everything else before anything has
-changed: compressed and control batches, the first of a transaction, old formats, a new leader
-epoch, a roll, a batch that is refused in any way. tests/log/test_fast_path.py holds the two against
-each other.
+client in one native call (`_native.append`). It declines everything else before it changes
+anything: compressed and control batches, the first batch of a transaction, old formats, a new
+leader epoch, a roll, and any invalid batch. tests/log/test_fast_path.py compares the two.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ __all__ = ["Appends"]
 _PREFIX: Final = struct.Struct(">8xi")
 _MAGIC_V2: Final = 2
 _SHOWN_OFFSETS: Final = 10
-#: Where a log ends that holds the last offset of all. Kafka writes a record there, and its log's
+#: The log end after a record with the last possible offset. Kafka writes such a record, and its log
 #: end then wraps: it throws "High watermark offset should be non-negative"
 #: (UnifiedLog.setHighWatermark), and its next load deletes all segments. Here nothing is written.
 _OFFSET_MAX: Final = 2**63 - 1
 
 
 class Appends:
-    """Appends, and what was appended since the log was opened: records and bytes as leader, the
-    records among them that were encoded anew, bytes as follower."""
+    """Appends, with counters since the log was opened: records and bytes as leader, those records
+    that were encoded again, and bytes as follower."""
 
     def __init__(self, local: LocalLog, watermarks: Watermarks, epochs: LeaderEpochCache,
                  producers: ProducerStateManager, metadata: PartitionMetadata,
@@ -72,10 +71,10 @@ class Appends:
 
     def append_fast(self, records: Records, leader_epoch: int, *,
                     is_span: bool = False) -> LogAppendInfo | None:
-        """Appends a client's batch; with `is_span` as many plain ones as come first, each as if it
-        came alone. Arms the native fast path for the next ones.
+        """Appends a client's batch; with `is_span`, all leading plain batches, each as if it came
+        alone. Arms the native fast path for the next ones.
 
-        None when the first is not plain. `valid_bytes` says how many bytes were taken.
+        Returns None if the first batch is not plain. `valid_bytes` is the number of appended bytes.
         """
         local, table = self._local, self._producers.state.table
         with local.lock:
@@ -109,7 +108,7 @@ class Appends:
         whole: LogAppendInfo | None = None
         while rest:
             try:
-                # One batch alone, as most come, is taken by the native fast path.
+                # The native fast path appends a single batch, the usual case.
                 info = ((self._local.fast_path.append(rest, leader_epoch) if whole is None
                          else None)
                         or self.append_fast(rest, leader_epoch, is_span=True))
@@ -133,7 +132,7 @@ class Appends:
                transaction_version: int = -1) -> LogAppendInfo:
         """See UnifiedLog.append_as_leader and append_as_follower."""
         local = self._local
-        self._metadata.flush()  # no record is there before the topic's id is
+        self._metadata.flush()  # the topic's id is written before the first record
         info, batches = analyze_and_validate_records(
             records, topic_partition=local.topic_partition, origin=origin,
             leader_epoch=leader_epoch, max_message_bytes=local.config.max_message_bytes,
@@ -177,7 +176,7 @@ class Appends:
     def _assign(self, valid: memoryview, batches: npt.NDArray[np.void], info: LogAppendInfo,
                 origin: AppendOrigin, leader_epoch: int, ignore_record_size: bool, given: int
                 ) -> ValidationResult:
-        """The batches with the next offsets; `info` describes them."""
+        """The batches with their new offsets; `info` describes them."""
         local = self._local
         config = local.config
         info.first_offset = local.log_end_offset
@@ -219,7 +218,8 @@ class Appends:
             f"{self._watermarks.log_start_offset}", first, info.last_offset)
 
     def _assign_epochs(self, batches: npt.NDArray[np.void]) -> None:
-        """Notes the epochs of the batches; old formats state none, which voids all known ones."""
+        """Records the epochs of the batches. Old formats have none, which clears all known
+        epochs."""
         for magic, epoch, offset in zip(
                 batches["magic"].tolist(), batches["partition_leader_epoch"].tolist(),
                 batches["base_offset"].tolist(), strict=True):
@@ -243,7 +243,7 @@ class Appends:
             info.log_append_time = again.timestamp
             info.log_start_offset = self._watermarks.log_start_offset
             return
-        # The end moves with the write: an error in what follows reuses no offset.
+        # The end moves with the write, so that no later error leads to a reuse of offsets.
         active.append(info.last_offset, valid, batches)
         local.set_end(info.last_offset + 1)
         self._watermarks.follow_log_end()
@@ -258,7 +258,7 @@ class Appends:
 
 
 def _batch_bytes(records: memoryview) -> int:
-    """How long the first batch says it is; all of the bytes where that cannot be."""
+    """The size in the first batch's header; all of the bytes if that is impossible."""
     if len(records) < _PREFIX.size:
         return len(records)
     length: int = _PREFIX.unpack_from(records)[0]
@@ -266,7 +266,8 @@ def _batch_bytes(records: memoryview) -> int:
 
 
 def _together(first: LogAppendInfo, then: LogAppendInfo) -> LogAppendInfo:
-    """What two appends in a row did. A duplicate, whose offsets are old, wrote nothing."""
+    """The combined result of two consecutive appends. A duplicate, whose offsets are old, wrote
+    nothing."""
     offsets = [info for info in (first, then) if info.first_offset >= 0]
     newest = max(offsets, key=lambda info: info.last_offset, default=then)
     return LogAppendInfo(

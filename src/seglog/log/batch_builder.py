@@ -26,7 +26,7 @@ __all__ = ["Headers", "RecordBatchBuilder", "RecordsInfo", "end_transaction_mark
 #: Pairs of a key (text, or its bytes in UTF-8) and a value, which may be None.
 Headers = Iterable[tuple[str | Buffer, Buffer | None]]
 
-#: What the encoder raises for values that are not of the kind of a record's.
+#: Exceptions of the encoder for values of wrong types.
 _REFUSED: Final = (BufferError, OverflowError, TypeError, ValueError)
 _PAIR: Final = 2
 NO_TIMESTAMP: Final = -1
@@ -41,15 +41,15 @@ _CONTROL_KEY_VERSION = _MARKER_VERSION = 0
 
 @dataclass(frozen=True, slots=True)
 class RecordsInfo:
-    """The largest timestamp (ms) of a batch and the offset that a time index gets for it, -1 for
-    none (Kafka: MemoryRecordsBuilder.RecordsInfo)."""
+    """The largest timestamp (ms) of a batch and its offset in a time index, -1 for none (Kafka:
+    MemoryRecordsBuilder.RecordsInfo)."""
 
     max_timestamp: int
     shallow_offset_of_max_timestamp: int
 
 
 def _check_record(offset: Any, timestamp: Any, key: Any, value: Any, headers: Any) -> None:
-    """Says in one sentence what of a record the encoder could not take, if it is the kind of it."""
+    """Raises TypeError with the field that has a wrong type, after the encoder failed."""
     int64("offset", offset)
     int64("timestamp", timestamp)
     _check_bytes("key", key)
@@ -96,16 +96,16 @@ def codec_of(codec: int | str) -> int:
 
 
 class RecordBatchBuilder:
-    """One batch in the making (Kafka: MemoryRecordsBuilder, whose names and texts these are).
+    """Builds one batch (Kafka: MemoryRecordsBuilder, with its names and messages).
 
     Offsets begin at `base_offset` and timestamps are ms since 1970, -1 for none. `codec` is an id
     or Kafka's name, `level` is that of `compression.<codec>.level`, None the codec's default. With
     `log_append_time` the batch has that time and the timestamp type LogAppendTime. `write_limit`
-    (bytes) is what `has_room_for` and `is_full` go by; the first record passes any limit.
-    One thread at a time.
+    (bytes) limits `has_room_for` and `is_full`; the first record may exceed it. One thread at a
+    time.
 
-    Raises IllegalArgumentError for what Kafka refuses with IllegalArgumentException and
-    IllegalStateError for calls that come too late.
+    Raises IllegalArgumentError where Kafka throws IllegalArgumentException, and IllegalStateError
+    for calls in a wrong state.
     """
 
     def __init__(self, *, base_offset: int = 0, codec: int | str = codecs.NONE,
@@ -124,9 +124,9 @@ class RecordBatchBuilder:
         self.partition_leader_epoch = partition_leader_epoch
         self.write_limit = write_limit
         self.delete_horizon_ms = delete_horizon_ms
-        #: What a compressed record is thought to become of its size, until the batch is built.
+        #: The expected compression ratio, until the batch is built.
         self.estimated_compression_ratio = 1.0
-        #: What the records became of their size, once the batch is built.
+        #: The actual compression ratio, once the batch is built.
         self.compression_ratio = 1.0
         try:
             self._encoder = BatchEncoder(
@@ -152,7 +152,7 @@ class RecordBatchBuilder:
 
     def try_append(self, timestamp: int, key: Buffer | None, value: Buffer | None,
                    headers: Headers = ()) -> bool:
-        """`append` if `has_room_for`, at the price of one; whether there was room."""
+        """Appends if `has_room_for`, at the cost of one call. Returns whether there was room."""
         if self.codec or self.is_control_batch or self._last_offset is not None \
                 or not self._is_open:
             if not self.has_room_for(timestamp, key, value, headers):
@@ -172,13 +172,13 @@ class RecordBatchBuilder:
 
     def append_with_offset(self, offset: int, timestamp: int, key: Buffer | None,
                            value: Buffer | None, headers: Headers = ()) -> None:
-        """Adds a record at `offset`, which lies behind the last one."""
+        """Adds a record at `offset`, which must be above the last one."""
         if self.is_control_batch:
             raise IllegalArgumentError("Control records can only be appended to control batches")
         self._append(offset, timestamp, key, value, headers)
 
     def append_all(self, walk: RecordWalk) -> int:
-        """Adds the records that are left of a walk at the next offsets; what ended the walk."""
+        """Adds the remaining records of a walk at the next offsets. Returns what ended the walk."""
         if self.is_control_batch:
             raise IllegalArgumentError("Control records can only be appended to control batches")
         refusal = transfer(walk, self._encoder, self._next_offset)
@@ -187,8 +187,8 @@ class RecordBatchBuilder:
         return refusal
 
     def append_kept(self, walk: RecordWalk, kept: Buffer) -> int:
-        """Adds those records of a walk whose byte in `kept` is not 0, at the offsets that they
-        have, control records too; what ended the walk."""
+        """Adds those records of a walk whose byte in `kept` is not 0, including control records,
+        and keeps their offsets. Returns what ended the walk."""
         refusal = transfer(walk, self._encoder, self._next_offset, kept=kept)
         last = self._encoder.last_offset
         self._next_offset = self.base_offset if last is None else last + 1
@@ -234,14 +234,15 @@ class RecordBatchBuilder:
         self._next_offset, self._last_offset = offset + 1, None
 
     def _check_offset(self, offset: int) -> None:
-        """Where an offset does not fit: Kafka's wraps, and is then below the one before it."""
+        """Raises Kafka's error for an offset beyond int64: Kafka's wraps, and is then below the
+        previous one."""
         if offset > _OFFSET_MAX:
             raise IllegalArgumentError(
                 f"Illegal offset {offset - 2**64} following previous offset {self.last_offset} "
                 "(Offsets must increase monotonically).") from None
 
     def _check_append(self, offset: int, timestamp: int) -> None:
-        """What the encoder does not know: an offset that was overridden, and an end of appends."""
+        """Checks what the encoder cannot: an overridden last offset, and the end of appends."""
         last = self.last_offset
         if last is not None and offset <= last:
             raise IllegalArgumentError(f"Illegal offset {offset} following previous offset {last} "
@@ -256,35 +257,35 @@ class RecordBatchBuilder:
 
     @property
     def num_records(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return self._encoder.record_count
 
     @property
     def uncompressed_bytes_written(self) -> int:
-        """Header and records, the records before compression."""
+        """Bytes of the header and the uncompressed records."""
         return BATCH_OVERHEAD + self._encoder.records_size
 
     @property
     def max_allowed_bytes(self) -> int:
-        """What the limit leaves for records."""
+        """The bytes that the limit leaves for records."""
         return self.write_limit - BATCH_OVERHEAD
 
     @property
     def estimated_size_in_bytes(self) -> int:
-        """Exact without compression and for a batch that is built."""
+        """Exact if there is no compression or the batch is built."""
         return len(self._built) if self._built is not None else self._estimated_bytes_written()
 
     def _estimated_bytes_written(self) -> int:
         size = self._encoder.records_size
         if self.codec == codecs.NONE:
             return BATCH_OVERHEAD + size
-        # In Java's floats of 32 bits, so that batches end where Kafka's end.
+        # In Java's 32-bit floats, so that batches end where Kafka's end.
         ratio = np.float32(self.estimated_compression_ratio)
         return BATCH_OVERHEAD + int(np.float32(size) * ratio * _ESTIMATION_FACTOR)
 
     @property
     def is_full(self) -> bool:
-        """Whether no record is taken any more: closed, or at the limit."""
+        """Whether no more records can be added: closed, or at the limit."""
         return not self._is_open or (
             self.num_records > 0 and self.write_limit <= self._estimated_bytes_written())
 
@@ -293,7 +294,7 @@ class RecordBatchBuilder:
         """Whether the record fits below the limit; the first one always does."""
         if self.num_records == 0:
             return self._is_open
-        # No record has no size: a batch at its limit has no room for any.
+        # Invalid records have no size, and a batch at its limit has no room for any.
         try:
             size = self._encoder.size_of(self._next_offset, timestamp, key, value, headers)
         except _REFUSED:
@@ -302,18 +303,18 @@ class RecordBatchBuilder:
         return self._is_open and self.write_limit >= self._estimated_bytes_written() + size
 
     def has_room_for_bytes(self, estimated_records_size: int) -> bool:
-        """Whether so many bytes of records fit below the limit."""
+        """Whether that many bytes of records fit below the limit."""
         return not self.is_full and (
             self.write_limit >= self._estimated_bytes_written() + estimated_records_size)
 
     @property
     def last_offset(self) -> int | None:
-        """What the batch says is its last offset; None without a record."""
+        """The last offset of the batch; None if it has no record."""
         return self._encoder.last_offset if self._last_offset is None else self._last_offset
 
     @property
     def info(self) -> RecordsInfo:
-        """What the time index is told of the batch."""
+        """The batch's entry for a time index."""
         last = self.last_offset
         offset = -1 if last is None else last
         if self.log_append_time is not None:
@@ -326,7 +327,7 @@ class RecordBatchBuilder:
 
     def set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int,
                            is_transactional: bool) -> None:
-        """Whose batch it is, as long as it is not built."""
+        """Sets the producer of a batch that is not built yet."""
         if self._built is not None:
             raise IllegalStateError("Trying to set producer state of an already closed batch. "
                                     "This indicates a bug on the client.")
@@ -335,21 +336,21 @@ class RecordBatchBuilder:
 
     def reopen_and_rewrite_producer_state(self, producer_id: int, producer_epoch: int,
                                           base_sequence: int, is_transactional: bool) -> None:
-        """The same records for another producer: `build` again gives the other header."""
+        """Sets another producer for the same records: `build` then returns a new header."""
         if self._is_aborted:
             raise IllegalStateError("Should not reopen a batch which is already aborted.")
         self._built = None
         self.set_producer_state(producer_id, producer_epoch, base_sequence, is_transactional)
 
     def override_last_offset(self, last_offset: int) -> None:
-        """Another last offset than that of the last record: what compaction leaves."""
+        """Sets a last offset other than that of the last record, as compaction does."""
         if self._built is not None:
             raise IllegalStateError("Cannot override the last offset after the records have been "
                                     "built")
         self._last_offset, self._next_offset = last_offset, last_offset + 1
 
     def close_for_record_appends(self) -> None:
-        """No more records: compresses those that there are."""
+        """Ends the appends and compresses the records."""
         if not self._is_open:
             return
         self._is_open = False
@@ -357,7 +358,7 @@ class RecordBatchBuilder:
             self._payload = codecs.compress(self.codec, self._encoder.records(), self.level)
 
     def abort(self) -> None:
-        """Gives the batch up."""
+        """Abandons the batch."""
         self._is_aborted, self._is_open = True, False
 
     @property
@@ -366,7 +367,7 @@ class RecordBatchBuilder:
         return self._built is not None
 
     def build(self) -> bytes:
-        """The batch; nothing at all when it has no record."""
+        """The bytes of the batch; empty if it has no records."""
         if self._is_aborted:
             raise IllegalStateError("Attempting to build an aborted record batch")
         if self._built is None:
@@ -382,7 +383,8 @@ class RecordBatchBuilder:
         return self._built
 
     def _check_numbers(self) -> None:
-        """Says which field of the batch is no number of its width, after a refusal."""
+        """Raises IllegalArgumentError with the field that is out of range, after the encoder
+        failed."""
         for name in ("base_offset", "producer_id", "delete_horizon_ms"):
             int64(name, getattr(self, name))
         if self.log_append_time is not None:
@@ -407,7 +409,7 @@ class RecordBatchBuilder:
 
 def check_producer(producer_id: int, producer_epoch: int, base_sequence: int, *,
                    is_transactional: bool, is_control: bool = False) -> None:
-    """Raises IllegalArgumentError unless a batch may have this producer state."""
+    """Raises IllegalArgumentError unless a batch can have this producer state."""
     if producer_id == NO_PRODUCER_ID:
         if is_transactional:
             raise IllegalArgumentError("Cannot write transactional messages without a valid "

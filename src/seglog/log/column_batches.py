@@ -1,10 +1,10 @@
 """Record batches from columns: Arrow tables of any library, numpy arrays, and lists.
 
-The columns are those that a record has: `key` and `value` (any binary or text type of Arrow, of
-fixed size too), `timestamp` (64-bit integers in ms, or timestamps of any unit), `headers` (a list
+The columns are those of a record: `key` and `value` (any binary or text type of Arrow, including
+fixed-size ones), `timestamp` (64-bit integers in ms, or timestamps of any unit), `headers` (a list
 of structs `key`, `value`, or a map). Each may be missing or null: a record then has no key, no
-value, no headers and the default timestamp. Columns that records of a log have besides (`offset`,
-...) are left aside, so that what was read can be written; any other column is refused.
+value, no headers, or the default timestamp. Other columns of records in a log (`offset`, ...) are
+ignored, so that records can be written as they were read. Unknown columns are refused.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _TIME_UNITS: Final = {"s": "tss:", "ms": "tsm:", "us": "tsu:", "ns": "tsn:"}
 
 
 class SelectedRows(NamedTuple):
-    """Rows of tables, encoded without a copy of the tables.
+    """Rows of tables, encoded without copying the tables.
 
     A piece is a table, exported by `__arrow_c_array__()`, and the numbers of its rows in the order
-    in which they become records.
+    of the records.
     """
 
     pieces: Sequence[tuple[tuple[object, object], NDArray[np.int32]]]
@@ -59,23 +59,23 @@ def encode_spans(data: Any, *, codec: int | str = codecs.NONE, level: int | None
                  producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1,
                  is_transactional: bool = False,
                  partition_leader_epoch: int = -1) -> Iterator[bytes]:
-    """Spans of whole batches that together hold all records.
+    """Yields spans of whole batches that together hold all records.
 
-    A span is one batch, or as many as `span_bytes` hold (None: all of them).
-    `data` is an object with Arrow's `__arrow_c_stream__` or `__arrow_c_array__` whose rows are the
-    records (pyarrow, polars, pandas, duckdb, ...), or a mapping of column names to such objects,
-    numpy arrays (`S`, `V`, two-dimensional uint8, int64, datetime64, object) or lists (a row of
-    headers is a sequence of pairs), all of one length; or SelectedRows.
+    A span is one batch, or as many as fit into `span_bytes` (None: all of them). `data` is an
+    object with Arrow's `__arrow_c_stream__` or `__arrow_c_array__` whose rows are the records
+    (pyarrow, polars, pandas, duckdb, ...); or a mapping of column names to such objects, numpy
+    arrays (`S`, `V`, two-dimensional uint8, int64, datetime64, object) or lists (a row of headers
+    is a sequence of pairs), all of one length; or SelectedRows.
 
-    A batch ends before the record that would take it over `max_batch_bytes` (header included,
-    before compression; a record alone in its batch may pass them) or `max_records`. Every batch
-    begins at offset 0, as producers send them and leaders want them; with a `base_offset` offsets
-    go on from there, as sequences do from `base_sequence` if there is one. `timestamp` (ms) is for
-    records without one, None stands for now. The other options are RecordBatchBuilder's.
-    Nothing of `data` is copied but into the batches; the GIL is released around whole spans.
+    A batch ends before the record that would exceed `max_batch_bytes` (header included, before
+    compression; a single record may exceed it) or `max_records`. Every batch begins at offset 0, as
+    producers send them and leaders expect them. With a `base_offset` offsets increase from there,
+    and so do sequences from `base_sequence`. `timestamp` (ms) is for records without one; None
+    means now. The other options are RecordBatchBuilder's. `data` is copied only into the batches.
+    The GIL is released around whole spans.
 
-    Raises IllegalArgumentError (what Kafka refuses in records, columns that are none of a record,
-    types that a column cannot have; the message names the row) before or between spans.
+    Raises IllegalArgumentError before or between spans: for records that Kafka refuses, unknown
+    columns, and types that a column cannot have. The message names the row.
     """
     codec = codec_of(codec)
     codecs.level_of(codec, level)
@@ -95,7 +95,7 @@ def encode_spans(data: Any, *, codec: int | str = codecs.NONE, level: int | None
 
 
 def _check_numbers(given: Mapping[str, Any]) -> None:
-    """The arguments of `encode_spans` that are numbers."""
+    """Checks the numeric arguments of `encode_spans`."""
     for name in ("base_offset", "timestamp", "log_append_time", "span_bytes"):
         if given[name] is not None:
             int64(name, given[name])
@@ -123,7 +123,8 @@ def _sources(data: Any) -> list[Source]:
 
 
 def _plain_source(name: str, column: Any) -> Source:
-    """A column of a numpy array, of something that numpy makes an array of, or of a list."""
+    """A column from a numpy array, from an object that numpy converts to an array, or from a
+    list."""
     if name == "headers":
         return _headers(column)
     if not isinstance(column, np.ndarray):
@@ -178,7 +179,7 @@ def _values(name: str, values: list[Any]) -> Source:
 
 
 def _headers(rows: Iterable[Headers | None]) -> Source:
-    """Each row a sequence of pairs, or None."""
+    """A column of headers: each row is a sequence of pairs, or None."""
     pairs, ends = [], [0]
     for row in rows:
         pairs += [(key.encode() if isinstance(key, str) else key, value)
@@ -194,7 +195,7 @@ def _headers(rows: Iterable[Headers | None]) -> Source:
 def _fixed(name: str, column: NDArray[Any]) -> Source:
     kind, rows = column.dtype.kind, len(column)
     if kind == "S" and column.ndim == 1:
-        # Zero bytes at the end are not of the value: what numpy itself gives for an element.
+        # Zero bytes at the end are not part of the value, as in numpy's own elements.
         sizes = np.char.str_len(column)
         width = column.dtype.itemsize
         matrix = np.ascontiguousarray(column).view(np.uint8).reshape(rows, width)
@@ -211,5 +212,5 @@ def _fixed(name: str, column: NDArray[Any]) -> Source:
 
 
 def _some(content: NDArray[Any]) -> NDArray[Any]:
-    """An array with an address."""
+    """An array with an address, even if `content` is empty."""
     return content if content.size else np.zeros(1, np.uint8)

@@ -1,4 +1,4 @@
-"""What a log shares with the other logs of its process."""
+"""The objects that a log shares with the other logs of its process."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _NEVER_REMOTE: Final = frozenset((
 
 @dataclass(slots=True)
 class RemoteLookups:
-    """What logs ask remote storage for; what tiers them fills it in.
+    """The lookups of logs in remote storage, set by the component that tiers them.
 
     `offset_by_timestamp(partition, timestamp_ms, start_offset)` finds the first record in remote
-    segments, None without one.
+    segments, None if there is none.
     """
 
     offset_by_timestamp: Callable[[TopicPartition, int, int], TimestampOffset | None] | None = None
@@ -33,7 +33,7 @@ class RemoteLookups:
 
 @dataclass(frozen=True, slots=True)
 class LogContext:
-    """The scheduler of its tasks, its clock, the channel of failed directories. Times are ms.
+    """The scheduler, the clock, and the channel of failed directories. Times are ms.
 
     `transaction_verification`: whether a client's transactional batch needs a verification guard
     (`transaction.partition.verification.enable`). `remote_storage`: whether tiering is on

@@ -1,5 +1,5 @@
-"""Records that are encoded again on their way into a log: because the topic has a codec of its own,
-or because they are older than magic 2 (Kafka: LogValidator's conversions).
+"""Encodes records again before an append, because the topic has a codec of its own, or because they
+are older than magic 2 (Kafka: LogValidator's conversions).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["convert", "convert_compressed", "rebuild"]
 
 
 def _builder(append: Append) -> RecordBatchBuilder:
-    """One batch with the first batch's producer and the topic's codec."""
+    """A builder for one batch with the first batch's producer and the topic's codec."""
     first, config = append.batches[0], append.config
     codec = append.target_codec
     level = None
@@ -43,7 +43,7 @@ def _builder(append: Append) -> RecordBatchBuilder:
 def _built(append: Append, builder: RecordBatchBuilder) -> ValidationResult:
     records = builder.build()
     if append.has_append_time and not builder.num_records:
-        # Kafka's builder asks for the last offset of no records.
+        # Kafka's builder reads the last offset of an empty batch.
         raise UncheckedError('Cannot invoke "java.lang.Long.longValue()" because "this.lastOffset" '
                              "is null", "NullPointerException")
     return ValidationResult(records, frames(records).batches,
@@ -52,10 +52,10 @@ def _built(append: Append, builder: RecordBatchBuilder) -> ValidationResult:
 
 
 def rebuild(append: Append, plain: memoryview, source: Source) -> ValidationResult:
-    """The records of a batch of magic 2, good ones, encoded again.
+    """Encodes the valid records of a batch of magic 2 again.
 
-    Raises UnsupportedOperationError where Kafka finds out too late that it has to: it has thrown
-    the keys away by then.
+    Raises UnsupportedOperationError where Kafka detects too late that it has to: it has skipped the
+    keys by then.
     """
     if source is Source.SKIP:
         raise UnsupportedOperationError("key is skipped in PartialDefaultRecord")
@@ -68,8 +68,8 @@ def rebuild(append: Append, plain: memoryview, source: Source) -> ValidationResu
 
 
 def convert(append: Append) -> ValidationResult:
-    """Messages of magic 0 or 1 into one batch that is not compressed."""
-    touch_records(append.records)  # Kafka adds up their sizes first
+    """Converts messages of magic 0 or 1 into one uncompressed batch."""
+    touch_records(append.records)  # Kafka sums their sizes first
     check_first_batch(append)
     builder = _builder(append)
     for row in range(len(append.batches)):
@@ -82,7 +82,7 @@ def convert(append: Append) -> ValidationResult:
 
 
 def convert_compressed(append: Append) -> ValidationResult:
-    """Messages of magic 0 or 1, compressed or to be compressed, into one batch."""
+    """Converts messages of magic 0 or 1, compressed or to be compressed, into one batch."""
     messages: list[LegacyRecord] = []
     for row in range(len(append.batches)):
         check_batch(append, row)
@@ -98,7 +98,7 @@ def convert_compressed(append: Append) -> ValidationResult:
 
 
 def _checked(append: Append, row: int, errors: RecordErrors) -> Iterator[LegacyRecord]:
-    """The messages of an entry up to the first that the topic's rules refuse."""
+    """Yields the messages of an entry up to the first that the topic's rules refuse."""
     attributes = int(append.batches["attributes"][row])
     magic = int(append.batches["magic"][row])
     has_append_time = magic > 0 and bool(attributes & ATTRIBUTE_LOG_APPEND_TIME)

@@ -1,6 +1,6 @@
 """Every record of a client's bytes, one at a time, as Kafka iterates them (MemoryRecords.records).
 
-For what cannot be quick: conversions of old formats, and messages that name records.
+For the slow cases: conversions of old formats, and error messages that name records.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ Batches = NDArray[np.void]
 
 
 def payload(records: memoryview, batches: Batches, row: int) -> memoryview:
-    """What is behind the header of a batch of magic 2."""
+    """The bytes after the header of a batch of magic 2."""
     position = int(batches["position"][row])
     return records[position + HEADER_BYTES:position + int(batches["size"][row])]
 
 
 def plain_or_readable(records: memoryview, batches: Batches,
                       row: int) -> tuple[memoryview, StreamError | None]:
-    """The records of a batch of magic 2, decompressed. Of a payload that its codec refuses what
-    can be read before that, and what Java's stream throws then.
+    """The records of a batch of magic 2, decompressed. If the codec refuses the payload, returns
+    the readable part, and the exception of Java's stream.
 
-    Raises IllegalArgumentError for a codec that does not exist, and DecompressionError where Kafka
-    cannot even open the payload.
+    Raises IllegalArgumentError for an unknown codec, and DecompressionError if Kafka cannot even
+    open the payload.
     """
     codec = codecs.known_codec(int(batches["attributes"][row]))
     given = payload(records, batches, row)
-    if codec != codecs.GZIP:  # whose usual decoder takes codes that zlib, which Java has, refuses
+    if codec != codecs.GZIP:  # its usual decoder accepts codes that zlib (and Java) refuses
         try:
             return codecs.decompress(codec, 2, given), None
         except DecompressionError:
-            pass  # Java's streams put up with some of what is refused
+            pass  # Java's streams accept some of these payloads
     found = bytearray()
     try:
         stream = open_stream(codec, 2, given)
@@ -66,10 +66,10 @@ def plain_or_readable(records: memoryview, batches: Batches,
 
 def refused_record(refusal: int, walk: RecordWalk, batches: Batches, row: int, plain: memoryview,
                    source: Source, failure: StreamError | None) -> SeglogError:
-    """The exception for a record that does not parse; that of the stream, if it is for want of
-    bytes that the walk came to grief: with more of them it would say another thing."""
+    """The exception for an invalid record; that of the stream, if the record is invalid only
+    because bytes are missing. With more bytes the exception would differ."""
     if failure is not None:
-        if refusal == Refusal.BODY_END:  # 64 bytes more may be too few for it, too
+        if refusal == Refusal.BODY_END:  # even 64 more bytes may be too few
             return of_stream(failure, _BROKEN_STREAM)
         short, longer = (RecordWalk(batches, row, data, source=source)
                          for data in (plain, bytes(plain) + bytes(64)))
@@ -80,7 +80,7 @@ def refused_record(refusal: int, walk: RecordWalk, batches: Batches, row: int, p
 
 
 def legacy_records(records: memoryview, batches: Batches, row: int) -> Iterator[LegacyRecord]:
-    """The messages of an entry of magic 0 or 1: itself, or those in it."""
+    """The messages of an entry of magic 0 or 1: itself, or those inside it."""
     position = int(batches["position"][row])
     end = position + int(batches["size"][row])
     outer = LegacyRecord(int(batches["base_offset"][row]),
@@ -89,7 +89,7 @@ def legacy_records(records: memoryview, batches: Batches, row: int) -> Iterator[
 
 
 def touch_records(records: memoryview) -> None:
-    """Looks at every field of every record, as Kafka does when it adds up their sizes."""
+    """Reads every field of every record, as Kafka does when it sums their sizes."""
     for _ in _offsets(records, touching=True):
         pass
 
@@ -115,8 +115,8 @@ def stamped_records(records: memoryview, batches: Batches, row: int, *,
                     streaming: bool = False) -> Iterator[tuple[int, int]]:
     """Offset and timestamp (ms) of each record of a batch, in any format.
 
-    Kafka has read all of a compressed batch before it gives out the first record, unless it is
-    `streaming`: then good records come before what is thrown at a bad one.
+    Kafka reads all of a compressed batch before it returns the first record. If it is `streaming`,
+    valid records come before the exception for an invalid one.
     """
     if batches["magic"][row] < 2:
         yield from ((one.offset, one.timestamp) for one in legacy_records(records, batches, row))
@@ -133,7 +133,7 @@ def _streamed(records: memoryview, batches: Batches, row: int,
     plain, failure = plain_or_readable(records, batches, row)
     walk = RecordWalk(batches, row, plain, source=source)
     while (refusal := walk.next()) == Refusal.ACCEPTED:
-        # The last record is given out when nothing is left behind it.
+        # The last record is returned only if no bytes follow it.
         if failure is not None and walk.index == batches["record_count"][row]:
             raise of_stream(failure, "Error checking for remaining bytes after reading batch")
         yield walk.offset, walk.timestamp
@@ -144,6 +144,6 @@ def _streamed(records: memoryview, batches: Batches, row: int,
 def record_offsets(records: memoryview, limit: int | None = None) -> list[int]:
     """Offsets of the first `limit` records, or of all, for a message.
 
-    Raises what Kafka raises in the middle of such a message when a record does not parse.
+    Raises Kafka's exception in the middle of such a message if a record is invalid.
     """
     return list(islice(_offsets(records), limit))

@@ -10,16 +10,16 @@ from typing import Final, TypeAlias
 
 __all__ = ["Followers"]
 
-#: Spans that followers of a log share.
+#: Number of spans that followers of a log share.
 _SPANS_SHARED: Final = 8
-#: The generation of the files, the base offset of the segment, the byte in it.
+#: The generation of the files, the segment's base offset, the byte in the segment.
 _Key: TypeAlias = tuple[int, int, int]
 #: Whole batches, their first offset, the offset after them.
 _Read: TypeAlias = tuple[bytes, int, int]
 
 
 class Followers:
-    """The readers that wait for a log to change, and what they have read of it lately.
+    """The readers that wait for a log to change, and a cache of what they read last.
 
     A thread that moves the log's end or a watermark, or closes the log, calls `wake`. Safe from any
     thread.
@@ -33,7 +33,7 @@ class Followers:
         self._reading: dict[_Key, threading.Lock] = {}
 
     def wake(self) -> None:
-        """Calls every waiter of this moment, once."""
+        """Calls every current waiter once."""
         for _ in range(len(self.waiting)):
             try:
                 waiter = self.waiting.popleft()
@@ -48,8 +48,9 @@ class Followers:
 
     def read_once(self, key: _Key, read: Callable[[], _Read],
                   fits: Callable[[_Read], bool]) -> _Read:
-        """Returns what `read` gives, or gave another reader at the same position: readers that keep
-        up are, and the bytes of a log are copied out of the kernel once for all of them."""
+        """Returns the result of `read`, or the cached result of another reader at the same
+        position. Readers that keep up are at the same position, so the bytes are copied out of the
+        kernel once for all of them."""
         lock = self._reading.setdefault(key, threading.Lock())
         try:
             with lock:
@@ -63,5 +64,5 @@ class Followers:
             self._reading.pop(key, None)
 
     def clear(self) -> None:
-        """Forgets what was read: there is nothing to catch up with."""
+        """Clears the cache."""
         self._recent.clear()

@@ -1,8 +1,8 @@
-"""Following a log while it grows: a blocking and an asynchronous iterator.
+"""Follows a log while it grows: a blocking and an asynchronous iterator.
 
-A reader that keeps up costs the writer next to nothing: it comes back on its own after `linger`,
-takes all that was appended meanwhile in one read without the GIL, and asks to be woken only when
-there was nothing. The writer then checks one empty queue for each append.
+A reader that keeps up costs the writer almost nothing. It returns after `linger` without being
+woken, and reads everything that was appended meanwhile in one call without the GIL. It waits to be
+woken only if there was nothing. The writer then checks one empty queue for each append.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from seglog.storage.ranges import LogRange
 __all__ = ["LINGER_SECONDS", "MAX_BYTES", "AsyncRangeTail", "AsyncSpanTail", "FollowedLog",
            "RangeTail", "SpanTail", "TailSpan"]
 
-#: What one step hands over at most, unless a single batch is larger.
+#: Upper bound of one step, unless a single batch is larger.
 MAX_BYTES: Final = 4 * 1024 * 1024
-#: How long after a span a reader leaves the log alone. Under load it is what an append waits for
-#: at most before it is delivered; in a quiet log an append is delivered at once.
+#: How long a reader pauses after a span. Under load this bounds the delay of an append; in a quiet
+#: log an append is delivered at once.
 LINGER_SECONDS: Final = 0.01
 _INT64_MAX: Final = 2**63 - 1
 
 
 class FollowedLog(Protocol):
-    """What following asks of a log: a UnifiedLog has it."""
+    """What following needs of a log; UnifiedLog implements it."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -56,15 +56,15 @@ class FollowedLog(Protocol):
 
     @property
     def followers(self) -> Followers:
-        """The readers that wait for news."""
+        """The readers that wait for new records."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether there will be nothing new."""
+        """Whether nothing new can come."""
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that may be read."""
+        """The first readable offset."""
 
     @property
     def log_end_offset(self) -> int:
@@ -72,11 +72,11 @@ class FollowedLog(Protocol):
 
     @property
     def high_watermark(self) -> int:
-        """Below it records are replicated."""
+        """The offset below which records are replicated."""
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it no transaction is open."""
+        """The offset below which no transaction is open."""
 
     def read(self, start_offset: int, max_length: int, isolation: Isolation = ...,
              min_one_message: bool = ...) -> FetchDataInfo:
@@ -92,11 +92,11 @@ class FollowedLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TailSpan:
-    """Whole batches, byte for byte, that follow those handed over before.
+    """Whole batches, byte for byte, that follow those returned before.
 
-    `start_offset` is the first offset that the reader has not seen; the first batch may begin
-    below it. `next_offset` is where the next span begins. `aborted_transactions` are those that
-    concern these records (read committed; else None).
+    `start_offset` is the first offset that the reader has not seen; the first batch may begin below
+    it. `next_offset` is where the next span begins. `aborted_transactions` are the aborted
+    transactions of these records (read_committed; else None).
     """
 
     start_offset: int
@@ -107,8 +107,8 @@ class TailSpan:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Bytes `[start, stop)` of a segment that were not handed over yet; whole batches, and the
-    offset after them."""
+    """Bytes `[start, stop)` of a segment that were not returned yet: whole batches, and the offset
+    after them."""
 
     segment: OpenSegment
     start: int
@@ -120,7 +120,7 @@ _Item = TypeVar("_Item")
 
 
 class _Tail(ProcessBound, Generic[_Item]):
-    """What all of them share: where the reader is, and whether there is more."""
+    """The common part of all tails: the reader's position, and whether there is more."""
 
     def __init__(self, log: FollowedLog, start_offset: int, *,
                  isolation: Isolation = "log_end",
@@ -132,18 +132,17 @@ class _Tail(ProcessBound, Generic[_Item]):
         self._stop_offset = _INT64_MAX if stop_offset is None else stop_offset
         self._timeout, self._linger = timeout, linger
         self._closed = False
-        self._delivered = 0.0  # when something was, by the monotonic clock
+        self._delivered = 0.0  # time of the last delivery, by the monotonic clock
         self._wake: Callable[[], object] | None = None
-        #: The first offset that was not handed over.
+        #: The first offset that was not returned.
         self.next_offset = start_offset
         self._generation = log.readers.generation
         self._base, self._position = -1, -1  # of the next batch; unknown
         if not log.log_start_offset <= start_offset <= log.log_end_offset:
-            log.read(start_offset, 0, "log_end", False)  # raises, in Kafka's words
+            log.read(start_offset, 0, "log_end", False)  # raises Kafka's exceptions
 
     def _take(self, place: _Place) -> tuple[_Item, int, int]:
-        """What there is to hand over, the offset behind it, and how many bytes of the place it
-        is."""
+        """The next item, the offset after it, and how many bytes of the place it covers."""
         raise RuntimeError("a tail is of one kind or the other")
 
     # ---- where it is
@@ -159,12 +158,12 @@ class _Tail(ProcessBound, Generic[_Item]):
         return self.next_offset < end or self._generation != log.readers.generation
 
     def _poll(self) -> _Item | None:
-        """The next of what there is, None if that is nothing now."""
+        """The next available item, None if there is none now."""
         log = self._log
         while not self._is_over() and self._has_news():
             generation = log.readers.generation
             if generation & 1:
-                with log.lock:  # files are being changed: until that is done
+                with log.lock:  # waits until a change of files is complete
                     continue
             if generation != self._generation:
                 self._check_cut()
@@ -174,11 +173,11 @@ class _Tail(ProcessBound, Generic[_Item]):
                 place = self._next_place()
                 taken = None if place is None else self._take(place)
             except SegmentRetired:
-                self._position = -1  # retention took it: what is read next says what that means
+                self._position = -1  # retention removed it: the next read decides what that means
                 continue
             except SeglogError as error:
                 if log.is_closed and isinstance(error, KafkaStorageError):
-                    self._closed = True  # what was not read before can be read no more
+                    self._closed = True  # unread records can no longer be read
                     return None
                 if generation == log.readers.generation:
                     raise
@@ -187,7 +186,7 @@ class _Tail(ProcessBound, Generic[_Item]):
                 continue
             self._delivered = time.monotonic()
             if taken is None:
-                return None  # a watermark that is not what it seemed
+                return None  # the watermark was changed meanwhile
             item, next_offset, size = taken
             self._position += size
             self.next_offset = max(next_offset, self.next_offset)
@@ -210,7 +209,7 @@ class _Tail(ProcessBound, Generic[_Item]):
             self._base = found.segment_base_offset
             self._position = found.relative_position_in_segment
         while True:
-            # Asked again each time: a truncation may remove the segment in which the bound was.
+            # Computed again each time: a truncation may remove the segment of the old bound.
             bound = log.upper_bound(self._isolation)
             if self._base > bound.segment_base_offset:
                 return None
@@ -221,7 +220,7 @@ class _Tail(ProcessBound, Generic[_Item]):
                 return (_Place(segment, self._position, stop, bound.message_offset)
                         if self._position < stop else None)
             if segment.size is None:
-                continue  # it was the last one a moment ago
+                continue  # it was the last segment a moment ago
             higher = view.higher(self._base)
             if higher is None:
                 return None
@@ -236,7 +235,7 @@ class _Tail(ProcessBound, Generic[_Item]):
                                                                        next_offset)
                  if txn.last_offset >= self.next_offset]
         if self.next_offset < self._log.log_start_offset:
-            raise SegmentRetired(self._base)  # and with it what was known of its transactions
+            raise SegmentRetired(self._base)  # and its transactions are unknown now
         return found
 
     # ---- its end
@@ -245,16 +244,16 @@ class _Tail(ProcessBound, Generic[_Item]):
         return self._closed or self.next_offset >= self._stop_offset
 
     def _ends_here(self) -> bool:
-        """With nothing to read: whether nothing can come any more."""
+        """Whether nothing can come any more, if there is nothing to read."""
         return self._is_over() or (self._log.is_closed and not self._has_news())
 
     def _rest(self, now: float) -> float:
-        """Seconds that the reader leaves the log alone."""
+        """Seconds until the reader reads again."""
         return self._delivered + self._linger - now
 
     @ending
     def close(self) -> None:
-        """Ends the iteration, also of a thread or task that is waiting. From any thread."""
+        """Ends the iteration, also in a thread or task that is waiting. From any thread."""
         self._closed = True
         wake = self._wake
         if wake is not None:
@@ -285,13 +284,13 @@ class _Blocking(_Tail[_Item], Iterator[_Item]):
         woken.acquire()
 
         def wake() -> None:
-            with contextlib.suppress(RuntimeError):  # another thread did
+            with contextlib.suppress(RuntimeError):  # another thread closed it
                 woken.release()
 
         followers = self._log.followers
         self._wake = wake
         followers.waiting.append(wake)
-        # What came before the queue knew of us is seen here, what comes now wakes us.
+        # Appends before the registration are seen here; later ones wake us.
         if not self._has_news() and not self._closed and not self._log.is_closed:
             followers.clear()
             woken.acquire(timeout=-1 if left is None else left)
@@ -355,8 +354,8 @@ class _Asynchronous(_Tail[_Item], AsyncIterator[_Item]):
 
 class _Spans(_Tail[TailSpan]):
     def _take(self, place: _Place) -> tuple[TailSpan, int, int]:
-        # Spans end at multiples of their size in the file, as far as batches do: readers that were
-        # apart are at the same places again, and share what is read.
+        # Spans end at multiples of their size in the file, as far as batches do: so readers at
+        # different positions meet again, and share what is read.
         limit = self._max_bytes - place.start % self._max_bytes
         room = place.stop - place.start
         records, _, next_offset = self._log.followers.read_once(
@@ -369,7 +368,7 @@ class _Spans(_Tail[TailSpan]):
 
 
 class _Ranges(_Tail[LogRange]):
-    """`ranges_kept`: how many of the ranges handed over last still have their file open."""
+    """`ranges_kept`: how many of the last returned ranges still have their file open."""
 
     def __init__(self, log: FollowedLog, start_offset: int, *, ranges_kept: int = 1,
                  **options: Any) -> None:
@@ -379,12 +378,12 @@ class _Ranges(_Tail[LogRange]):
 
     @contextlib.contextmanager
     def opened(self, path: str) -> Iterator[OpenSegment]:
-        """The log file of a range that was handed over lately, whatever became of its name."""
+        """The log file of a recently returned range, even if it was renamed or deleted."""
         yield self._segments[path]
 
     def check_unchanged(self) -> None:
-        """OffsetOutOfRangeError if a truncation took some of the ranges handed over: what was read
-        of them may be other records by now."""
+        """Raises OffsetOutOfRangeError if a truncation removed some of the returned ranges: their
+        bytes may be other records by now."""
         self._check_cut()
 
     def _take(self, place: _Place) -> tuple[LogRange, int, int]:
@@ -403,24 +402,24 @@ class _Ranges(_Tail[LogRange]):
 
 
 class SpanTail(_Spans, _Blocking[TailSpan]):
-    """Bytes of a log as they are appended; blocks until there is more. For one thread; any may
+    """Bytes of a log as they are appended; blocks until there are more. For one thread; any may
     `close` it.
 
-    It ends when it is closed, at `stop_offset`, when the log is closed, or after `timeout` seconds
-    without news. `max_bytes` bounds a span, unless a single batch is larger; `linger` (seconds) is
-    how long the reader leaves the log alone after a span. Raises OffsetOutOfRangeError where
-    retention or a truncation took what it was to read next, and what `read` raises.
+    Ends when it is closed, at `stop_offset`, when the log is closed, or after `timeout` seconds
+    without new records. `max_bytes` bounds a span, unless a single batch is larger. `linger`
+    (seconds) is the pause after a span. Raises OffsetOutOfRangeError if retention or a truncation
+    removed the next records, and the exceptions of `read`.
     """
 
 
 class AsyncSpanTail(_Spans, _Asynchronous[TailSpan]):
-    """The same for `async for`. Bytes are read in a thread of the loop's executor, so that a slow
-    disk does not hold up the loop. For one task; any thread may `close` it."""
+    """The same for `async for`. Bytes are read in a thread of the loop's executor, so a slow disk
+    does not block the loop. For one task; any thread may `close` it."""
 
 
 class RangeTail(_Ranges, _Blocking[LogRange]):
-    """Like SpanTail, with ranges of bytes for a decoder in the place of bytes."""
+    """Like SpanTail, but yields byte ranges for a decoder."""
 
 
 class AsyncRangeTail(_Ranges, _Asynchronous[LogRange]):
-    """Like AsyncSpanTail, with ranges of bytes for a decoder in the place of bytes."""
+    """Like AsyncSpanTail, but yields byte ranges for a decoder."""

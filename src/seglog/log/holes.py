@@ -1,10 +1,10 @@
-"""Truncates a log at its first hole: a range that was not yet durable at a power cut.
+"""Truncates a log at its first hole: a range that was not durable at a power cut.
 
-Files become durable in no order but that of their syncs. A power cut may leave a segment without
-its end and a later one complete, or zeros where the unused end of a segment was trimmed. Kafka's
-loader checks each segment alone: it keeps the records after such a hole, and starts no log whose
-producers it cannot rebuild through the zeros. A log that its leader alone writes has no holes, so
-the records after one were written after the missing ones, and never acknowledged as flushed.
+Files become durable only in the order of their syncs. A power cut may leave a segment without its
+end and a later one complete, or zeros where the unused end of a segment was trimmed. Kafka's loader
+checks each segment alone: it keeps the records after such a hole, and fails for a log whose
+producers it cannot rebuild because of the zeros. A log that only its leader writes has no gaps. So
+the records after a hole were written after the missing ones, and never acknowledged as flushed.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _PIECE_BYTES = 1 << 20
 def cut_to_first_hole(path: str, recovery_point: int, *, preallocated: bool = False,
                       compacted: bool = False) -> int | None:
     """Truncates the log in the directory `path`, which no process has open, at its first hole above
-    the recovery point; the offset of the hole, None without one.
+    the recovery point. Returns the offset of the hole, None if there is none.
 
-    Of a preallocated log all segments are checked: the zeros at the end of one may be there
-    although its records were synced. Offsets of a compacted log have gaps by design, and the
-    cleaner syncs a segment before it renames it: only bytes that are no batch are a hole there.
-    Not for replicated logs. Raises KafkaStorageError.
+    All segments of a preallocated log are checked: zeros at the end of one may remain although its
+    records were synced. Offsets of a compacted log have gaps by design, and the cleaner syncs a
+    segment before it renames it: only invalid bytes are a hole there. Not for replicated logs.
+    Raises KafkaStorageError.
     """
     listing, disk = list_partition(path), RealDisk(path)
     bases = [int(base) for base in listing.base_offsets]
@@ -55,8 +55,8 @@ def cut_to_first_hole(path: str, recovery_point: int, *, preallocated: bool = Fa
 
 
 def _cut_segment(disk: RealDisk, base: int, next_base: int) -> tuple[int, bool]:
-    """Truncates a segment after its whole batches below the next one. The offset after them, and
-    whether there were other bytes."""
+    """Truncates a segment after its whole batches below the next one. Returns the offset after
+    them, and whether there were other bytes."""
     name = file_name(base, FileKind.LOG)
     extent = disk.extent(name)
     fd = open_log(extent.path)
@@ -91,7 +91,8 @@ def _cut(disk: RealDisk, name: str, end: int, size: int) -> None:
 
 
 def _remove(disk: RealDisk, bases: list[int], snapshots: list[int]) -> None:
-    """The last ones first, so that what a crash leaves of them is after the same hole."""
+    """Removes the last segments first, so that the rest after a crash still follows the same
+    hole."""
     for base in reversed(bases):
         for kind in reversed(_OF_SEGMENT):
             disk.delete(file_name(base, kind))

@@ -1,4 +1,4 @@
-"""The leader epochs of a log that is written to, and their file (Kafka: LeaderEpochFileCache)."""
+"""The leader epochs of a writable log, and their file (Kafka: LeaderEpochFileCache)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class LeaderEpochCache:
         self._text = f"Error while writing leader epoch checkpoint of {local.topic_partition}"
 
     def assign(self, epoch: int, offset: int) -> None:
-        """Notes that an epoch begins at `offset`, durably if that is new. IllegalArgumentError."""
+        """Records that an epoch begins at `offset`, durably if that is new. Raises
+        IllegalArgumentError."""
         try:
             changed = self.epochs.assign(epoch, offset)
         except ValueError as error:
@@ -34,7 +35,8 @@ class LeaderEpochCache:
                 self._write()
 
     def clear_for_old_format(self, magic: int) -> None:
-        """Forgets all epochs, durably: the log has batches again that do not state theirs."""
+        """Removes all epochs, durably: the log has batches of an old format again, without
+        epochs."""
         if len(self.epochs):
             _logger.warning(self._local.log_text(
                 "Clearing leader epoch cache after unexpected append with message format "
@@ -42,29 +44,29 @@ class LeaderEpochCache:
             self.clear_and_write()
 
     def clear_and_write(self) -> None:
-        """Forgets all epochs, durably."""
+        """Removes all epochs, durably."""
         self.clear()
         self._write()
 
     def clear(self) -> None:
-        """Forgets all epochs; the file is on its way out."""
+        """Removes all epochs; their file is about to be deleted."""
         self._local.fast_path.disarm()
         self.epochs.clear()
 
     def truncate_from_end(self, offset: int) -> None:
-        """Forgets epochs that began at or above `offset`; the file is written later."""
+        """Removes epochs that began at or above `offset`; the file is written later."""
         if self.epochs.truncate_from_end(offset):
             self._local.fast_path.disarm()
             self._write_later()
 
     def truncate_from_start(self, offset: int) -> None:
-        """Forgets epochs that ended below `offset`; the file is written later."""
+        """Removes epochs that ended below `offset`; the file is written later."""
         if self.epochs.truncate_from_start(offset):
             self._local.fast_path.disarm()
             self._write_later()
 
     def end_offset_for(self, epoch: int) -> tuple[int, int] | None:
-        """(largest epoch at or below `epoch`, where it ended); None where nothing is known."""
+        """(largest epoch at or below `epoch`, its end offset); None if that is unknown."""
         found = self.epochs.end_offset_for(epoch, self._local.log_end_offset)
         return None if found[1] < 0 else found
 
@@ -76,7 +78,8 @@ class LeaderEpochCache:
 
         def write() -> None:
             with local.lock, local.guarded(self._text):
-                # The files of a closed log may be another's by now; a load forgets the same again.
+                # After a close the files may belong to another log; a load truncates the epochs
+                # again.
                 if not local.files.is_closed and os.path.isdir(local.path):
                     self._write()
 

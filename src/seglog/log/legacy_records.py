@@ -1,7 +1,7 @@
 """Messages of magic 0 and 1 in a client's bytes, as Kafka reads them (LegacyRecord,
-AbstractLegacyRecordBatch): for conversions, and for what a refusal says.
+AbstractLegacyRecordBatch): for conversions and error messages.
 
-Only producers of old speak so: one message at a time, and every field where Kafka looks at it.
+Only old producers send them. Reads one message at a time, and each field where Kafka reads it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _LOG_APPEND_TIME = 0x08
 
 @dataclass(slots=True)
 class LegacyRecord:
-    """One message: `buffer` begins at its CRC. Those inside a wrapper know its timestamp (ms) and
-    whether it says LogAppendTime. Every property raises what Kafka raises for a field that is not
-    there (OutOfBoundsError, IllegalArgumentError).
+    """One message: `buffer` begins at its CRC. Messages inside a wrapper have its timestamp (ms)
+    and its LogAppendTime bit. Every property raises what Kafka throws for a missing field
+    (OutOfBoundsError, IllegalArgumentError).
     """
 
     offset: int
@@ -59,7 +59,7 @@ class LegacyRecord:
 
     @property
     def has_append_time(self) -> bool:
-        """Whether it says LogAppendTime; no for magic 0."""
+        """Whether the LogAppendTime bit is set; False for magic 0."""
         if self.magic == 0:
             return False
         if self.wrapper_has_append_time is not None:
@@ -68,7 +68,7 @@ class LegacyRecord:
 
     @property
     def timestamp(self) -> int:
-        """ms; -1 for magic 0."""
+        """The timestamp (ms); -1 for magic 0."""
         if self.magic == 0:
             return -1
         if self.wrapper_has_append_time:
@@ -77,30 +77,30 @@ class LegacyRecord:
 
     @property
     def key_size(self) -> int:
-        """Negative for null."""
+        """The size of the key; negative for null."""
         return self._int_at(self._key_at)
 
     @property
     def key(self) -> memoryview | None:
-        """None for null."""
+        """The key; None for null."""
         return self._sized_at(self._key_at)
 
     @property
     def value(self) -> memoryview | None:
-        """None for null."""
+        """The value; None for null."""
         return self._sized_at(self._key_at + 4 + max(0, self.key_size))
 
     @property
     def crc(self) -> int:
-        """As stored."""
+        """The stored CRC."""
         return int(_U32.unpack_from(self.buffer)[0])
 
     def touch(self) -> None:
-        """Raises what `key` and `value` raise."""
+        """Raises the exceptions of `key` and `value`."""
         _ = self.key, self.value
 
     def ensure_valid(self) -> None:
-        """Raises CorruptRecordError unless the CRC is that of the bytes."""
+        """Raises CorruptRecordError unless the stored CRC matches."""
         computed = zlib.crc32(self.buffer[_MAGIC_AT:])
         if computed != self.crc:
             raise CorruptRecordError(
@@ -143,8 +143,8 @@ def _signed_byte(value: int) -> int:
 def inner_records(wrapper: LegacyRecord) -> Iterator[LegacyRecord]:
     """The messages in a compressed one, with absolute offsets (Kafka: DeepRecordsIterator).
 
-    Raises, before the first one, InvalidRecordError, CorruptRecordError or DecompressionError;
-    and InvalidRecordError in the place of a message that is compressed itself.
+    Raises InvalidRecordError, CorruptRecordError or DecompressionError before the first one, and
+    InvalidRecordError instead of a message that is itself compressed.
     """
     magic = wrapper.magic
     if magic < codecs.CODECS[wrapper.codec].min_magic:
@@ -182,10 +182,10 @@ def _java_long(value: int) -> int:
 
 
 def _inner(wrapper: LegacyRecord, value: memoryview) -> list[LegacyRecord]:
-    """The messages of a wrapper; of one that its codec refuses, what Kafka finds first."""
+    """The messages of a wrapper. If its codec refuses it, raises what Kafka finds first."""
     try:
         return _split(wrapper, codecs.decompress(wrapper.codec, wrapper.magic, value))
-    except DecompressionError:  # Java's streams put up with some of what is refused
+    except DecompressionError:  # Java's streams accept some of these payloads
         whole = bytearray()
         try:
             stream = open_stream(wrapper.codec, wrapper.magic, value)
@@ -209,7 +209,7 @@ def _too_small(size: int) -> CorruptRecordError:
 
 
 def _split(wrapper: LegacyRecord, plain: memoryview) -> list[LegacyRecord]:
-    """The messages of a decompressed wrapper; one that is cut at the end does not count."""
+    """The messages of a decompressed wrapper; a truncated one at the end is ignored."""
     found: list[LegacyRecord] = []
     position = 0
     while position + _OFFSET_AND_SIZE.size <= len(plain):

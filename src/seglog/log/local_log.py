@@ -38,7 +38,7 @@ _KINDS = ("log", "offset index", "time index", "transaction index")
 
 
 class LocalLog:
-    """Segments, the one that is written to, the log's end and the recovery point.
+    """The segments, the active one, the log's end and the recovery point.
 
     The caller holds `lock`, except where a method says otherwise. Readers read `end` without it.
     """
@@ -51,7 +51,7 @@ class LocalLog:
         self.parent_dir = os.path.dirname(files.path)
         self.recovery_point = recovery_point
         self.readers, self.followers = LogReaders(files), Followers()
-        #: Why the log takes no appends any more: the partition has another log now.
+        #: Why the log takes no more appends: the partition has another log now.
         self.retired: str | None = None
         self.handlers_closed = False
         now = self.now_ms() if loaded_ms is None else loaded_ms
@@ -62,7 +62,7 @@ class LocalLog:
         self._flush_timer: Callable[[], AbstractContextManager[object]] = nullcontext
         self.active = self._activate(int(self.segments.base_offsets[-1]))
         self.end = LogEnd(log_end_offset, self.active.base_offset, self.active.size)
-        #: Whoever changes what it was armed with disarms it.
+        #: Disarmed by every change of the values that it was armed with.
         self.fast_path = FastPath(
             self.end, lock=self.lock, failed=context.failures.failed,
             waiting=self.followers.waiting, wake=self.followers.wake,
@@ -73,7 +73,7 @@ class LocalLog:
 
     @property
     def path(self) -> str:
-        """The directory."""
+        """The path of the directory."""
         return self.files.path
 
     @property
@@ -83,7 +83,7 @@ class LocalLog:
 
     @property
     def end_metadata(self) -> LogOffsetMetadata:
-        """The log's end, with the segment and the byte at which the next batch goes."""
+        """The log's end, with the segment and byte position of the next batch."""
         return LogOffsetMetadata(*self.end.fields)
 
     @property
@@ -98,7 +98,7 @@ class LocalLog:
 
     @property
     def remote_copy_enabled(self) -> bool:
-        """Whether segments are still copied there."""
+        """Whether segments are still copied to remote storage."""
         return self.remote_log_enabled and not self.config.remote_log_copy_disable
 
     def size(self) -> int:
@@ -112,11 +112,11 @@ class LocalLog:
         return self.context.time.milliseconds()
 
     def log_text(self, message: str) -> str:
-        """A line for the log file, with the log's prefix as in Kafka."""
+        """A message with the log's prefix, as in Kafka."""
         return f"[UnifiedLog partition={self.topic_partition}, dir={self.parent_dir}] {message}"
 
     def update_config(self, config: LogConfig) -> LogConfig:
-        """New settings; the old ones. Segments keep theirs for their indexes."""
+        """Sets new settings and returns the old ones. Segments keep theirs for their indexes."""
         self.fast_path.disarm()
         before, self.config = self.config, config
         return before
@@ -133,14 +133,14 @@ class LocalLog:
     # ---- guards -------------------------------------------------------------------------------
 
     def guarded(self, message: str, *, reads: bool = False) -> AbstractContextManager[None]:
-        """Runs a part of an operation: `guarded_as` with the directory behind the message."""
+        """Guards a part of an operation: `guarded_as` with the directory added to the message."""
         return self.guarded_as(f"{message} in dir {self.parent_dir}", reads=reads)
 
     @contextlib.contextmanager
     def guarded_as(self, text: str, *, reads: bool = False) -> Iterator[None]:
-        """Runs a part of an operation (Kafka: maybeHandleIOException).
+        """Guards a part of an operation (Kafka: maybeHandleIOException).
 
-        An error of the file system takes the data directory offline and is reported as `text`. If
+        An error of the file system takes the data directory offline and is raised with `text`. If
         the part only `reads`, an error of the process (too many open files, no memory) leaves the
         directory online.
         """
@@ -149,17 +149,18 @@ class LocalLog:
             yield
 
     def append_failed(self, error: OSError) -> NoReturn:
-        """Takes the directory offline for what the file system refused an append."""
+        """Takes the directory offline after the file system refused an append."""
         with self.guarded(f"Error while appending records to {self.topic_partition}"):
             raise error
 
     def check_open(self) -> None:
-        """KafkaStorageError if the log was closed or deleted. Takes no lock."""
+        """Raises KafkaStorageError if the log was closed or deleted. Takes no lock."""
         if self.handlers_closed or self.files.is_closed:
             raise closed_error(f"The log of {self.topic_partition} in {self.path} is closed")
 
     def check_current(self) -> None:
-        """KafkaStorageError also if another log has replaced this one: changes would be lost."""
+        """Raises KafkaStorageError also if another log has replaced this one: changes would be
+        lost."""
         self.check_open()
         if self.retired is not None:
             raise closed_error(self.retired)
@@ -167,30 +168,30 @@ class LocalLog:
     # ---- the end and the active segment -------------------------------------------------------
 
     def update_files(self) -> None:
-        """Brings `segments` up to date with what was appended to the active one."""
+        """Updates `segments` with the appends to the active one."""
         if self.files.is_closed:
-            return  # its files may be another log's by now
+            return  # its files may belong to another log by now
         self.active.update_files()
         self.segments.release(self.active.files)
 
     def set_end(self, offset: int) -> None:
-        """The log ends at `offset` from now on; the recovery point is never above its end."""
+        """Sets the log's end. The recovery point is never above it."""
         self.recovery_point = min(self.recovery_point, offset)
         self.end.move(offset, self.active.base_offset, self.active.size)
         if self.followers.waiting:
             self.followers.wake()
 
     def recovery_point_at_least(self, offset: int) -> None:
-        """Everything below `offset` is durable, or no longer in the log."""
+        """Records that everything below `offset` is durable or no longer in the log."""
         self.recovery_point = max(self.recovery_point, offset)
 
     def _activate(self, base_offset: int) -> ActiveSegment:
-        """Takes the segment, which is the last one, as the one to write to."""
+        """Makes the last segment the active one."""
         self.active = ActiveSegment(self.segments.pin(base_offset))
         return self.active
 
     def _open_segment(self, base_offset: int) -> None:
-        """A new active segment, with a log file and nothing else."""
+        """Creates a new active segment, with only a log file."""
         name = file_name(base_offset, FileKind.LOG)
         if self.config.preallocate:
             self.disk.preallocate(name, self.config.segment_size)
@@ -201,7 +202,8 @@ class LocalLog:
         self._activate(base_offset)
 
     def roll(self, expected: int) -> int:
-        """A new segment at the larger of the log's end and `expected`; its base offset."""
+        """Rolls a new segment at the larger of the log's end and `expected`. Returns its base
+        offset."""
         self.check_open()
         self.update_files()
         active, started = self.active, self.now_ms()
@@ -216,7 +218,7 @@ class LocalLog:
                     f"Trying to roll a new log segment for topic partition {self.topic_partition} "
                     f"with {wider} while it already exists. Existing segment is "
                     f"Optional[{segment}].")
-            active.files.open_indexes()  # Kafka prints their sizes, and so creates them
+            active.files.open_indexes()  # Kafka logs their sizes, which creates them
             _logger.warning(self.log_text(
                 f"Trying to roll a new log segment with {where} while it already exists and is "
                 f"active with size 0. Size of time index: {active.files.time_index.entries}, size "
@@ -249,8 +251,9 @@ class LocalLog:
     # ---- flushing -----------------------------------------------------------------------------
 
     def flush_to(self, offset: int, including_offset: bool = False) -> None:
-        """Flushes all below `offset`; with `including_offset` the segment that begins there too.
-        Takes the lock for moments, never while it waits for the disk. KafkaStorageError."""
+        """Flushes everything below `offset`; with `including_offset` also the segment that begins
+        there. Takes the lock only briefly, never while it waits for the disk. Raises
+        KafkaStorageError."""
         how = "inclusive" if including_offset else "exclusive"
         with self.guarded_as(f"Error while flushing log for {self.topic_partition} in dir "
                              f"{self.parent_dir} with offset {offset} ({how}) and recovery point "
@@ -276,23 +279,23 @@ class LocalLog:
                 self.last_flush_ms = self.now_ms()
 
     def flush_due_at(self) -> int:
-        """The log end offset at which `flush.messages` asks for a flush."""
+        """The log end offset at which `flush.messages` requires a flush."""
         return min(self.recovery_point + self.config.flush_messages, _INT64_MAX)
 
     def flush_if_due(self) -> int:
-        """Flushes the log if `flush.messages` asks for it; the offset of the next time."""
+        """Flushes the log if `flush.messages` requires it. Returns the offset of the next flush."""
         if self.log_end_offset >= self.flush_due_at():
             self.flush_to(self.log_end_offset)
         return self.flush_due_at()
 
     def _check_handlers(self) -> None:
-        """A log that was closed in good order can still be flushed; an abandoned one cannot."""
+        """Raises if the log was abandoned. A log that was closed properly can still be flushed."""
         if self.handlers_closed:
             self.check_open()
 
     def _flush_closed(self) -> None:
-        """Flushes what a roll did to segments that had been flushed to their ends: the last entry
-        of the time index, the sizes. Kafka never syncs it; a power cut would leave zeros."""
+        """Flushes the changes that a roll made to fully flushed segments: the last entry of the
+        time index, and the sizes. Kafka never syncs these; a power cut would leave zeros."""
         for base in list(self._closed_unflushed):
             with self._flush_timer():
                 self.files.flush_segment(base)
@@ -303,7 +306,7 @@ class LocalLog:
     # ---- removing segments --------------------------------------------------------------------
 
     def reason(self, message: str, separator: str = ", ") -> Reason:
-        """Logs one line for all segments, with them in the place of %s."""
+        """A Reason that logs one line for all segments, which replace %s."""
         return lambda segments: _logger.info(
             self.log_text(message), separator.join(one.describe() for one in segments))
 
@@ -319,8 +322,8 @@ class LocalLog:
         self.delete_segment_files(segments, at_once=at_once)
 
     def replace_active(self, base_offset: int, why: Reason) -> None:
-        """A new, empty segment at `base_offset` in the place of the last one, so that there is one
-        at every moment (Kafka: createAndDeleteSegment)."""
+        """Creates a new, empty segment at `base_offset` to replace the last one, so that there is
+        always one (Kafka: createAndDeleteSegment)."""
         with self.readers.changing():
             self.update_files()
             self.active.close_handles()
@@ -380,8 +383,8 @@ class LocalLog:
     # ---- truncation ---------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, why: Reason) -> list[int]:
-        """Truncates the segments so that the log ends at `offset`; base offsets of those that were
-        removed. The caller is inside `readers.changing`."""
+        """Truncates the segments so that the log ends at `offset`. Returns the base offsets of
+        removed segments. The caller is inside `readers.changing`."""
         self.update_files()
         first = int(self.segments.floor_row(offset)) + 1
         bases = self.segments.bases(range(first, len(self.segments)))
@@ -396,7 +399,7 @@ class LocalLog:
         return bases
 
     def truncate_fully_and_start_at(self, offset: int, why: Reason) -> None:
-        """Removes all segments but a new, empty one at `offset`, where the log ends."""
+        """Replaces all segments by a new, empty one at `offset`, where the log then ends."""
         self.update_files()
         self.remove_segments(self.all_bases[:-1], why)
         self.replace_active(offset, why)
@@ -405,26 +408,27 @@ class LocalLog:
     # ---- name and end -------------------------------------------------------------------------
 
     def rename(self, name: str) -> None:
-        """Gives the directory another name. A reader that looks for a file by its old path begins
+        """Renames the directory. A reader that fails to find a file by its old path starts
         again."""
         with self.readers.changing():
             self.files.rename(name)
             self.parent_dir = os.path.dirname(self.path)
 
     def release_readers(self) -> None:
-        """Closes the files that no reader uses, and wakes followers: the log is at its end."""
+        """Closes the files that no reader uses, and wakes followers: the log is closed."""
         self.readers.close()
         self.followers.wake()
 
     def close_handlers(self) -> None:
-        """Abandons the files as they are."""
+        """Abandons the files without changes."""
         self.fast_path.disarm()
         self.active.close_handles()
         self.handlers_closed = True
         self.files.abandon()
 
     def delete_all_segments(self) -> list[int]:
-        """Deletes all segments at once; their base offsets. No operation works from then on."""
+        """Deletes all segments at once. Returns their base offsets. No operation works from then
+        on."""
         bases = self.all_bases
         self.active.close_handles()
         self.segments.unpin()
@@ -437,7 +441,7 @@ class LocalLog:
         return bases
 
     def delete_directory(self) -> None:
-        """Deletes the directory and all in it, also while a `delete-file` task deletes files."""
+        """Deletes the directory with its content, also while a `delete-file` task deletes files."""
         with self.guarded(f"Error while deleting dir for {self.topic_partition}"):
             while os.path.lexists(self.path):
                 with contextlib.suppress(FileNotFoundError):

@@ -22,21 +22,21 @@ __all__ = ["LocalReads", "public_error"]
 
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AT, _PREFIX_SIZE = 8, 12
-# Ends of a native walk over headers that Kafka's own iteration decides otherwise: old messages,
-# whose first offset may be inside of a compressed payload, and entries shorter than a header.
+# Statuses at which Kafka's iteration continues where a native walk over headers ends: old messages,
+# whose first offset may be inside a compressed payload, and entries shorter than a header.
 _KAFKA_DECIDES: Final = ("batch_magic", "batch_size")
 
 
 class LocalReads:
-    """Reads by offset that know no watermark. Any thread may read, through a view of the readers
-    whose changes the caller watches."""
+    """Reads by offset, without watermarks. Any thread may read, through a view whose changes the
+    caller watches."""
 
     def __init__(self, local: LocalLog) -> None:
         self._local, self._readers = local, local.readers
 
     def convert_to_offset_metadata(self, offset: int) -> LogOffsetMetadata:
-        """The position of the batch that holds `offset`, or of the next one; the answer has that
-        batch's base offset. OffsetOutOfRangeError (Kafka: convertToOffsetMetadataOrThrow).
+        """The position of the batch that holds `offset`, or of the next one, with that batch's base
+        offset. Raises OffsetOutOfRangeError (Kafka: convertToOffsetMetadataOrThrow).
 
         For the thread that holds the log's lock.
         """
@@ -44,7 +44,7 @@ class LocalReads:
                                None).fetch_offset_metadata
 
     def locate(self, offset: int) -> LogOffsetMetadata:
-        """The same; the offset alone where it is outside of the log."""
+        """The same; only the offset if it is outside of the log."""
         with self._local.guarded(f"Exception while reading from {self._local.topic_partition}"):
             try:
                 return self.convert_to_offset_metadata(offset)
@@ -54,7 +54,7 @@ class LocalReads:
     def read_up_to(self, view: SegmentView, start_offset: int, max_length: int,
                    min_one_message: bool, bound: LogOffsetMetadata,
                    none_aborted: list[AbortedTxn] | None) -> FetchDataInfo:
-        """LocalLog.read; `none_aborted` is [] where aborted transactions are wanted, else None."""
+        """LocalLog.read; `none_aborted` is [] if aborted transactions are requested, else None."""
         local, end = self._local, self._local.end_metadata
         floor = view.floor(start_offset)
         if start_offset > end.message_offset or floor < 0:
@@ -110,8 +110,8 @@ class LocalReads:
 
     def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int,
                                      log_start_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions of the segment that holds `start_offset` and those after it, as
-        far as they concern offsets from `log_start_offset` to below `upper_bound_offset`."""
+        """The aborted transactions of the segment that holds `start_offset` and of later ones, for
+        offsets from `log_start_offset` to below `upper_bound_offset`."""
         def collect(view: SegmentView) -> list[AbortedTxn]:
             base = view.floor(start_offset)
             return [] if base < 0 else self._aborted(view, base, log_start_offset,
@@ -122,7 +122,7 @@ class LocalReads:
 
     def _add_aborted(self, view: SegmentView, segment: OpenSegment, start_offset: int,
                      found: FetchDataInfo) -> None:
-        """Which of the records were aborted: the offset index says how far they go at most."""
+        """Adds the aborted transactions of the records. The offset index bounds the last offset."""
         entries = self._local.active.index_entries if segment.entries is None else segment.entries
         stop = found.fetch_offset_metadata.relative_position_in_segment + len(found.records)
         entry = segment.reader.index.upper_bound(stop, entries)
@@ -151,7 +151,7 @@ class LocalReads:
 def _fetch_old_formats(segment: OpenSegment, start_offset: int, size: int, entries: int,
                        max_length: int, max_position: int, min_one_message: bool
                        ) -> FetchDataInfo | None:
-    """SegmentReader.fetch where there are messages of old formats on the way."""
+    """SegmentReader.fetch for a segment with messages of old formats on the way."""
     reader = segment.reader
     position = max(reader.index.lookup(start_offset, entries)[1], 0)
     try:
@@ -173,7 +173,7 @@ def _fetch_old_formats(segment: OpenSegment, start_offset: int, size: int, entri
 
 
 def public_error(failure: LoaderFailure, path: str) -> SeglogError:
-    """The exception of a reader for bytes at which Kafka's iteration throws."""
+    """The exception for a reader where Kafka's iteration throws."""
     if failure.kafka_error == "CorruptRecordException":
         return CorruptRecordError(failure.message, file=path,
                                   position=failure.where.get("position"), code="batch_length")

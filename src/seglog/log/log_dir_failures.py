@@ -1,4 +1,4 @@
-"""Which data directories failed (Kafka: LogDirFailureChannel)."""
+"""The channel of failed data directories (Kafka: LogDirFailureChannel)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from seglog.recovery.loader_failures import public_errors
 __all__ = ["CLOSED", "OFFLINE", "LogDirFailure", "LogDirFailureChannel", "closed_error",
            "public_errors"]
 
-#: Codes of a KafkaStorageError that is no news about a directory.
+#: Codes of a KafkaStorageError that is not a new failure of a directory.
 OFFLINE: Final = "log_dir_offline"
 CLOSED: Final = "log_closed"
-#: Refusals that say nothing about a directory. After a read, that is: a change that one of them
-#: ends half-way is an error of the directory, as everywhere in Kafka.
+#: Errors that say nothing about a directory, if they come from a read. A change that one of them
+#: interrupts is an error of the directory, as everywhere in Kafka.
 _OF_THE_PROCESS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LogDirFailure:
-    """A data directory that went offline, why, and what went with it."""
+    """A data directory that went offline, and the cause."""
 
     log_dir: str
     message: str
@@ -48,7 +48,7 @@ class LogDirFailureChannel(ProcessBound):
     """
 
     def __init__(self) -> None:
-        #: The directories that ever failed. A thread may read it without a lock.
+        #: The directories that ever failed. Readable without a lock.
         self.failed: set[str] = set()
         #: The first failure, for the message that no directory is left.
         self.first: LogDirFailure | None = None
@@ -57,29 +57,29 @@ class LogDirFailureChannel(ProcessBound):
 
     def maybe_add_offline_log_dir(self, log_dir: str, message: str,
                                   error: BaseException | None = None) -> None:
-        """Queues the directory unless it was; says why in any case."""
+        """Queues the directory unless it failed before. Logs the message in any case."""
         _log.error("%s", message, exc_info=error)
         with self._lock:
             if log_dir in self.failed:
                 return
             self.failed.add(log_dir)
-            # Not with its traceback: that holds what the frames had open, until the queue is read.
+            # Without its traceback, whose frames would keep files open until the queue is read.
             failure = LogDirFailure(log_dir, message, copy.copy(error))
             self.first = self.first or failure
         self._queue.put(failure)
 
     def has_offline_log_dir(self, log_dir: str) -> bool:
-        """Whether the directory ever failed. Takes no lock: every operation asks first."""
+        """Whether the directory ever failed. Takes no lock, because every operation calls it."""
         return log_dir in self.failed
 
     @property
     def is_any_offline(self) -> bool:
-        """Whether any directory ever failed: the question that costs nothing."""
+        """Whether any directory ever failed; cheap."""
         return bool(self.failed)
 
     def take_next_offline_log_dir(self, block: bool = True) -> LogDirFailure | None:
-        """The next failure that is not handled; None once `close` was called, or without `block`
-        where there is none."""
+        """The next failure that is not handled. None after `close`, or without `block` if there is
+        none."""
         try:
             return self._queue.get(block=block)
         except queue.Empty:
@@ -94,10 +94,10 @@ class LogDirFailureChannel(ProcessBound):
     def guard(self, log_dir: str, message: str, *, reads: bool = False) -> Iterator[None]:
         """Runs an operation on a directory (Kafka: maybeHandleIOException).
 
-        KafkaStorageError without doing anything where the directory is offline; an OSError in the
-        body takes it offline and becomes KafkaStorageError with `message`, unless it is one that
-        says so already, or that the log is closed. A body that only reads (`reads`) leaves the
-        directory online where the process has too many files open, or no memory.
+        Raises KafkaStorageError at once if the directory is offline. An OSError in the body takes
+        it offline and becomes KafkaStorageError with `message`, unless it is one for an offline
+        directory or a closed log. A body that only reads (`reads`) leaves the directory online if
+        the process has too many open files, or no memory.
         """
         if self.has_offline_log_dir(log_dir):
             raise _refusal(f"The log dir {log_dir} is already offline due to a previous IO "
@@ -115,7 +115,7 @@ class LogDirFailureChannel(ProcessBound):
             try:
                 raise failure from error
             finally:
-                del failure  # else it and its frames, with what they have open, stay
+                del failure  # otherwise it keeps its frames and their open files alive
 
 
 def _refusal(message: str, code: str) -> KafkaStorageError:
@@ -125,5 +125,5 @@ def _refusal(message: str, code: str) -> KafkaStorageError:
 
 
 def closed_error(message: str) -> KafkaStorageError:
-    """What work on a closed log raises: nothing is wrong with its directory."""
+    """The error for work on a closed log: its directory is not at fault."""
     return _refusal(message, CLOSED)

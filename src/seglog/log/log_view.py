@@ -1,4 +1,4 @@
-"""The questions that a log answers: offsets, reads, producers (Kafka: UnifiedLog)."""
+"""The read-only part of a log: offsets, reads, producers (Kafka: UnifiedLog)."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ __all__ = ["LastRecord", "LogView"]
 
 @dataclass(frozen=True, slots=True)
 class LastRecord:
-    """The offset of a producer's last record, None where only a marker is known, and its epoch."""
+    """The offset of a producer's last record (None if only a marker is known), and its epoch."""
 
     last_data_offset: int | None
     producer_epoch: int
 
 
 class LogView(ProcessBound):
-    """What a UnifiedLog answers without changing anything. UnifiedLog makes the parts."""
+    """The methods of a UnifiedLog that change nothing. UnifiedLog creates the parts."""
 
     context: LogContext
     topic_partition: TopicPartition
@@ -91,7 +91,7 @@ class LogView(ProcessBound):
 
     @property
     def path(self) -> str:
-        """Its directory."""
+        """The path of its directory."""
         return self._local.path
 
     @property
@@ -101,7 +101,7 @@ class LogView(ProcessBound):
 
     @property
     def active(self) -> ActiveSegment:
-        """The segment that is written to."""
+        """The active segment."""
         return self._local.active
 
     @property
@@ -121,7 +121,7 @@ class LogView(ProcessBound):
 
     @property
     def number_of_segments(self) -> int:
-        """With the active one."""
+        """The number of segments, including the active one."""
         return len(self._local.segments)
 
     @property
@@ -131,22 +131,22 @@ class LogView(ProcessBound):
 
     @property
     def topic_id(self) -> uuid.UUID | None:
-        """The id of its topic, if it has one."""
+        """The id of its topic; None if it has none."""
         return self._metadata.topic_id
 
     @property
     def producers(self) -> ProducerState:
-        """The producers' state up to the log's end."""
+        """The state of the producers at the log's end."""
         return self.producer_manager.state
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that may be read."""
+        """The first readable offset."""
         return self._watermarks.log_start_offset
 
     @property
     def local_log_start_offset(self) -> int:
-        """Where the segments on this disk begin."""
+        """The first offset of the segments on this disk."""
         return self._watermarks.local_log_start_offset
 
     @property
@@ -156,7 +156,7 @@ class LogView(ProcessBound):
 
     @property
     def highest_offset_in_remote_storage(self) -> int:
-        """The last offset that is in remote storage, as far as is known; -1 for none."""
+        """The last offset in remote storage that is known; -1 for none."""
         return self._watermarks.highest_offset_in_remote_storage
 
     def only_local_segments(self) -> tuple[int, int]:
@@ -175,42 +175,43 @@ class LogView(ProcessBound):
 
     @property
     def log_end_offset_metadata(self) -> LogOffsetMetadata:
-        """The log's end, with the segment and the byte at which the next batch goes."""
+        """The log's end, with the segment and byte position of the next batch."""
         return self._local.end_metadata
 
     @property
     def recovery_point(self) -> int:
-        """Everything below it is durable."""
+        """The offset below which everything is durable."""
         return self._local.recovery_point
 
     @property
     def last_flush_ms(self) -> int:
-        """When the log was flushed, in ms."""
+        """When the log was last flushed, in ms."""
         return self._local.last_flush_ms
 
     @property
     def high_watermark(self) -> int:
-        """Below it records are replicated, and consumers may read them."""
+        """The offset below which records are replicated and visible to consumers."""
         return self._watermarks.high_watermark
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the first transaction begins that is open, or ended above the high watermark."""
+        """The first offset of the earliest transaction that is open, or ended above the high
+        watermark."""
         return self._watermarks.first_unstable_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it no transaction is open, at most the high watermark."""
+        """The offset below which no transaction is open, at most the high watermark."""
         return self._watermarks.last_stable_offset
 
     @property
     def retention_size_in_percent(self) -> int:
-        """How full the log was of what it may retain, at the last run of retention."""
+        """The log's size in percent of its limit, at the last run of retention."""
         return self._old_segments.size_in_percent
 
     @property
     def deferred_checks(self) -> DeferredChecks | None:
-        """The checks that the load deferred (KIP-263); None where it made all."""
+        """The checks that the load deferred (KIP-263); None if it made all."""
         return self._local.files.deferred_checks
 
     @deferred_checks.setter
@@ -226,16 +227,17 @@ class LogView(ProcessBound):
         return self._local.guarded(message)
 
     def check_open(self) -> None:
-        """KafkaStorageError if the log was closed or deleted."""
+        """Raises KafkaStorageError if the log was closed or deleted."""
         self._local.check_open()
 
     def check_current(self) -> None:
-        """KafkaStorageError also if another log has replaced this one: changes would be lost."""
+        """Raises KafkaStorageError also if another log has replaced this one: changes would be
+        lost."""
         self._local.check_current()
 
     @property
     def stats(self) -> BrokerTopicStats | None:
-        """The meters that count its appends; None where it has no metrics."""
+        """The meters of its appends; None if it has no metrics."""
         return self.context.stats
 
     # ---- offsets with positions ---------------------------------------------------------------
@@ -248,13 +250,14 @@ class LogView(ProcessBound):
         return self.log_start_offset, self.log_end_offset_metadata, high, stable
 
     def convert_to_offset_metadata(self, offset: int) -> LogOffsetMetadata:
-        """Where the batch with `offset`, or the next one, is; OffsetOutOfRangeError."""
+        """The position of the batch with `offset`, or of the next one. Raises
+        OffsetOutOfRangeError."""
         with self.lock, self.guarded(f"Exception while reading from {self.topic_partition}"):
             self.check_open()
             return self._local_reads.convert_to_offset_metadata(int64("offset", offset))
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """(largest epoch at or below `epoch`, where it ended); None where nothing is known."""
+        """(largest epoch at or below `epoch`, its end offset); None if that is unknown."""
         with self.lock:
             return self._epochs.end_offset_for(int64("epoch", epoch))
 
@@ -263,18 +266,18 @@ class LogView(ProcessBound):
     def read(self, start_offset: int, max_length: int,
              isolation: Isolation = "log_end",
              min_one_message: bool = True) -> FetchDataInfo:
-        """Up to `max_length` bytes from the batch that holds `start_offset`, none beyond the bound
-        of `isolation`; with `min_one_message` at least that whole batch (UnifiedLog.read).
+        """Up to `max_length` bytes from the batch that holds `start_offset`, but nothing beyond the
+        bound of `isolation`; with `min_one_message` at least that whole batch (UnifiedLog.read).
 
         Takes no lock, unless files are being changed. Raises OffsetOutOfRangeError,
-        IllegalArgumentError for a negative `max_length`, CorruptRecordError where the headers on
-        the way cannot be followed, KafkaStorageError.
+        IllegalArgumentError for a negative `max_length`, CorruptRecordError if the headers on the
+        way cannot be followed, KafkaStorageError.
         """
         return self._reads.read(start_offset, max_length, isolation, min_one_message)
 
     def fetch(self, start_offset: int, max_bytes: int,
               isolation: Isolation = "read_uncommitted") -> FetchData:
-        """See LogReader; `read` has the words of Kafka's UnifiedLog."""
+        """See LogReader; `read` has the signature of Kafka's UnifiedLog."""
         start, bound = self.log_start_offset, self.upper_bound(isolation).message_offset
         info = self.read(start_offset, max_bytes, isolation)
         facts = (start, self.log_end_offset,
@@ -326,7 +329,7 @@ class LogView(ProcessBound):
 
     def _following(self, start_offset: int | None, end_offset: int | None, isolation: Isolation,
                    timeout: float | None) -> dict[str, Any]:
-        """What a tail is given."""
+        """The arguments of a tail."""
         self.check_open()
         check_isolation(isolation)
         return {"start_offset": self.log_end_offset if start_offset is None
@@ -340,14 +343,14 @@ class LogView(ProcessBound):
 
     def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int
                                      ) -> list[AbortedTxn]:
-        """The aborted transactions of the segment that holds `start_offset` and those after it, as
-        far as they concern offsets from the log's start to below `upper_bound_offset`."""
+        """The aborted transactions of the segment that holds `start_offset` and of later ones, for
+        offsets from the log's start to below `upper_bound_offset`."""
         return self._local_reads.collect_aborted_transactions(
             int64("start_offset", start_offset), int64("upper_bound_offset", upper_bound_offset),
             self.log_start_offset)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """The first record at or after a time, or what a special value asks for: see
+        """The first record at or after a time, or the answer to a special value: see
         OffsetsByTimestamp."""
         local = self._local
         with local.guarded(f"Error while fetching offset by timestamp for {local.topic_partition}",
@@ -359,22 +362,22 @@ class LogView(ProcessBound):
 
     @property
     def producer_id_count(self) -> int:
-        """Producers that are known; waits for no write."""
+        """The number of known producers; does not wait for writes."""
         return self.producer_manager.producer_id_count
 
     def has_late_transaction(self, now_ms: int) -> bool:
-        """Whether a transaction probably hangs: the earliest one that is open was last written to
-        more than `transaction.max.timeout.ms` and five minutes ago. Waits for no write."""
+        """Whether a transaction probably hangs: the earliest open one was last written to more than
+        `transaction.max.timeout.ms` and five minutes ago. Does not wait for writes."""
         return self.producer_manager.has_late_transaction(int64("now_ms", now_ms))
 
     def active_producers(self) -> list[ProducerStateEntry]:
-        """All producers that are known, by id: what `kafka-transactions.sh describe-producers`
-        shows, the first offset of an open transaction included."""
+        """All known producers, by id: the output of `kafka-transactions.sh describe-producers`,
+        including the first offset of an open transaction."""
         with self.lock:
             return list(self.producer_manager.active_producers.values())
 
     def active_producers_with_last_sequence(self) -> dict[int, int]:
-        """The last sequence of each producer, -1 where only a marker is known."""
+        """The last sequence of each producer, -1 if only a marker is known."""
         return {entry.producer_id: entry.last_sequence for entry in self.active_producers()}
 
     def last_records_of_active_producers(self) -> dict[int, LastRecord]:
@@ -384,7 +387,7 @@ class LogView(ProcessBound):
             for entry in self.active_producers()}
 
     def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a transaction is open that was begun with exactly this epoch."""
+        """Whether a transaction of exactly this epoch is open."""
         int64("producer_id", producer_id)
         with self.lock:
             return self.producer_manager.has_ongoing_transaction(producer_id, producer_epoch)
@@ -399,19 +402,19 @@ class LogView(ProcessBound):
 
     @property
     def latest_producer_snapshot_offset(self) -> int | None:
-        """That of the newest snapshot."""
+        """The offset of the newest snapshot."""
         with self.lock:
             return self.producer_manager.latest_snapshot_offset
 
     @property
     def oldest_producer_snapshot_offset(self) -> int | None:
-        """That of the oldest snapshot."""
+        """The offset of the oldest snapshot."""
         with self.lock:
             return self.producer_manager.oldest_snapshot_offset
 
     @property
     def latest_producer_state_end_offset(self) -> int:
-        """Up to where the producers' state says what the log says."""
+        """The end of the part of the log that the producers' state describes."""
         with self.lock:
             return self.producer_manager.map_end_offset
 

@@ -1,4 +1,4 @@
-"""An offset and where in the log its batch is (Kafka: LogOffsetMetadata)."""
+"""An offset and the position of its batch in the log (Kafka: LogOffsetMetadata)."""
 
 from __future__ import annotations
 

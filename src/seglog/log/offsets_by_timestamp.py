@@ -36,26 +36,25 @@ _NO_REMOTE: Final = TimestampOffset(_NONE, _NONE, _NONE)
 
 
 class OffsetsByTimestamp:
-    """Looks up offsets by time. Any thread may; it takes the log's lock for moments."""
+    """Looks up offsets by time. Safe from any thread; takes the log's lock only briefly."""
 
     def __init__(self, local: LocalLog, watermarks: Watermarks, epochs: LeaderEpochs) -> None:
         self._local, self._watermarks, self._epochs = local, watermarks, epochs
         self._readers = local.readers
 
     def fetch(self, timestamp_ms: int) -> TimestampOffset | None:
-        """The first record at or after a time, None if there is none; or what a special value asks
-        for.
+        """The first record at or after a time, None if there is none; or the answer to a special
+        value.
 
         LATEST (-1) is the log's end, EARLIEST (-2) its start, MAX_TIMESTAMP (-3) the first record
-        with the largest timestamp, EARLIEST_LOCAL (-4) where local segments begin, LATEST_TIERED
+        with the largest timestamp, EARLIEST_LOCAL (-4) the start of local segments, LATEST_TIERED
         (-5) and EARLIEST_PENDING_UPLOAD (-6) what is known of remote storage (offset -1 without
-        it). A segment without a time index counts as late as its file's modification. Of a tiered
-        log remote segments are asked first.
+        it). A segment without a time index counts with its file's modification time. In a tiered
+        log, remote segments are searched first.
 
-        Segments that retention takes away meanwhile are passed over: the log begins after them
-        then. Raises CorruptRecordError, InvalidRecordError, IllegalArgumentError where the way to
-        the record is damaged, KafkaStorageError, SeglogError where only remote storage could
-        answer.
+        Segments that retention removes meanwhile are skipped: the log then begins after them.
+        Raises CorruptRecordError, InvalidRecordError or IllegalArgumentError if damage prevents the
+        search, KafkaStorageError, and SeglogError if only remote storage could answer.
         """
         _logger.debug("Searching offset for timestamp %d.", timestamp_ms)
         special = self._SPECIAL.get(timestamp_ms)
@@ -74,7 +73,7 @@ class OffsetsByTimestamp:
 
     def _steadily(self, look: Callable[[SegmentView], TimestampOffset | None]
                   ) -> TimestampOffset | None:
-        # What `_Lookup` holds stays as it is when segments are rolled or retired.
+        # The files in a `_Lookup` stay unchanged when segments are rolled or retired.
         return self._readers.read_steadily(
             look, lambda generation, _: self._readers.is_unchanged(generation))
 
@@ -86,7 +85,7 @@ class OffsetsByTimestamp:
                     return _find_in_segment(_Lookup(local, view, base, by_time=True),
                                             timestamp_ms, start)
             except SegmentRetired:
-                continue  # the log begins after it by now, or the lookup begins again
+                continue  # the log begins after it by now, or the lookup starts again
         return None
 
     # ---- special values -----------------------------------------------------------------------
@@ -165,7 +164,7 @@ class OffsetsByTimestamp:
 
 @contextmanager
 def _files(local: LocalLog, base_offset: int) -> Iterator[SegmentFiles]:
-    """The files of a segment, for as long as the lock is held. SegmentRetired."""
+    """The files of a segment, while the lock is held. Raises SegmentRetired."""
     local.files.ensure_checked(base_offset)
     with local.lock, public_errors(local.path):
         local.check_open()
@@ -180,22 +179,23 @@ def _files(local: LocalLog, base_offset: int) -> Iterator[SegmentFiles]:
 
 
 def _largest_timestamp(local: LocalLog, base_offset: int) -> int:
-    """Of a segment's records; when its file was changed, if none is known."""
+    """The largest timestamp of a segment's records; its file's modification time if none is
+    known."""
     with _files(local, base_offset) as files:
         largest = files.max_timestamp().timestamp
         return largest if largest >= 0 else files.disk.modified_ms(files.log_name)
 
 
 class _Lookup:
-    """One segment as it was at one moment, its log and indexes open: a lookup ends as it began,
-    whatever becomes of the segment meanwhile."""
+    """One segment at one moment, with its log and indexes open, so that a lookup does not see later
+    changes."""
 
     def __init__(self, local: LocalLog, view: SegmentView, base_offset: int, *,
                  by_time: bool = False) -> None:
         """Raises SegmentRetired, KafkaStorageError."""
         with _files(local, base_offset) as files:
             self._reader: SegmentReader = local.readers.segment(view, base_offset).reader
-            # Fetches end at the log's end, lookups behind what an index refused.
+            # Fetches end at the log's end; lookups also read records that an index refused.
             self._size, self._entries = files.size, files.offset_index.entries
             if by_time:
                 files.time_index.open()
@@ -204,17 +204,17 @@ class _Lookup:
                                           base_offset, times=True)
 
     def offset_at(self, timestamp_ms: int) -> int:
-        """Where the time index says that a search for this time begins."""
+        """The offset at which the time index starts a search for this time."""
         return self._times.lookup(timestamp_ms, self._time_entries)[1]
 
     def position_of(self, offset: int) -> int:
-        """Byte of the log from which a search for this offset begins."""
+        """The byte of the log at which a search for this offset begins."""
         return max(self._reader.index.lookup(offset, self._entries)[1], 0)
 
     def batches(self, position: int) -> Iterator[np.void]:
-        """Headers from a position on, of which Kafka asks the largest timestamp.
+        """Batch headers from a position on, whose largest timestamps Kafka reads.
 
-        CorruptRecordError, and IllegalArgumentError for a magic that has no header.
+        Raises CorruptRecordError, and IllegalArgumentError for an unknown magic.
         """
         reader = self._reader
         try:
@@ -228,7 +228,7 @@ class _Lookup:
 
     def first_record(self, batch: np.void, wanted: Callable[[int, int], bool], *,
                      streaming: bool = False) -> TimestampOffset | None:
-        """Of one batch, by timestamp and offset."""
+        """The first record of a batch whose timestamp and offset satisfy `wanted`."""
         data = os.pread(self._reader.fileno(), int(batch["size"]), int(batch["position"]))
         batches = np.array([batch], dtype=batch.dtype)
         batches["position"], batches["size"] = 0, len(data)

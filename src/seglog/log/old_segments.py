@@ -19,7 +19,7 @@ _logger = logging.getLogger("seglog.UnifiedLog")
 
 
 class OldSegments:
-    """Retention at work on one log. Takes the log's lock for each of its rules."""
+    """Applies retention to one log. Takes the log's lock for each of its rules."""
 
     def __init__(self, local: LocalLog, watermarks: Watermarks, producers: ProducerStateManager,
                  rolling: Rolling) -> None:
@@ -60,7 +60,7 @@ class OldSegments:
         local = self._local
         with (local.guarded(f"Error while deleting segments for {local.topic_partition}"),
               local.lock):
-            local.check_open()  # its files may be another log's by now
+            local.check_open()  # its files may belong to another log by now
             local.update_files()
             bases = self._deletable(rule)
             return self._delete_segments(bases, rule) if bases else 0
@@ -107,7 +107,7 @@ class OldSegments:
     def _delete_segments(self, bases: list[int], rule: Rule) -> int:
         local, count, going = self._local, len(bases), bases
         if len(local.segments) == count:
-            # There is always a segment to write to.
+            # There must always be an active segment.
             if self._rolling.roll(0) == bases[-1]:
                 _logger.warning(local.log_text(f"Empty active segment at {bases[-1]} was deleted "
                                                "and recreated"))

@@ -13,7 +13,7 @@ __all__ = ["PartitionMetadata"]
 
 
 class PartitionMetadata:
-    """The topic id, and whether `partition.metadata` is still to be written."""
+    """The topic id, and whether `partition.metadata` still has to be written."""
 
     def __init__(self, local: LocalLog, topic_id: uuid.UUID | None) -> None:
         self._local = local
@@ -21,8 +21,8 @@ class PartitionMetadata:
         self.is_dirty = False
 
     def assign(self, topic_id: uuid.UUID, *, at_creation: bool = False) -> None:
-        """Takes the id for a log that has none, to be written later; InconsistentTopicIdError if
-        the log has another one. The caller holds the lock."""
+        """Sets the id of a log that has none, to be written later. Raises InconsistentTopicIdError
+        if the log has another id. The caller holds the lock."""
         local = self._local
         if self.topic_id is None:
             self.topic_id, self.is_dirty = topic_id, True
@@ -37,17 +37,17 @@ class PartitionMetadata:
                 f"topic ID {format_uuid(self.topic_id)}")
 
     def flush(self) -> None:
-        """Writes the file if it is still to be written."""
+        """Writes the file if that is still to be done."""
         if not self.is_dirty:
             return
         local = self._local
         with local.lock, local.guarded(
                 f"Error while writing partition metadata file {local.path}"):
-            if self.is_dirty:  # else another thread has written it
+            if self.is_dirty:  # otherwise another thread has written it
                 assert self.topic_id is not None
                 write_partition_metadata(f"{local.path}/{PARTITION_METADATA}", self.topic_id)
                 self.is_dirty = False
 
     def discard(self) -> None:
-        """Writes the file no more: the directory is on its way out."""
+        """Cancels the write: the directory is about to be deleted."""
         self.is_dirty = False

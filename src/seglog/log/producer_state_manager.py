@@ -1,8 +1,8 @@
-"""Producer state of a log that is written to (Kafka: ProducerStateManager, ProducerAppendInfo).
+"""Producer state of a writable log (Kafka: ProducerStateManager, ProducerAppendInfo).
 
-What an append may do is judged in C (csrc/include/seglog/producers.h, the span), on the same table
-into which a load folds what the log holds; here it gets Kafka's words. The caller holds the lock of
-the log.
+C validates an append (csrc/include/seglog/producers.h, the span), on the same table that a load
+fills from the log. This module turns its verdicts into Kafka's exceptions. The caller holds the
+lock of the log.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ __all__ = [
     "ProducerStateManagerConfig",
 ]
 
-#: A transaction is late when it is open for longer than its timeout by this.
+#: A transaction is late if it is open for longer than its timeout plus this.
 LATE_TRANSACTION_BUFFER_MS: Final = 5 * 60 * 1000
-#: The transaction version of an append that does not say one.
+#: The transaction version of an append that does not give one.
 TV_UNKNOWN: Final = -1
 
 _logger = logging.getLogger("seglog.ProducerStateManager")
@@ -54,7 +54,7 @@ _ORIGINS = {
 
 @dataclass(slots=True)
 class ProducerStateManagerConfig:
-    """Settings of all logs of a broker, which may change while they are open."""
+    """Settings of all logs of a broker, which may change while logs are open."""
 
     #: `producer.id.expiration.ms`; None keeps idle producers for ever
     producer_id_expiration_ms: int | None = 86_400_000
@@ -64,10 +64,11 @@ class ProducerStateManagerConfig:
 
 @dataclass(frozen=True, slots=True)
 class ProducerAnalysis:
-    """What an append would do to the producers' state; `ProducerStateManager.update` does it.
+    """The changes that an append would make to the producers' state; `ProducerStateManager.update`
+    makes them.
 
-    `completed_txns` are in the order of their markers. With a `duplicate`, the batch that is in the
-    log already, nothing may be written.
+    `completed_txns` are in the order of their markers. If there is a `duplicate`, the batch is
+    already in the log and must not be written.
     """
 
     completed_txns: tuple[CompletedTxn, ...] = ()
@@ -89,7 +90,7 @@ class ProducerStateManager(LoadingProducers):
     def after_load(cls, loaded: LoadingProducers, config: ProducerStateManagerConfig,
                    clock: Callable[[], int], *, max_transaction_timeout_ms: int = 900_000
                    ) -> ProducerStateManager:
-        """What a load left, to go on with; the other object is not used any more."""
+        """Takes over the state after a load; the other object must not be used any more."""
         loaded.snapshots.adopt()
         made = cls(loaded.topic_partition, loaded.snapshots, config, clock,
                    max_transaction_timeout_ms=max_transaction_timeout_ms)
@@ -103,16 +104,16 @@ class ProducerStateManager(LoadingProducers):
 
     @property
     def map_end_offset(self) -> int:
-        """Up to where the state says what the log says."""
+        """The end of the part of the log that the state describes."""
         return self.state.map_end_offset
 
     def update_map_end_offset(self, offset: int) -> None:
-        """Also of an append without any producer: a snapshot bears that offset."""
+        """Sets the end, also after an append without producers: a snapshot has that offset."""
         self.state.map_end_offset = offset
 
     @property
     def producer_id_count(self) -> int:
-        """Producers that are known."""
+        """The number of known producers."""
         return len(self.state.table)
 
     @property
@@ -121,7 +122,7 @@ class ProducerStateManager(LoadingProducers):
         return {entry.producer_id: entry for entry in self.state.entries}
 
     def last_entry(self, producer_id: int) -> ProducerStateEntry | None:
-        """What is known of one producer."""
+        """The state of one producer; None if it is unknown."""
         return self.state.find(producer_id)
 
     def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
@@ -132,23 +133,24 @@ class ProducerStateManager(LoadingProducers):
 
     @property
     def first_unstable_offset(self) -> LogOffsetMetadata | None:
-        """Where the earliest transaction begins that is open, or ended and not yet replicated."""
+        """The first offset of the earliest transaction that is open, or ended and is not replicated
+        yet."""
         found = self.state.table.first_unstable()
         return None if found is None else LogOffsetMetadata(*found)
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
-        """Ended transactions whose marker is below count as replicated."""
+        """Marks ended transactions as replicated whose marker is below the high watermark."""
         self.state.on_high_watermark_updated(high_watermark)
 
     def has_late_transaction(self, now_ms: int) -> bool:
-        """Whether the earliest open transaction was last written to longer ago than any
-        transaction may take: it probably hangs. The lock is not needed for this question."""
+        """Whether the earliest open transaction was last written to longer ago than any transaction
+        may take: it probably hangs. Needs no lock."""
         last = self.state.table.oldest_txn_timestamp()
         return last > 0 and (now_ms - last
                              > self.max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS)
 
     def remove_expired(self, now_ms: int) -> None:
-        """Forgets producers without an open transaction, and verifications, that are older than
+        """Removes producers without an open transaction, and verifications, that are older than
         `producer.id.expiration.ms`."""
         idle = self._expiration_ms()
         if idle is not None:
@@ -159,8 +161,8 @@ class ProducerStateManager(LoadingProducers):
     def maybe_start_transaction_verification(
             self, producer_id: int, sequence: int, epoch: int, supports_epoch_bump: bool,
             ) -> VerificationGuard:
-        """The guard of a transaction that is to be verified before its first batch; the sentinel
-        where it is open already. Raises InvalidProducerEpochError."""
+        """The guard of a transaction that has to be verified before its first batch; the sentinel
+        if it is open already. Raises InvalidProducerEpochError."""
         entry = self.last_entry(producer_id)
         if entry is not None and epoch < entry.producer_epoch:
             raise stale_epoch(producer_id, epoch, entry.producer_epoch)
@@ -170,15 +172,15 @@ class ProducerStateManager(LoadingProducers):
             producer_id, sequence, epoch, supports_epoch_bump).verification_guard
 
     def verification_guard(self, producer_id: int) -> VerificationGuard:
-        """That of the entry of a producer, the sentinel without one."""
+        """The guard of a producer's entry, the sentinel if there is none."""
         entry = self.verification_state_entry(producer_id)
         return VerificationGuard.SENTINEL if entry is None else entry.verification_guard
 
     def maybe_create_verification_state_entry(
             self, producer_id: int, sequence: int, epoch: int, supports_epoch_bump: bool,
             ) -> VerificationStateEntry:
-        """The entry of a producer whose transaction is to be verified, made where there is none;
-        it notes the lowest sequence of the highest epoch."""
+        """The entry of a producer whose transaction has to be verified, created if there is none.
+        It records the lowest sequence of the highest epoch."""
         return _verification(self.state.table.verify(
             producer_id, self.clock(), next_guard(), sequence, epoch, supports_epoch_bump))
 
@@ -194,16 +196,17 @@ class ProducerStateManager(LoadingProducers):
                 transaction_version: int = TV_UNKNOWN,
                 verification_guard: VerificationGuard | None = None,
                 ) -> ProducerAnalysis:
-        """Judges batches that are about to be appended (Kafka: analyzeAndValidateProducerState).
+        """Validates batches that are about to be appended (Kafka: analyzeAndValidateProducerState).
 
-        `batches` are rows of BATCH_DTYPE with their final offsets and timestamps, whose `position`
-        counts from the beginning of `records`, their bytes; these will be written at byte
-        `position` of the segment `segment_base_offset`. Nothing changes but verifications, which
-        the first batch of their transaction uses up even if a later one is refused.
+        `batches` are rows of BATCH_DTYPE with their final offsets and timestamps. Their `position`
+        counts from the beginning of `records`, their bytes, which will be written at byte
+        `position` of the segment `segment_base_offset`. Changes only verifications: the first batch
+        of their transaction uses them up, even if a later one is refused.
 
         Raises InvalidProducerEpochError, OutOfOrderSequenceError, InvalidTxnStateError,
-        TransactionCoordinatorFencedError, IllegalArgumentError (a marker of no version), and for a
-        control batch that is none InvalidRecordError, IllegalArgumentError or UncheckedError.
+        TransactionCoordinatorFencedError, IllegalArgumentError (a marker without transaction
+        version), and for an invalid control batch InvalidRecordError, IllegalArgumentError or
+        UncheckedError.
         """
         data = memoryview(records).cast("B")
         batches = np.ascontiguousarray(batches)
@@ -236,21 +239,21 @@ class ProducerStateManager(LoadingProducers):
         return ProducerAnalysis(tuple(CompletedTxn(*txn) for txn in table.completed()), span=span)
 
     def update(self, analysis: ProducerAnalysis) -> None:
-        """Takes over what an append does to the producers, once it is written. Transactions that
-        it ends stay open until `complete_txn`."""
+        """Applies an append to the producers, once it is written. Transactions that it ends stay
+        open until `complete_txn`."""
         if analysis.span != self.state.table.spans:
             raise ValueError("an analysis is good until the next one, and once")
         self.state.table.commit()
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
-        """Up to where everything is decided when this transaction ends, which is noted in the
-        transaction index."""
+        """The last stable offset after this transaction ends, which the transaction index
+        records."""
         return self.state.table.last_stable_offset(completed.producer_id, completed.last_offset)
 
     def complete_txn(self, completed: CompletedTxn) -> None:
         """Ends a transaction; it counts as unstable until the high watermark has passed it.
 
-        Raises IllegalArgumentError for one that is not open.
+        Raises IllegalArgumentError if it is not open.
         """
         if not self.state.table.complete_txn(completed.first_offset, completed.last_offset):
             raise IllegalArgumentError(not_started(self.topic_partition, completed))
@@ -263,7 +266,7 @@ class ProducerStateManager(LoadingProducers):
                 f"{'<=' if version >= 2 else '<'} the last seen epoch {known} (TV{version})")
 
     def _tell(self, batches: npt.NDArray[np.void], transaction_version: int) -> None:
-        """What Kafka logs about what it lets pass."""
+        """Logs what Kafka logs about batches that it accepts."""
         for row, verdict, known, coordinator_epoch in self.state.table.notes():
             batch = batches[row]
             if verdict == Verdict.EPOCH:
@@ -317,18 +320,18 @@ class ProducerStateManager(LoadingProducers):
     # ---- snapshots ----------------------------------------------------------------------------
 
     def take_snapshot(self, *, sync: bool = True) -> str | None:
-        """Writes the state at its end to disk, unless there is a snapshot as new; the name of the
-        file if it was taken, which without `sync` may be lost. Raises KafkaStorageError."""
+        """Writes the state at its end to disk, unless that snapshot exists. Returns the file's name
+        if it was written; without `sync` it may be lost. Raises KafkaStorageError."""
         return super().take_snapshot(sync=sync)
 
     @property
     def latest_snapshot_offset(self) -> int | None:
-        """That of the newest on disk."""
+        """The offset of the newest snapshot on disk."""
         return self.snapshots.offsets[-1] if self.snapshots.offsets else None
 
     @property
     def oldest_snapshot_offset(self) -> int | None:
-        """That of the oldest on disk."""
+        """The offset of the oldest snapshot on disk."""
         return self.snapshots.offsets[0] if self.snapshots.offsets else None
 
     def fetch_snapshot(self, offset: int) -> str | None:
@@ -342,17 +345,17 @@ class ProducerStateManager(LoadingProducers):
         self.snapshots.delete_below(offset)
 
     def remove_stray_snapshots(self, base_offsets: npt.NDArray[np.int64]) -> None:
-        """Deletes those that are at no segment's base; the largest stays if it is not below the
+        """Deletes those that are not at a segment's base; the largest stays if it is not below the
         last base. `base_offsets` ascend. Raises KafkaStorageError."""
         self.snapshots.remove_stray(base_offsets)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Forgets everything, deletes all snapshots, and starts at `offset`."""
+        """Removes all state, deletes all snapshots, and starts at `offset`."""
         self.truncate_fully(offset)
 
 
 def stale_epoch(producer_id: int, epoch: int, known: int) -> InvalidProducerEpochError:
-    """What a producer of an older epoch is told that would begin a transaction."""
+    """The error for a producer of an older epoch that would begin a transaction."""
     return InvalidProducerEpochError(f"Epoch of producer {producer_id} is {epoch}, which is "
                                      f"smaller than the last seen epoch {known}")
 
@@ -364,7 +367,7 @@ def _verification(fields: tuple[int, int, int, int, bool]) -> VerificationStateE
 
 
 def _parse(batch: np.void, data: memoryview) -> EndTransactionMarker | None:
-    """A marker that is not of the form in which Kafka writes them."""
+    """Parses a marker that differs from the form in which Kafka writes them."""
     position, size = int(batch["position"]), int(batch["size"])
     if not 0 <= position <= position + size <= len(data):
         raise ValueError("a batch that is not within the records")

@@ -1,6 +1,6 @@
 """Reads of a log by offset (Kafka: UnifiedLog.read).
 
-Answers are Kafka's, with bytes in the place of a file region. CRCs are left to the consumer.
+Results are Kafka's, with bytes instead of a file region. CRCs are left to the consumer.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class LogReads:
     def read(self, start_offset: int, max_length: int, isolation: Isolation = "log_end",
              min_one_message: bool = True) -> FetchDataInfo:
         """See UnifiedLog.read."""
-        # What nearly all reads are, in few steps: of a segment that is open, below the bound, while
-        # no thread changes files. The rest decides about any other.
+        # A fast path for nearly all reads: of an open segment, below the bound, while no thread
+        # changes files. `_read_any` handles all others.
         local, readers, watermarks = self._local, self._readers, self._watermarks
         end = LogOffsetMetadata(*local.end.fields)
         generation, view = readers.generation, readers.current_view
@@ -41,7 +41,7 @@ class LogReads:
                  if isolation == "read_uncommitted" else _NOWHERE)
         if (watermarks.log_start_offset <= start_offset < bound.message_offset and max_length >= 0
                 and not self._files.is_closed and not self._failures.failed):
-            base, last = view.active_base, bound.segment_base_offset  # -1 of an offset alone
+            base, last = view.active_base, bound.segment_base_offset  # -1 of a bare offset
             if start_offset < base:
                 base = view.floor(start_offset)
             segment = view.opened.get(base)
@@ -66,7 +66,7 @@ class LogReads:
 
     def _read_any(self, start_offset: int, max_length: int, isolation: Isolation,
                   min_one_message: bool) -> FetchDataInfo:
-        """`read`, whatever it takes."""
+        """`read` without the fast path."""
         local = self._local
         text = f"Exception while reading from {local.topic_partition}"
         if self._files.is_closed or self._failures.is_any_offline:

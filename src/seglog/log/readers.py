@@ -1,9 +1,9 @@
-"""What the readers of a log have open, and how they notice that its files were changed.
+"""The files that readers of a log have open, and how readers notice changes of those files.
 
-Readers take no lock. They read what the log's end (or a watermark) told them is there, through
-descriptors that stay open while a reader holds them. What an append adds does not concern
-them; whatever else changes files or their set (a truncation, a deletion, a replacement, a roll)
-happens inside `LogReaders.changing`, and a reader that overlaps with one begins again.
+Readers take no lock. They read up to the log's end (or a watermark), through descriptors that stay
+open while a reader holds them. Appends do not concern them. Every other change of files or of their
+set (a truncation, a deletion, a replacement, a roll) happens inside `LogReaders.changing`, and a
+reader that overlaps with one starts again.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ __all__ = ["LogReaders", "OpenSegment", "SegmentRetired", "SegmentView"]
 _FILES_PER_SEGMENT: Final = 2
 #: Truncations that are remembered for followers of the log.
 _CUTS_KEPT: Final = 64
-#: Aborted transactions of one segment that stay in memory.
+#: How many aborted transactions of one segment stay in memory.
 _ABORTED_KEPT_MAX: Final = 4096
-#: How often a read begins again without the lock.
+#: How often a read starts again without the lock.
 _ATTEMPTS: Final = 3
 
 _T = TypeVar("_T")
 
 
 class SegmentRetired(SeglogError):
-    """Retention, a truncation or a replacement took a segment out of the log after a reader found
-    it in its view. Never leaves `seglog.log`: the reader looks at the log again."""
+    """Retention, a truncation or a replacement removed a segment after a reader found it in its
+    view. Never leaves `seglog.log`: the reader reads the log's view again."""
 
     def __init__(self, base_offset: int) -> None:
         super().__init__(f"the segment {base_offset} is no longer in the log")
@@ -56,8 +56,8 @@ class SegmentRetired(SeglogError):
 class OpenSegment:
     """One segment that readers have open.
 
-    `size` and `entries` (of its offset index) are those of a segment that is no longer written to,
-    and None of the last one, whose are the log's to tell.
+    `size` and `entries` (of its offset index) are those of an inactive segment. They are None for
+    the active one, where the log knows them.
     """
 
     __slots__ = ("__weakref__", "aborted", "base_offset", "entries", "reader", "size",
@@ -69,12 +69,12 @@ class OpenSegment:
         self.base_offset = reader.base_offset
         self.was_used = True
         self.txn_index = txn_index
-        #: The entries of its transaction index, once they were read and cannot become more.
+        #: The entries of its transaction index, once they were read and can no longer grow.
         self.aborted: list[AbortedTxn] | None = None
 
     @property
     def fd(self) -> int:
-        """The descriptor of its log, which is open as long as the object lives."""
+        """The descriptor of its log, open as long as this object lives."""
         return self.reader.fileno()
 
     @property
@@ -87,11 +87,11 @@ class OpenSegment:
         return nullcontext(self.fd)
 
     def read(self, size: int, position: int) -> bytes:
-        """Exactly `size` bytes. KafkaStorageError where the file ends before."""
+        """Exactly `size` bytes. Raises KafkaStorageError if the file ends before."""
         return read_at(self.fd, size, position)
 
     def keep_aborted(self, found: list[AbortedTxn]) -> None:
-        """Notes the entries of its transaction index, if they are few and all."""
+        """Keeps the entries of its transaction index, if they are few and complete."""
         if self.size is not None and len(found) <= _ABORTED_KEPT_MAX:
             self.aborted = found
 
@@ -106,12 +106,12 @@ class SegmentView:
     __slots__ = ("active_base", "base_offsets", "opened")
 
     def __init__(self, base_offsets: npt.NDArray[np.int64], opened: _Opened) -> None:
-        self.base_offsets = base_offsets  # never changed in place: a change makes another array
+        self.base_offsets = base_offsets  # never changed in place: a change creates another array
         self.active_base = int(base_offsets[-1]) if len(base_offsets) else -1
         self.opened = opened
 
     def floor(self, offset: int) -> int:
-        """Base offset of the last segment that begins at or below `offset`, -1 without one."""
+        """Base offset of the last segment that begins at or below `offset`, -1 if there is none."""
         if offset >= self.active_base >= 0:
             return self.active_base
         row = int(self.base_offsets.searchsorted(offset, "right")) - 1
@@ -126,10 +126,10 @@ class SegmentView:
 
 
 class _OpenSegments(SurvivesFork):
-    """Which segments all logs of the process have open, at most `segments_max`.
+    """The segments that all logs of the process have open, at most `segments_max`.
 
-    One that was not used since the last check is closed first. A reader that is at work
-    holds it; its descriptors are closed with the last reference.
+    Those that were not used since the last check are closed first. A reader at work holds its
+    segment; the descriptors are closed with the last reference.
     """
 
     def __init__(self, segments_max: int) -> None:
@@ -137,7 +137,7 @@ class _OpenSegments(SurvivesFork):
         self._ring: deque[tuple[weakref.ref[_Opened], weakref.ref[OpenSegment]]] = deque()
 
     def add(self, opened: _Opened, segment: OpenSegment) -> None:
-        """Notes an open segment, and closes others if there are too many."""
+        """Adds an open segment, and closes others if there are too many."""
         with self._lock:
             self._ring.append((weakref.ref(opened), weakref.ref(segment)))
             self._shrink(self.segments_max)
@@ -164,10 +164,10 @@ _shared = _OpenSegments(max(1, shared_cache().files_max // _FILES_PER_SEGMENT))
 
 
 class LogReaders:
-    """What the readers of one log share. Safe from any thread.
+    """The state that the readers of one log share. Safe from any thread.
 
-    `generation` is odd while files are being changed. `current_view` may be behind what the
-    segments are; `view` is not.
+    `generation` is odd while files are being changed. `current_view` may be older than the
+    segments; `view` is not.
     """
 
     def __init__(self, files: LogFiles) -> None:
@@ -180,16 +180,16 @@ class LogReaders:
 
     @contextmanager
     def changing(self, cut_to: int | None = None) -> Iterator[None]:
-        """Around every change of bytes that readers may have been told of, by the thread that
-        holds the log's lock: truncations, which say from which offset on nothing is as it was, and
-        segments that are put in the place of others."""
+        """Encloses every change of bytes that readers may know, in the thread that holds the log's
+        lock: truncations, which give the offset from which on bytes change, and replaced
+        segments."""
         self._detach_maps()
         self._depth += 1
         if self._depth == 1:
             self.generation += 1
         if cut_to is not None:
             self._cuts.append((self.generation, cut_to))
-        # What is open knows its size, and the change itself reads what it leaves.
+        # Open segments have recorded sizes, and the change itself reads what it leaves.
         self.current_view = SegmentView(np.empty(0, np.int64), _Opened())
         try:
             yield
@@ -200,13 +200,13 @@ class LogReaders:
                 self.generation += 1
 
     def close(self) -> None:
-        """Closes the files that no reader uses at this moment: the log is closed."""
+        """Closes the files that no reader uses now: the log is closed."""
         self.current_view = SegmentView(np.empty(0, np.int64), _Opened())
         with self._files.lock:
             self._detach_maps()
 
     def _detach_maps(self) -> None:
-        """Index files may be cut from now on. KafkaStorageError, and then they may not."""
+        """Allows index files to be truncated. If it raises KafkaStorageError, they must not be."""
         for segment in self._mapped:
             segment.reader.index.detach()
         self._mapped.clear()
@@ -224,12 +224,12 @@ class LogReaders:
         return generation == self.generation and not generation & 1
 
     def is_current(self, generation: int, view: SegmentView) -> bool:
-        """Whether what was read since `generation` and through `view` is still so."""
+        """Whether what was read since `generation` and through `view` is still valid."""
         return (self.is_unchanged(generation)
                 and view.base_offsets is self._segments.base_offsets)
 
     def view(self) -> SegmentView:
-        """The segments as they are now."""
+        """The current segments."""
         view, segments = self.current_view, self._segments
         if view.base_offsets is segments.base_offsets:
             return view
@@ -242,7 +242,8 @@ class LogReaders:
         return view
 
     def segment(self, view: SegmentView, base_offset: int) -> OpenSegment:
-        """The segment at `base_offset`, opened if it is not. KafkaStorageError, SegmentRetired."""
+        """The segment at `base_offset`, opened if it is not. Raises KafkaStorageError,
+        SegmentRetired."""
         found = view.opened.get(base_offset)
         if found is None:
             found = self._open(view, base_offset)
@@ -250,9 +251,9 @@ class LogReaders:
         return found
 
     def aborted(self, view: SegmentView, base_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions of a segment. KafkaStorageError, SegmentRetired.
+        """The aborted transactions of a segment. Raises KafkaStorageError, SegmentRetired.
 
-        Its other files are not opened for that: Kafka's indexes are created when they are.
+        Does not open its other files: Kafka creates indexes when they are opened.
         """
         found = view.opened.get(base_offset)
         if found is not None and found.aborted is not None:
@@ -294,12 +295,12 @@ class LogReaders:
             is_last = base_offset == int(segments.base_offsets[-1])
             mapped = 0
             if not self._depth and not log.is_closed and holds_lock(os.path.dirname(log.path)):
-                mapped = files.config.segment_index_bytes if is_last else 1  # it may grow to
+                mapped = files.config.segment_index_bytes if is_last else 1  # the maximum size
             try:
                 reader = _open_reader(files.log_path, os.path.join(
                     log.path, files.offset_index.name), base_offset, mapped)
             except KafkaStorageError as error:
-                if log.is_closed:  # the files are another log's by now
+                if log.is_closed:  # the files belong to another log by now
                     raise closed_error(f"the log {log.topic_partition} is closed") from error
                 raise
             segment = OpenSegment(reader, files.txn_index, None if is_last else files.size,
@@ -315,10 +316,10 @@ class LogReaders:
 
     def read_steadily(self, read: Callable[[SegmentView], _T],
                       is_sound: Callable[[int, SegmentView], bool]) -> _T:
-        """What `read` gives of the log's segments, when no change of the files came in between.
+        """The result of `read` on the log's segments, if no change of the files overlapped.
 
-        `is_sound(generation, view)` says so, also of what `read` raised. It takes no lock, unless
-        files are changed again and again.
+        `is_sound(generation, view)` decides that, also for exceptions of `read`. Takes no lock,
+        unless files are changed repeatedly.
         """
         for _ in range(_ATTEMPTS):
             generation, view = self.generation, self.view()

@@ -1,4 +1,4 @@
-"""Records of a log that is written to: a stream of what there is, and followers."""
+"""Records of a writable log: a stream of the existing ones, and followers."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Follower(ProcessBound, Iterator[RecordColumns]):
     """Record columns as they are appended. For one thread; any may `close` it."""
 
     def __init__(self, tail: RangeTail, options: DecodeOptions) -> None:
-        """By `UnifiedLog.follow`."""
+        """Created by `UnifiedLog.follow`."""
         self._tail, self._stream = tail, RecordBatchStream(lambda: _plan_of(tail), options)
 
     def __next__(self) -> RecordColumns:
         return next(self._stream)
 
     def records(self) -> Iterator[Record]:
-        """The same record by record."""
+        """Yields the same records one by one."""
         return one_by_one(self)
 
     @ending
@@ -50,7 +50,7 @@ class AsyncFollower(ProcessBound, AsyncIterator[RecordColumns]):
     """The same for `async for`. Records are decoded in a thread of the loop's executor."""
 
     def __init__(self, tail: AsyncRangeTail, options: DecodeOptions) -> None:
-        """By `UnifiedLog.follow_async`."""
+        """Created by `UnifiedLog.follow_async`."""
         self._tail, self._options = tail, options
         self._stream: RecordBatchStream | None = None
 
@@ -80,7 +80,7 @@ class AsyncFollower(ProcessBound, AsyncIterator[RecordColumns]):
 
 
 def _plan_of(tail: RangeTail | AsyncRangeTail, ranges: Iterator[LogRange] | None = None) -> Plan:
-    """Ranges of a tail, by default all, in the files that it has open."""
+    """The ranges of a tail, by default all, in the files that it has open."""
     if ranges is None:
         assert isinstance(tail, RangeTail)
         ranges = tail
@@ -89,13 +89,13 @@ def _plan_of(tail: RangeTail | AsyncRangeTail, ranges: Iterator[LogRange] | None
 
 def stream_of(log: FollowedLog, start_offset: int, end_offset: int, isolation: Isolation,
               options: DecodeOptions, threads: int) -> RecordBatchStream:
-    """The records of `[start_offset, end_offset)`. OffsetOutOfRangeError for a start outside of
-    the log."""
+    """The records of `[start_offset, end_offset)`. Raises OffsetOutOfRangeError for a start outside
+    of the log."""
     def plan() -> Plan:
         return _plan_of(RangeTail(log, start_offset, isolation=isolation, timeout=0.0,
                                   stop_offset=end_offset, ranges_kept=threads + 2))
 
-    plan()  # the error comes now, not at the first pull
+    plan()  # raises errors now, not at the first read
     return RecordBatchStream(
         plan, options, threads=threads,
         about=f"{log.topic_partition} [{start_offset}, {end_offset}), {isolation}")

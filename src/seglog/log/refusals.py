@@ -1,4 +1,4 @@
-"""Kafka's exceptions and words for what `_native.validate` refuses."""
+"""Kafka's exceptions and messages for what `_native.validate` refuses."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ _OF_FRAMES: dict[int, Make] = {
 
 
 def of_record(refusal: int, walk: RecordWalk) -> SeglogError:
-    """The exception for a record that does not parse."""
+    """The exception for an invalid record."""
     return _OF_RECORDS[refusal](walk.a, walk.b)
 
 
 def of_frame(refusal: int, a: int) -> SeglogError | None:
-    """The exception for bytes that are no batch; None for every other refusal."""
+    """The exception for bytes that are not a batch; None for every other refusal."""
     make = _OF_FRAMES.get(refusal)
     return None if make is None else make(a, 0)
 
 
 def of_stream(error: StreamError, words: str | None = None) -> SeglogError:
-    """What Kafka makes of a stream that throws: it wraps an IOException, with `words` if it has
-    any, and lets everything else pass."""
+    """The exception that Kafka throws for an error of a stream: it wraps an IOException, with
+    `words` as its message if there are any, and passes on everything else."""
     if error.is_io or error.kafka_error == DecompressionError.kafka_name:
         return DecompressionError(str(error) if words is None else words, code="codec_data")
     return UncheckedError(error.message, error.kafka_error)

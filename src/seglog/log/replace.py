@@ -22,8 +22,8 @@ def replace_segments(local: LocalLog, producers: ProducerStateManager,
                      new: Sequence[SegmentFiles], old: Sequence[int]) -> None:
     """See UnifiedLog.replace_segments.
 
-    `.cleaned` becomes `.swap` from the highest base down, so that one `.cleaned` file says that the
-    replacement never happened; when none is left, a load completes it.
+    Renames `.cleaned` to `.swap` from the highest base down, so a remaining `.cleaned` file shows
+    that the replacement is incomplete. Once none is left, a load completes it.
     """
     local.check_open()
     local.update_files()
@@ -42,7 +42,7 @@ def replace_segments(local: LocalLog, producers: ProducerStateManager,
             segment.rename(FileState.SWAP, FileState.LIVE)
         local.disk.sync_directory()
         for segment in ascending:
-            # Kafka takes the machine's clock here, whatever clock the log has. A truncation may
+            # Kafka uses the machine's clock here, whatever clock the log has. A truncation may
             # leave the time index without the largest timestamp.
             segments.add(SegmentFiles(
                 local.disk, segment.base_offset, segment.config,

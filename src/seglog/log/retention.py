@@ -1,6 +1,7 @@
-"""Which old segments may go: by start offset, size and time (Kafka: UnifiedLog.deleteOldSegments).
+"""Which old segments can be deleted: by start offset, size and time (Kafka:
+UnifiedLog.deleteOldSegments).
 
-Pure functions of settings and segments. `old_segments` walks over a log's segments with them.
+Pure functions of settings and segments. `old_segments` applies them to a log's segments.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from seglog.recovery.segment_files import SegmentFiles
 __all__ = ["Rule", "by_size", "by_start_offset", "by_time", "retention_bytes", "retention_ms",
            "size_in_percent"]
 
-#: Whether a segment may go, given the base offset of the next one, None for the last; and why.
+#: Whether a segment can be deleted, given the base offset of the next one (None for the last), and
+#: a text with the reason.
 _Check: TypeAlias = Callable[[SegmentFiles, int | None], tuple[bool, str]]
-#: The `local.retention` settings have this value where those of the whole log count.
+#: The value of the `local.retention` settings that stands for those of the whole log.
 _SAME_AS_LOG = -2
 
 _future_logger = logging.getLogger("seglog.LogFutureTimestampLogger")
@@ -26,8 +28,8 @@ _future_logger = logging.getLogger("seglog.LogFutureTimestampLogger")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule of retention. `reasons` gives the lines for the log file about segments that go; it
-    is given the size of the log before."""
+    """One rule of retention. `reasons` returns the log messages about deleted segments, from the
+    log's size before."""
 
     name: str
     check: _Check
@@ -42,21 +44,21 @@ def retention_bytes(config: LogConfig, *, is_local: bool) -> int:
 
 
 def retention_ms(config: LogConfig, *, is_local: bool) -> int:
-    """How long records stay in the (local) log, negative for ever."""
+    """The retention time of the (local) log in ms, negative for no limit."""
     if is_local and config.local_retention_ms != _SAME_AS_LOG:
         return config.local_retention_ms
     return config.retention_ms
 
 
 def size_in_percent(size: int, config: LogConfig, *, is_local: bool) -> int:
-    """A log's size in percent of `retention.bytes`; 0 where that is no limit or the remote log
-    counts it."""
+    """A log's size in percent of `retention.bytes`; 0 if there is no limit, or if it applies to the
+    remote log."""
     limit = config.retention_bytes
     return 0 if is_local or limit <= 0 else size * 100 // limit
 
 
 def by_start_offset(start: int, kind: str, name: str) -> Rule:
-    """Segments whose successor begins at or below `start`."""
+    """The rule for segments whose successor begins at or below `start`."""
     def check(segment: SegmentFiles, following: int | None) -> tuple[bool, str]:
         return (following is not None and following <= start,
                 f"nextSegmentOpt={following}, {name}={start}")
@@ -69,8 +71,8 @@ def by_start_offset(start: int, kind: str, name: str) -> Rule:
 
 
 def by_size(limit: int, size: int, kind: str) -> Rule:
-    """The oldest segments without which a log of `size` bytes still has `limit`. Its `check` takes
-    the segments one after the other."""
+    """The rule for the oldest segments without which a log of `size` bytes still has `limit`. Its
+    `check` must get the segments in order."""
     left = size - limit
 
     def check(segment: SegmentFiles, following: int | None) -> tuple[bool, str]:
@@ -93,7 +95,7 @@ def by_size(limit: int, size: int, kind: str) -> Rule:
 
 
 def by_time(limit: int, now: int, kind: str, log_text: Callable[[str], str]) -> Rule:
-    """Segments whose newest record is older than `limit` ms at `now`."""
+    """The rule for segments whose newest record is older than `limit` ms at `now`."""
     def check(segment: SegmentFiles, following: int | None) -> tuple[bool, str]:
         largest = segment.largest_timestamp()
         if largest > now:

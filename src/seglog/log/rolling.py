@@ -1,4 +1,4 @@
-"""When a log begins a new segment, and what belongs to it (Kafka: UnifiedLog.maybeRoll, roll)."""
+"""When a log begins a new segment, and the steps of a roll (Kafka: UnifiedLog.maybeRoll, roll)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Rolling:
         self._local, self._watermarks, self._producers = local, watermarks, producers
 
     def maybe_roll(self, size: int, info: LogAppendInfo) -> None:
-        """Rolls before an append of `size` bytes, if a rule says so (UnifiedLog.maybeRoll)."""
+        """Rolls before an append of `size` bytes, if a rule requires it (UnifiedLog.maybeRoll)."""
         local = self._local
         active, config, now = local.active, local.config, local.now_ms()
         if not active.should_roll(config, append_size=size, max_timestamp=info.max_timestamp,
@@ -38,17 +38,17 @@ class Rolling:
             f"time_index_size = {files.time_index.entries}/{files.time_index.max_entries}, "
             f"inactive_time_ms = {active.time_waited_for_roll(now, info.max_timestamp)}/"
             f"{max_segment_ms(config) - active.jitter_ms})."))
-        # Old formats do not state their first offset; no append spans more than this.
+        # Old formats do not store their first offset; no append spans more than this.
         self.roll(info.first_offset if info.first_offset != -1
                   else info.last_offset - _INT32_MAX)
 
     def roll(self, expected_next_offset: int) -> int:
-        """A new segment at the larger of the log's end and `expected_next_offset`; its base
-        offset. A task flushes the old one."""
+        """Rolls a new segment at the larger of the log's end and `expected_next_offset`. Returns
+        its base offset. A task flushes the old one."""
         local, producers = self._local, self._producers
         with local.guarded(f"Error while rolling log segment for {local.topic_partition}"):
             base = local.roll(expected_next_offset)
-            # A snapshot at the base of every segment: a recovery begins with it.
+            # A snapshot at the base of every segment, from which a recovery begins.
             producers.update_map_end_offset(base)
             snapshot = producers.take_snapshot(sync=False)
         self._watermarks.follow_log_end()

@@ -1,4 +1,4 @@
-"""Time, and tasks that run later: what logs and their manager are given instead of threads.
+"""The clock and delayed tasks of logs and their manager.
 
 Kafka's Time, KafkaScheduler, MockTime and MockScheduler.
 """
@@ -28,20 +28,20 @@ class Time:
     """The clock of the system (Kafka: Time)."""
 
     def milliseconds(self) -> int:
-        """Since 1970."""
+        """Milliseconds since 1970."""
         return time.time_ns() // _NS_PER_MS
 
     def nanoseconds(self) -> int:
-        """Since some moment; never goes back."""
+        """Nanoseconds since an arbitrary start; never goes back."""
         return time.monotonic_ns()
 
     def sleep(self, ms: int) -> None:
-        """Returns when so much time has gone by."""
+        """Sleeps for `ms` milliseconds."""
         time.sleep(ms / 1000)
 
 
 class ScheduledTask(ProcessBound):
-    """A task that a scheduler has taken, or refused (then it counts as cancelled)."""
+    """A task that a scheduler has accepted, or refused (then it counts as cancelled)."""
 
     def __init__(self, name: str, run: Callable[[], object], due_ns: int, period_ns: int) -> None:
         self.name = name
@@ -55,7 +55,7 @@ class ScheduledTask(ProcessBound):
 
     @property
     def cancelled(self) -> bool:
-        """Whether it was cancelled before it was through."""
+        """Whether it was cancelled before it was done."""
         return self._run is None and not self._done
 
     @property
@@ -65,17 +65,17 @@ class ScheduledTask(ProcessBound):
 
     @ending
     def cancel(self) -> None:
-        """It does not run (again); one that is running is not interrupted."""
+        """Prevents further runs; does not interrupt a running one."""
         self._run = None
 
     @ending
     def join(self) -> None:
-        """Returns when it is not running, or is what calls."""
+        """Waits until it is not running; returns at once in the task's own thread."""
         with self._running:
             pass
 
     def _execute(self) -> bool:
-        """Runs it; whether it is to run again. What it raises is logged, nothing else."""
+        """Runs it. Returns whether it is to run again. Exceptions are only logged."""
         with self._running:
             run = self._run
             if run is None:
@@ -92,7 +92,7 @@ class ScheduledTask(ProcessBound):
 
 
 class _TaskQueue:
-    """Tasks by time, then by submission. The lock is the caller's."""
+    """Tasks by time, then by submission. The caller holds the lock."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, ScheduledTask]] = []
@@ -103,18 +103,18 @@ class _TaskQueue:
         self._submitted += 1
 
     def next_due_ns(self) -> int | None:
-        """When the first that is not cancelled is due; None without one."""
+        """The time of the first task that is not cancelled; None if there is none."""
         while self._heap and self._heap[0][2].done:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_ns: int) -> ScheduledTask | None:
-        """Takes the first out, if its time has come."""
+        """Removes and returns the first task if it is due."""
         due = self.next_due_ns()
         return heapq.heappop(self._heap)[2] if due is not None and due <= now_ns else None
 
     def waiting(self) -> list[ScheduledTask]:
-        """All that are not cancelled, in the order in which they will run."""
+        """All tasks that are not cancelled, in the order in which they will run."""
         return [task for _, _, task in sorted(self._heap, key=lambda entry: entry[:2])
                 if not task.done]
 
@@ -126,11 +126,11 @@ class _TaskQueue:
 
 
 class Scheduler(ProcessBound):
-    """Runs named tasks later or again and again, by a few threads (Kafka: KafkaScheduler).
+    """Runs named tasks later or periodically, by a few threads (Kafka: KafkaScheduler).
 
     Threads `kafka-scheduler-<n>` are daemons and start with the first tasks. A periodic task keeps
-    to its times, is never run twice at once, and continues after an exception, which is logged.
-    Safe from any thread.
+    its schedule, never runs twice at once, and continues after an exception, which is logged. Safe
+    from any thread.
     """
 
     def __init__(self, threads: int = 1, *,
@@ -146,11 +146,11 @@ class Scheduler(ProcessBound):
 
     @property
     def is_started(self) -> bool:
-        """Between `startup` and `shutdown`."""
+        """True between `startup` and `shutdown`."""
         return self._started
 
     def startup(self) -> None:
-        """From here on tasks are taken. RuntimeError if it was started already."""
+        """Starts to accept tasks. Raises RuntimeError if it was started already."""
         _log.debug("Initializing task scheduler.")
         with self._changed:
             if self._started:
@@ -159,7 +159,8 @@ class Scheduler(ProcessBound):
 
     @ending
     def shutdown(self) -> None:
-        """Drops what has not begun and waits for what has; a second call does nothing."""
+        """Drops tasks that have not begun and waits for those that have; a second call does
+        nothing."""
         _log.debug("Shutting down task scheduler.")
         with self._changed:
             self._started = False
@@ -181,9 +182,9 @@ class Scheduler(ProcessBound):
 
     def schedule(self, name: str, task: Callable[[], object], delay_ms: int = 0,
                  period_ms: int = ONCE) -> ScheduledTask:
-        """Runs `task()` after `delay_ms`, and then every `period_ms` unless that is not positive.
+        """Runs `task()` after `delay_ms`, and then every `period_ms` if that is positive.
 
-        A scheduler that is not running ignores the task, and says so in the log.
+        A scheduler that is not running ignores the task and logs that.
         """
         if not callable(task):
             raise TypeError(f"task must be callable, not {shown(task)}")
@@ -211,7 +212,7 @@ class Scheduler(ProcessBound):
 
     @property
     def pending_tasks(self) -> list[str]:
-        """Names of the tasks that wait for their time, in order."""
+        """Names of the waiting tasks, in order."""
         with self._changed:
             return [task.name for task in self._queue.waiting()]
 
@@ -219,7 +220,7 @@ class Scheduler(ProcessBound):
         return time.monotonic_ns()
 
     def _task_added(self, is_next: bool) -> None:
-        """Threads that wait for an earlier task look at this one after that."""
+        """Wakes a thread; threads that wait for an earlier task check this one after that."""
         with self._changed:
             self._start_threads(1)
             if is_next:
@@ -250,7 +251,7 @@ class Scheduler(ProcessBound):
                 self._threads.discard(threading.current_thread())
 
     def _take(self) -> ScheduledTask | None:
-        """The next task, when its time has come; None when this thread is to end."""
+        """The next due task; None if this thread is to end."""
         with self._changed:
             while self._started and len(self._threads) <= self._size:
                 now = self._now_ns()
@@ -259,15 +260,15 @@ class Scheduler(ProcessBound):
                     return task
                 due = self._queue.next_due_ns()
                 self._changed.wait(None if due is None else (due - now) / 1e9)
-            # Not counted any more: the next thread to look sees how many are left.
+            # Not counted any more, so that the next thread sees how many are left.
             self._threads.discard(threading.current_thread())
             return None
 
 
 class MockTime(Time):
-    """A clock that moves when the caller moves it (Kafka: MockTime); its `scheduler` follows it.
+    """A clock that the caller moves (Kafka: MockTime); its `scheduler` follows it.
 
-    `auto_tick_ms` go by at each look at it.
+    Each reading advances it by `auto_tick_ms`.
     """
 
     def __init__(self, auto_tick_ms: int = 0, current_time_ms: int | None = None) -> None:
@@ -295,19 +296,19 @@ class MockTime(Time):
         return self._ns
 
     def sleep(self, ms: int) -> None:
-        """Moves the clock on, and runs the tasks that are due then in this thread."""
+        """Advances the clock, and runs the due tasks in this thread."""
         self._advance(ms)
         self.scheduler.tick()
 
     def set_current_time_ms(self, ms: int) -> None:
-        """Sets the clock, later or earlier; runs what is due then."""
+        """Sets the clock, later or earlier; runs due tasks."""
         self._advance(ms - self._ms)
         self.scheduler.tick()
 
 
 class MockScheduler(Scheduler):
-    """Runs tasks in the thread that moves its clock or adds a task that is due (Kafka's of that
-    name). It runs from the beginning, has no threads, and drops what waits at its shutdown."""
+    """Runs tasks in the thread that moves its clock or adds a due task (Kafka: MockScheduler). It
+    is started from the beginning, has no threads, and drops waiting tasks at its shutdown."""
 
     def __init__(self, clock: MockTime) -> None:
         super().__init__(0)
@@ -315,11 +316,11 @@ class MockScheduler(Scheduler):
         self._started = True
 
     def startup(self) -> None:
-        """Takes tasks, as before."""
+        """Accepts tasks, as before."""
         self._started = True
 
     def tick(self) -> None:
-        """Runs what is due, in order of time, then of submission."""
+        """Runs the due tasks, in order of time, then of submission."""
         while True:
             with self._changed:
                 task = self._queue.pop_due(self._now_ns())

@@ -1,7 +1,6 @@
-"""What logs count, under Kafka's names (Kafka: BrokerTopicStats, UnifiedLog.newMetrics).
+"""The counters of logs, under Kafka's names (Kafka: BrokerTopicStats, UnifiedLog.newMetrics).
 
-An append updates no meter: a log keeps counts of its own, and meters read them when they are
-read.
+An append updates no meter: a log has counters of its own, and a meter reads them on request.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ __all__ = ["AppendCounts", "BrokerTopicMetrics", "BrokerTopicStats", "LogMetrics
 
 
 def flush_timer(registry: MetricsRegistry) -> Timer:
-    """One update for each segment that is flushed."""
+    """A timer with one update for each flushed segment."""
     return registry.group("kafka.log", "LogFlushStats").timer("LogFlushRateAndTimeMs")
 
 
 class _Measured(Protocol):
-    """What the gauges read of a log."""
+    """The values of a log that the gauges read."""
 
     @property
     def topic_partition(self) -> TopicPartition: ...
@@ -42,43 +41,44 @@ class _Measured(Protocol):
 
 
 class AppendCounts(Protocol):
-    """What a log appended since it was opened: `messages_in` and `bytes_in` as leader, the
+    """The appends to a log since it was opened: `messages_in` and `bytes_in` as leader, the
     `messages_converted` among them, and `replication_bytes_in` as follower."""
 
     @property
     def messages_in(self) -> int:
-        """Records."""
+        """The number of records."""
 
     @property
     def bytes_in(self) -> int:
-        """Bytes."""
+        """The number of bytes."""
 
     messages_converted: int
     replication_bytes_in: int
 
 
-#: Which meter counts what.
+#: The counter of each meter.
 _APPENDED = {"messages_in": "MessagesInPerSec", "bytes_in": "BytesInPerSec",
              "messages_converted": "ProduceMessageConversionsPerSec",
              "replication_bytes_in": "ReplicationBytesInPerSec"}
 
 
 class _Appended(SurvivesFork):
-    """What several logs appended while they were followed, those that are gone as well."""
+    """The sum of the appends to several logs while they were followed, including logs that are
+    gone."""
 
     def __init__(self) -> None:
         self._logs: dict[int, AppendCounts] = {}  # by id()
         self._others = dict.fromkeys(_APPENDED, 0)
 
     def add(self, log: AppendCounts) -> None:
-        """Follows one more."""
+        """Starts to follow a log."""
         with self._lock:
             if id(log) not in self._logs:
                 self._logs[id(log)] = log
                 self._count(log, -1)
 
     def remove(self, log: AppendCounts) -> None:
-        """Follows it no further. A second call does nothing."""
+        """Stops following a log. A second call does nothing."""
         with self._lock:
             if self._logs.pop(id(log), None) is not None:
                 self._count(log, 1)
@@ -88,7 +88,7 @@ class _Appended(SurvivesFork):
             self._others[name] += sign * getattr(log, name)
 
     def total(self, name: str) -> int:
-        """Of one count."""
+        """The sum of one counter."""
         with self._lock:
             found: int = self._others[name] + sum(
                 [getattr(log, name) for log in self._logs.values()])
@@ -96,9 +96,9 @@ class _Appended(SurvivesFork):
 
 
 class BrokerTopicMetrics:
-    """Meters of a topic, or of all topics together (Kafka's of that name).
+    """Meters of a topic, or of all topics together (Kafka: BrokerTopicMetrics).
 
-    Those of a topic are registered when they are first asked for. Made by BrokerTopicStats.
+    Those of a topic are registered on first request. Created by BrokerTopicStats.
     """
 
     _METERS = {
@@ -138,7 +138,7 @@ class BrokerTopicMetrics:
         return self._appended
 
     def close(self) -> None:
-        """Takes the meters out of the registry."""
+        """Removes the meters from the registry."""
         for name in (*self._METERS, *self._METERS_OF_ALL):
             self._group.remove(name, self._tags)
         self._meters.clear()
@@ -160,7 +160,7 @@ class BrokerTopicMetrics:
 
     @property
     def produce_message_conversions_rate(self) -> Meter:
-        """Records that were compressed anew, or got another magic."""
+        """Records that were compressed again, or converted to another magic."""
         return self._meter("ProduceMessageConversionsPerSec")
 
     @property
@@ -185,7 +185,7 @@ class BrokerTopicMetrics:
 
     @property
     def replication_bytes_in_rate(self) -> Meter:
-        """Bytes appended as follower; of all topics together only. KeyError of a topic."""
+        """Bytes appended as follower; only for all topics together. Raises KeyError for a topic."""
         if self._tags:
             raise KeyError("ReplicationBytesInPerSec")
         return self._meter("ReplicationBytesInPerSec")
@@ -197,26 +197,26 @@ class BrokerTopicStats:
     def __init__(self, registry: MetricsRegistry) -> None:
         self.registry = registry
         self._topics: dict[str, BrokerTopicMetrics] = {}
-        #: Of all topics together.
+        #: The meters of all topics together.
         self.all_topics_stats = BrokerTopicMetrics(registry)
 
     def topic_stats(self, topic: str) -> BrokerTopicMetrics:
-        """Of one topic."""
+        """The meters of one topic."""
         found = self._topics.get(topic)
         if found is None:
             found = self._topics.setdefault(topic, BrokerTopicMetrics(self.registry, topic))
         return found
 
     def remove_metrics(self, topic: str) -> None:
-        """Takes out those of a topic that is gone."""
+        """Removes the meters of a deleted topic."""
         found = self._topics.pop(topic, None)
         if found is not None:
             found.close()
 
     def follow_appends(self, topic: str, counts: AppendCounts) -> Callable[[], None]:
-        """Counts what a log says that it appended, for its topic and for all.
+        """Adds a log's append counters to its topic's and to the total.
 
-        The counts only grow. The function that is returned ends this.
+        The counters only grow. The returned function stops this.
         """
         both = self.topic_stats(topic).appended, self.all_topics_stats.appended
         for one in both:
@@ -231,10 +231,10 @@ class BrokerTopicStats:
 
 class LogMetrics:
     """The metrics of one log: its gauges `kafka.log:type=Log`, with topic and partition as tags,
-    and its part of the appends.
+    and its share of the appends.
 
-    They count from `register` to `remove`; a log whose directory becomes another (`-future` is a
-    tag) registers them again. Without `stats` there are gauges alone.
+    They count from `register` to `remove`. A log whose directory is renamed (`-future` is a tag)
+    registers them again. Without `stats` there are only gauges.
     """
 
     def __init__(self, registry: MetricsRegistry, log: _Measured,
@@ -247,11 +247,11 @@ class LogMetrics:
 
     @staticmethod
     def tags(key: TopicPartition) -> dict[str, str | int]:
-        """Of a log that is not a future one."""
+        """The tags of a log that is not a future one."""
         return {"topic": key.topic, "partition": key.partition}
 
     def register(self) -> None:
-        """Registers the gauges, in the place of those that are registered."""
+        """Registers the gauges, replacing registered ones."""
         self._remove_gauges()
         log = self._log
         tags = self.tags(log.topic_partition)

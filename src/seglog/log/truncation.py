@@ -19,7 +19,7 @@ _logger = logging.getLogger("seglog.UnifiedLog")
 
 
 class Truncation:
-    """Truncates the segments of a log and everything that is derived from them."""
+    """Truncates the segments of a log and everything derived from them."""
 
     def __init__(self, local: LocalLog, watermarks: Watermarks, epochs: LeaderEpochCache,
                  producers: ProducerStateManager) -> None:
@@ -45,7 +45,7 @@ class Truncation:
                     _logger.info(local.log_text(
                         f"Truncating to {offset} has no effect as the largest offset in the log is "
                         f"{local.log_end_offset - 1}"))
-                    # An epoch may have begun at the end and never been written in.
+                    # An epoch may have begun at the end without any record.
                     self._epochs.truncate_from_end(local.log_end_offset)
                     return False
                 _logger.info(local.log_text(f"Truncating to offset {offset}"))
@@ -58,8 +58,8 @@ class Truncation:
                 return True
 
     def _ensure_checked(self, offset: int) -> None:
-        """Makes the deferred checks of all segments that the producers' state at `offset` is made
-        of (KIP-263)."""
+        """Makes the deferred checks of all segments on which the producers' state at `offset`
+        depends (KIP-263)."""
         checks = self._local.files.deferred_checks
         if checks is not None:
             checks.ensure_range(self._producers.snapshots.latest_below(offset + 1), offset)
@@ -101,7 +101,7 @@ class Truncation:
                               self._watermarks.log_start_offset, end)
 
     def _sync_names(self) -> None:
-        """Syncs the directory before the offsets are given to other records: a power cut would
-        bring a segment or a producer snapshot of the old ones back, which would hide what was
-        flushed since. Kafka never syncs it."""
+        """Syncs the directory before the offsets are reused. Otherwise a power cut could bring back
+        a segment or a producer snapshot of the old records, which would hide flushed ones. Kafka
+        never syncs it."""
         self._local.disk.sync_directory()

@@ -45,12 +45,12 @@ __all__ = ["LogContext", "UnifiedLog", "load_unified_log"]
 
 
 class UnifiedLog(LogView):
-    """A log that was loaded and is written to.
+    """A loaded log, open for writing.
 
-    Any thread may call any method. One at a time changes the log, under `lock`, which is
-    reentrant; reads wait for no write. Every operation raises KafkaStorageError where the file
-    system refuses, and the data directory is then offline (`LogContext.failures`): no operation
-    touches it again. After `close_handlers` or `delete` operations raise KafkaStorageError.
+    Any thread may call any method. One thread at a time changes the log, under `lock`, which is
+    reentrant; reads do not wait for writes. If the file system refuses an operation, it raises
+    KafkaStorageError and the data directory goes offline (`LogContext.failures`): no operation uses
+    it again. After `close_handlers` or `delete` operations raise KafkaStorageError.
 
     It composes parts that own their state: the segments and the log's end (LocalLog), the
     watermarks, the leader epochs, the producers, the topic id; and parts that work on those:
@@ -59,7 +59,7 @@ class UnifiedLog(LogView):
 
     def __init__(self, state: LoadedState, *, context: LogContext,
                  new_topic_id: uuid.UUID | None = None, loaded_ms: int | None = None) -> None:
-        """By `load_unified_log`. `new_topic_id` is written down, unless the log has one.
+        """Created by `load_unified_log`. `new_topic_id` is written, unless the log has an id.
         `loaded_ms` is when it was loaded; None: now."""
         inputs = state.inputs
         self.context = context
@@ -110,8 +110,8 @@ class UnifiedLog(LogView):
                failures: LogDirFailureChannel | None = None, clean_shutdown: bool = True,
                producer_id_expiration_ms: int = 86_400_000, topic_id: uuid.UUID | None = None,
                transaction_verification: bool = False) -> UnifiedLog:
-        """Opens the log in the directory `path`, which is created if it is missing and whose name
-        is that of the partition (`topic-0`).
+        """Opens the log in the directory `path`, whose name is that of the partition (`topic-0`).
+        Creates it if it is missing.
 
         `log_start_offset` and `recovery_point` are those of the checkpoints. After an unclean
         shutdown the segments from the recovery point on are recovered. Raises
@@ -132,7 +132,7 @@ class UnifiedLog(LogView):
     # ---- for the cleaner and the manager ------------------------------------------------------
 
     def update_files(self) -> None:
-        """Brings `segments` up to date with what was appended; the caller holds the lock."""
+        """Updates `segments` with new appends; the caller holds the lock."""
         self._local.update_files()
 
     def recover_segments(self, base_offsets: list[int]) -> None:
@@ -141,21 +141,22 @@ class UnifiedLog(LogView):
 
     @ending
     def stop_tasks(self) -> None:
-        """Ends what runs at regular times."""
+        """Stops the periodic tasks."""
         self._expiry.cancel()
 
     def retire(self, why: str) -> None:
-        """Refuses appends and truncations from now on, with this text: another log is in place."""
+        """Refuses appends and truncations from now on, with this message: another log replaces
+        it."""
         with self.lock:
             self._local.retire(why)
 
     def new_metrics(self) -> None:
-        """Registers the gauges, under what the log is now (`is-future` is a tag)."""
+        """Registers the gauges with the log's current tags (`is-future` is one)."""
         if self._metrics is not None:
             self._metrics.register()
 
     def remove_log_metrics(self) -> None:
-        """Removes them: the log is not served any more. A second call does nothing."""
+        """Removes the gauges: the log is not served any more. A second call does nothing."""
         if self._metrics is not None:
             self._metrics.remove()
 
@@ -165,11 +166,11 @@ class UnifiedLog(LogView):
                          origin: AppendOrigin = AppendOrigin.CLIENT,
                          verification_guard: VerificationGuard | None = None,
                          transaction_version: int = -1) -> LogAppendInfo:
-        """Appends batches, one or many, that get the next offsets (UnifiedLog.appendAsLeader).
+        """Appends one or more batches, which get the next offsets (UnifiedLog.appendAsLeader).
 
         `records` are whole batches, as a producer sends them; they are copied, not changed. An
-        incomplete batch at their end is left out. Nothing is synced unless `flush.messages` says
-        so. A batch that an idempotent producer sent before is not written again: the answer is that
+        incomplete batch at the end is ignored. Nothing is synced unless `flush.messages` requires
+        it. A batch that an idempotent producer sent before is not written again: the result is that
         of the first time.
         """
         try:
@@ -189,17 +190,17 @@ class UnifiedLog(LogView):
             raise
 
     def append_each_as_leader(self, records: Records, leader_epoch: int) -> LogAppendInfo:
-        """Appends a client's batches, each as if it had come alone; one answer for them together.
+        """Appends a client's batches, each as if it had come alone; returns one combined result.
 
-        Those before one that is refused stay appended: the error's `appended` is their answer.
+        If one is refused, those before it stay appended: the error's `appended` is their result.
         """
         int32("leader_epoch", leader_epoch, INT32_MIN)
         return self._appends.append_each(records, leader_epoch)
 
     def append_as_follower(self, records: Records, leader_epoch: int) -> LogAppendInfo:
-        """Appends batches with the offsets that they have, which the leader gave them.
+        """Appends batches with the offsets that the leader gave them.
 
-        Batches of a higher epoch than `leader_epoch`, and all behind them, are left out. Raises
+        Batches of a higher epoch than `leader_epoch`, and all after them, are ignored. Raises
         OffsetsOutOfOrderError, UnexpectedAppendOffsetError.
         """
         int32("leader_epoch", leader_epoch, INT32_MIN)
@@ -207,10 +208,10 @@ class UnifiedLog(LogView):
                                     assign_offsets=False, ignore_record_size=True)
 
     def roll(self, expected_next_offset: int | None = None) -> int:
-        """Begins a new segment at the log's end, or at `expected_next_offset` if that is above;
-        its base offset.
+        """Begins a new segment at the log's end, or at `expected_next_offset` if that is above.
+        Returns its base offset.
 
-        The old one is flushed by a task of its own.
+        A task flushes the old one.
         """
         with self.lock:
             return self._rolling.roll(0 if expected_next_offset is None else int64(
@@ -218,34 +219,35 @@ class UnifiedLog(LogView):
 
     def flush(self, force_flush_active_segment: bool = False) -> None:
         """Makes everything that was appended before the call durable: logs, indexes, names of new
-        files. With `force_flush_active_segment` an empty active segment too, as a clean shutdown
-        needs it. KafkaStorageError."""
+        files. With `force_flush_active_segment` also syncs an empty active segment, as a clean
+        shutdown requires. Raises KafkaStorageError."""
         self.flush_to(self.log_end_offset, force_flush_active_segment)
 
     def flush_to(self, offset: int, including_offset: bool = False) -> None:
-        """Flushes all below `offset`; with `including_offset` the segment that begins there too.
+        """Flushes everything below `offset`; with `including_offset` also the segment that begins
+        there.
 
-        KafkaStorageError also of a log that was abandoned or deleted.
+        Raises KafkaStorageError, also for an abandoned or deleted log.
         """
         self._local.flush_to(int64("offset", offset), including_offset)
 
     # ---- watermarks and starts ----------------------------------------------------------------
 
     def update_high_watermark(self, offset: int) -> int:
-        """Sets the high watermark within the log; the one that was set. It may go down."""
+        """Sets the high watermark, limited to the log. Returns the new one. It may go down."""
         return self._watermarks.update_high_watermark(int64("offset", offset))
 
     def maybe_increment_high_watermark(self, new: LogOffsetMetadata) -> LogOffsetMetadata | None:
-        """Moves the high watermark up, or to a newer segment; the old one if it did.
+        """Moves the high watermark up, or to a newer segment. Returns the old one if it moved.
 
-        IllegalArgumentError above the log's end.
+        Raises IllegalArgumentError above the log's end.
         """
         if not isinstance(new, LogOffsetMetadata):
             raise TypeError(f"new must be a LogOffsetMetadata, not {shown(new)}")
         return self._watermarks.maybe_increment_high_watermark(new)
 
     def maybe_update_high_watermark(self, offset: int) -> int | None:
-        """A follower's update; the new high watermark if that is another one."""
+        """A follower's update. Returns the new high watermark if it changed."""
         with self.lock:
             before = self.high_watermark
             after = self.update_high_watermark(offset)
@@ -253,33 +255,34 @@ class UnifiedLog(LogView):
 
     def maybe_increment_log_start_offset(
             self, offset: int, reason: StartOffsetReason) -> bool:
-        """Moves the log's start up; whether it did. `reason` goes to the log file.
+        """Moves the log's start up. Returns whether it moved. `reason` goes to the log file.
 
-        OffsetOutOfRangeError above the high watermark. Segments below it are retention's to
-        delete.
+        Raises OffsetOutOfRangeError above the high watermark. Retention deletes segments below the
+        start.
         """
         if not isinstance(reason, StartOffsetReason):
             raise TypeError(f"reason must be a StartOffsetReason, not {shown(reason)}")
         return self._watermarks.maybe_increment_log_start_offset(int64("offset", offset), reason)
 
     def update_highest_offset_in_remote_storage(self, offset: int) -> None:
-        """Notes what remote storage has up to an offset; it only moves up. Local retention may
-        delete the segments up to it."""
+        """Sets the highest offset in remote storage; it only moves up. Local retention may delete
+        the segments up to it."""
         self._watermarks.update_highest_offset_in_remote_storage(int64("offset", offset))
 
     def update_log_start_offset_from_remote_tier(self, offset: int) -> None:
-        """Moves the log's start up to where remote segments begin. OffsetOutOfRangeError above
-        the high watermark."""
+        """Moves the log's start up to that of the remote segments. Raises OffsetOutOfRangeError
+        above the high watermark."""
         self._watermarks.update_log_start_offset_from_remote_tier(int64("offset", offset))
 
     def start_at_local_segments(self) -> None:
-        """Gives up what is in remote storage alone: the log begins where its local segments do."""
+        """Abandons records that are only in remote storage: the log begins with its local
+        segments."""
         self._watermarks.maybe_increment_log_start_offset(
             self.local_log_start_offset, StartOffsetReason.SEGMENT_DELETION)
 
     def fetch_high_watermark_metadata(self) -> LogOffsetMetadata:
-        """The high watermark with its position. One inside of a batch moves to where the batch
-        begins, as Kafka's does."""
+        """The high watermark with its position. If it is inside a batch it moves to the batch's
+        beginning, as in Kafka."""
         return self._watermarks.fetch_high_watermark_metadata()
 
     def fetch_last_stable_offset_metadata(self) -> LogOffsetMetadata:
@@ -289,7 +292,7 @@ class UnifiedLog(LogView):
     # ---- epochs and producers -----------------------------------------------------------------
 
     def assign_epoch_start_offset(self, epoch: int, offset: int) -> None:
-        """Notes that a leader epoch begins at `offset`, durably. IllegalArgumentError."""
+        """Records that a leader epoch begins at `offset`, durably. Raises IllegalArgumentError."""
         with self.lock:
             self.check_open()
             self._epochs.assign(int32("epoch", epoch, INT32_MIN), int64("offset", offset))
@@ -298,9 +301,9 @@ class UnifiedLog(LogView):
                                              supports_epoch_bump: bool) -> VerificationGuard:
         """Begins to verify a transaction before its first batch, which is at `sequence` (KIP-890).
 
-        With the guard, and after the coordinator has said yes, `append_as_leader` takes the batch;
-        the sentinel says that there is nothing to ask. `supports_epoch_bump`: transactions of
-        version 2. Raises InvalidProducerEpochError for an epoch that is over.
+        With the guard, and after the coordinator has agreed, `append_as_leader` accepts the batch.
+        The sentinel means that no verification is needed. `supports_epoch_bump`: transactions of
+        version 2. Raises InvalidProducerEpochError for an old epoch.
         """
         int64("producer_id", producer_id)
         int32("sequence", sequence, INT32_MIN)
@@ -310,7 +313,7 @@ class UnifiedLog(LogView):
                 producer_id, sequence, epoch, supports_epoch_bump)
 
     def remove_expired_producers(self, now_ms: int) -> None:
-        """Forgets producers that were idle for `producer.id.expiration.ms`, and verifications."""
+        """Removes producers that were idle for `producer.id.expiration.ms`, and verifications."""
         int64("now_ms", now_ms)
         with self.lock:
             self.producer_manager.remove_expired(now_ms)
@@ -325,38 +328,41 @@ class UnifiedLog(LogView):
     # ---- removing -----------------------------------------------------------------------------
 
     def delete_old_segments(self) -> int:
-        """Deletes the segments that break retention by start offset, size or time; how many.
+        """Deletes the segments that break retention by start offset, size or time. Returns their
+        number.
 
         The files are renamed now and deleted after `file.delete.delay.ms`.
         """
         return self._old_segments.delete()
 
     def truncate_to(self, offset: int) -> bool:
-        """Truncates the log so that it ends at `offset` or below; whether there was something to
-        truncate.
+        """Truncates the log so that it ends at `offset` or below. Returns whether there was
+        anything to truncate.
 
-        A batch that holds `offset` is removed whole. IllegalArgumentError for a negative one.
+        A batch that holds `offset` is removed completely. Raises IllegalArgumentError for a
+        negative offset.
         """
         return self._truncation.truncate_to(int64("offset", offset))
 
     def truncate_fully_and_start_at(self, offset: int,
                                     log_start_offset: int | None = None) -> None:
-        """Removes everything; the log begins, and ends, at `offset`."""
+        """Removes all records; the log then begins and ends at `offset`."""
         if log_start_offset is not None:
             arguments.offset("log_start_offset", log_start_offset)
         self._truncation.truncate_fully_and_start_at(arguments.offset("offset", offset),
                                                      log_start_offset)
 
     def replace_segments(self, new: Sequence[SegmentFiles], old: Sequence[int]) -> None:
-        """Puts segments, `.cleaned` and flushed, in the place of those with the base offsets
-        `old`, so that a crash leaves the ones or the others."""
+        """Replaces the segments with the base offsets `old` by new ones, which are `.cleaned` and
+        flushed. A crash leaves either the old or the new segments."""
         with self.lock, self.guarded(f"Error while replacing segments of {self.topic_partition}"):
             replace.replace_segments(self._local, self.producer_manager, new, old)
 
     def split_overflowed_segment(self, base_offset: int) -> list[int]:
-        """Splits a segment with offsets too far from its base; the base offsets of the new ones.
+        """Splits a segment with offsets too far from its base. Returns the base offsets of the new
+        ones.
 
-        LogLoadError (Kafka: IllegalArgumentException) for a segment without such offsets.
+        Raises LogLoadError (Kafka: IllegalArgumentException) for a segment without such offsets.
         """
         with self.lock, self.guarded(f"Error while splitting a segment of {self.topic_partition}"):
             return replace.split_overflowed_segment(self._local, self.producer_manager,
@@ -382,27 +388,28 @@ class UnifiedLog(LogView):
     # ---- settings, name, end ------------------------------------------------------------------
 
     def update_config(self, config: LogConfig) -> LogConfig:
-        """New settings; the old ones. Segments that are there keep theirs for their indexes."""
+        """Sets new settings and returns the old ones. Existing segments keep theirs for their
+        indexes."""
         if not isinstance(config, LogConfig):
             raise TypeError(f"config must be a LogConfig, not {shown(config)}")
         with self.lock:
             return self._local.update_config(config)
 
     def assign_topic_id(self, topic_id: uuid.UUID) -> None:
-        """Gives a log without one its topic's id. InconsistentTopicIdError."""
+        """Sets the topic id of a log without one. Raises InconsistentTopicIdError."""
         with self.lock:
             if not isinstance(topic_id, uuid.UUID):
                 raise TypeError(f"topic_id must be a uuid.UUID, not {shown(topic_id)}")
             self._metadata.assign(topic_id)
 
     def flush_metadata(self) -> None:
-        """Writes `partition.metadata` if it is due: it is there before the first record is."""
+        """Writes `partition.metadata` if that is due: it must exist before the first record."""
         self._metadata.flush()
 
     def rename_dir(self, name: str, reinitialize: bool = True) -> None:
-        """Gives the log's directory another name in its data directory, durably.
+        """Renames the log's directory within its data directory, durably.
 
-        Without `reinitialize` it is on its way out: its leader epochs are forgotten.
+        Without `reinitialize` it is about to be deleted, and its leader epochs are cleared.
         """
         local, parent = self._local, self.parent_dir
         with self.lock, local.guarded_as(f"Error while renaming dir for {self.topic_partition} in "
@@ -415,11 +422,11 @@ class UnifiedLog(LogView):
 
     @ending
     def close(self) -> None:
-        """What Kafka does to the files of a log that it closes; a second call does nothing.
+        """Closes the log and its files as Kafka does; a second call does nothing.
 
-        A durable producer snapshot at the end of the log, if the state moved; of every index that
-        was opened, the part in use; the log without what was preallocated. Segments that nothing
-        has touched are not touched here. KafkaStorageError, when all segments have been tried.
+        Writes a durable producer snapshot at the end of the log, if the state moved. Trims every
+        index that was opened, and the preallocated part of the log. Does not touch unused segments.
+        Tries all segments, then raises KafkaStorageError.
         """
         local = self._local
         with self.lock:
@@ -439,7 +446,7 @@ class UnifiedLog(LogView):
 
     @ending
     def close_handlers(self) -> None:
-        """Abandons the log as it is, without writing anything: its directory has failed."""
+        """Abandons the log without writing anything, because its directory has failed."""
         with self.lock:
             self._local.close_handlers()
             self.stop_tasks()
@@ -449,8 +456,8 @@ class UnifiedLog(LogView):
 def load_unified_log(path: str, inputs: LoadInputs, *, context: LogContext,
                      topic_id: uuid.UUID | None = None, loaded_ms: int | None = None,
                      **how: Any) -> UnifiedLog:
-    """Loads a partition directory for writing: `recovery.open_log.load_state`, with its arguments
-    and errors, and a log of what it loaded. `loaded_ms` is when that was; None: now."""
+    """Loads a partition directory for writing with `recovery.open_log.load_state` (its arguments
+    and errors), and creates the log. `loaded_ms` is the time of that; None: now."""
     state = load_state(path, inputs, **how)
     with public_errors(path):
         return UnifiedLog(state, context=context, new_topic_id=topic_id, loaded_ms=loaded_ms)

@@ -1,4 +1,4 @@
-"""One append under LogValidator: what its checks share (Kafka: LogValidator)."""
+"""One append under LogValidator: the data that its checks share (Kafka: LogValidator)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Batches = NDArray[np.void]
 class ValidationResult:
     """Records that are ready to be written, and their batches.
 
-    `records` is a buffer of its own. `next_offset` is the one behind the last record.
-    `log_append_time_ms` is when they were validated, `max_timestamp` the largest timestamp of the
-    records, or that time for a topic with LogAppendTime; ms. After `message_size_maybe_changed`
+    `records` is a separate buffer. `next_offset` is the offset after the last record.
+    `log_append_time_ms` is when they were validated. `max_timestamp` is the largest timestamp of
+    the records, or that time for a topic with LogAppendTime; ms. If `message_size_maybe_changed`,
     the caller checks the sizes of batches again.
     """
 
@@ -45,7 +45,7 @@ class ValidationResult:
 
 @dataclass(slots=True)
 class Append:
-    """One append, for everything that checks or rewrites a part of it."""
+    """One append, for all functions that check or convert a part of it."""
 
     records: memoryview
     batches: Batches
@@ -60,7 +60,7 @@ class Append:
 
     @property
     def has_append_time(self) -> bool:
-        """Whether the topic wants LogAppendTime."""
+        """Whether the topic uses LogAppendTime."""
         return self.config.message_timestamp_type == "LogAppendTime"
 
     def mark(self, meter: str) -> None:
@@ -70,7 +70,7 @@ class Append:
 
     @property
     def target_codec(self) -> int:
-        """The codec of `compression.type`, the producer's own unless the topic has one."""
+        """The codec of `compression.type`; the producer's own unless the topic has one."""
         name = self.config.compression_type
         if name == "producer":
             return self.source_codec
@@ -78,7 +78,7 @@ class Append:
 
 
 def check_first_batch(append: Append) -> None:
-    """Only old messages that are not compressed may be more than one."""
+    """Allows several batches only for uncompressed old messages."""
     if not len(append.batches):
         raise InvalidRecordError("Record batch has no batches at all")
     if (len(append.batches) > 1
@@ -118,7 +118,7 @@ def check_batch(append: Append, row: int) -> None:
 
 
 class RecordErrors:
-    """What a topic's rules refuse among the records of one batch."""
+    """The records of one batch that a topic's rules refuse."""
 
     __slots__ = ("_append", "_found", "_has_timestamp")
 
@@ -131,19 +131,19 @@ class RecordErrors:
         return bool(self._found)
 
     def no_key(self, index: int) -> None:
-        """A compacted topic and a record without a key."""
+        """A record without a key in a compacted topic."""
         self._append.mark("no_key_compacted_topic_records_per_sec")
         self._add(index, "Compacted topic cannot accept message without key in topic partition "
                         f"{self._append.topic_partition}")
 
     def magic(self, index: int, record: str, outer_magic: int) -> None:
-        """A message of another format than the one around it."""
+        """A message of another format than its wrapper."""
         self._append.mark("invalid_magic_number_records_per_sec")
         self._add(index, f"Record {record}'s magic does not match outer magic {outer_magic} in "
                          f"topic partition {self._append.topic_partition}")
 
     def timestamp(self, index: int, timestamp: int, offset: int) -> None:
-        """A timestamp too far from now. The bounds wrap, as Kafka's do."""
+        """A timestamp too far from now. The bounds wrap, as in Kafka."""
         now, config = self._append.now_ms, self._append.config
         self._has_timestamp = True
         self._add(index, f"Timestamp {timestamp} of message with offset {offset} is out of range. "
@@ -152,7 +152,7 @@ class RecordErrors:
                         f"{wrap_int64(now + config.message_timestamp_after_max_ms)}]")
 
     def timestamp_type(self, index: int, record: str) -> None:
-        """A record of a producer that says LogAppendTime."""
+        """A record whose producer set LogAppendTime."""
         self._has_timestamp = True
         self._add(index, f"Invalid timestamp type in message {record}. Producer should not set "
                         "timestamp type to LogAppendTime.")
@@ -161,7 +161,7 @@ class RecordErrors:
         self._found.append(RecordError(index, message))
 
     def raise_if_any(self) -> None:
-        """Raises RecordValidationError for all of them together."""
+        """Raises one RecordValidationError for all of them."""
         if not self._found:
             return
         cause: SeglogError

@@ -1,7 +1,7 @@
-"""What is checked before records are appended (Kafka: UnifiedLog.analyzeAndValidateRecords and
-LogValidator), and the offsets and timestamps that a leader gives them.
+"""Checks records before an append (Kafka: UnifiedLog.analyzeAndValidateRecords and LogValidator),
+and assigns the offsets and timestamps of a leader.
 
-The caller's bytes are never changed. Every error is Kafka's, with Kafka's text, in Kafka's order.
+The caller's bytes are never changed. Errors are Kafka's, with Kafka's messages, in Kafka's order.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def analyze_and_validate_records(
         leader_epoch: int, max_message_bytes: int, ignore_record_size: bool,
         requires_offset_assignment: bool, stats: BrokerTopicStats | None = None,
 ) -> tuple[LogAppendInfo, Batches]:
-    """What the records are, and their batches (rows of BATCH_DTYPE; `position` counts from the
-    first byte). Bytes behind the last whole batch, and batches of a later leader epoch than a
+    """Describes the records and their batches (rows of BATCH_DTYPE; `position` counts from the
+    first byte). Bytes after the last whole batch, and batches of a later leader epoch than a
     follower's, are not part of `valid_bytes` and have no row.
 
-    Without `requires_offset_assignment` the batches' own offsets have to increase. Raises
+    Without `requires_offset_assignment` the batches' own offsets must increase. Raises
     InvalidRecordError, RecordTooLargeError, CorruptRecordError, OffsetsOutOfOrderError,
     IllegalArgumentError or OutOfBoundsError, by Kafka's names.
     """
@@ -111,7 +111,7 @@ def _refused_batch(found: Analysis, records: Buffer, topic_partition: TopicParti
 
 
 def mark_rejected(stats: BrokerTopicStats, topic_partition: TopicPartition, size: int) -> None:
-    """Counts `size` bytes that came with a batch above `max.message.bytes`."""
+    """Counts `size` rejected bytes, which came with a batch above `max.message.bytes`."""
     for one in (stats.topic_stats(topic_partition.topic), stats.all_topics_stats):
         one.bytes_rejected_rate.mark(size)
 
@@ -123,13 +123,13 @@ def validate_messages_and_assign_offsets(
         origin: AppendOrigin, next_offset: int, now_ms: int, leader_epoch: int,
         config: LogConfig, source_compression: int | None = None,
         stats: BrokerTopicStats | None = None) -> ValidationResult:
-    """Checks every batch and record, and gives them offsets from `next_offset` on.
+    """Checks every batch and record, and assigns offsets from `next_offset` on.
 
-    `records` are the valid bytes, `batches` their rows, both from `analyze_and_validate_records`,
-    and so is `source_compression` (None: it is looked for).
-    Where nothing else is needed, offsets, leader epoch and timestamps are set in a copy; records
-    are encoded again when the topic's `compression.type` is not theirs or their format is older
-    than magic 2. Raises InvalidRecordError, RecordValidationError and what else Kafka does.
+    `records` are the valid bytes and `batches` their rows, both from
+    `analyze_and_validate_records`, and so is `source_compression` (None: it is determined here). If
+    possible, offsets, leader epoch and timestamps are set in a copy. Records are encoded again if
+    the topic's `compression.type` differs or their format is older than magic 2. Raises
+    InvalidRecordError, RecordValidationError and Kafka's other exceptions.
     """
     if source_compression is None:
         used = batches["attributes"] & ATTRIBUTE_CODEC
@@ -145,9 +145,9 @@ def validate_messages_and_assign_offsets(
 
 def walk_records(append: Append, row: int, plain: memoryview, source: Source,
                  failure: StreamError | None = None) -> RecordWalk:
-    """Goes through the records of a batch of magic 2 and raises for what is wrong in them.
+    """Walks the records of a batch of magic 2 and raises an exception for invalid ones.
 
-    With a `failure` the plain bytes end where a stream throws it.
+    With a `failure`, `plain` ends where a stream throws it.
     """
     config = append.config
     walk = RecordWalk(append.batches, row, plain, source=source, rules=(
@@ -180,7 +180,7 @@ def _described(walk: RecordWalk, source: Source) -> str:
 
 
 def _assign_in_place(append: Append) -> ValidationResult:
-    """One batch of magic 2 that stays uncompressed."""
+    """Handles one batch of magic 2 that stays uncompressed."""
     check_first_batch(append)
     check_batch(append, 0)
     count, max_timestamp = 0, -1
@@ -191,7 +191,7 @@ def _assign_in_place(append: Append) -> ValidationResult:
 
 
 def _assigned(append: Append, count: int, max_timestamp: int) -> ValidationResult:
-    """A copy of the one batch with its place in the log."""
+    """A copy of the batch with its final offsets."""
     if append.has_append_time:
         max_timestamp = append.now_ms
     data = bytearray(append.records)
@@ -204,7 +204,7 @@ def _assigned(append: Append, count: int, max_timestamp: int) -> ValidationResul
 
 
 def _validate_compressed(append: Append) -> ValidationResult:
-    """Records that are compressed, or will be."""
+    """Handles records that are compressed, or will be."""
     check_first_batch(append)
     batches = append.batches
     if batches["magic"][0] < 2:

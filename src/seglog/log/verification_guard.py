@@ -1,8 +1,8 @@
-"""Who may begin a transaction on a partition: verification against the coordinator (KIP-890).
+"""Verification of transactions against the coordinator (KIP-890).
 
 Kafka: VerificationGuard, VerificationStateEntry. Before the first batch of a transaction a broker
-asks the coordinator whether there is such a transaction. The guard ties the answer to the question:
-a marker that is written in between takes it away.
+asks the coordinator whether that transaction exists. The guard ties the answer to the question: a
+marker written in between invalidates it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class VerificationGuard:
         return f"VerificationGuard(value={self.value})"
 
     def verify(self, other: VerificationGuard) -> bool:
-        """Whether the other is this question."""
+        """Whether the other is the guard of the same question."""
         return other.value != VerificationGuard.SENTINEL.value and other.value == self.value
 
 
@@ -36,16 +36,16 @@ _numbers = itertools.count(1)
 
 
 def next_guard() -> int:
-    """Not twice the same in a process."""
+    """A number that is unique in the process."""
     return next(_numbers)  # atomic
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationStateEntry:
-    """A transaction under verification, made at `timestamp` (ms).
+    """A transaction under verification, created at `timestamp` (ms).
 
-    `lowest_sequence` is that of all batches seen in `epoch`: a higher one is not taken before it.
-    `supports_epoch_bump`: the producer uses transactions of version 2.
+    `lowest_sequence` is the lowest of all batches seen in `epoch`: a higher one is not accepted
+    before it. `supports_epoch_bump`: the producer uses transactions of version 2.
     """
 
     timestamp: int

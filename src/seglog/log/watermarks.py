@@ -17,7 +17,7 @@ from seglog.recovery.loaded import LoadedState
 __all__ = ["StartOffsetReason", "Watermarks"]
 
 _logger = logging.getLogger("seglog.UnifiedLog")
-#: The known first unstable offset that makes the next update look it up.
+#: A value of the known first unstable offset that makes the next update look it up.
 _UNKNOWN: Final = (LogOffsetMetadata(-1), -1)
 
 
@@ -31,8 +31,8 @@ class StartOffsetReason(enum.Enum):
 
 
 class Watermarks:
-    """The offsets of a log besides its end. Methods take the log's lock where they need it; any
-    thread may read the attributes."""
+    """The offsets of a log except its end. Methods take the log's lock if they need it; any thread
+    may read the attributes."""
 
     def __init__(self, state: LoadedState, local: LocalLog, reads: LocalReads,
                  epochs: LeaderEpochCache, producers: ProducerStateManager) -> None:
@@ -42,7 +42,7 @@ class Watermarks:
         self.local_log_start_offset = state.local_log_start_offset
         self.highest_offset_in_remote_storage = -1
         self.high_watermark_metadata = LogOffsetMetadata(state.high_watermark)
-        # What the load found is looked up again at the first occasion.
+        # The position from the load is looked up again at the first use.
         self._known_unstable: tuple[LogOffsetMetadata, int] | None = _UNKNOWN
         self._first_unstable = None if state.first_unstable_offset is None \
             else LogOffsetMetadata(state.first_unstable_offset)
@@ -53,11 +53,11 @@ class Watermarks:
 
     @property
     def high_watermark(self) -> int:
-        """The offset alone."""
+        """The offset without its position."""
         return self.high_watermark_metadata.message_offset
 
     def update_high_watermark(self, offset: int) -> int:
-        """Sets it within [log start, log end]; the one that was set."""
+        """Sets it within [log start, log end]. Returns the new one."""
         with self._local.lock:
             end = self._local.end_metadata
             new = LogOffsetMetadata(offset)
@@ -95,13 +95,14 @@ class Watermarks:
             return None
 
     def follow_log_end(self) -> None:
-        """After the end has moved: the high watermark is never above it, and knows its segment."""
+        """Called after the end moved: keeps the high watermark at or below it, and updates its
+        segment."""
         if self.high_watermark >= self._local.log_end_offset:
             self._set_high_watermark(self._local.end_metadata)
 
     def fetch_high_watermark_metadata(self) -> LogOffsetMetadata:
-        """The high watermark with its position, looked up once. It moves to the beginning of the
-        batch that it is in, as Kafka's does."""
+        """The high watermark with its position, looked up once. It moves to the beginning of its
+        batch, as in Kafka."""
         with self._local.lock:
             self._local.check_open()
             if self.high_watermark_metadata.message_offset_only:
@@ -112,13 +113,14 @@ class Watermarks:
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it no transaction is open, at most the high watermark."""
+        """The offset below which no transaction is open, at most the high watermark."""
         high, unstable = self.high_watermark, self._first_unstable
         return high if unstable is None else min(unstable.message_offset, high)
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the first transaction begins that is open, or ended above the high watermark."""
+        """The first offset of the earliest transaction that is open, or ended above the high
+        watermark."""
         return None if self._first_unstable is None else self._first_unstable.message_offset
 
     def fetch_last_stable_offset_metadata(self) -> LogOffsetMetadata:
@@ -133,7 +135,7 @@ class Watermarks:
             return unstable
 
     def update_first_unstable_offset(self) -> None:
-        """Asks the producers' state where the first open transaction begins."""
+        """Updates the start of the first open transaction from the producers' state."""
         self._local.check_open()
         found = self._producers.first_unstable_offset
         known = None if found is None else (found, self.log_start_offset)
@@ -141,10 +143,10 @@ class Watermarks:
             return
         if found is not None and (found.message_offset_only
                                   or found.message_offset < self.log_start_offset):
-            # A transaction that began in what was deleted counts from the log's start.
+            # A transaction that began below the log's start counts from the log's start.
             found = self._reads.locate(max(found.message_offset, self.log_start_offset))
             if found.message_offset >= self._local.log_end_offset:
-                known = _UNKNOWN  # its position changes when the next batch begins a segment
+                known = _UNKNOWN  # its position changes if the next batch begins a segment
         _logger.debug(self._local.log_text(f"First unstable offset updated to {found}"))
         self._known_unstable = known
         self._first_unstable = found
@@ -187,8 +189,8 @@ class Watermarks:
             self.highest_offset_in_remote_storage = offset
 
     def update_log_start_offset_from_remote_tier(self, offset: int) -> None:
-        """Moves the log's start up: remote segments below it are deleted, or are not there. The
-        start of the local segments stays where they begin."""
+        """Moves the log's start up, because remote segments below it are deleted or do not exist.
+        The start of the local segments does not change."""
         local = self._local
         if not local.remote_log_enabled:
             _logger.error(local.log_text(
@@ -197,8 +199,8 @@ class Watermarks:
         self.maybe_increment_log_start_offset(offset, StartOffsetReason.SEGMENT_DELETION)
 
     def start_after_deletion(self, offset: int) -> None:
-        """Moves the start to the first segment that retention leaves: that of the local segments
-        alone, where deleted ones are in remote storage."""
+        """Moves the start to the first segment that retention leaves. Moves only the local start if
+        the deleted segments are in remote storage."""
         local = self._local
         if not local.remote_copy_enabled:
             self.maybe_increment_log_start_offset(offset, StartOffsetReason.SEGMENT_DELETION)
@@ -211,16 +213,18 @@ class Watermarks:
                                             f"{StartOffsetReason.SEGMENT_DELETION.value}"))
 
     def start_at_most(self, offset: int) -> None:
-        """After a truncation to `offset`."""
+        """Adjusts the offsets after a truncation to `offset`."""
         self._set_log_start(min(offset, self.log_start_offset))
 
     def start_at(self, offset: int, first_local: int) -> None:
-        """After a truncation of everything: the log begins at `offset`, its segments at
+        """Adjusts the offsets after a full truncation: the log begins at `offset`, its segments at
         `first_local`."""
         self._set_log_start(offset)
         if self._local.remote_log_enabled:
             self.local_log_start_offset = first_local
 
     def _set_log_start(self, offset: int) -> None:
-        self._local.fast_path.disarm()  # its answers have the log start offset
+        self._local.fast_path.disarm()  # its results contain the log start offset
         self.log_start_offset = offset
+        # A truncation may have removed the batch in which the first unstable offset was found.
+        self._known_unstable = _UNKNOWN

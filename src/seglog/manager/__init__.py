@@ -1,4 +1,4 @@
-"""Many data directories at once, opened for writing: what Kafka's LogManager does at start and end.
+"""Many data directories at once, opened for writing: Kafka's LogManager, from start to shutdown.
 
-Reference section 8. Nothing of this is imported by readers or by Spark.
+Neither readers nor Spark import this.
 """

@@ -1,4 +1,4 @@
-"""Who makes the checks that a load left for later: background threads, and readers (KIP-263)."""
+"""Runs the checks that a load deferred, by background threads or readers (KIP-263)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _T = TypeVar("_T", bound=Closable)
 
 
 class BackgroundChecks(ProcessBound):
-    """Threads for each data directory, made when the first log of it is to be checked."""
+    """Threads for each data directory, created when its first log is to be checked."""
 
     def __init__(self) -> None:
         self._pools: dict[str, WorkerPool] = {}
@@ -37,7 +37,8 @@ class BackgroundChecks(ProcessBound):
         self._lock = threading.Lock()
 
     def submit(self, log: UnifiedLog, threads: int) -> Future[None] | None:
-        """Has all segments of a log checked; None where nothing is left to check, or at the end."""
+        """Checks all segments of a log in the background; None if nothing is left to check, or
+        after `close`."""
         checks, log_dir = log.deferred_checks, dir_of(log)
         if checks is None or not checks.remaining:
             return None
@@ -57,7 +58,7 @@ class BackgroundChecks(ProcessBound):
 
     @ending
     def close(self) -> None:
-        """Begins no further log, and waits for those that are being checked."""
+        """Starts no further log, and waits for those that are being checked."""
         with self._lock:
             self._closed = True
             pools = list(self._pools.values())
@@ -66,14 +67,14 @@ class BackgroundChecks(ProcessBound):
 
 
 class _CheckedHandles(HandleCache):
-    """Has a segment checked before a reader gets one of its files."""
+    """Checks a segment before a reader gets one of its files."""
 
     def __init__(self, checks: DeferredChecks) -> None:
         super().__init__(SEGMENTS_OPEN_MAX * FILES_PER_SEGMENT)
         self._checks = checks
 
     def __reduce__(self) -> NoReturn:
-        """TypeError: the checks are the manager's."""
+        """Raises TypeError: the checks belong to the manager."""
         raise TypeError("cannot pickle a log that LogManager.open_log opened while segments are "
                         "still to be checked; open its path with seglog.PartitionLog.open")
 
@@ -86,10 +87,10 @@ class _CheckedHandles(HandleCache):
 
 
 def open_reader(log: UnifiedLog) -> PartitionLog:
-    """The log for reading. The thread that first reads a segment checks it, if that is left to do;
-    segments with a transaction index are checked here.
+    """Opens the log for reading. The first thread that reads a segment checks it, if that was
+    deferred; segments with a transaction index are checked here.
 
-    Raises KafkaStorageError, and what a recovery raises.
+    Raises KafkaStorageError, and the exceptions of a recovery.
     """
     checks = log.deferred_checks
     if checks is None:

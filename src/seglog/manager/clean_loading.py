@@ -1,6 +1,6 @@
-"""The logs of a directory that was closed cleanly, many per call, as rows (see `unopened`).
+"""Loads the logs of a cleanly closed directory as rows, many per call (see `unopened`).
 
-What is not ordinary is left to the loader, which has to find, tell, repair or refuse something.
+All logs that need a repair, a report or an error are left to the loader.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _Found = tuple[str, DirectoryName]
 
 
 def says_little() -> bool:
-    """Whether nobody wants the messages that the loader has for those who look for its faults."""
+    """Whether nobody listens to the loader's debug messages about its checks."""
     names = ("UnifiedLog", "LogLoader", "LogSegment", "ProducerStateManager", "manager.loading")
     return not any(logging.getLogger(f"seglog.{name}").isEnabledFor(logging.DEBUG)
                    for name in names)
 
 
 class CleanLoading:
-    """The ordinary logs of one data directory. `offsets` are those of its checkpoints by name. A
-    log of more than `segments_max` segments (0: of any number) is not ordinary."""
+    """Loads the logs of one data directory that C can load. `offsets` are those of its checkpoints
+    by name. A log of more than `segments_max` segments (0: any number) is left to the loader."""
 
     def __init__(self, state: ManagerState, log_dir: str, offsets: _Offsets,
                  listener: LoadListener | None, segments_max: int) -> None:
@@ -55,9 +55,10 @@ class CleanLoading:
 
     def load(self, number: int, found: Sequence[_Found],
              count: Callable[[int], str]) -> tuple[int, list[_Found]]:
-        """Loads part `number` of the candidates; how many segments, and what is not ordinary.
+        """Loads part `number` of the candidates. Returns the number of segments, and the logs that
+        are left to the loader.
 
-        `count(n)` hears that n logs are through, and says so in words.
+        `count(n)` is notified of n completed logs, and returns the progress in words.
         """
         keys = [name.topic_partition for _, name in found]
         configs = [self._state.configs.of(key.topic) for key in keys]
@@ -81,7 +82,7 @@ class CleanLoading:
                 [found[row] for row in np.flatnonzero(~is_ordinary).tolist()])
 
     def _delete_stray(self, key: TopicPartition, offset: int) -> bool:
-        """Whether a snapshot is gone; the loader will tell why not."""
+        """Deletes a stray snapshot. Returns whether it is gone; if not, the loader reports why."""
         try:
             os.unlink(os.path.join(self._log_dir, str(key), snapshot_name(offset)))
         except OSError:
@@ -89,7 +90,7 @@ class CleanLoading:
         return True
 
     def finish(self) -> UnopenedLogs | None:
-        """All parts; None where nothing was ordinary."""
+        """The logs of all parts; None if there are none."""
         parts = [self._parts[number] for number in sorted(self._parts)]
         if not any(len(part.keys) for part in parts):
             return None
@@ -102,7 +103,7 @@ class CleanLoading:
     # ---- telling ------------------------------------------------------------------------------
 
     def _tell(self, part: CleanRows, count: Callable[[int], str]) -> None:
-        """What the loader would have said of each log."""
+        """Logs the loader's messages for each log."""
         is_logged = [one.isEnabledFor(logging.INFO) for one in (_log, _loader_log, _snapshot_log)]
         if not any(is_logged) and self._listener is None:
             count(len(part.keys))
@@ -142,7 +143,8 @@ class CleanLoading:
 
 
 def _open_log(state: ManagerState, logs: UnopenedLogs, row: int) -> UnifiedLog:
-    """Loads the log of a row as the start would have done. KafkaStorageError, LogLoadError."""
+    """Loads the log of a row as the start would have done. Raises KafkaStorageError,
+    LogLoadError."""
     rows = logs.rows
     key, log_dir = rows.keys[row], logs.log_dir
     inputs = LoadInputs(
@@ -157,7 +159,7 @@ def _open_log(state: ManagerState, logs: UnopenedLogs, row: int) -> UnifiedLog:
 
 
 def _described(log_dir: str, part: CleanRows, row: int) -> str:
-    """See `loading.described`, of a log that is a row."""
+    """See `loading.described`, for a log that is a row."""
     key, files, mark = part.keys[row], part.files[row], part.high_watermarks[row]
     topic_id = f", topicId={format_uuid(part.topic_id(row))}" \
         if files["has_topic_id"] else ""

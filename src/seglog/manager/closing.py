@@ -1,4 +1,4 @@
-"""What a manager does at its end: flush, close, checkpoints, markers (LogManager.shutdown)."""
+"""The shutdown of a manager: flush, close, checkpoints, markers (LogManager.shutdown)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _log = logging.getLogger(__name__)
 
 def close_logs(directories: Sequence[LogDirectory], table: LogTable,
                channel: LogDirFailureChannel, threads: int, broker_epoch: int) -> None:
-    """Flushes and closes all current and future logs, and marks the directories that went well.
-    A log that nobody has opened is as its last close left it.
+    """Flushes and closes all current and future logs, and marks the directories without errors. A
+    log that was never opened is still in the state of its last close.
 
-    A directory with a log that does not close gets neither checkpoints nor a marker: its next
-    start is one after a crash.
+    A directory with a log that fails to close gets neither checkpoints nor a marker, so its next
+    start runs a recovery.
     """
     pools: list[WorkerPool] = []
     try:
@@ -55,14 +55,14 @@ def _close(log: UnifiedLog, directory: LogDirectory, channel: LogDirFailureChann
         with channel.guard(directory.path, f"Error while flushing log for {key} in dir "
                                            f"{directory.path} with offset {log.log_end_offset}"):
             log.flush(True)
-        # The text is Kafka's, though nothing is renamed here.
+        # The text is Kafka's, although nothing is renamed here.
         with channel.guard(directory.path, f"Error while renaming dir for {key} in dir "
                                            f"{directory.path}"):
             log.close()
 
 
 def _wait_for_all(futures: Sequence[Future[None]]) -> bool:
-    """Whether all of them went well; waits for the others in any case."""
+    """Waits for all of them. Returns whether all succeeded."""
     success = True
     for future in futures:
         try:
@@ -75,7 +75,7 @@ def _wait_for_all(futures: Sequence[Future[None]]) -> bool:
 
 
 def _finish(directory: LogDirectory, table: LogTable, broker_epoch: int) -> None:
-    """The order is what a later start relies on: files, then checkpoints, then the marker."""
+    """Writes checkpoints, then the marker: a later start relies on this order."""
     with contextlib.suppress(KafkaStorageError):  # it is logged, and in the failure channel
         if directory.knows_its_logs:
             _log.debug("Updating recovery points at %s", directory.path)

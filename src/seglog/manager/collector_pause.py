@@ -1,4 +1,4 @@
-"""No searches for garbage while many objects are made that all stay."""
+"""Disables the cyclic garbage collector while a load creates many long-lived objects."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["collections_paused"]
 
 
 class _Pauses:
-    """How many want it now, and whether there was something to stop."""
+    """How many callers want it paused, and whether it was enabled before."""
 
     def __init__(self) -> None:
         self.lock, self.count, self.was_enabled = threading.Lock(), 0, False
 
 
     def end_in_child(self) -> None:
-        """The threads that asked for it are not in a forked child."""
+        """The threads that paused it do not exist in a forked child."""
         if self.count and self.was_enabled:
             gc.enable()
         self.lock, self.count = threading.Lock(), 0
@@ -31,11 +31,12 @@ os.register_at_fork(after_in_child=_pauses.end_in_child)
 
 @contextmanager
 def collections_paused() -> Iterator[None]:
-    """Python's collector of cycles does not run within, in any thread; several may ask for it.
+    """Pauses Python's cyclic garbage collector inside the context, in all threads; callers may
+    nest.
 
-    It would look at every log that is loaded already, again and again, and find nothing: with
-    thousands of partitions that was half the time of a start. What was made meanwhile counts as old
-    at the end, or the collector would look at all of it once more, at once.
+    It would scan all loaded logs again and again, and find nothing: with thousands of partitions
+    that took half the time of a start. The new objects are frozen at the end, because otherwise the
+    collector would scan all of them at once.
     """
     with _pauses.lock:
         if not _pauses.count:
@@ -48,7 +49,7 @@ def collections_paused() -> Iterator[None]:
         with _pauses.lock:
             _pauses.count -= 1
             if not _pauses.count and _pauses.was_enabled:
-                if not gc.get_freeze_count():  # what somebody else froze stays so
+                if not gc.get_freeze_count():  # objects that another caller froze stay frozen
                     gc.freeze()
                     gc.unfreeze()
                 gc.enable()

@@ -14,10 +14,11 @@ __all__ = ["TopicConfigs", "at_least_one"]
 
 
 class TopicConfigs:
-    """Which settings a topic has: its own on top of the defaults. Safe from any thread.
+    """The settings of each topic: its own on top of the defaults. Safe from any thread.
 
-    A topic's settings know which of them are its own (`LogConfig.override`); those follow it when
-    the defaults change. A LogConfig that was made otherwise has none of its own and stays as it is.
+    A topic's settings record which of them are its own (`LogConfig.override`); the others follow
+    changes of the defaults. A LogConfig that was created otherwise has none of its own and does not
+    change.
     """
 
     def __init__(self, default: LogConfig, topics: Mapping[str, LogConfig],
@@ -29,23 +30,23 @@ class TopicConfigs:
 
     @property
     def default(self) -> LogConfig:
-        """Of topics without settings of their own."""
+        """The settings of topics without settings of their own."""
         return self._default
 
     def of(self, topic: str) -> LogConfig:
-        """What counts for a topic."""
+        """The effective settings of a topic."""
         with self._lock:
             return self._topics.get(topic, self._default)
 
     def serve(self, log: UnifiedLog) -> None:
-        """Gives a log that has just come into the table the settings that count now: they may have
+        """Sets the current settings of a log that was just added to the table: they may have
         changed while it was loaded."""
         config = self.of(log.topic_partition.topic)
         if log.config is not config:
             log.update_config(config)
 
     def set_topic(self, topic: str, properties: Mapping[str, object]) -> None:
-        """Replaces the topic's own settings. ConfigError; then nothing has changed."""
+        """Replaces the topic's own settings. Raises ConfigError, and then changes nothing."""
         with self._lock:
             found = self._default.override(properties)
             if found.remote_storage_enable and not self._remote_storage_enabled:
@@ -68,14 +69,14 @@ class TopicConfigs:
 
 
 def at_least_one(name: str, value: int) -> None:
-    """Refuses a setting as Kafka's validator does. ConfigError."""
+    """Refuses a value as Kafka's validator does. Raises ConfigError."""
     if value < 1:
         raise ConfigError(
             f"Invalid value {value} for configuration {name}: Value must be at least 1")
 
 
 def _rebased(config: LogConfig, default: LogConfig) -> LogConfig:
-    """What a topic set itself, on top of other defaults."""
+    """The topic's own settings, on top of other defaults."""
     own = {attribute: getattr(config, attribute)
            for attribute, setting in LogConfig.settings().items()
            if setting.name in config.overridden_configs}

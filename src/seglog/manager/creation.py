@@ -1,4 +1,4 @@
-"""Creating logs: in which directory, with which settings (Kafka: LogManager.getOrCreateLog)."""
+"""Creates logs: chooses the directory and the settings (Kafka: LogManager.getOrCreateLog)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["LogCreation"]
 
 _log = logging.getLogger(__name__)
 
-# Ids of directories that mean none in particular (Kafka: DirectoryId.UNASSIGNED, LOST).
+# Ids of directories that stand for no particular one (Kafka: DirectoryId.UNASSIGNED, LOST).
 _NO_DIRECTORY = (uuid.UUID(int=1), uuid.UUID(int=2))
 
 
 class LogCreation:
-    """Makes logs, and remembers where the next one of a partition is wanted."""
+    """Creates logs, and remembers preferred directories."""
 
     def __init__(self, state: ManagerState) -> None:
         self._state = state
@@ -36,7 +36,8 @@ class LogCreation:
         self.cordoned: frozenset[str] = frozenset()
 
     def prefer(self, key: TopicPartition, log_dir: str) -> None:
-        """The next log of the partition goes there, unless it has one there already."""
+        """Prefers this directory for the next log of the partition, unless it has one there
+        already."""
         table = self._state.table
         if not any(log is not None and dir_of(log) == log_dir
                    for log in (table.get(key), table.get(key, is_future=True))):
@@ -80,8 +81,8 @@ class LogCreation:
         return self.next_log_dirs() if wanted is None else [wanted]
 
     def next_log_dirs(self) -> list[str]:
-        """Those for a log that may be anywhere: with the fewest logs first, without those that are
-        cordoned, unless all are."""
+        """Directories for a log without preference: those with the fewest logs first, without
+        cordoned ones unless all are."""
         paths = self._state.directories.paths
         free = [path for path in paths if path not in self.cordoned]
         if len(paths) == 1 or not free:
@@ -118,7 +119,7 @@ class LogCreation:
         return log
 
     def _make_directory(self, log_dir: str, name: str) -> str | None:
-        """The partition's directory, durably; None where the data directory does not work."""
+        """Creates the partition's directory, durably; None if the data directory does not work."""
         directories = self._state.directories
         if directories.get(directories.configured(log_dir)) is None:
             _log.warning("Can not create log %s because log directory %s is offline", name, log_dir)
@@ -135,7 +136,7 @@ class LogCreation:
 
 
 def _overridden(config: LogConfig) -> str:
-    """The topic's own settings in Kafka's words."""
+    """The topic's own settings in Kafka's text form."""
     properties = config.to_properties()
     shown = []
     for name in sorted(config.overridden_configs):

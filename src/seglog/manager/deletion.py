@@ -1,4 +1,5 @@
-"""Deleting logs: renamed at once, gone later (Kafka: LogManager.asyncDelete, deleteLogs)."""
+"""Deletes logs: renames them at once, removes them later (Kafka: LogManager.asyncDelete,
+deleteLogs)."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ __all__ = ["LogDeletion"]
 _log = logging.getLogger(__name__)
 
 class LogDeletion:
-    """Takes logs out of service, and deletes those whose time has come."""
+    """Takes logs out of service, and deletes them when they are due."""
 
     def __init__(self, state: ManagerState) -> None:
         self._state = state
@@ -30,8 +31,8 @@ class LogDeletion:
                      checkpoint: bool = True, is_stray: bool = False) -> UnifiedLog | None:
         """See LogManager.async_delete."""
         state = self._state
-        # Until the directory has its new name: a log that is created meanwhile would open the files
-        # of this one.
+        # Held until the directory has its new name: otherwise a log that is created meanwhile would
+        # open the files of this one.
         with state.lock:
             log = state.table.remove(key, is_future)
             if log is None:
@@ -56,7 +57,7 @@ class LogDeletion:
         try:
             log.rename_dir(name(key, uuid.uuid4().hex), reinitialize=False)
         except KafkaStorageError:
-            log.close_handlers()  # nobody else finds it any more
+            log.close_handlers()  # no other thread can find it any more
             raise
         if is_stray:
             state.table.add(log, DirectoryKind.STRAY)
@@ -85,13 +86,13 @@ class LogDeletion:
     # ---- the task
 
     def schedule(self, delay_ms: int) -> None:
-        """Looks after `delay_ms` for logs whose time has come, and then again and again."""
+        """Checks after `delay_ms` for logs that are due, and then repeatedly."""
         if not self._stopped:
             self._scheduled = self._state.context.scheduler.schedule_once(
                 "kafka-delete-logs", self._run, delay_ms)
 
     def stop(self) -> None:
-        """Looks no more, and waits for a look that has begun."""
+        """Stops the checks, and waits for one that has begun."""
         self._stopped = True
         if self._scheduled is not None:
             self._scheduled.cancel()
@@ -113,7 +114,8 @@ class LogDeletion:
         return self._state.configs.default.file_delete_delay_ms
 
     def delete_logs(self) -> int:
-        """Deletes the logs that were queued `file.delete.delay.ms` ago; the ms until the next."""
+        """Deletes the logs that were queued `file.delete.delay.ms` ago. Returns the ms until the
+        next."""
         state = self._state
         delay = self._delay_ms
         while (due := state.table.take_to_be_deleted(state.now_ms() - delay)) is not None:

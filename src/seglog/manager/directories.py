@@ -40,26 +40,26 @@ __all__ = [
 _Path = str | os.PathLike[str]
 _log = logging.getLogger(__name__)
 
-# What Kafka's checkpoint reader throws unchecked: the directory stays online, offsets are reset.
+# Unchecked exceptions of Kafka's checkpoint reader: the directory stays online, offsets are reset.
 _UNCHECKED_CODES = ("checkpoint_number", "checkpoint_capacity")
 
 
 class LogDirectory:
     """A live entry of `log.dirs`; `path` is absolute.
 
-    A checkpoint that cannot be read or written takes the directory offline, by the channel, and
-    raises KafkaStorageError. Safe from any thread.
+    A checkpoint that cannot be read or written takes the directory offline, through the channel,
+    and raises KafkaStorageError. Safe from any thread.
     """
 
     def __init__(self, path: str, directory_id: uuid.UUID | None,
                  channel: LogDirFailureChannel) -> None:
         self.path, self.directory_id = path, directory_id
         self.had_clean_shutdown = False
-        #: Whether every log of the directory is through with its loading, well or not.
+        #: Whether the load of every log of the directory has ended, successfully or not.
         self.loading_completed = False
         #: Whether one of them failed.
         self.loading_failed = False
-        # Offsets on file of logs that are not loaded, by checkpoint: they stay in the files.
+        # Checkpointed offsets of logs that are not loaded, by checkpoint: they stay in the files.
         self._on_file: dict[str, dict[TopicPartition, int]] = {}
         self._channel = channel
         self._file_lock = FileLock(os.path.join(path, LOCK_FILE))
@@ -79,8 +79,8 @@ class LogDirectory:
         return self._file_lock.is_locked
 
     def lock(self) -> None:
-        """Takes `.lock`, and finishes the commit of a job that a crash interrupted.
-        LogDirLockedError where another has it; OSError."""
+        """Takes `.lock`, and completes the commit of a job that a crash interrupted. Raises
+        LogDirLockedError if another process has it; OSError."""
         if not self._file_lock.try_lock():
             pid = self._file_lock.holder_pid
             raise LogDirLockedError(self.path, pid, command_of(pid) if pid else None)
@@ -91,21 +91,21 @@ class LogDirectory:
             raise
 
     def unlock(self) -> None:
-        """Deletes `.lock` and gives the directory up."""
+        """Deletes `.lock`, which releases the directory."""
         self._file_lock.destroy()
 
     # ---- checkpoints
 
     def create_checkpoints(self) -> None:
-        """Makes empty files of the two checkpoints that the manager owns, as Kafka does."""
+        """Creates empty files of the manager's two checkpoints, as Kafka does."""
         for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT):
             path = os.path.join(self.path, name)
             if not os.path.lexists(path):
                 os.close(open_file(path, os.O_WRONLY))
 
     def read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        """A checkpoint of this directory. KafkaStorageError; MalformedCheckpointError for numbers
-        that are none, which do not take the directory offline."""
+        """Reads a checkpoint of this directory. Raises KafkaStorageError, and
+        MalformedCheckpointError for invalid numbers, which do not take the directory offline."""
         path = os.path.join(self.path, name)
         message = f"Error while reading checkpoint file {path}"
         with self._checkpoint_locks[name]:
@@ -121,10 +121,10 @@ class LogDirectory:
                 raise KafkaStorageError(error.errno, message, path) from error
 
     def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replaces a checkpoint atomically and durably. KafkaStorageError.
+        """Replaces a checkpoint atomically and durably. Raises KafkaStorageError.
 
-        A log that was not loaded, or failed to, keeps its line. (Kafka drops it. The next recovery
-        of the log would begin at its first segment, and records that were deleted would be back.)
+        A log that was not loaded, or failed to load, keeps its line. (Kafka drops it. The next
+        recovery of the log would begin at its first segment, and deleted records would reappear.)
         """
         path = os.path.join(self.path, name)
         with self._checkpoint_locks[name]:
@@ -139,7 +139,7 @@ class LogDirectory:
 
     def read_or_reset(self, name: str, consequence: str,
                       stays_online: bool = False) -> dict[TopicPartition, int]:
-        """A checkpoint at start: one that cannot be read counts as empty."""
+        """Reads a checkpoint at start: one that cannot be read counts as empty."""
         try:
             if stays_online:
                 return read_offset_checkpoint(os.path.join(self.path, name))
@@ -159,12 +159,12 @@ class LogDirectory:
 
     @property
     def knows_its_logs(self) -> bool:
-        """Whether a load came as far as `keep_on_file`. Until then nobody may replace the files:
-        what they say of the logs would be gone."""
+        """Whether a load has called `keep_on_file`. Before that the files must not be replaced:
+        their offsets would be lost."""
         return bool(self._on_file)
 
     def forget_on_file(self, *keys: TopicPartition) -> None:
-        """From here on the loaded logs say what goes into the checkpoints."""
+        """From now on the loaded logs provide the offsets for the checkpoints."""
         for name, found in self._on_file.items():
             with self._checkpoint_locks[name]:
                 for key in keys:
@@ -177,30 +177,30 @@ class LogDirectory:
         return os.path.join(self.path, CLEAN_SHUTDOWN_FILE)
 
     def take_clean_shutdown_marker(self) -> bool:
-        """Whether the last shutdown was clean. The marker is gone afterwards, so that a crash from
-        here on is none. OSError."""
+        """Removes the marker. Returns whether the last shutdown was clean. A later crash is then
+        detected. Raises OSError."""
         self.had_clean_shutdown = os.path.exists(self._marker)
         if self.had_clean_shutdown:
             os.unlink(self._marker)
         return self.had_clean_shutdown
 
     def write_clean_shutdown_marker(self, broker_epoch: int) -> None:
-        """Says that everything is flushed and closed. OSError."""
+        """Writes the marker: everything is flushed and closed. Raises OSError."""
         text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
         write_file(self._marker, text.encode())
 
     @property
     def may_be_marked_clean(self) -> bool:
-        """Whether a marker would be true, once all that was loaded is closed.
+        """Whether a marker would be true, once all loaded logs are closed.
 
-        A marker that was there may come back: the logs that were not loaded are as they were. (To
-        Kafka a load with a failed log is a completed one. Its marker would keep that log from the
-        recovery that it needs.)
+        An earlier marker may be restored: the logs that were not loaded are unchanged. (Kafka
+        treats a load with a failed log as complete. Its marker would prevent the recovery that the
+        log needs.)
         """
         return self.had_clean_shutdown or (self.loading_completed and not self.loading_failed)
 
     def read_broker_epoch(self) -> int | None:
-        """The broker epoch in the marker, None where that cannot be read."""
+        """The broker epoch in the marker, None if it cannot be read."""
         return read_clean_shutdown_epoch(self._marker)
 
     # ---- partitions
@@ -208,10 +208,10 @@ class LogDirectory:
     def partition_directories(
             self, on_error: Callable[[str, Exception], object] | None = None
     ) -> list[tuple[str, DirectoryName]]:
-        """(path, parsed name) of each partition directory, by name.
+        """(path, parsed name) of each partition directory, sorted by name.
 
-        Raises OSError, and InvalidTopicPartitionError for a subdirectory whose name is none, unless
-        `on_error` takes it.
+        Raises OSError, and InvalidTopicPartitionError for a subdirectory with an invalid name,
+        unless `on_error` handles it.
         """
         with os.scandir(self.path) as entries:
             names = sorted(entry.name for entry in entries if entry.is_dir())
@@ -232,8 +232,8 @@ class LogDirectory:
 
 def configured_log_dirs(log_dirs: _Path | Sequence[_Path] | None,
                         config: LoadConfig | BrokerConfig) -> list[str]:
-    """Absolute paths of what was given, or else of the configuration. ConfigError for none,
-    KafkaStorageError for an empty path."""
+    """Absolute paths of `log_dirs`, or else of the configuration. Raises ConfigError if there are
+    none, KafkaStorageError for an empty path."""
     if log_dirs is None:
         if not isinstance(config, BrokerConfig):
             raise ConfigError("At least one log directory must be defined via log.dirs or log.dir.")
@@ -241,22 +241,22 @@ def configured_log_dirs(log_dirs: _Path | Sequence[_Path] | None,
     given = [log_dirs] if isinstance(log_dirs, str | os.PathLike) else list(log_dirs)
     if not given:
         raise ConfigError("At least one log directory must be defined via log.dirs or log.dir.")
-    # A path that no file can have is a directory that is offline, as in Kafka; the others work on.
+    # An impossible path is an offline directory, as in Kafka; the others keep working.
     return [os.path.abspath(path) if isinstance(path, str) and "\0" in path
             else directory_path("log_dirs", path) for path in given]
 
 
 def refuse_duplicates(log_dirs: Sequence[str]) -> None:
-    """DuplicateLogDirError when two entries are one directory, links and all."""
+    """Raises DuplicateLogDirError if two entries are the same directory, also through links."""
     real = [os.path.realpath(path) for path in log_dirs if "\0" not in path]
     if len(set(real)) < len(real):
         raise DuplicateLogDirError(f"Duplicate log directory found: {', '.join(log_dirs)}")
 
 
 def refuse_foreign_directories(log_dirs: Sequence[str]) -> None:
-    """KafkaStorageError for a directory that holds other things than logs: nothing is made there.
+    """Raises KafkaStorageError for a directory that holds other things than logs.
 
-    What cannot be used for another reason goes offline instead, like a broker's.
+    A directory that cannot be used for another reason goes offline instead, as in a broker.
     """
     for path in log_dirs:
         try:
@@ -268,7 +268,7 @@ def refuse_foreign_directories(log_dirs: Sequence[str]) -> None:
 
 def create_and_validate_log_dirs(log_dirs: Sequence[str], offline: Mapping[str, BaseException],
                                  channel: LogDirFailureChannel) -> list[str]:
-    """The directories that can be used; missing ones are created. The others are in the channel."""
+    """Creates missing directories. Returns the usable ones; the others are in the channel."""
     live: list[str] = []
     for path in log_dirs:
         try:
@@ -318,9 +318,9 @@ def agreed_broker_epoch(directories: Sequence[LogDirectory]) -> int | None:
 
 def lock_log_dirs(directories: Sequence[LogDirectory],
                   channel: LogDirFailureChannel) -> list[LogDirectory]:
-    """Locks the directories; gives those that could be.
+    """Locks the directories. Returns those that could be locked.
 
-    LogDirLockedError where somebody else works in one, and then none is locked any more.
+    Raises LogDirLockedError if another process has one, and then releases all locks.
     """
     locked: list[LogDirectory] = []
     try:

@@ -1,4 +1,4 @@
-"""Who the data directories belong to (Kafka: MetaPropertiesEnsemble)."""
+"""The owner of the data directories, from meta.properties (Kafka: MetaPropertiesEnsemble)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Identities", "read_identities"]
 
 _log = logging.getLogger(__name__)
 
-# Ids below this one mean something else than a directory (Kafka: DirectoryId.reserved).
+# Ids below this one do not identify a directory (Kafka: DirectoryId.reserved).
 _RESERVED_IDS = 100
 
 
@@ -32,7 +32,7 @@ class Identities:
 
     @property
     def directory_ids(self) -> dict[str, uuid.UUID]:
-        """By directory; those without an id are left out."""
+        """The ids by directory; those without an id are omitted."""
         return {path: one.directory_id for path, one in self.properties.items()
                 if one.directory_id is not None}
 
@@ -41,9 +41,9 @@ def read_identities(log_dirs: Sequence[str], cluster_id: str | None = None,
                     node_id: int | None = None) -> Identities:
     """Reads and compares meta.properties of all directories; changes nothing.
 
-    A directory without the file, or not there yet, is new. One whose file cannot be read, is
-    damaged, or is of a version that is not known here is unreadable: it is not to be used. Raises
-    InconsistentLogDirError where directories contradict each other or what the caller expects.
+    A directory without the file, or a missing directory, is new. One whose file cannot be read, is
+    damaged, or has an unknown version is unreadable and must not be used. Raises
+    InconsistentLogDirError if directories contradict each other or the caller's values.
     """
     found: dict[str, MetaProperties] = {}
     unreadable: dict[str, SeglogError] = {}
@@ -52,7 +52,7 @@ def read_identities(log_dirs: Sequence[str], cluster_id: str | None = None,
         try:
             properties = read_meta_properties(name)
         except (KafkaStorageError, MalformedCheckpointError) as error:
-            # A path that is a file has no such file, and is refused for what it is.
+            # A path that is a file has no such file, and is refused later.
             if getattr(error, "errno", None) != errno.ENOTDIR:
                 _log.error("Error while reading meta.properties file %s", name, exc_info=error)
                 unreadable[path] = error

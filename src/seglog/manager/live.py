@@ -1,4 +1,4 @@
-"""The data directories of a manager: which are configured, which work."""
+"""The data directories of a manager: all configured ones, and those that work."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class LiveDirectories:
         raise self._error(message)
 
     def _error(self, message: str) -> AllLogDirsFailedError:
-        """With the first failure: what went wrong, and at which file."""
+        """The error with the first failure: its cause and its file."""
         failure = self._channel.first
         if failure is None:
             return AllLogDirsFailedError(errno.EIO, message)
@@ -76,7 +76,7 @@ class LiveDirectories:
         return error
 
     def all(self) -> list[LogDirectory]:
-        """Those that work, in the order of the configuration."""
+        """The working directories, in configured order."""
         with self._lock:
             return list(self._live.values())
 
@@ -86,7 +86,7 @@ class LiveDirectories:
             return self._live.get(path)
 
     def remove(self, path: str) -> LogDirectory | None:
-        """It works no longer; None where that was known."""
+        """Removes a failed directory; None if it was removed before."""
         with self._lock:
             directory = self._live.pop(path, None)
         if not self._live:
@@ -96,18 +96,18 @@ class LiveDirectories:
 
     @property
     def paths(self) -> list[str]:
-        """Of those that work."""
+        """Paths of the working directories."""
         return [directory.path for directory in self.all()]
 
     @property
     def offline(self) -> list[str]:
-        """Paths of those that do not."""
+        """Paths of the failed directories."""
         live = set(self.paths)
         return [path for path in self.log_dirs if path not in live]
 
     @property
     def ids(self) -> dict[str, uuid.UUID]:
-        """`directory.id` by path, of those that work and have one."""
+        """`directory.id` by path, for working directories that have one."""
         return {one.path: one.directory_id for one in self.all() if one.directory_id is not None}
 
     def path_of(self, directory_id: uuid.UUID) -> str | None:
@@ -115,14 +115,14 @@ class LiveDirectories:
         return next((path for path, found in self.ids.items() if found == directory_id), None)
 
     def configured(self, log_dir: _Path) -> str:
-        """The absolute path of a configured directory. LogDirNotFoundError for any other."""
+        """The absolute path of a configured directory. Raises LogDirNotFoundError for any other."""
         path = directory_path("log_dir", log_dir)
         if path not in self.log_dirs:
             raise LogDirNotFoundError(f"Log dir {path} is not found in the config.")
         return path
 
     def require_one(self) -> None:
-        """AllLogDirsFailedError where none is left."""
+        """Raises AllLogDirsFailedError if none is left."""
         if not self._live:
             raise self._error("No data directory is left: all log dirs in "
                               f"{', '.join(self.log_dirs)} have failed")

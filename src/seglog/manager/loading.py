@@ -1,6 +1,6 @@
-"""What a manager does at start: the logs of all directories, by a pool of threads for each.
+"""The start of a manager: loads the logs of all directories, with a pool of threads for each.
 
-Follows Kafka's LogManager.loadLogs and loadLog, messages too.
+Follows Kafka's LogManager.loadLogs and loadLog, including messages.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 _QUICK_SECONDS = 0.002
 _Found = tuple[str, DirectoryName]
 _SERVED = (DirectoryKind.LIVE, DirectoryKind.FUTURE)
-# The checkpoints that are read, and what becomes of the offsets where one cannot be.
+# The checkpoints, and the consequence for the offsets if one cannot be read.
 _RESETS = {
     RECOVERY_POINT_CHECKPOINT: "the recovery checkpoint to 0",
     LOG_START_OFFSET_CHECKPOINT: "to the base offset of the first segment",
@@ -70,9 +70,10 @@ class LoadSettings:
     #: None: nothing is stray.
     is_stray: Callable[[UnifiedLog], bool] | None
     listener: LoadListener
-    #: What loads one log; None: `load_unified_log`.
+    #: Loads one log; None: `load_unified_log`.
     load: Callable[..., UnifiedLog] | None
-    #: Hears of a directory that does not load, and the others go on; None: the start fails.
+    #: Gets the path and error of a directory that does not load, and the others continue; None: the
+    #: start fails.
     on_load_error: Callable[[str, Exception], object] | None
 
 
@@ -88,7 +89,7 @@ class _Job:
 
 @dataclass(slots=True)
 class _DirectoryLoad:
-    """One data directory on its way."""
+    """The load of one data directory."""
 
     directory: LogDirectory
     pool: WorkerPool
@@ -106,7 +107,7 @@ class _DirectoryLoad:
 
 
 class LogLoading:
-    """One start. Made and run by one thread; `resize_*` may come from any other."""
+    """One start. Created and run by one thread; `resize_*` may be called from any other."""
 
     def __init__(self, state: ManagerState, registry: MetricsRegistry,
                  settings: LoadSettings) -> None:
@@ -119,7 +120,7 @@ class LogLoading:
         self._failed: dict[str, OSError] = {}
         self._unclean: list[str] = []
         self._cancelled = False
-        #: By data directory, of those that are through.
+        #: By data directory, for completed ones.
         self.reports: dict[str, LoadReport] = {}
         self._lock = threading.Lock()
 
@@ -129,9 +130,9 @@ class LogLoading:
     def run(self) -> None:
         """Loads everything.
 
-        A directory that the file system fails is in the channel afterwards. Everything else that
-        goes wrong with a log is raised, when no thread of this load runs any more.
-        LogManagerStateError after `cancel`.
+        A directory that the file system fails is in the channel afterwards. Every other error of a
+        log is raised after all threads of this load have ended. Raises LogManagerStateError after
+        `cancel`.
         """
         _log.info("Loading logs from log dirs %s", ", ".join(d.path for d in self._directories))
         started = time.perf_counter()
@@ -143,7 +144,7 @@ class LogLoading:
             for load in self._loads:
                 self._submit_rest(load)
             for load in self._loads:
-                wait(load.futures, return_when=FIRST_EXCEPTION)  # woken once, not by each
+                wait(load.futures, return_when=FIRST_EXCEPTION)  # woken once, not by each future
                 for future in load.futures:
                     future.result()
                 self._report(load, started)
@@ -166,7 +167,7 @@ class LogLoading:
                   _ms_since(started), unclean)
 
     def cancel(self) -> None:
-        """Loads no further log, and returns when none is being loaded any more."""
+        """Loads no further log, and waits until none is being loaded."""
         self._cancelled = True
         with self._lock:
             loads = list(self._loads)
@@ -184,7 +185,7 @@ class LogLoading:
             load.segments.resize(threads)
 
     def _register_gauges(self) -> None:
-        """Of every configured directory and thread, the failed ones too."""
+        """Registers the gauges of every configured directory and thread, including failed ones."""
         for path in self._state.directories.log_dirs:
             self._gauges.add("remainingLogsToRecover", {"dir": path},
                              partial(self._remaining_logs, path))
@@ -241,13 +242,13 @@ class LogLoading:
             self._submit_clean(load)
 
     def _knows_rows(self) -> bool:
-        """Whether nobody wants more of an ordinary log than a row says."""
+        """Whether rows suffice for logs that C can load."""
         settings = self._settings
         return (settings.level is LoadLevel.KAFKA and not settings.deferred
                 and settings.load is None and settings.is_stray is None and says_little())
 
     def _submit_clean(self, load: _DirectoryLoad) -> None:
-        """Begins with the logs that may be ordinary."""
+        """Starts with the logs that C may be able to load."""
         listener = self._settings.listener
         load.clean = CleanLoading(self._state, load.directory.path, load.offsets,
                                   None if type(listener) is NullListener else listener,
@@ -259,7 +260,7 @@ class LogLoading:
             for start in range(0, len(candidates), PART_PARTITIONS)]
 
     def _submit_rest(self, load: _DirectoryLoad) -> None:
-        """Files the logs that are ordinary, and begins with all others."""
+        """Files the logs that C loaded, and starts all others."""
         rest = load.found
         if load.clean is not None:
             wait(load.parts, return_when=FIRST_EXCEPTION)
@@ -277,7 +278,7 @@ class LogLoading:
 
     def _run_part(self, load: _DirectoryLoad, clean: CleanLoading, number: int,
                   found: list[_Found]) -> list[_Found]:
-        """What is not ordinary of it."""
+        """Loads one part. Returns the logs that are left to the loader."""
         def count(logs: int) -> str:
             with load.lock:
                 load.remaining -= logs
@@ -331,11 +332,11 @@ class LogLoading:
 
     @property
     def _goes_on(self) -> bool:
-        """Whether one log that does not load is no reason to stop."""
+        """Whether the start continues after a log that does not load."""
         return self._settings.on_load_error is not None
 
     def _passed_over(self, directory: LogDirectory, path: str, error: Exception) -> None:
-        """A log that is left as it is: its data directory is not clean afterwards."""
+        """Skips a log that failed to load: its data directory is not clean afterwards."""
         directory.had_clean_shutdown, directory.loading_failed = False, True
         assert self._settings.on_load_error is not None
         self._settings.on_load_error(path, error)
@@ -438,7 +439,7 @@ def _may_be_row(found: _Found) -> bool:
 
 
 def _described(log: UnifiedLog) -> str:
-    """A log in Kafka's words (UnifiedLog.toString)."""
+    """A log in Kafka's text form (UnifiedLog.toString)."""
     key = log.topic_partition
     topic_id = "" if log.topic_id is None else f", topicId={format_uuid(log.topic_id)}"
     return (f"Log(dir={log.path}{topic_id}, topic={key.topic}, partition={key.partition}, "

@@ -1,4 +1,5 @@
-"""The log cleaner of a manager, and what creating, truncating, moving and deleting logs tell it."""
+"""The log cleaner of a manager, and its notifications about created, truncated, moved and deleted
+logs."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ __all__ = ["LogCleaning"]
 _log = logging.getLogger(__name__)
 _TOPICS_SHOWN = 5
 
-#: What a broker may change of its cleaner while it runs (Kafka: LogCleaner.RECONFIGURABLE_CONFIGS).
+#: Settings of a broker's cleaner that can change at run time (Kafka:
+#: LogCleaner.RECONFIGURABLE_CONFIGS).
 _DYNAMIC = ("log.cleaner.threads", "log.cleaner.dedupe.buffer.size",
             "log.cleaner.io.buffer.load.factor", "log.cleaner.io.buffer.size", "message.max.bytes",
             "log.cleaner.io.max.bytes.per.second", "log.cleaner.backoff.ms")
@@ -40,11 +42,11 @@ class _ServedLogs:
         self._table, self._configs, self._directories = table, configs, directories
 
     def compacted_partitions(self) -> list[TopicPartition]:
-        """Those with `compact` in their topic's policy."""
+        """Partitions whose topic's policy has `compact`."""
         return [key for key in self._table.current_keys() if self._configs.of(key.topic).compact]
 
     def compacted(self) -> Iterator[tuple[TopicPartition, UnifiedLog]]:
-        """Their logs. A log of any other topic is not touched."""
+        """Their logs. Logs of other topics are not opened."""
         for key in self.compacted_partitions():
             try:
                 log = self._table.get(key)
@@ -52,11 +54,11 @@ class _ServedLogs:
                 if error.code not in (CLOSED, OFFLINE):
                     raise
                 continue  # its directory has just failed
-            if isinstance(log, UnifiedLog):  # and not what `load` put in its place
+            if isinstance(log, UnifiedLog):  # not the result of a custom `load`
                 yield key, log
 
     def serves(self, log: UnifiedLog) -> bool:
-        """A log with a future log is not cleaned: what the move has copied already would stay
+        """False for a log with a future log: the part that the move has already copied would stay
         dirty below the checkpoint."""
         key = log.topic_partition
         with self._table.lock:
@@ -67,13 +69,14 @@ class _ServedLogs:
         return self._table.has(key)
 
     def keeps(self, log_dir: str, key: TopicPartition) -> bool:
-        """Lines of vanished partitions go, as in Kafka; those of logs that failed to load stay."""
+        """Lines of vanished partitions are dropped, as in Kafka; those of logs that failed to load
+        stay."""
         directory = self._directories.get(log_dir)
         return self.has(key) or (directory is not None and directory.loading_failed)
 
 
 class LogCleaning:
-    """Keeps the cleaner's checkpoints true in any case; cleans once `start` was called."""
+    """Keeps the cleaner's checkpoints true in any case; cleans only after `start`."""
 
     def __init__(self, table: LogTable, configs: TopicConfigs, directories: LiveDirectories,
                  broker: BrokerConfig, context: LogContext, metrics: MetricsRegistry) -> None:
@@ -94,7 +97,7 @@ class LogCleaning:
             self.warn()
 
     def warn(self) -> None:
-        """One line says which topics stay as they are without a cleaner."""
+        """Logs the topics that are never compacted because there is no cleaner."""
         if topics := sorted({key.topic for key in self._logs.compacted_partitions()}):
             _log.warning("%d topics are compacted (cleanup.policy=compact), but no cleaner runs: "
                          "the manager has no scheduler, or log.cleaner.enable is false: %s%s",
@@ -102,7 +105,7 @@ class LogCleaning:
                          ", ..." if len(topics) > _TOPICS_SHOWN else "")
 
     def stop(self) -> None:
-        """Ends the threads and rounds on demand, in the middle if need be."""
+        """Ends the threads and rounds on demand, even in the middle of a round."""
         self.is_started = False
         self.cleaner.shutdown()
 
@@ -129,15 +132,15 @@ class LogCleaning:
     @contextlib.contextmanager
     def retention(self, logs: Sequence[tuple[TopicPartition, UnifiedLog]]
                   ) -> Iterator[list[tuple[TopicPartition, UnifiedLog]]]:
-        """Those of the logs from which retention may delete segments: not the compacted ones, of
-        which the cleaner's threads do it, and none with a round in progress."""
+        """The logs from which retention may delete segments: not the compacted ones, which the
+        cleaner's threads handle, and none with a round in progress."""
         with self.cleaner.manager.paused_for_retention(logs) as found:
             yield found
 
     @contextlib.contextmanager
     def truncation(self, log: UnifiedLog, offset: int) -> Iterator[None]:
-        """No round runs over the log while it is truncated to `offset`, and its checkpoint is not
-        above the active segment then."""
+        """Prevents rounds over the log while it is truncated to `offset`, and limits its checkpoint
+        to the active segment."""
         if log.is_future or offset >= log.active.base_offset:
             yield
             return
@@ -158,13 +161,13 @@ class LogCleaning:
         self.cleaner.manager.alter_checkpoint_dir(key, source, target)
 
     def removed(self, log: UnifiedLog) -> None:
-        """The log is out of the table and about to be renamed for its deletion."""
+        """The log has left the table and is about to be renamed for its deletion."""
         manager, key = self.cleaner.manager, log.topic_partition
         manager.abort_cleaning(key)
         manager.update_checkpoints(dir_of(log), remove=key)
 
     def reconfigured(self, log: UnifiedLog, before: LogConfig) -> None:
-        """The log has other settings; a round over one that is not compacted any more ends."""
+        """The log has new settings; ends a round over a log that is no longer compacted."""
         if before.compact and not log.config.compact and not log.is_future:
             self.cleaner.manager.abort_cleaning(log.topic_partition)
 

@@ -64,15 +64,15 @@ class LogManager(LogOperations):
             log = manager.get_log(seglog.TopicPartition("orders", 0))
 
     The constructor creates missing directories, compares their `meta.properties` and takes their
-    locks; `startup` loads; `shutdown` flushes, closes, and leaves the clean shutdown marker, so
-    that a broker starts with nothing to recover. A `with` block does the last two.
+    locks. `startup` loads. `shutdown` flushes, closes, and writes the clean shutdown marker, so
+    that a broker starts without recovery. A `with` block does the last two.
 
-    Without a `scheduler` it only opens, serves and closes: nothing is retained, flushed or deleted
-    by the clock. With one it does all that a broker's does (docs/manager.md).
+    Without a `scheduler` it only opens, serves and closes: there is no periodic retention, flush or
+    deletion. With one it does all that a broker's does (docs/manager.md).
 
-    A directory that fails (an I/O error, a full disk, a permission) goes offline with its logs,
-    and `on_log_dir_failure` is told by a thread of its own; the others work on. Without a
-    directory left everything raises AllLogDirsFailedError. Safe from any thread.
+    A directory that fails (an I/O error, a full disk, a permission) goes offline with its logs, and
+    a separate thread calls `on_log_dir_failure`; the others keep working. If no directory is left,
+    all methods raise AllLogDirsFailedError. Safe from any thread.
     """
 
     def __init__(self, log_dirs: _Path | Sequence[_Path] | None = None, *,
@@ -87,26 +87,26 @@ class LogManager(LogOperations):
                  on_load_error: Callable[[str, Exception], object] | None = None,
                  load: Callable[..., Any] | None = None,
                  metrics: MetricsRegistry | None = None) -> None:
-        """`log_dirs` are those of `config` (a BrokerConfig: `server.properties`) if not given.
+        """`log_dirs` default to those of `config` (a BrokerConfig: `server.properties`).
 
-        `log_config` are the settings of topics that `topic_configs` does not name. `is_stray`
-        says of a loaded log whether it belongs to nobody here; its directory is renamed then.
-        `cluster_id` and `node_id` are compared with each `meta.properties`.
+        `log_config` are the settings of topics that `topic_configs` does not name. `is_stray` says
+        whether a loaded log is stray; its directory is then renamed. `cluster_id` and `node_id` are
+        compared with each `meta.properties`.
 
-        Kafka stops its start at a log that it gives up, and takes a data directory offline that
-        cannot read one. With `on_load_error(path, error)` the other logs are loaded; the
-        directory gets no clean shutdown marker. `load` is what loads one log in place of
-        `log.unified_log.load_unified_log`, with its arguments except for the context; LoadedLogs do
-        for a manager that is only to recover.
+        Kafka stops its start at a log that it abandons, and takes a data directory offline that has
+        an unreadable one. With `on_load_error(path, error)` the other logs are loaded, and the
+        directory gets no clean shutdown marker. `load` loads one log instead of
+        `log.unified_log.load_unified_log`, with its arguments except for the context; LoadedLogs
+        suffice for a manager that only recovers.
 
-        `scheduler` runs the background tasks, and those of the logs, by the clock `time`. One that
-        has not been started is started by `startup` and shut down by `shutdown`; any other is its
-        owner's to shut down, before this.
+        `scheduler` runs the background tasks, and those of the logs, with the clock `time`. If it
+        has not been started, `startup` starts it and `shutdown` shuts it down. Otherwise its owner
+        shuts it down, before this manager.
 
         A directory that cannot be used (not readable, `meta.properties` damaged or of a newer
         format) is offline from the beginning. Raises LogDirLockedError and KafkaStorageError (the
-        directory holds other things than logs); nothing is changed then. InconsistentLogDirError,
-        DuplicateLogDirError, AllLogDirsFailedError, ConfigError.
+        directory holds other things than logs), and then changes nothing. Also raises
+        InconsistentLogDirError, DuplicateLogDirError, AllLogDirsFailedError, ConfigError.
         """
         optional(LoadConfig, config=config)
         optional(LogConfig, log_config=log_config)
@@ -184,9 +184,10 @@ class LogManager(LogOperations):
     def startup(self) -> None:
         """Loads all logs, then runs the startup callbacks.
 
-        Raises what makes a broker refuse to start: DuplicatePartitionError,
-        InvalidTopicPartitionError for a foreign subdirectory, a log that the loader gives up, with
-        Kafka's exception name. AllLogDirsFailedError. `shutdown` is still to be called then.
+        Raises the errors at which a broker refuses to start: DuplicatePartitionError,
+        InvalidTopicPartitionError for a foreign subdirectory, and LogLoadError, with Kafka's
+        exception name, for a log that the loader abandons. Also raises AllLogDirsFailedError.
+        `shutdown` must still be called then.
         """
         with self._lock:
             self._require("new")
@@ -221,10 +222,10 @@ class LogManager(LogOperations):
 
     @ending
     def shutdown(self, broker_epoch: int = -1) -> None:
-        """Flushes and closes all logs, writes the checkpoints, and marks each directory whose logs
-        all went well; gives up the locks. A second call does nothing.
+        """Flushes and closes all logs, writes the checkpoints, marks each directory without errors,
+        and releases the locks. A second call does nothing.
 
-        A log that cannot be closed is logged; its directory stays without marker.
+        A log that cannot be closed is logged; its directory gets no marker.
         """
         with self._lock:
             if self._phase == "closed":
@@ -271,20 +272,20 @@ class LogManager(LogOperations):
         self.shutdown()
 
     def register_startup_callback(self, callback: Callable[[], object]) -> None:
-        """`callback()` runs once, when all logs are loaded and the manager works (Kafka:
-        BrokerReadyCallback), after those registered before it; at once if that is the case
-        already. One that raises is logged, is in `startup_callback_failures`, and stops no other.
+        """Runs `callback()` once, when all logs are loaded and the manager works (Kafka:
+        BrokerReadyCallback), after those registered before it; at once if that is so already. An
+        exception is logged, is in `startup_callback_failures`, and does not stop the others.
         """
         self._callbacks.register(callback)
 
     @property
     def startup_callback_failures(self) -> tuple[StartupCallbackFailure, ...]:
-        """The callbacks that raised, and what."""
+        """The callbacks that raised, and their exceptions."""
         return self._callbacks.failures
 
     @property
     def load_reports(self) -> dict[str, LoadReport]:
-        """What `startup` found and did, by data directory, of those that were loaded."""
+        """What `startup` found and did, by data directory, for loaded ones."""
         return dict(self._load_reports)
 
     @property
@@ -293,7 +294,7 @@ class LogManager(LogOperations):
         return self._phase == "running"
 
     def resize_recovery_thread_pool(self, new_size: int) -> None:
-        """Changes `num.recovery.threads.per.data.dir`, for a load that is running too."""
+        """Changes `num.recovery.threads.per.data.dir`, also for a running load."""
         at_least_one("num.recovery.threads.per.data.dir", new_size)
         _log.info("Resizing recovery thread pool size for each data dir from %d to %d",
                   self._recovery_threads, new_size)
@@ -304,8 +305,8 @@ class LogManager(LogOperations):
                 self._loading.resize_recovery(new_size)
 
     def resize_segment_loading_thread_pool(self, new_size: int) -> None:
-        """Changes `num.segment.loading.threads.per.data.dir`, for a load that is running with
-        more than one thread too."""
+        """Changes `num.segment.loading.threads.per.data.dir`, also for a running load with more
+        than one thread."""
         at_least_one("num.segment.loading.threads.per.data.dir", new_size)
         _log.info("Resizing segment loading thread pool size for each data dir from %d to %d",
                   self._segment_threads, new_size)
@@ -318,18 +319,18 @@ class LogManager(LogOperations):
 
     def get_log(self, topic_partition: TopicPartition,
                 is_future: bool = False) -> UnifiedLog | None:
-        """The current log of a partition, or the copy that a move builds; None without one.
+        """The current log of a partition, or the copy that a move builds; None if there is none.
 
-        AllLogDirsFailedError; KafkaStorageError where its directory has just failed.
+        Raises AllLogDirsFailedError; KafkaStorageError if its directory has just failed.
         """
         self._state.directories.require_one()
         return self._state.table.get(topic_partition, is_future)
 
     def open_log(self, topic_partition: TopicPartition) -> PartitionLog:
-        """A log for reading, to be closed by the caller; it does not follow what is written.
+        """Opens a log for reading, to be closed by the caller; it does not follow later appends.
 
-        With `sanity.check.all.logs.enabled=false` a segment that nobody has checked is checked by
-        the thread that first reads it. Raises UnknownTopicOrPartitionError, KafkaStorageError.
+        With `sanity.check.all.logs.enabled=false` the first thread that reads an unchecked segment
+        checks it. Raises UnknownTopicOrPartitionError, KafkaStorageError.
         """
         log = self.get_log(topic_partition)
         if log is None:
@@ -337,11 +338,11 @@ class LogManager(LogOperations):
         return open_reader(log)
 
     def on_become_leader(self, partitions: Iterable[TopicPartition]) -> list[Future[None]]:
-        """Has the segments of these partitions checked by background threads, where a start with
-        `sanity.check.all.logs.enabled=false` left that for later (KIP-263).
+        """Checks the segments of these partitions in background threads, if a start with
+        `sanity.check.all.logs.enabled=false` deferred that (KIP-263).
 
-        Returns at once; the futures, one for each log with something to check, are for those who
-        want to wait. Partitions without a log are passed over.
+        Returns at once, with a future for each log that has something to check. Partitions without
+        a log are skipped.
         """
         found = (self.get_log(key) for key in partitions)
         futures = (self._checks.submit(log, self._recovery_threads) for log in found if log)
@@ -365,7 +366,7 @@ class LogManager(LogOperations):
 
     @property
     def stray_logs(self) -> dict[TopicPartition, UnifiedLog]:
-        """Logs that belong to nobody here: not served, not closed, not deleted."""
+        """Stray logs: not served, not closed, not deleted."""
         with self._state.table.lock:
             return dict(self._state.table.stray)
 
@@ -383,12 +384,12 @@ class LogManager(LogOperations):
 
     @property
     def live_log_dirs(self) -> list[str]:
-        """The directories that work."""
+        """The working directories."""
         return self._state.directories.paths
 
     @property
     def offline_log_dirs(self) -> list[str]:
-        """Those that do not."""
+        """The failed directories."""
         return self._state.directories.offline
 
     def is_log_dir_online(self, log_dir: _Path) -> bool:
@@ -407,9 +408,9 @@ class LogManager(LogOperations):
         return dict(self._identities.properties)
 
     def read_broker_epoch_from_clean_shutdown_files(self) -> int | None:
-        """The broker epoch that the clean shutdown markers agree on, None otherwise.
+        """The broker epoch in all clean shutdown markers, None if they disagree.
 
-        To be asked before `startup`, which removes them.
+        Call it before `startup`, which removes them.
         """
         return None if self.offline_log_dirs else agreed_broker_epoch(self._state.directories.all())
 
@@ -434,7 +435,7 @@ class LogManager(LogOperations):
         self._state.checkpoints.high_watermarks()
 
     def flush_logs(self) -> None:
-        """Flushes every log, its active segment too; recovery points move to the ends."""
+        """Flushes every log, including its active segment; recovery points move to the ends."""
         self._state.directories.require_one()
         for log in self.all_logs:
             path = dir_of(log)
@@ -451,7 +452,8 @@ class LogManager(LogOperations):
     # ---- failures -------------------------------------------------------------------------------
 
     def handle_log_dir_failure(self, log_dir: _Path, error: BaseException | None = None) -> None:
-        """Takes a configured directory offline, as an I/O error does. LogDirNotFoundError."""
+        """Takes a configured directory offline, as an I/O error does. Raises
+        LogDirNotFoundError."""
         path = self._state.directories.configured(log_dir)
         self._channel.maybe_add_offline_log_dir(path, f"Stopping serving logs in dir {path}",
                                                 error)
@@ -470,7 +472,7 @@ class LogManager(LogOperations):
         for log in gone.opened:
             if log.deferred_checks is not None:
                 log.deferred_checks.stop()
-            if isinstance(log, UnifiedLog):  # and not what `load` put in its place
+            if isinstance(log, UnifiedLog):  # not the result of a custom `load`
                 log.remove_log_metrics()
             log.close_handlers()
         told = LogDirFailure(path, failure.message, failure.error, gone.current_partitions,

@@ -15,13 +15,13 @@ from seglog.model import TopicPartition
 __all__ = ["Countdown", "Gauges", "UnopenedGauges"]
 
 _LOG = ("kafka.log", "Log")
-# The gauges of a log, and the columns that have their values.
+# The gauges of a log, and the columns with their values.
 _LOG_GAUGES = {"NumLogSegments": "segments", "LogStartOffset": "log_start_offset",
                "LogEndOffset": "log_end_offset", "Size": "size", "RetentionSizeInPercent": ""}
 
 
 class Gauges:
-    """What one owner registered; `remove` takes all of it out again, once."""
+    """The gauges of one owner; `remove` removes all of them, once."""
 
     def __init__(self, registry: MetricsRegistry, group: str = "kafka.log",
                  type_: str = "LogManager") -> None:
@@ -49,19 +49,19 @@ class Countdown:
         self._lock = threading.Lock()
 
     def set(self, key: object, value: int) -> None:
-        """Puts a number."""
+        """Sets a number."""
         with self._lock:
             self._values[key] = value
 
     def get(self, key: object) -> int | None:
-        """The number, None before it was put."""
+        """The number, None before it was set."""
         with self._lock:
             return self._values.get(key)
 
 
 class UnopenedGauges:
-    """The gauges of logs that nobody has opened (`log.stats.LogMetrics`), and the meters of their
-    topics: a MetricsSource. Each gauge is made when it is read."""
+    """The gauges of unopened logs (`log.stats.LogMetrics`), and the meters of their topics: a
+    MetricsSource. Gauges are created on request."""
 
     def __init__(self, logs: UnopenedLogs, stats: BrokerTopicStats,
                  config_of: Callable[[str], LogConfig]) -> None:
@@ -104,7 +104,7 @@ class UnopenedGauges:
         return found
 
     def _percent(self, key: TopicPartition) -> int:
-        """0 as long as retention has not looked at the log, as of any log."""
+        """0 until retention has checked the log, as for any log."""
         config = self._config_of(key.topic)
         if not self._logs.was_swept or config.compact:
             return 0

@@ -1,7 +1,7 @@
-"""Moving a partition to another data directory while it is written.
+"""Moves a partition to another data directory while it is written.
 
-Kafka: LogManager.replaceCurrentWithFutureLog, recoverAbandonedFutureLogs, and what needs no broker
-of ReplicaManager and ReplicaAlterLogDirsThread.
+Kafka: LogManager.replaceCurrentWithFutureLog, recoverAbandonedFutureLogs, and the parts of
+ReplicaManager and ReplicaAlterLogDirsThread that need no broker.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ __all__ = ["FutureLogMover", "LogMoves", "MoveState"]
 _log = logging.getLogger(__name__)
 
 _DIR_NAME_LENGTH_MAX = 255
-# What one step copies (Kafka: replica.fetch.max.bytes).
+# Bytes that one step copies (Kafka: replica.fetch.max.bytes).
 _COPY_BYTES = 1 << 20
-# An append to a follower leaves out batches of epochs above the leader's; here the log is its own.
+# An append to a follower ignores batches of epochs above the leader's; here the source is the
+# partition's own log.
 _ANY_EPOCH = (1 << 31) - 1
 
 
 class MoveState(Enum):
-    """How far a move is."""
+    """The progress of a move."""
 
     COPYING = "copying"
     PROMOTED = "promoted"
@@ -82,8 +83,8 @@ class LogMoves:
 
     def promote_if_caught_up(self, current: UnifiedLog, future: UnifiedLog,
                              copy_rest: Callable[[], bool]) -> bool:
-        """Lets the future log take the place of the current one, to which nobody can write
-        meanwhile, after `copy_rest()`; whether it did."""
+        """Replaces the current log by the future one after `copy_rest()`, with writers blocked
+        meanwhile. Returns whether it did."""
         key = current.topic_partition
         with self._state.lock, current.lock:
             if self.logs(key) != (current, future) or not copy_rest():
@@ -107,7 +108,8 @@ class LogMoves:
     def _replace(self, source: UnifiedLog | None, future: UnifiedLog,
                  update_high_watermark: bool = False) -> None:
         state, key = self._state, future.topic_partition
-        # What the source has on the medium must be there of its successor, before the source goes.
+        # What was durable in the source must be durable in its successor before the source is
+        # removed.
         future.flush(True)
         future.rename_dir(str(key))
         future.remove_log_metrics()
@@ -120,8 +122,8 @@ class LogMoves:
         if source is not None:
             log_dir = dir_of(source)
             try:
-                # Not closed, so that who reads or flushes it meets no closed file; but whoever
-                # appends is told that it is not the partition's log any more.
+                # Not closed, so that readers and flushes still work; appends raise an error,
+                # because it is no longer the partition's log.
                 source.retire(f"The log of {key} was moved to {dir_of(future)}")
                 source.rename_dir(delete_dir_name(key, uuid.uuid4().hex))
             except KafkaStorageError:
@@ -157,22 +159,23 @@ class LogMoves:
 
 
 class FutureLogMover(ProcessBound):
-    """Copies what a future log lacks of the current one, and lets it take its place.
+    """Copies the missing part of the current log to a future log, and then replaces the current log
+    by it.
 
-    For one thread at a time; the logs may be written, read, truncated and deleted by others
-    meanwhile. Abandoned, the move can be gone on with later, also after a restart: what was copied
-    stays.
+    For one thread at a time; other threads may write, read, truncate and delete the logs meanwhile.
+    An abandoned move can be continued later, also after a restart: copied records stay.
     """
 
     def __init__(self, moves: LogMoves, key: TopicPartition) -> None:
         self._moves, self.topic_partition = moves, key
         self.state = MoveState.COPYING
-        # A round is over when all is copied that was there at its beginning.
+        # A round ends when everything is copied that existed at its beginning.
         self._round_ends: int | None = None
         self._lag = 0
 
     def run(self) -> MoveState:
-        """Copies everything and promotes; how it ended. Raises what `step` raises."""
+        """Copies everything and promotes. Returns the final state. Raises the exceptions of
+        `step`."""
         while self.state is MoveState.COPYING:
             self.step()
         return self.state
@@ -180,10 +183,10 @@ class FutureLogMover(ProcessBound):
     def step(self, max_bytes: int = _COPY_BYTES) -> MoveState:
         """Copies up to `max_bytes`, at least one batch.
 
-        When nothing is missing, or writers add as fast as this copies, they wait while the rest is
-        copied and the future log takes the place: for less than what they wrote while this copied
-        what was there before. Raises KafkaStorageError: the directory of one of the logs has
-        failed.
+        When nothing is missing, or writers append as fast as this copies, writers are blocked while
+        the rest is copied and the future log replaces the current one. The rest is less than they
+        wrote during the copy before. Raises KafkaStorageError if the directory of one of the logs
+        has failed.
         """
         current, future = self._moves.logs(self.topic_partition)
         if self.state is not MoveState.COPYING:
@@ -193,18 +196,18 @@ class FutureLogMover(ProcessBound):
             return self.state
         try:
             if self._copy(current, future, max_bytes) or self._gains_nothing(current, future):
-                # The bulk goes to the medium while others may still write.
+                # Makes most of it durable while other threads may still write.
                 future.flush(True)
                 if self._moves.promote_if_caught_up(
                         current, future, lambda: self._copy_all(current, future)):
                     self.state = MoveState.PROMOTED
         except KafkaStorageError:
             now = self._moves.logs(self.topic_partition)
-            if now[0] is future:  # and the old log could not be put away
+            if now[0] is future:  # the old log could not be renamed
                 self.state = MoveState.PROMOTED
             if future in now:
                 raise
-            self.state = MoveState.CANCELLED  # it was deleted while we were at it
+            self.state = MoveState.CANCELLED  # it was deleted meanwhile
         return self.state
 
     def _gains_nothing(self, current: UnifiedLog, future: UnifiedLog) -> bool:
@@ -222,11 +225,11 @@ class FutureLogMover(ProcessBound):
         return True
 
     def _copy(self, current: UnifiedLog, future: UnifiedLog, max_bytes: int) -> bool:
-        """One fetch and one append; whether the future log has everything then."""
+        """Does one fetch and one append. Returns whether the future log is complete."""
         try:
             _align(current, future)
             position = future.log_end_offset
-            # No append is larger than a segment, even where those of the current log are.
+            # No append is larger than a segment, even if those of the current log are.
             found = current.read(position, min(max_bytes, future.config.segment_size),
                                  "log_end", min_one_message=True)
         except OffsetOutOfRangeError:
@@ -237,7 +240,7 @@ class FutureLogMover(ProcessBound):
         future.maybe_increment_log_start_offset(
             min(current.log_start_offset, future.high_watermark),
             StartOffsetReason.LEADER_OFFSET_INCREMENTED)
-        # Behind a batch that was cut away whole there may be offsets without records.
+        # After a batch that was truncated as a whole there may be offsets without records.
         return not found.records or future.log_end_offset == current.log_end_offset
 
     def _append(self, future: UnifiedLog, records: bytes, position: int) -> None:
@@ -260,10 +263,10 @@ class FutureLogMover(ProcessBound):
 
 
 def _align(current: UnifiedLog, future: UnifiedLog) -> None:
-    """Cuts off the future log what the current one does not have (any more).
+    """Truncates the part of the future log that the current one does not have (any more).
 
-    Kafka compares leader epochs, and has a truncation of the current log tell its copiers. Here the
-    last batches are compared, whatever happened to the current log meanwhile.
+    Kafka compares leader epochs, and its truncation of the current log notifies the copiers. Here
+    the last batches are compared, which covers every change of the current log.
     """
     if future.log_end_offset < current.log_start_offset:
         future.truncate_fully_and_start_at(current.log_start_offset)

@@ -1,4 +1,4 @@
-"""What goes into the checkpoints of a data directory (OffsetCheckpointFile)."""
+"""The contents of a data directory's checkpoints (OffsetCheckpointFile)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 
-# A log that is opened between the two looks of each function is in both, and counts as it is now.
+# A log that is opened between the two steps of each function is in both, and counts with its
+# current offsets.
 
 def write_recovery_points(directory: LogDirectory, table: LogTable) -> None:
-    """Of every log of the directory. KafkaStorageError."""
+    """Writes the recovery point of every log of the directory. Raises KafkaStorageError."""
     offsets: dict[TopicPartition, int] = {}
     for unopened in table.unopened(directory.path):
         offsets |= unopened.recovery_points()
@@ -33,21 +34,22 @@ def write_recovery_points(directory: LogDirectory, table: LogTable) -> None:
 
 
 def write_log_start_offsets(directory: LogDirectory, table: LogTable) -> None:
-    """Only of logs that start after the base of their first segment, and of tiered ones.
-    KafkaStorageError."""
+    """Writes the start offsets of logs that start after the base of their first segment, and of
+    tiered ones. Raises KafkaStorageError."""
     starts: dict[TopicPartition, int] = {}
     for unopened in table.unopened(directory.path):
         starts |= unopened.log_start_offsets()
     for log in table.opened(directory.path):
         starts.pop(log.topic_partition, None)
-        bases = log.segments.base_offsets  # none of a log that is being deleted
+        bases = log.segments.base_offsets  # none for a log that is being deleted
         if len(bases) and (log.remote_log_enabled or log.log_start_offset > bases[0]):
             starts[log.topic_partition] = log.log_start_offset
     directory.write_checkpoint(LOG_START_OFFSET_CHECKPOINT, starts)
 
 
 def write_high_watermarks(directory: LogDirectory, table: LogTable) -> None:
-    """Of every log of the directory (Kafka: ReplicaManager). KafkaStorageError."""
+    """Writes the high watermark of every log of the directory (Kafka: ReplicaManager). Raises
+    KafkaStorageError."""
     offsets: dict[TopicPartition, int] = {}
     for unopened in table.unopened(directory.path):
         offsets |= unopened.high_watermarks()
@@ -56,29 +58,30 @@ def write_high_watermarks(directory: LogDirectory, table: LogTable) -> None:
 
 
 class Checkpoints:
-    """Writes the checkpoints of directories that work; of one, or of all.
+    """Writes the checkpoints of all working directories, or of one.
 
-    A directory that cannot be written goes offline, and the others are written.
+    A directory that cannot be written goes offline; the others are still written.
     """
 
     def __init__(self, directories: LiveDirectories, table: LogTable) -> None:
         self._directories, self._table = directories, table
 
     def recovery_offsets(self, log_dir: str | None = None) -> None:
-        """`recovery-point-offset-checkpoint`."""
+        """Writes `recovery-point-offset-checkpoint`."""
         self._write("recovery offsets", write_recovery_points, log_dir)
 
     def log_start_offsets(self, log_dir: str | None = None) -> None:
-        """`log-start-offset-checkpoint`."""
+        """Writes `log-start-offset-checkpoint`."""
         self._write("log start offsets", write_log_start_offsets, log_dir)
 
     def high_watermarks(self) -> None:
-        """`replication-offset-checkpoint`, of directories that have logs."""
+        """Writes `replication-offset-checkpoint` of directories that have logs."""
         for log_dir in self._table.counts():
             self._write("high watermarks", write_high_watermarks, log_dir)
 
     def offsets(self, log_dir: str) -> None:
-        """Both of the manager's own, of a directory that a log has come to or gone from."""
+        """Writes both checkpoints of the manager for a directory that a log was added to or removed
+        from."""
         self.recovery_offsets(log_dir)
         self.log_start_offsets(log_dir)
 

@@ -31,8 +31,8 @@ _Path = str | os.PathLike[str]
 class LogOperations(ProcessBound, ABC):
     """The operations of a LogManager. Safe from any thread.
 
-    All of them raise AllLogDirsFailedError without a directory left, and KafkaStorageError where
-    the file system refuses; the directory is offline then.
+    All of them raise AllLogDirsFailedError if no directory is left, and KafkaStorageError if the
+    file system refuses; the directory is then offline.
     """
 
     def __init__(self, state: ManagerState) -> None:
@@ -43,20 +43,20 @@ class LogOperations(ProcessBound, ABC):
 
     @abstractmethod
     def _require_running(self) -> None:
-        """LogManagerStateError, AllLogDirsFailedError."""
+        """Raises LogManagerStateError, AllLogDirsFailedError."""
 
     # ---- creating
 
     def get_or_create_log(self, topic_partition: TopicPartition, *, is_new: bool = False,
                           is_future: bool = False, topic_id: uuid.UUID | None = None,
                           target_log_directory_id: uuid.UUID | None = None) -> UnifiedLog:
-        """The log of a partition; a new one where there is none.
+        """The log of a partition; creates it if there is none.
 
-        A new log goes to the directory that `maybe_update_preferred_log_dir` or `topic_id` and
-        `target_log_directory_id` ask for, else to the one with the fewest logs, current and future,
-        that is not cordoned. Without `is_new` none is made while a directory is offline: the log
-        may be there. Raises InconsistentTopicIdError, IllegalStateError (a future log without a
-        directory, or in the one where the current log is), InvalidTopicError (a name that
+        A new log goes to the directory given by `maybe_update_preferred_log_dir`, or by `topic_id`
+        and `target_log_directory_id`; else to the directory with the fewest logs, current and
+        future, that is not cordoned. Without `is_new` none is created while a directory is offline,
+        because the log may be there. Raises InconsistentTopicIdError, IllegalStateError (a future
+        log without a directory, or in that of the current log), InvalidTopicError (a name that
         Kafka would not create), KafkaStorageError.
         """
         self._require_running()
@@ -66,12 +66,12 @@ class LogOperations(ProcessBound, ABC):
 
     def maybe_update_preferred_log_dir(self, topic_partition: TopicPartition,
                                        log_dir: _Path) -> None:
-        """Asks for a directory for the next log of a partition, unless its current or future log
-        is there already. LogDirNotFoundError."""
+        """Sets a preferred directory for the next log of a partition, unless its current or future
+        log is there already. Raises LogDirNotFoundError."""
         self._creation.prefer(topic_partition, self._state.directories.configured(log_dir))
 
     def next_log_dirs(self) -> list[str]:
-        """Where the next log goes: the directories by number of logs, the emptiest first."""
+        """The directories for the next log, those with the fewest logs first."""
         return self._creation.next_log_dirs()
 
     @property
@@ -80,9 +80,9 @@ class LogOperations(ProcessBound, ABC):
         return self._creation.cordoned
 
     def update_cordoned_log_dirs(self, log_dirs: Iterable[_Path]) -> None:
-        """Keeps new logs away from these directories; logs that are there are served as before.
+        """Keeps new logs out of these directories; existing logs are still served.
 
-        `*` alone stands for all. LogDirNotFoundError.
+        A single `*` stands for all. Raises LogDirNotFoundError.
         """
         given = list(log_dirs)
         directories = self._state.directories
@@ -93,11 +93,11 @@ class LogOperations(ProcessBound, ABC):
 
     def async_delete(self, topic_partition: TopicPartition, is_future: bool = False, *,
                      is_stray: bool = False) -> UnifiedLog | None:
-        """Takes a log out of service; the log, or None where there is none.
+        """Takes a log out of service. Returns the log, or None if there is none.
 
-        Its directory is renamed at once, durably, and deleted `file.delete.delay.ms` later by the
-        task `kafka-delete-logs`, also by that of a later start. A stray one is kept. Raises
-        KafkaStorageError also where it may be in a directory that is offline.
+        Its directory is renamed at once, durably. The task `kafka-delete-logs` of this or a later
+        start deletes it `file.delete.delay.ms` later. A stray one is kept. Raises KafkaStorageError
+        also if the log may be in an offline directory.
         """
         self._require_running()
         return self._deletion.async_delete(topic_partition, is_future, is_stray=is_stray)
@@ -106,12 +106,12 @@ class LogOperations(ProcessBound, ABC):
                          is_stray: bool = False,
                          on_error: Callable[[TopicPartition, Exception], object]) -> None:
         """The same for the current and future logs of many partitions; checkpoints are written
-        once. `on_error` hears of those that fail."""
+        once. `on_error` gets those that fail."""
         self._require_running()
         self._deletion.async_delete_all(topic_partitions, is_stray, on_error)
 
     def delete_logs(self) -> int:
-        """Deletes the logs whose time has come, as the task does; ms until the next."""
+        """Deletes the logs that are due, as the task does. Returns the ms until the next."""
         self._require_running()
         return self._deletion.delete_logs()
 
@@ -119,45 +119,44 @@ class LogOperations(ProcessBound, ABC):
 
     def alter_replica_log_dir(self, topic_partition: TopicPartition,
                               log_dir: _Path) -> FutureLogMover | None:
-        """Begins to move a partition to another directory; None where it is there already.
+        """Begins to move a partition to another directory; None if it is there already.
 
-        A future log is created there, which the mover fills (`run`, or `step` by step, in a thread
-        of the caller's) while the partition is read and written. A move to another directory is
-        cancelled before; one to the same directory is gone on with. Raises LogDirNotFoundError,
-        KafkaStorageError (a directory that is offline), InvalidTopicError,
-        InvalidReplicaAssignmentError (a cordoned directory), UnknownTopicOrPartitionError (the
-        directory is then remembered for the partition's log).
+        Creates a future log there. The mover fills it (`run`, or `step` by step, in a thread of the
+        caller) while the partition is read and written. Cancels an earlier move to another
+        directory; continues one to the same directory. Raises LogDirNotFoundError,
+        KafkaStorageError (an offline directory), InvalidTopicError, InvalidReplicaAssignmentError
+        (a cordoned directory), UnknownTopicOrPartitionError (the directory is then the preferred
+        one of the partition).
         """
         self._require_running()
         return self._moves.alter_log_dir(topic_partition,
                                          self._state.directories.configured(log_dir))
 
     def resume_move(self, topic_partition: TopicPartition) -> FutureLogMover | None:
-        """Goes on with a move that was begun before, or before a restart; None without one."""
+        """Continues an earlier move, also one from before a restart; None if there is none."""
         self._require_running()
         current, future = self._moves.logs(topic_partition)
         return None if current is None or future is None else FutureLogMover(
             self._moves, topic_partition)
 
     def replace_current_with_future_log(self, topic_partition: TopicPartition) -> None:
-        """Lets the future log of a partition take the place of the current one, which is then
-        deleted as by `async_delete`. Whoever still has the old one can read it, but not append
-        or truncate.
+        """Replaces the current log of a partition by its future log; the old one is then deleted as
+        by `async_delete`. Holders of the old one can read it, but neither append nor truncate.
 
-        A mover does this when nothing is missing. Killed between its two renames, the next start
-        finds the partition twice (DuplicatePartitionError), as Kafka's does. KafkaStorageError,
-        also where one of the logs is missing.
+        A mover does this when nothing is missing. If the process is killed between its two renames,
+        the next start finds the partition twice (DuplicatePartitionError), as Kafka's does. Raises
+        KafkaStorageError, also if one of the logs is missing.
         """
         self._require_running()
         self._moves.replace_current_with_future_log(topic_partition)
 
     def recover_abandoned_future_logs(
             self, assigned_to: Callable[[TopicPartition, uuid.UUID], uuid.UUID | None]) -> None:
-        """Promotes future logs that are where the cluster wants their partitions: somebody was
-        told that a move is through, and the process ended before it was.
+        """Promotes future logs in the directories to which the cluster assigned their partitions:
+        the cluster learned of the end of a move, but the process ended before the promotion.
 
         `assigned_to(topic_partition, topic_id)` is the directory id in the cluster's metadata.
-        IllegalStateError for a future log without a topic id.
+        Raises IllegalStateError for a future log without a topic id.
         """
         self._require_running()
         self._moves.recover_abandoned(assigned_to)
@@ -165,8 +164,8 @@ class LogOperations(ProcessBound, ABC):
     # ---- truncating
 
     def truncate_to(self, offsets: Mapping[TopicPartition, int], is_future: bool = False) -> None:
-        """Cuts logs (UnifiedLog.truncate_to), and then writes the recovery points of their
-        directories. Partitions without a log are passed over."""
+        """Truncates logs (UnifiedLog.truncate_to), and then writes the recovery points of their
+        directories. Partitions without a log are skipped."""
         self._require_running()
         if not isinstance(offsets, Mapping):
             raise TypeError(f"offsets must be a mapping of partitions, not {shown(offsets)}")
@@ -184,7 +183,7 @@ class LogOperations(ProcessBound, ABC):
                                     is_future: bool = False,
                                     log_start_offset: int | None = None) -> None:
         """Empties a log (UnifiedLog.truncate_fully_and_start_at), and then writes the recovery
-        points of its directory. Nothing happens without a log."""
+        points of its directory. Does nothing if there is no log."""
         self._require_running()
         log = self._state.table.get(topic_partition, is_future)
         if log is not None:
@@ -200,12 +199,12 @@ class LogOperations(ProcessBound, ABC):
         return self._state.configs.default
 
     def topic_config(self, topic: str) -> LogConfig:
-        """The settings that count for a topic."""
+        """The effective settings of a topic."""
         return self._state.configs.of(topic)
 
     def update_topic_config(self, topic: str, properties: Mapping[str, object]) -> None:
-        """Replaces a topic's own settings, for its logs that are there too. ConfigError; then
-        nothing has changed."""
+        """Replaces a topic's own settings, also for its existing logs. Raises ConfigError, and then
+        changes nothing."""
         self._state.configs.set_topic(text("topic", topic), properties)
         for log in self._state.table.opened_of_topic(topic):  # the others get them when opened
             before = log.config
@@ -213,7 +212,7 @@ class LogOperations(ProcessBound, ABC):
             self._state.cleaning.reconfigured(log, before)
 
     def reconfigure_default_log_config(self, log_config: LogConfig) -> None:
-        """Replaces the defaults; what a topic has set itself stays."""
+        """Replaces the defaults; a topic's own settings stay."""
         if not isinstance(log_config, LogConfig):
             raise TypeError(f"log_config must be a LogConfig, not {shown(log_config)}")
         self._state.configs.set_default(log_config)
@@ -224,14 +223,14 @@ class LogOperations(ProcessBound, ABC):
 
     def compact(self, topic_partition: TopicPartition,
                 on_read: Callable[[int], object] | None = None) -> list[CleanerStats]:
-        """Cleans a log now, in the calling thread, however dirty it is; the statistics of each
-        round. Without records that can be cleaned there is no round. `on_read` gets the bytes of
-        each read: those that are dirty twice, the others once.
+        """Cleans a log now, in the calling thread, however dirty it is. Returns the statistics of
+        each round. Without cleanable records there is no round. `on_read` gets the bytes of each
+        read: dirty bytes are read twice, the others once.
 
         The active segment, open transactions and `min.compaction.lag.ms` bound a round as always.
         Raises UnknownTopicOrPartitionError, IllegalStateError (the topic is not compacted),
-        LogCleaningAbortedError (the log is truncated, moved or deleted meanwhile), and
-        what Kafka throws at records that it cannot read.
+        LogCleaningAbortedError (the log is truncated, moved or deleted meanwhile), and Kafka's
+        exceptions for records that it cannot read.
         """
         self._require_running()
         log = self._state.table.get(partition_of(topic_partition))
@@ -243,23 +242,23 @@ class LogOperations(ProcessBound, ABC):
         return self._state.cleaning.compact(log, on_read)
 
     def reconfigure_cleaner(self, properties: Mapping[str, object]) -> None:
-        """Changes settings of the cleaner, by Kafka's names, at run time: its threads are replaced
-        by others. ConfigError for a name that cannot be changed, or a refused value."""
+        """Changes settings of the cleaner, by Kafka's names, at run time; its threads are replaced.
+        Raises ConfigError for a name that cannot be changed, or an invalid value."""
         self._state.cleaning.reconfigure(properties)
 
     @property
     def remote_lookups(self) -> RemoteLookups:
-        """What logs ask remote storage for; a RemoteLogManager fills it in."""
+        """The lookups of logs in remote storage; a RemoteLogManager sets them."""
         return self._state.context.remote
 
     # ---- directories
 
     def directory_id(self, log_dir: _Path) -> uuid.UUID | None:
-        """`directory.id` of a directory that works. LogDirNotFoundError."""
+        """`directory.id` of a working directory. Raises LogDirNotFoundError."""
         return self._state.directories.ids.get(self._state.directories.configured(log_dir))
 
     def directory_path(self, directory_id: uuid.UUID) -> str:
-        """The working directory with that id. LogDirNotFoundError."""
+        """The working directory with that id. Raises LogDirNotFoundError."""
         path = self._state.directories.path_of(directory_id)
         if path is None:
             raise LogDirNotFoundError(f"no log dir with the id {directory_id} is online")

@@ -32,8 +32,8 @@ __all__ = ["defer_checks", "plan_of_active_segment"]
 _log = logging.getLogger(__name__)
 
 def plan_of_active_segment(listing: PartitionListing, level: LoadLevel) -> PartitionPlan | None:
-    """A plan in which the last segment alone was looked at and the others count as sound; None
-    where the last one is not, and all have to be looked at now."""
+    """A plan that checks only the last segment, and assumes that the others are sound; None if the
+    last one is not, so that all have to be checked now."""
     count = len(listing.base_offsets)
     if not count:
         return None
@@ -57,20 +57,20 @@ def plan_of_active_segment(listing: PartitionListing, level: LoadLevel) -> Parti
 
 def defer_checks(log: UnifiedLog, listing: PartitionListing, level: LoadLevel,
                  channel: LogDirFailureChannel) -> DeferredChecks:
-    """What is left to check of a log that was loaded by `plan_of_active_segment`."""
+    """The remaining checks of a log that was loaded with `plan_of_active_segment`."""
     later = _LaterChecks(log, listing, level, channel)
     return DeferredChecks(later.bases, later.checked, later.check, later.recover,
                           holds_lock=log.lock._is_owned)  # type: ignore[attr-defined]
 
 
 class _LaterChecks:
-    """Looks at segments of one log; the threads that call agree among themselves."""
+    """Checks segments of one log; the calling threads coordinate among themselves."""
 
     def __init__(self, log: UnifiedLog, listing: PartitionListing, level: LoadLevel,
                  channel: LogDirFailureChannel) -> None:
         self._log, self._level, self._channel = log, level, channel
         self.bases = log.segments.base_offsets.copy()
-        # What a swap brought, or a recovery made, was looked at by the load.
+        # The load checked what a swap or a recovery produced.
         rows = np.minimum(np.searchsorted(listing.base_offsets, self.bases),
                           len(listing.base_offsets) - 1)
         listed = listing.base_offsets[rows] == self.bases
@@ -89,7 +89,7 @@ class _LaterChecks:
             except KafkaStorageError:
                 checks = None
             if checks is None or len(checks.problems):
-                with self._log.lock:  # until a rename of the directory, or its delete, is over
+                with self._log.lock:  # waits for a rename of the directory, or its deletion
                     if self._log.is_closed:
                         return []
                     if checks is None or self._log.path != path:
@@ -120,7 +120,7 @@ class _LaterChecks:
                                         os.path.join(self._log.path, log_name(base)))
 
     def _create_time_indexes(self, start: int, stop: int) -> None:
-        """One that is missing becomes an empty one, as at a load; that is no damage."""
+        """Creates empty time indexes for missing ones, as a load does; that is no damage."""
         flags = self._flags[start:stop]
         missing = (flags & (HAS_LOG | HAS_INDEX | HAS_TIME_INDEX)) == HAS_LOG | HAS_INDEX
         if missing.any():
@@ -138,8 +138,8 @@ class _LaterChecks:
 
     @contextlib.contextmanager
     def _failures(self) -> Iterator[None]:
-        """A disk that fails takes the directory offline; a log that cannot be recovered fails
-        whoever touches it from now on."""
+        """A disk that fails takes the directory offline. A log that cannot be recovered raises the
+        error in every later use."""
         path, key = dir_of(self._log), self._log.topic_partition
         try:
             yield

@@ -1,4 +1,4 @@
-"""What runs when the manager is ready (Kafka: BrokerReadyCallback)."""
+"""Callbacks for when the manager is ready (Kafka: BrokerReadyCallback)."""
 
 from __future__ import annotations
 
@@ -33,24 +33,25 @@ class StartupCallbacks:
 
     @property
     def failures(self) -> tuple[StartupCallbackFailure, ...]:
-        """Those that raised, in the order in which they ran."""
+        """The callbacks that raised, in the order in which they ran."""
         with self._lock:
             return tuple(self._failures)
 
     def register(self, callback: Callable[[], object]) -> None:
-        """Adds one. After `fire` it runs at once, behind those that are still running."""
+        """Adds one. After `fire` it runs at once, after those that are still running."""
         with self._lock:
             self._waiting.append(callback)
         self._run()
 
     def fire(self) -> None:
-        """Everything is loaded: runs what was registered, and from now on whatever will be."""
+        """Everything is loaded: runs what was registered, and later registrations at once."""
         with self._lock:
             self._fired = True
         self._run()
 
     def _run(self) -> None:
-        """Runs what waits, unless another thread (or a callback's own frame) is at it."""
+        """Runs waiting callbacks, unless another thread (or a callback's own frame) is running
+        them."""
         while True:
             with self._lock:
                 if not self._fired or self._running or not self._waiting:

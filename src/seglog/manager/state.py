@@ -1,4 +1,4 @@
-"""What the parts of a manager share."""
+"""The state that the parts of a manager share."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["ManagerState"]
 
 @dataclass(frozen=True, slots=True)
 class ManagerState:
-    """The logs of a manager, the directories they are in, and what logs are made with.
+    """The logs of a manager, their directories, and the shared objects for new logs.
 
-    `lock` is held by whoever creates, deletes or replaces a log; it is taken before the lock of any
+    Threads that create, delete or replace a log hold `lock`; it is taken before the lock of any
     log, never after one.
     """
 
@@ -38,11 +38,11 @@ class ManagerState:
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def now_ms(self) -> int:
-        """What the manager's clock says."""
+        """The time of the manager's clock (ms)."""
         return self.context.time.milliseconds()
 
     def measure_unopened(self, logs: UnopenedLogs) -> None:
-        """Shows the gauges of logs that nobody has opened."""
+        """Exposes the gauges of unopened logs."""
         stats = self.context.stats
         if stats is not None:
             flush_timer(stats.registry)

@@ -1,4 +1,4 @@
-"""The logs that a manager holds, by partition and by what their directories are."""
+"""The logs of a manager, by partition and by the kind of their directories."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DeletedLog:
 
 @dataclass(frozen=True, slots=True)
 class RemovedLogs:
-    """The logs of a directory that failed; `unopened` are current ones too."""
+    """The logs of a failed directory; `unopened` are current ones too."""
 
     current: list[UnifiedLog]
     future: list[UnifiedLog]
@@ -38,12 +38,12 @@ class RemovedLogs:
 
     @property
     def opened(self) -> list[UnifiedLog]:
-        """All that are objects."""
+        """All logs that are objects."""
         return [*self.current, *self.future, *self.others]
 
     @property
     def current_partitions(self) -> tuple[TopicPartition, ...]:
-        """Those that had a current log."""
+        """The partitions that had a current log."""
         return (*(log.topic_partition for log in self.current), *self.unopened)
 
 
@@ -55,8 +55,8 @@ def dir_of(log: UnifiedLog) -> str:
 class LogTable:
     """Current, future, stray and deleted logs. Safe from any thread.
 
-    Of the current ones those that were closed cleanly are rows (`unopened`) until somebody asks
-    for them: whoever wants all logs as objects makes them. `on_opened` hears of each that was made.
+    Current logs that were closed cleanly are rows (`unopened`) until a caller asks for them; a
+    request for all logs as objects opens them. `on_opened` is called with each.
     """
 
     def __init__(self, now_ms: Callable[[], int],
@@ -67,13 +67,13 @@ class LogTable:
         self.stray: dict[TopicPartition, UnifiedLog] = {}
         self.to_be_deleted: deque[DeletedLog] = deque()
         self.lock = threading.RLock()
-        # Held by who opens a log, before `lock`, which is free meanwhile.
+        # Held by the thread that opens a log, before `lock`, which is free meanwhile.
         self._opening = threading.RLock()
         self._sealed = False
         self._now_ms, self._on_opened = now_ms, on_opened
 
     def add(self, log: UnifiedLog, kind: DirectoryKind) -> None:
-        """Files a loaded log. DuplicatePartitionError with Kafka's text."""
+        """Adds a loaded log. Raises DuplicatePartitionError with Kafka's text."""
         key = log.topic_partition
         with self.lock:
             if kind is DirectoryKind.DELETED:
@@ -90,14 +90,14 @@ class LogTable:
                 self._current[key] = log
 
     def add_unopened(self, logs: UnopenedLogs) -> None:
-        """Files logs as rows. DuplicatePartitionError."""
+        """Adds logs as rows. Raises DuplicatePartitionError."""
         with self.lock:
             for key in logs:
                 self._refuse_second(key, logs.path(key))
             self._unopened.append(logs)
 
     def _refuse_second(self, key: TopicPartition, path: str) -> None:
-        """DuplicatePartitionError where the partition has a current log already."""
+        """Raises DuplicatePartitionError if the partition has a current log already."""
         log, home = self._current.get(key), self._home(key)
         if log is not None or home is not None:
             previous = log.path if log is not None else home.path(key) if home else ""
@@ -115,14 +115,14 @@ class LogTable:
         return next((logs for logs in self._unopened if key in logs), None)
 
     def seal(self) -> None:
-        """Nothing is opened from here on: the manager is about to give up its directories."""
+        """Opens no more logs: the manager is about to release its directories."""
         with self._opening:
             self._sealed = True
 
     def _open(self, key: TopicPartition) -> UnifiedLog | None:
-        """Makes the log of a row. None where its directory failed meanwhile.
+        """Opens the log of a row. None if its directory failed meanwhile.
 
-        KafkaStorageError; LogManagerStateError of a table that is sealed.
+        Raises KafkaStorageError; LogManagerStateError if the table is sealed.
         """
         with self._opening:
             with self.lock:
@@ -146,8 +146,8 @@ class LogTable:
             return log
 
     def open_all(self, log_dir: str | None = None) -> None:
-        """Makes the logs of all rows, or of those of one data directory. One that fails meanwhile
-        goes offline, and the logs of the others are made."""
+        """Opens the logs of all rows, or of those of one data directory. One that fails goes
+        offline; the others are still opened."""
         if any(self._unopened):
             with collections_paused():
                 for key in [key for logs in self.unopened(log_dir) for key in logs]:
@@ -177,7 +177,7 @@ class LogTable:
             return dict(self._current)
 
     def get(self, key: TopicPartition, is_future: bool = False) -> UnifiedLog | None:
-        """The current log of a partition, or its future one. Raises what opening it does."""
+        """The current log of a partition, or its future one. Raises the errors of opening it."""
         with self.lock:
             if is_future:
                 return self.future.get(key)
@@ -192,7 +192,7 @@ class LogTable:
             return key in self._current or self._home(key) is not None
 
     def is_current(self, log: UnifiedLog) -> bool:
-        """Whether a log is that of its partition. Opens nothing."""
+        """Whether a log is the current one of its partition. Opens nothing."""
         with self.lock:
             return self._current.get(log.topic_partition) is log
 
@@ -223,7 +223,7 @@ class LogTable:
         return self.opened(log_dir)
 
     def counts(self) -> Counter[str]:
-        """How many current and future logs each data directory has that has any."""
+        """The number of current and future logs of each data directory that has any."""
         with self.lock:
             found = Counter(dir_of(log) for log in self.opened())
             for logs in self._unopened:
@@ -231,12 +231,12 @@ class LogTable:
         return +found
 
     def topics(self) -> set[str]:
-        """Of current and future logs."""
+        """The topics of current and future logs."""
         return {key.topic for key in self.unopened_keys()} | {
             log.topic_partition.topic for log in self.opened()}
 
     def producer_count(self, now_ms: int) -> int:
-        """Producers of current logs."""
+        """The number of producers of current logs."""
         return (sum(logs.producer_count(now_ms) for logs in self.unopened())
                 + sum(len(log.producers.entries) for log in self.opened_current().values()))
 
@@ -254,13 +254,14 @@ class LogTable:
             return (self.future if is_future else self._current).pop(key, None)
 
     def promote(self, log: UnifiedLog) -> None:
-        """A future log is the current one from here on."""
+        """Makes a future log the current one."""
         with self.lock:
             self.future.pop(log.topic_partition, None)
             self._current[log.topic_partition] = log
 
     def take_to_be_deleted(self, before_ms: int) -> DeletedLog | None:
-        """Takes out the log that has waited longest, if it was queued at `before_ms` or before."""
+        """Removes and returns the log that has waited longest, if it was queued at or before
+        `before_ms`."""
         with self.lock:
             if self.to_be_deleted and self.to_be_deleted[0].queued_ms <= before_ms:
                 return self.to_be_deleted.popleft()
@@ -272,7 +273,7 @@ class LogTable:
             return self.to_be_deleted[0].queued_ms if self.to_be_deleted else None
 
     def remove_dir(self, log_dir: str) -> RemovedLogs:
-        """Takes out the logs of a failed directory."""
+        """Removes the logs of a failed directory."""
         def removed(logs: dict[TopicPartition, UnifiedLog]) -> list[UnifiedLog]:
             gone = [log for log in logs.values() if dir_of(log) == log_dir]
             for log in gone:

@@ -24,13 +24,13 @@ class BackgroundTasks:
 
     def __init__(self, state: ManagerState, deletion: LogDeletion,
                  config: BrokerConfig | None) -> None:
-        """Without `config` there are none: the manager does nothing by the clock."""
+        """Without `config` there are no periodic tasks."""
         self._state, self._deletion, self._config = state, deletion, config
         self._scheduled: list[ScheduledTask] = []
 
     def start(self, *, is_quiet: bool = False) -> None:
-        """Schedules them; the first run is after `log.initial.task.delay.ms`. Without tasks a line
-        says which topics nothing compacts, unless `is_quiet`."""
+        """Schedules them; the first run is after `log.initial.task.delay.ms`. Without tasks a log
+        message names the topics that are never compacted, unless `is_quiet`."""
         config, checkpoints = self._config, self._state.checkpoints
         if config is None:
             if not is_quiet:
@@ -63,7 +63,7 @@ class BackgroundTasks:
             self._state.context.scheduler.schedule(name, task, delay_ms, period_ms))
 
     def stop(self) -> None:
-        """None of them begins again; waits for those that run. The cleaner ends first."""
+        """Starts none of them again; waits for running ones. The cleaner ends first."""
         self._state.cleaning.stop()
         self._deletion.stop()
         for task in self._scheduled:
@@ -71,7 +71,8 @@ class BackgroundTasks:
             task.join()
 
     def cleanup_logs(self) -> int:
-        """Deletes what retention lets go of all logs that are not compacted; how many segments."""
+        """Applies retention to all logs that are not compacted. Returns the number of deleted
+        segments."""
         _log.debug("Beginning log cleanup...")
         state, total = self._state, 0
         started = state.now_ms()
@@ -89,8 +90,8 @@ class BackgroundTasks:
         return total
 
     def _open_what_retention_needs(self, now_ms: int) -> None:
-        """Opens the logs that it may delete something of; with debug messages all, as it says
-        something about each."""
+        """Opens the logs of which it may delete something. With debug messages opens all, because
+        it logs each."""
         state = self._state
         if any(one.isEnabledFor(logging.DEBUG) for one in (_log, _retention_log)):
             state.table.open_all()
@@ -103,9 +104,9 @@ class BackgroundTasks:
                         raise
 
     def flush_dirty_logs(self) -> None:
-        """Flushes the logs whose last flush is `flush.ms` ago."""
+        """Flushes the logs whose last flush was at least `flush.ms` ago."""
         _log.debug("Checking for dirty logs to flush...")
-        # What was not opened since its clean shutdown has nothing to flush.
+        # A log that was not opened since its clean shutdown has nothing to flush.
         table, says_all = self._state.table, _log.isEnabledFor(logging.DEBUG)
         for log in table.served() if says_all else table.opened():
             topic = log.topic_partition.topic
@@ -122,8 +123,8 @@ class BackgroundTasks:
 
 
 def _delete_old_segments(log: UnifiedLog) -> int:
-    """Of one log; 0 of one that was deleted meanwhile, or went offline, which the failure channel
-    has told: the other logs are cleaned all the same."""
+    """Applies retention to one log. Returns 0 if it was deleted meanwhile or went offline, which
+    the failure channel reports: the other logs are still cleaned."""
     try:
         return log.delete_old_segments()
     except KafkaStorageError as error:

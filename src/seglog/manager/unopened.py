@@ -1,8 +1,8 @@
-"""Logs that were closed cleanly, loaded as rows of a table, and that nobody has asked for yet.
+"""Logs that were closed cleanly, loaded as rows of a table and not opened yet.
 
-A row says of a log what the log would say of itself. Its files are as they were: a start makes
-the indexes of the last segment longer, to write to them, and here the first one who asks for the
-log does so. A log that nobody asks for is closed already.
+A row has the values that the log would report. Its files are unchanged: a start extends the indexes
+of the last segment for writing, and here the first caller who asks for the log does so. A log
+without such a caller is still closed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _UNKNOWN = np.iinfo(np.int64).min
 
 
 class UnopenedLogs:
-    """Those of one data directory. `loaded_ms` is when. Safe from any thread.
+    """The unopened logs of one data directory, loaded at `loaded_ms`. Safe from any thread.
 
-    `open_log(row)` makes the log of a row, `expires` says after how many idle ms a producer is
-    forgotten (None: never), at looks that are `expiry_interval_ms` apart.
+    `open_log(row)` opens the log of a row. `expires` is the idle time in ms after which a producer
+    is removed (None: never), in checks every `expiry_interval_ms`.
     """
 
     def __init__(self, log_dir: str, rows: CleanRows, loaded_ms: int,
@@ -39,7 +39,7 @@ class UnopenedLogs:
         self._open_log, self._expires, self._interval = open_log, expires, expiry_interval_ms
         self._row_of = {key: row for row, key in enumerate(rows.keys)}
         self._first_timestamps: npt.NDArray[np.int64] | None = None
-        #: Whether retention has looked at them since the load.
+        #: Whether retention has checked them since the load.
         self.was_swept = False
 
     def __len__(self) -> int:
@@ -56,15 +56,16 @@ class UnopenedLogs:
         return os.path.join(self.log_dir, str(key))
 
     def row(self, key: TopicPartition) -> int | None:
-        """Of a log that is here."""
+        """The row of a log; None if it is not here."""
         return self._row_of.get(key)
 
     def open(self, row: int) -> UnifiedLog:
-        """The log. It stays in the table until `take`, which whoever files the log calls."""
+        """Opens the log. Its row stays in the table until `take`, which the caller calls after
+        adding the log."""
         return self._open_log(self, row)
 
     def take(self, key: TopicPartition) -> bool:
-        """Takes a log out; whether it was there."""
+        """Removes a log. Returns whether it was here."""
         return self._row_of.pop(key, None) is not None
 
     # ---- what the logs would say --------------------------------------------------------------
@@ -74,31 +75,32 @@ class UnopenedLogs:
         return {key: values[row] for key, row in self._members()}
 
     def _members(self) -> list[tuple[TopicPartition, int]]:
-        return list(self._row_of.items())  # others may take logs out meanwhile
+        return list(self._row_of.items())  # other threads may remove logs meanwhile
 
     def recovery_points(self) -> dict[TopicPartition, int]:
-        """Of each log: its end."""
+        """The recovery point of each log: its end."""
         return self._column("log_end_offset")
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """Of each log."""
+        """The high watermark of each log."""
         values = self.rows.high_watermarks.tolist()
         return {key: values[row] for key, row in self._members()}
 
     def log_start_offsets(self) -> dict[TopicPartition, int]:
-        """Of those that start behind the base of their first segment."""
+        """The start offsets of logs that start after the base of their first segment."""
         files = self.rows.files
         behind = np.flatnonzero(files["log_start_offset"] > files["first_base_offset"]).tolist()
         found = ((self.rows.keys[row], int(files["log_start_offset"][row])) for row in behind)
         return {key: start for key, start in found if key in self._row_of}
 
     def number(self, key: TopicPartition, name: str) -> int:
-        """One column of one log; 0 where it is not here any more."""
+        """One column of one log; 0 if it is not here any more."""
         row = self._row_of.get(key)
         return 0 if row is None else int(self.rows.files[name][row])
 
     def producer_count(self, now_ms: int) -> int:
-        """Producers of all logs, without those that the last look found idle for too long."""
+        """The number of producers of all logs, without those that the last check found idle for too
+        long."""
         files = self.rows.files
         rows = np.array([row for _, row in self._members()], np.int64)
         rows = rows[files["producers"][rows] > 0]
@@ -113,10 +115,9 @@ class UnopenedLogs:
     # ---- retention ----------------------------------------------------------------------------
 
     def sweep(self, now_ms: int, config_of: Callable[[str], LogConfig]) -> list[TopicPartition]:
-        """The logs in which retention may find something to delete, or to say. All others it
-        would leave as they are.
+        """The logs in which retention may delete or log something. It would not change the others.
 
-        Compacted ones are not looked at, as in Kafka.
+        Skips compacted ones, as Kafka does.
         """
         self.was_swept = True
         by_topic: dict[str, LogConfig] = {}
@@ -148,14 +149,15 @@ class UnopenedLogs:
                 found |= ~stays & (files["size"] - limit - files["first_size"] >= 0)
             if config.retention_ms >= 0:
                 largest = self._largest_timestamps()[rows]
-                # What cannot be told, or lies in the future, the log itself has to judge.
+                # Unknown timestamps, and those in the future, are left to the log.
                 old = (largest == _UNKNOWN) | (now_ms - largest > config.retention_ms)
                 found |= (~stays & old) | (largest > now_ms)
         reached: npt.NDArray[np.bool_] = self.rows.high_watermarks[rows] >= upper
         return found & reached
 
     def _largest_timestamps(self) -> npt.NDArray[np.int64]:
-        """Of the first segment of each log. Nobody writes to them as long as they are here."""
+        """The largest timestamp of the first segment of each log. Nobody writes to them while they
+        are here."""
         if self._first_timestamps is None:
             self._first_timestamps = largest_timestamps(
                 self.log_dir, [str(key) for key in self.rows.keys],
@@ -164,6 +166,6 @@ class UnopenedLogs:
 
 
 def retention_percent(size: int, config: LogConfig) -> int:
-    """What `log.retention.retention_size_in_percent` says of a log without a remote part."""
+    """`log.retention.retention_size_in_percent` of a log without a remote part."""
     return size * 100 // config.retention_bytes if config.retention_bytes > 0 else 0
 

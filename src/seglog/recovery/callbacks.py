@@ -1,4 +1,4 @@
-"""Who watches a load: progress bars, logs, metrics."""
+"""Listeners of a load: progress bars, logs, metrics."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ __all__ = ["CompositeListener", "LoadListener", "NullListener"]
 
 
 class LoadListener(Protocol):
-    """Events of a load, all called outside of any lock.
+    """Events of a load, all called without any lock held.
 
-    A read-only load calls from the thread that asked for it. A `LogManager` loads several logs at
-    the same time, and calls from the threads that do: the events of one directory come in order,
+    A read-only load calls from the thread that requested it. A `LogManager` loads several logs at
+    the same time, and calls from its loading threads: the events of one directory come in order,
     those of several may come at the same time. `directory` is the name of a partition directory.
 
     An exception that a listener raises ends the load and reaches the caller. Every method does
-    nothing by default, so that a subclass hears only what it overrides.
+    nothing by default, so a subclass overrides only the events that it needs.
     """
 
     def load_started(self, partitions: int, threads: int) -> None:
-        """The data directory is listed: so many partition directories, so many threads."""
+        """The data directory is listed: the number of partition directories and of threads."""
         return None
 
     def partition_started(self, directory: str) -> None:
@@ -59,7 +59,7 @@ class LoadListener(Protocol):
         return None
 
     def partition_loaded(self, report: PartitionReport) -> None:
-        """Both phases are through with this partition."""
+        """Both phases are complete for this partition."""
         return None
 
     def done(self, report: LoadReport) -> None:
@@ -68,69 +68,70 @@ class LoadListener(Protocol):
 
 
 class NullListener(LoadListener):
-    """Hears everything and does nothing; a base for listeners that want some of the events."""
+    """Ignores every event; a base for listeners that need only some."""
 
 
 class CompositeListener(LoadListener):
-    """Hands every event to several listeners, in their order.
+    """Passes every event to several listeners, in their order.
 
-    What one of them raises reaches the load at once; those behind it do not hear of that event.
+    An exception of one of them reaches the load at once; the listeners after it do not get that
+    event.
     """
 
     def __init__(self, *listeners: LoadListener) -> None:
         self.listeners = listeners
 
     def load_started(self, partitions: int, threads: int) -> None:
-        """To each."""
+        """Calls each listener."""
         for one in self.listeners:
             one.load_started(partitions, threads)
 
     def partition_started(self, directory: str) -> None:
-        """To each."""
+        """Calls each listener."""
         for one in self.listeners:
             one.partition_started(directory)
 
     def segments_listed(self, directory: str, count: int) -> None:
-        """To each."""
+        """Calls each listener."""
         for one in self.listeners:
             one.segments_listed(directory, count)
 
     def recovery_planned(self, directory: str, count: int) -> None:
-        """To each."""
+        """Calls each listener."""
         for one in self.listeners:
             one.recovery_planned(directory, count)
 
     def segments_loaded(self, directory: str, count: int, thread: int) -> None:
-        """To each."""
+        """Calls each listener."""
         for one in self.listeners:
             one.segments_loaded(directory, count, thread)
 
     def segments_verified(self, directory: str, count: int, size: int, thread: int) -> None:
-        """To each."""
+        """Calls each listener."""
         for one in self.listeners:
             one.segments_verified(directory, count, size, thread)
 
     def recovery_started(self, directory: str, count: int, size: int) -> None:
-        """To each."""
+        """Calls each listener."""
         for one in self.listeners:
             one.recovery_started(directory, count, size)
 
     def segments_recovered(self, directory: str, count: int, size: int) -> None:
-        """To each."""
+        """Calls each listener."""
         for one in self.listeners:
             one.segments_recovered(directory, count, size)
 
     def finding(self, found: Finding) -> None:
-        """To each."""
+        """Calls each listener."""
         for one in self.listeners:
             one.finding(found)
 
     def partition_loaded(self, report: PartitionReport) -> None:
-        """To each."""
+        """Calls each listener."""
         for one in self.listeners:
             one.partition_loaded(report)
 
     def done(self, report: LoadReport) -> None:
-        """To each."""
+        """Calls each listener."""
         for one in self.listeners:
             one.done(report)

@@ -1,7 +1,7 @@
-"""What the headers in bytes that a recovery drops, or that cannot be read, say was in them.
+"""Counts what was in bytes that a recovery drops, or that cannot be read, by their headers.
 
-Headers there are hostile: their CRCs are wrong or were never written. So a count is at most what
-the offsets of the batch and its bytes allow, and every number is an upper bound ("up to").
+These headers are hostile: their CRCs are wrong or were never written. So a count is at most what
+the batch's offsets and bytes allow, and every number is an upper bound ("up to").
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ __all__ = ["Claims", "claims_behind", "claims_of", "counted"]
 _BATCHES_PER_CHUNK, _BATCHES_AFTER_STRANGE = 65536, 16
 _RELATIVE_OFFSET_MAX = 2**31 - 1
 _HEADER_BYTES, _MAGIC_AT, _LENGTH_AT, _COUNT_AT = 61, 16, 8, 57
-_DELTA_END = 27             # of lastOffsetDelta: the last byte of a header that says which offsets
+_DELTA_END = 27             # end of lastOffsetDelta: a header this long tells its offsets
 _PREFIX_BYTES = 12          # offset and length
-_LEGACY_BYTES = (26, 34)    # least of a message of magic 0 and 1
-_RECORD_BYTES = 7           # least of a record of magic 2
+_LEGACY_BYTES = (26, 34)    # smallest message of magic 0 and 1
+_RECORD_BYTES = 7           # smallest record of magic 2
 _MAGIC_MAX = 2
 _ATTRIBUTES_MAX = (0x07, 0x0f, 0x7f)
-#: The most bytes that one byte can become, for each value of the codec bits.
+#: The largest expansion of one byte, for each value of the codec bits.
 _EXPANSION = np.ones(ATTRIBUTE_CODEC + 1, np.int64)
 _EXPANSION[:len(CODECS)] = [codec.expansion_max for codec in CODECS]
-# Searches for a batch behind bytes that are none: each may read a good part of the file.
+# Bound of searches for a batch after invalid bytes: each may read much of the file.
 _SEARCHES_MAX = 16
-# Entries that break a rule; behind so many nothing is counted any more.
+# After so many entries that break a rule the counting ends.
 _PASSES_MAX = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Batches and at most how many records there were, their first and last offset (None: no
-    header tells), and bytes that belong to no header that can be read (zeros do not count)."""
+    """The number of batches, an upper bound of their records, their first and last offset (None: no
+    header tells), and the bytes without a readable header (zeros do not count)."""
 
     batches: int = 0
     records: int = 0
@@ -74,20 +74,21 @@ class Claims:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 batch`, `2 batches`."""
+    """A number and its noun: `1 batch`, `2 batches`."""
     plural = noun + ("es" if noun.endswith("ch") else "s")
     return f"{number:,} {noun if number == 1 else plural}"
 
 
 def claims_of(extents: dict[int, Extent]) -> Claims:
-    """All that whole segments held, given by base offset."""
+    """The claims of whole segments, given by base offset."""
     return sum((claims_behind(extent, extent.start, base, base)
                 for base, extent in extents.items()), Claims())
 
 
 def claims_behind(extent: Extent, position: int, next_offset: int, base_offset: int) -> Claims:
-    """What headers claim from byte `position` of a segment on. `next_offset` is the first that may
-    come there, `base_offset` the segment's. LoaderFailure (IOException) where a read fails."""
+    """The claims of headers from byte `position` of a segment on. `next_offset` is the lowest
+    offset possible there, `base_offset` the segment's. Raises LoaderFailure (IOException) if a read
+    fails."""
     fd = open_log(extent.path)
     try:
         return _Walk(fd, extent, next_offset, base_offset).run(position)
@@ -96,15 +97,15 @@ def claims_behind(extent: Extent, position: int, next_offset: int, base_offset: 
 
 
 class _Walk:
-    """From header to header while their sizes chain, and behind what is none to the next batch
-    whose CRC is right."""
+    """Follows headers while their sizes lead from one to the next. After bytes that are not a batch
+    it searches the next batch with a valid CRC."""
 
     def __init__(self, fd: int, extent: Extent, next_offset: int, base_offset: int) -> None:
         self.fd, self.extent, self.end = fd, extent, extent.end
         self.next_offset, self.base_offset = next_offset, base_offset
         self.searches = self.passes = 0
         self.claims = Claims()
-        #: The batch whose length led to where the walk is: counted when that proves to be right.
+        #: The batch whose length led to the current position; counted once that proves to be right.
         self.pending: npt.NDArray[np.void] | None = None
 
     def run(self, position: int) -> Claims:
@@ -121,7 +122,7 @@ class _Walk:
             if len(strange):  # bytes that look like a message, or a batch that was moved
                 row = found.batches[strange[0]]
                 self._take(found.batches[:strange[0]])
-                chunk = _BATCHES_AFTER_STRANGE  # what is behind is likely to be strange too
+                chunk = _BATCHES_AFTER_STRANGE  # what follows is likely to be strange too
                 position = self._pass(int(row["position"]),
                                       int(row["position"]) + int(row["size"]))
                 continue
@@ -147,7 +148,8 @@ class _Walk:
             self._count(pending)
 
     def _count(self, batches: npt.NDArray[np.void], room: int | None = None) -> None:
-        """Batches as they follow each other; `room` bytes for one whose length is wrong."""
+        """Counts consecutive batches; `room` is the bytes available to one whose length is
+        wrong."""
         if not len(batches):
             return
         base, last = batches["base_offset"], batches["last_offset"]
@@ -166,8 +168,8 @@ class _Walk:
     # ---- what is no batch -----------------------------------------------------------------------
 
     def _pass(self, position: int, behind: int | None) -> int:
-        """Past the entry at `position` that breaks a rule: where the walk goes on. It says that it
-        ends at `behind`."""
+        """Skips the entry at `position` that breaks a rule, and claims to end at `behind`. Returns
+        where the walk continues."""
         self.passes += 1
         header = self._header(position)
         if behind is not None and self._is_likely(behind):
@@ -179,7 +181,7 @@ class _Walk:
             return behind
         start = position
         if header is None and self.pending is not None and not self._is_sound(self.pending):
-            # Its length led to what is no header, and is the more likely one to be wrong.
+            # Its length leads to no header, so the length is probably wrong.
             start, header, self.pending = int(self.pending["position"][0]), self.pending, None
         self._settle()
         again = self._search(start)
@@ -187,7 +189,7 @@ class _Walk:
         return self.end if again is None else again
 
     def _search(self, start: int) -> int | None:
-        """The next batch with a right CRC."""
+        """The next batch with a valid CRC."""
         self.searches += 1
         if self.searches > _SEARCHES_MAX or start + 1 >= self.end:
             return None
@@ -195,8 +197,8 @@ class _Walk:
 
     def _count_region(self, start: int, end: int, header: npt.NDArray[np.void] | None,
                       again: int | None) -> None:
-        """Bytes that begin with this header, if they do, and hold no further batch that is sound;
-        at `again` the next one begins."""
+        """Counts bytes that begin with this header (None: no header) and contain no further sound
+        batch; at `again` the next one begins."""
         before = self.claims
         if header is None:
             self.claims += Claims(unread_bytes=end - start)
@@ -217,7 +219,7 @@ class _Walk:
                 int(following["base_offset"][0]) - 1)
 
     def _is_likely(self, position: int) -> bool:
-        """Whether a batch or the end may be there."""
+        """Whether a batch, or the end, is plausible there."""
         if position == self.end or self._header(position) is not None:
             return True
         return scan_file(self.fd, position, self.end, max_batches=1).status == Status.ZERO_TAIL
@@ -227,8 +229,8 @@ class _Walk:
                          max_batches=1).batch_count == 1
 
     def _header(self, position: int) -> npt.NDArray[np.void] | None:
-        """The header at a position, also one that is cut behind its offsets, or of a batch that is;
-        None where it cannot be one."""
+        """The header at a position, also if it or its batch is truncated after the offsets; None if
+        it cannot be one."""
         size = min(_HEADER_BYTES, self.end - position)
         if size < _DELTA_END:
             return None
@@ -248,7 +250,7 @@ class _Walk:
         return rows
 
     def _fits(self, batches: npt.NDArray[np.void] | np.void) -> npt.NDArray[np.bool_]:
-        """Whether the offsets are some that the segment can have."""
+        """Whether the segment can have these offsets."""
         base, last = batches["base_offset"], batches["last_offset"]
         fits: npt.NDArray[np.bool_] = ((base >= self.base_offset) & (last >= base) & (
             last <= self.base_offset + _RELATIVE_OFFSET_MAX))
@@ -263,7 +265,8 @@ class _Walk:
 
 def _most_records(batches: npt.NDArray[np.void], before: npt.NDArray[np.int64],
                   room: int | None) -> npt.NDArray[np.int64]:
-    """At most so many records are in each batch; `before` is the offset that follows the last."""
+    """An upper bound of the records in each batch; `before` is the offset after the previous
+    batch."""
     size = batches["size"].astype(np.int64)
     if room is not None:
         size = np.full_like(size, room)
@@ -276,7 +279,7 @@ def _most_records(batches: npt.NDArray[np.void], before: npt.NDArray[np.int64],
     offsets = np.where(legacy, batches["last_offset"] - before, batches["last_offset"]
                        - batches["base_offset"]) + 1
     offsets = np.where(offsets > 0, offsets, np.where(legacy, 1, room_for))
-    # An old wrapper says nothing; a batch may say less than its offsets, if it was compacted.
+    # An old wrapper has no count. The count of a compacted batch may be less than its offsets.
     said = np.where(legacy & (codec == 0), 1, np.where(count >= 0, count, offsets))
     most: npt.NDArray[np.int64] = np.maximum(
         np.minimum(np.minimum(said, offsets), room_for), legacy.astype(np.int64))

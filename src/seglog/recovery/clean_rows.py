@@ -1,6 +1,6 @@
-"""Partitions that were closed cleanly, read by C, many per call: rows of one table.
+"""Partitions that were closed cleanly, as rows of one table that C fills, many per call.
 
-A row says what Kafka's loader would arrive at. C decides which partitions are ordinary
+A row holds the result that Kafka's loader would reach. C decides which partitions it can load
 (`seglog/clean_load.h`); the loader itself loads all others.
 """
 
@@ -28,7 +28,7 @@ __all__ = ["PART_PARTITIONS", "PART_SEGMENTS", "CleanRows", "PartitionReports", 
 
 #: Partitions of one native call: enough work for a thread, and enough calls for all threads.
 PART_PARTITIONS: Final = 256
-#: Several threads share the segments of a partition that has more of them.
+#: Partitions with more segments go to the loader, where several threads share them.
 PART_SEGMENTS: Final = 1024
 
 _NO_HIGH_WATERMARK = np.iinfo(np.int64).min
@@ -36,16 +36,16 @@ _Offsets = Mapping[TopicPartition, int]
 
 
 def is_clean_candidate(name: str, key: TopicPartition, kind: DirectoryKind) -> bool:
-    """Whether a partition directory may become a row: by its name, and what that says."""
+    """Whether a partition directory may become a row, by its name and kind."""
     return (kind is DirectoryKind.LIVE and name == str(key)
             and key.topic != CLUSTER_METADATA_TOPIC)
 
 
 @dataclass(frozen=True, slots=True)
 class CleanRows:
-    """Partitions of one data directory, row by row: what their files say (CLEAN_DTYPE), their
-    high watermarks, the settings that they were loaded with, the checkpointed log start offsets
-    and recovery points, and the timestamps of their producers (ms)."""
+    """Partitions of one data directory, row by row: their files' content (CLEAN_DTYPE), high
+    watermarks, the settings they were loaded with, the checkpointed log start offsets and recovery
+    points, and the timestamps of their producers (ms)."""
 
     keys: Sequence[TopicPartition]
     files: npt.NDArray[np.void]
@@ -60,19 +60,18 @@ class CleanRows:
              configs: Sequence[LogConfig] = (), *, start_offsets: _Offsets,
              recovery_points: _Offsets, high_watermarks: _Offsets, segments_max: int = 0,
              will_write: bool = False, check_crcs: bool = False) -> CleanRows:
-        """A row for each of `keys`; `is_ordinary` says which of them count.
+        """Reads a row for each of `keys`; `is_ordinary` says which rows are valid.
 
         The offsets are those of the checkpoints. A partition of more than `segments_max` segments
-        (0: any number) is not ordinary. With `will_write` its last
-        indexes must be writable; with `check_crcs` every batch of its last segment must have a
-        good CRC, which Kafka's loader does not check. Without `configs` indexes may have any
-        size.
+        (0: any number) is not loaded here. With `will_write` its last indexes must be writable.
+        With `check_crcs` every batch of its last segment must have a valid CRC, which Kafka's
+        loader does not check. Without `configs` indexes may have any size.
         """
         starts = np.array([start_offsets.get(key, 0) for key in keys], np.int64)
         files, timestamps = load_clean(log_dir, [str(key) for key in keys], starts,
                                        segments_max=segments_max, will_write=will_write,
                                        check_crcs=check_crcs)
-        if configs:  # the loader refuses an index that is longer than they allow
+        if configs:  # the loader refuses an index that is longer than configured
             limits = np.array([config.segment_index_bytes for config in configs], np.int64)
             files["ordinary"] &= ((files["index_size"] <= limits // 8 * 8)
                                   & (files["time_index_size"] <= limits // 12 * 12))
@@ -84,7 +83,7 @@ class CleanRows:
 
     @property
     def is_ordinary(self) -> npt.NDArray[np.bool_]:
-        """Which rows say something; all of a table that `where` or `joined` made."""
+        """Which rows are valid: all rows of a table that `where` or `joined` made."""
         found: npt.NDArray[np.bool_] = self.files["ordinary"].copy()
         return found
 
@@ -97,7 +96,7 @@ class CleanRows:
             [self.configs[row] for row in rows] if self.configs else (), self.timestamps)
 
     def topic_id(self, row: int) -> uuid.UUID:
-        """Of a row that has one."""
+        """The topic id of a row that has one."""
         return uuid.UUID(bytes=self.files["topic_id"][row].tobytes())
 
     @classmethod
@@ -118,7 +117,7 @@ class CleanRows:
 
 
 def report_of_row(rows: CleanRows, row: int) -> PartitionReport:
-    """What the load says of the partition of a row."""
+    """The report of the partition of a row."""
     key, files = rows.keys[row], rows.files[row]
     return PartitionReport(
         directory=str(key), topic_partition=key, segments=int(files["segments"]),
@@ -130,14 +129,14 @@ def report_of_row(rows: CleanRows, row: int) -> PartitionReport:
 
 
 def findings_of_row(rows: CleanRows, row: int) -> tuple[Finding, ...]:
-    """The only finding of an ordinary partition is a producer snapshot that a start deletes."""
+    """The findings of a row: at most one, about a producer snapshot that a start deletes."""
     offset = int(rows.files["stray_snapshot"][row])
     return () if offset < 0 else (finding("snapshot-stray", directory=str(rows.keys[row]),
                                           offset=offset, file=snapshot_name(offset)),)
 
 
 class PartitionReports(Sequence[PartitionReport]):
-    """Reports in the order of the directories; that of a row is made when a caller asks for it."""
+    """Reports in the order of the directories. Those of rows are created on request."""
 
     def __init__(self, entries: Sequence[PartitionReport | int], rows: CleanRows | None) -> None:
         self._entries, self._rows = entries, rows

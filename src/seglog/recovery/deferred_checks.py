@@ -1,9 +1,9 @@
-"""Segments that are checked when somebody needs them (KIP-263), each once, whoever comes.
+"""Segments that are checked at first use (KIP-263), each once, by any thread.
 
-After a clean shutdown the inactive segments of a log need not be looked at before a broker works.
-They are checked by a background thread, or by the first thread that touches one. Where a segment
-turns out damaged, all segments before it are checked too, and those that failed are recovered,
-before any other thread may use the log.
+After a clean shutdown a broker can start before the inactive segments of a log are checked. A
+background thread checks them, or the first thread that uses one. If a segment is damaged, all
+segments before it are checked too, and the damaged ones are recovered before any other thread may
+use the log.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from seglog.forks import ProcessBound, ending
 
 __all__ = ["CHUNK_SEGMENTS", "DeferredChecks"]
 
-#: Segments that a thread in the background takes at a time.
+#: Segments that a background thread checks at a time.
 CHUNK_SEGMENTS = 1024
 
 _UNCHECKED, _CHECKING, _DAMAGED, _CHECKED = range(4)
 
 
 class DeferredChecks(ProcessBound):
-    """What is known of the segments of one log. Safe from any thread.
+    """Which segments of one log are checked. Safe from any thread.
 
-    `check(start, stop)` looks at the rows [start, stop) and gives those that need a recovery;
-    `recover(rows)` recovers them, ascending. What either raises ends the checks: the thread gets
-    it, and so does every later one.
+    `check(start, stop)` checks the rows [start, stop) and returns those that need a recovery;
+    `recover(rows)` recovers them, ascending. An exception of either ends the checks: this thread
+    and every later one get it.
     """
 
     def __init__(self, base_offsets: npt.NDArray[np.int64], checked: npt.NDArray[np.bool_],
@@ -39,11 +39,11 @@ class DeferredChecks(ProcessBound):
         """`holds_lock` says whether this thread has the lock that `check` and `recover` take."""
         self._bases = base_offsets
         self._check, self._recover, self._holds_lock = check, recover, holds_lock
-        # A byte for each segment; all below is read and written under the lock, but for the
-        # question whether one segment is done.
+        # A byte for each segment. All fields are used under the lock, except the test whether one
+        # segment is done.
         self._states = bytearray(np.where(checked, _CHECKED, _UNCHECKED).astype(np.uint8))
         self._damaged: set[int] = set()
-        self._repairing: int | None = None  # the thread that is at it: nobody else gets in
+        self._repairing: int | None = None  # the repairing thread; all others wait
         self._error: BaseException | None = None
         self._stopped = False
         self._changed = threading.Condition()
@@ -52,14 +52,14 @@ class DeferredChecks(ProcessBound):
 
     @property
     def remaining(self) -> int:
-        """Segments that nobody has checked to the end yet."""
+        """The number of segments that are not completely checked."""
         with self._changed:
             return len(self._states) - self._states.count(_CHECKED)
 
     # ---- checks
 
     def ensure_offset(self, offset: int) -> None:
-        """Before a thread uses the segment that holds `offset`: it is sound when this returns."""
+        """Called before a thread uses the segment that holds `offset`: it is sound on return."""
         self.ensure_rows(*self._row(offset))
 
     def ensure_range(self, start: int, end: int) -> None:
@@ -67,7 +67,8 @@ class DeferredChecks(ProcessBound):
         self.ensure_rows(self._row(start)[0], self._row(end)[1])
 
     def dismiss(self, base_offsets: Iterable[int]) -> None:
-        """These segments are gone: what has their names now was not there at the load."""
+        """Skips segments that are gone: files that later get their names did not exist at the
+        load."""
         with self._changed:
             for base in base_offsets:
                 row = int(np.searchsorted(self._bases, base))
@@ -81,13 +82,13 @@ class DeferredChecks(ProcessBound):
         return row, min(row + 1, len(self._states))
 
     def ensure_all(self) -> None:
-        """Before a thread uses all of the log, and what background threads do."""
+        """Checks all segments: before a thread uses the whole log, and in the background."""
         self.ensure_rows(0, len(self._states))
 
     def ensure_rows(self, start: int, stop: int) -> None:
-        """Checks those of the rows [start, stop) that nobody has, waits for those somebody is at.
+        """Checks the unchecked rows of [start, stop), and waits for those that other threads check.
 
-        Raises what a check or a recovery raised, here or earlier.
+        Raises the exceptions of a check or a recovery, made now or earlier.
         """
         if self._repairing is None and self._states.count(_CHECKED, start, stop) == stop - start:
             return
@@ -102,8 +103,8 @@ class DeferredChecks(ProcessBound):
             self._check_claimed(*claimed)
 
     def _ensure_now(self, start: int, stop: int) -> None:
-        """The same for a thread that has the log's lock. It waits for no other, which may wait for
-        the lock: what others are at it checks too, and no recovery runs without the lock."""
+        """The same for a thread that has the log's lock. It does not wait for other threads, which
+        may wait for the lock: it checks their rows too, and no recovery runs without the lock."""
         with self._changed:
             if self._error is not None:
                 raise self._error
@@ -131,12 +132,12 @@ class DeferredChecks(ProcessBound):
             return [row for row in range(start, stop) if self._states[row] != _CHECKED]
 
     def _next(self, start: int, stop: int) -> tuple[int, int] | None:
-        """Claims rows for this thread, as soon as it may; None when all are sound."""
+        """Claims rows for this thread, waiting until it may; None if all are sound."""
         while True:
             if self._error is not None:
                 raise self._error
             if self._repairing == threading.get_ident():
-                return None  # a recovery reads what it repairs
+                return None  # a recovery reads the segments that it repairs
             if self._repairing is None:
                 claimed = self._claim(start, stop)
                 if claimed is not None or self._stopped:
@@ -158,10 +159,11 @@ class DeferredChecks(ProcessBound):
         return first, end
 
     def _check_claimed(self, start: int, stop: int) -> None:
-        """Checks claimed rows; with damage among them it does not return before it is repaired."""
+        """Checks claimed rows; if any is damaged, returns only after the repair."""
         self._look(start, stop)
         with self._changed:
-            # Whoever repairs takes what was found here along, unless it came too late.
+            # The repairing thread also takes the damage found here, unless it has passed these
+            # rows.
             while self._damaged and self._repairing is not None and self._error is None:
                 self._changed.wait()
             if self._error is not None:
@@ -193,7 +195,7 @@ class DeferredChecks(ProcessBound):
             self._changed.notify_all()
 
     def _repair(self) -> None:
-        """Everything before the last damaged segment is checked, then all damage is repaired."""
+        """Checks everything before the last damaged segment, then repairs all damage."""
         while True:
             with self._changed:
                 if not self._damaged or self._stopped:
@@ -201,7 +203,7 @@ class DeferredChecks(ProcessBound):
                 last = max(self._damaged)
                 claimed = self._claim(0, last)
                 if claimed is None and self._states.find(_CHECKING, 0, last) >= 0:
-                    self._changed.wait()  # another thread is about to say what it found
+                    self._changed.wait()  # another thread is about to report its result
                     continue
                 rows = sorted(self._damaged)
             if claimed is not None:
@@ -220,9 +222,10 @@ class DeferredChecks(ProcessBound):
 
     @ending
     def stop(self) -> None:
-        """Nobody begins a check any more, and no recovery runs when this returns: the log closes.
+        """Ends the checks when the log closes: no check begins any more, and no recovery runs on
+        return.
 
-        What nobody checked stays as it is, for the next start.
+        Unchecked segments are left to the next start.
         """
         with self._changed:
             self._stopped = True

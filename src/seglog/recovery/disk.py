@@ -1,10 +1,10 @@
-"""Every change that a loader makes to a partition directory, as a method: the real one here, one
-as an overlay in `seglog.recovery.overlay`.
+"""Every change that a loader makes to a partition directory, as methods of a disk: RealDisk here,
+and the overlay of a dry run in `seglog.recovery.overlay`.
 
-The loader decides, a disk does. Both are asked the same questions in the same order, so what a dry
-run says and what a real run does agree by construction. Names are file names inside the partition
-directory. Every failure of the file system is a KafkaStorageError with its number and the path: it
-never counts as bad data.
+The loader decides, the disk executes. Both disks get the same calls in the same order, so a dry run
+and a real run agree by construction. Names are file names inside the partition directory. Every
+failure of the file system is a KafkaStorageError with its number and the path; it never counts as
+bad data.
 """
 
 from __future__ import annotations
@@ -29,81 +29,82 @@ __all__ = ["Disk", "RealDisk"]
 
 _COPY_BYTES = 1 << 20
 _MISSING = None, None
-# Both Kafka and seglog remove a file of this ending at the next load, whatever its name.
+# Both Kafka and seglog remove any file with this suffix at the next load.
 _TEMPORARY = ".new" + FileState.DELETED.value
 
 
 class Disk(Protocol):
-    """What a loader may do to a partition directory. Sizes and positions are bytes."""
+    """The operations of a loader on a partition directory. Sizes and positions are bytes."""
 
     path: str
 
     def size(self, name: str) -> int | None:
-        """Of a regular file; None where there is none."""
+        """The size of a regular file; None if there is none."""
 
     def look(self, read: Sequence[str], measure: Sequence[str] = ()) -> None:
-        """These files will be asked for: looks at all in one go, and at the content of `read`.
+        """Reads and measures these files in one call, because they will be used: the content of
+        `read`, the sizes of `measure`.
 
-        Until `forget` nobody else may change them.
+        Until `forget` no other code may change them.
         """
 
     def known(self, name: str) -> bytes | None:
-        """The content of a small file, where a look has told it."""
+        """The content of a small file, if `look` has read it."""
 
     def forget(self) -> None:
-        """What was looked at may change from now on."""
+        """Drops what `look` cached: the files may change from now on."""
 
     def extent(self, name: str) -> Extent:
-        """Where the bytes of a log file are."""
+        """The bytes of a log file."""
 
     def read(self, name: str, position: int, size: int) -> bytes:
         """Up to `size` bytes, fewer at the end of the file."""
 
     def create(self, name: str, size: int = 0) -> None:
-        """A new file of zeros; an existing one keeps its bytes and gets the size."""
+        """Creates a file of zeros; an existing one keeps its bytes and gets the size."""
 
     def preallocate(self, name: str, size: int) -> None:
-        """A new file of zeros with its blocks on the medium, where the file system can do so."""
+        """Creates a file of zeros with its blocks allocated, if the file system can do that."""
 
     def resize(self, name: str, size: int) -> None:
-        """Cuts a file, or grows it by zeros."""
+        """Truncates a file, or extends it with zeros."""
 
     def write(self, name: str, position: int, data: bytes) -> None:
-        """Overwrites bytes in place; creates the file where it is missing."""
+        """Overwrites bytes in place; creates the file if it is missing."""
 
     def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
-        """Gives a file new content, so that a crash leaves the old or the new."""
+        """Replaces a file's content atomically: a crash leaves the old or the new."""
 
     def copy(self, source: str, start: int, end: int, name: str) -> None:
-        """Makes a new file from bytes [start, end) of another."""
+        """Creates a file from bytes [start, end) of another."""
 
     def rename(self, name: str, new_name: str) -> bool:
-        """Whether the file was there; replaces what has the new name."""
+        """Renames a file, replacing one with the new name. Returns whether it existed."""
 
     def delete(self, name: str) -> bool:
-        """Whether the file was there."""
+        """Deletes a file. Returns whether it existed."""
 
     def keep(self, name: str, start: int = 0) -> None:
-        """Puts bytes from `start` on aside, before they are cut or the file is removed."""
+        """Copies bytes from `start` on aside, before they are truncated or the file is removed."""
 
     def write_epochs(self, epochs: Iterable[EpochEntry]) -> None:
         """Replaces the leader epoch checkpoint."""
 
     def overlay(self) -> Disk:
-        """An overlay that begins with the present content of this disk."""
+        """An overlay that begins with the current content of this disk."""
 
     def sync(self, name: str) -> None:
-        """Waits until a file is on the medium."""
+        """Syncs a file."""
 
     def open_for_sync(self, names: Iterable[str]) -> list[tuple[int, str]]:
-        """(descriptor, path) of those of these files that are there, for a sync that nobody is to
-        wait for but its caller, who closes them."""
+        """(descriptor, path) of those of these files that exist. The caller syncs and closes them,
+        so that no other thread waits."""
 
     def sync_directory(self) -> None:
-        """Waits until names are on the medium."""
+        """Syncs the directory, so that names are durable."""
 
     def modified_ms(self, name: str) -> int:
-        """When the file was changed, 0 where it is missing."""
+        """The modification time of the file (ms), 0 if it is missing."""
 
     def copy_times(self, source: str, name: str) -> None:
         """Gives a file the modification time of another."""
@@ -126,8 +127,8 @@ def _storage_errors(path: str, position: int | None = None) -> Iterator[None]:
 
 
 class RealDisk:
-    """The directory itself. With `quarantine`, an existing or new directory, bytes of logs that
-    are cut or removed are copied there first, as `PARTITION_FILE@POSITION`."""
+    """The directory itself. With `quarantine`, an existing or new directory, bytes of logs are
+    copied there as `PARTITION_FILE@POSITION` before they are truncated or removed."""
 
     def __init__(self, path: str, *, quarantine: str | None = None) -> None:
         self.path, self.quarantine = os.fspath(path), quarantine
@@ -135,7 +136,7 @@ class RealDisk:
 
     @property
     def path(self) -> str:
-        """Of the directory. Setting it says that it was renamed."""
+        """The path of the directory. Setting it records that it was renamed."""
         return self._home
 
     @path.setter
@@ -165,7 +166,7 @@ class RealDisk:
 
     @contextlib.contextmanager
     def _open_new(self, name: str, model: str) -> Iterator[int]:
-        """A file that replaces what has the name; it gets owner, group and mode of `model`."""
+        """Opens a file that replaces an existing one; it gets owner, group and mode of `model`."""
         self._seen.pop(name, None)
         path = self._path(name)
         with _storage_errors(path):
@@ -233,8 +234,8 @@ class RealDisk:
             _write(self._path(name), fd, position, data)
 
     def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
-        """See Disk. A file that has the content already is not written: so it is with the indexes
-        of all segments but the last after nearly every crash."""
+        """See Disk. A file that has the content already is not written: after nearly every crash
+        that holds for the indexes of all segments but the last."""
         if self.size(name) == len(data) and self.read(name, 0, len(data)) == data:
             if sync:
                 self.sync(name)
@@ -390,7 +391,7 @@ def _copy(from_path: str, from_fd: int, start: int, end: int, to_path: str, to_f
 
 
 def _unused(directory: str, name: str) -> str:
-    """A name that nothing has yet: a second recovery never overwrites what a first one kept."""
+    """An unused name, so that a second recovery never overwrites what a first one kept."""
     path, number = os.path.join(directory, name), 1
     while os.path.lexists(path):
         path, number = os.path.join(directory, f"{name}.{number}"), number + 1

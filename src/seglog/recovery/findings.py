@@ -13,9 +13,9 @@ __all__ = ["DAMAGE_CODES", "FINDINGS", "LOSS_CODES", "Finding", "FindingKind", "
 
 
 class Severity(enum.IntEnum):
-    """How much a finding matters, by what Kafka would do about it."""
+    """The severity of a finding, by Kafka's reaction."""
 
-    INFO = 0      # nothing is wrong; Kafka tidies up or does not care
+    INFO = 0      # nothing is wrong; Kafka cleans up or ignores it
     WARNING = 1   # Kafka repairs it at start, no record is lost
     ERROR = 2     # records are or would be lost, or answers would be wrong
     FATAL = 3     # Kafka does not load it: the broker stops, or the directory goes offline
@@ -23,7 +23,7 @@ class Severity(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FindingKind:
-    """A code, how bad it is, what it means and what Kafka does about it."""
+    """A kind of finding: its code, severity, meaning, and what Kafka does about it."""
 
     code: str
     severity: Severity
@@ -33,14 +33,14 @@ class FindingKind:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One problem: where it is, what was expected and found, and what Kafka would do.
+    """One problem: its place, expected and found, and what Kafka would do.
 
     `directory` is the partition directory's name (None: the data directory itself), `file` a name
     inside it, `position` a byte of that file. `bytes`, `records`, `batches`, `offset` and
-    `last_offset` say what is damaged or what an action would cost: bytes, the records and batches
-    that headers claim (at most so many), and their first and last offset; `unread_bytes` of the
-    bytes belong to no header that can be read. `kafka_error` is the exception with which Kafka
-    fails, where it does.
+    `last_offset` say what is damaged, or what an action would cost: the bytes, upper bounds of the
+    records and batches by their headers, and their first and last offset. `unread_bytes` of the
+    bytes have no readable header. `kafka_error` is the exception with which Kafka fails, if it
+    does.
     """
 
     code: str
@@ -61,7 +61,7 @@ class Finding:
     kafka_error: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields, for JSON; None where nothing is known."""
+        """All fields, for JSON; None for unknown ones."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         fields["severity"] = self.severity.name.lower()
         return fields
@@ -190,7 +190,7 @@ _KINDS = (
 #: Findings that tell which bytes of logs a recovery drops, each byte once.
 LOSS_CODES: Final = frozenset({
     "log-truncated", "segment-emptied", "segments-removed", "log-end-below-start"})
-#: Findings that tell of batches that cannot be read, as far as level `verify` reads.
+#: Findings about batches that cannot be read, as far as level `verify` reads.
 DAMAGE_CODES: Final = frozenset({
     "torn-tail", "batch-length", "batch-size", "batch-crc", "batch-codec", "batch-record-count",
     "batch-last-offset", "batch-offset-order"})
@@ -204,14 +204,14 @@ _OF_STATUS = {
 
 
 def status_code(status: int) -> str:
-    """The code of the finding that a native status is."""
+    """The finding code of a native status."""
     known = Status(status)
     return _OF_STATUS.get(known) or known.code.replace("_", "-")
 
 
 def finding(code: str, *, severity: Severity | None = None, message: str | None = None,
             action: str | None = None, **where: Any) -> Finding:
-    """A Finding of this code; severity, sentence and action are the code's unless given."""
+    """Creates a Finding of this code; severity, message and action default to the code's."""
     kind = FINDINGS[code]
     return Finding(code, kind.severity if severity is None else severity,
                    message or kind.meaning, action or kind.action, **where)

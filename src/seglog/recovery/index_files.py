@@ -1,8 +1,9 @@
-"""The index files of a segment as a loader changes them (Kafka: AbstractIndex and what extends it).
+"""The index files of a segment as a loader changes them (Kafka: AbstractIndex and its subclasses).
 
-Opened at the first question, as Kafka's lazy indexes are, and that shows on the disk: a missing
-file is created at its full size then. All entries that the length of an existing file has room for
-count, zeros of a crash as well; the searches are Kafka's, on well-formed entries and on any others.
+Indexes are opened at first use, as Kafka's lazy indexes are, with a visible effect: a missing file
+is then created at its full size. All entries that fit the length of an existing file count,
+including zeros after a crash. The searches return what Kafka's return, on valid and invalid
+entries.
 """
 
 from __future__ import annotations
@@ -32,20 +33,21 @@ _INT64 = 1 << 64
 
 
 def _wrap(offset: int) -> int:
-    """Java's long: hostile entries overflow there, and so they do here."""
+    """Wraps as Java's long: hostile entries overflow there too."""
     offset &= _INT64 - 1
     return offset - _INT64 if offset >> 63 else offset
 
 
 class _IndexFile(abc.ABC):
-    """What both indexes share. `entries` and `length` (bytes of the file) are known once open."""
+    """The common part of both indexes. `entries` and `length` (bytes of the file) are known once
+    open."""
 
     entry: struct.Struct
 
     def __init__(self, disk: Disk, name: str, base_offset: int, max_size: int) -> None:
         self.disk, self.name, self.base_offset, self.max_size = disk, name, base_offset, max_size
         self.is_open = False
-        # `torn` are bytes of an entry that was given up half-way, where Kafka goes on writing.
+        # `torn` is the bytes of a half-written entry, after which Kafka continues writing.
         self.entries = self.length = self.torn = 0
 
     def open(self) -> None:
@@ -80,12 +82,13 @@ class _IndexFile(abc.ABC):
 
     @property
     def max_entries(self) -> int:
-        """How many the file has room for."""
+        """The number of entries that fit the file."""
         self.open()
         return self.length // self.entry.size
 
     def _relative(self, offset: int) -> int:
-        """The distance from the base offset, which an entry holds in 32 bits. LoaderFailure."""
+        """The distance from the base offset, which an entry holds in 32 bits. Raises
+        LoaderFailure."""
         distance = _wrap(offset - self.base_offset)
         if not 0 <= distance < 1 << 31:
             raise LoaderFailure("IndexOffsetOverflowException", f"Integer overflow for offset: "
@@ -101,11 +104,11 @@ class _IndexFile(abc.ABC):
         self.entries += 1
 
     def trim(self) -> None:
-        """To the entries in use."""
+        """Truncates the file to the entries in use."""
         self.resize(self.entries * self.entry.size)
 
     def reset(self) -> None:
-        """No entry, and room for all; what the file held before stays in it."""
+        """Drops all entries and resizes the file for the maximum; its old bytes stay."""
         self.open()
         self.entries = 0
         self.resize(self.max_size)
@@ -117,7 +120,7 @@ class _IndexFile(abc.ABC):
         self.entries = len(data) // self.entry.size
 
     def replace(self, data: bytes, *, sync: bool) -> None:
-        """What resetting, filling and trimming give, in one step that a crash cannot halve."""
+        """Resets, fills and trims in one atomic step."""
         self.disk.replace(self.name, data, sync=sync)
         self.is_open, self.length = True, len(data)
         self.entries = len(data) // self.entry.size
@@ -132,14 +135,14 @@ class _IndexFile(abc.ABC):
 
     @abc.abstractmethod
     def _key(self, number: int) -> int:
-        """What the entries are sorted by."""
+        """The sort key of an entry."""
 
     @abc.abstractmethod
     def _value(self, number: int) -> int:
-        """The other of the two numbers."""
+        """The other field of an entry."""
 
     def _slot(self, target: int, by_value: bool = False) -> int:
-        """Of the last entry not above `target`; -1 for none (Kafka: largestLowerBoundSlotFor)."""
+        """The last entry not above `target`; -1 for none (Kafka: largestLowerBoundSlotFor)."""
         if not self.entries:
             return -1
         column = self._value if by_value else self._key
@@ -175,17 +178,18 @@ class OffsetIndexFile(_IndexFile):
 
     @property
     def last_offset(self) -> int:
-        """Of the last entry; the base offset of an empty index."""
+        """The offset of the last entry; the base offset if the index is empty."""
         self.open()
         return self._key(self.entries - 1) if self.entries else self.base_offset
 
     @property
     def is_full(self) -> bool:
-        """Whether no entry fits any more."""
+        """Whether no further entry fits."""
         return self.max_entries <= self.entries
 
     def append(self, offset: int, position: int) -> None:
-        """A new last entry. LoaderFailure for a full index and an offset that is not above all."""
+        """Appends an entry. Raises LoaderFailure for a full index, and for an offset not above the
+        last."""
         if self.is_full:
             raise LoaderFailure("IllegalArgumentException", "Attempt to append to a full index "
                                 f"(size = {self.entries}).", file=self.name)
@@ -222,7 +226,7 @@ class TimeIndexFile(_IndexFile):
 
     @property
     def last_entry(self) -> TimestampOffset:
-        """(-1, base offset) of an empty index."""
+        """The last entry; (-1, base offset) if the index is empty."""
         self.open()
         if not self.entries:
             return TimestampOffset(-1, self.base_offset)
@@ -236,18 +240,20 @@ class TimeIndexFile(_IndexFile):
 
     @property
     def is_full(self) -> bool:
-        """Whether only the place for the final entry is left."""
+        """Whether only the space for the final entry is left."""
         return self.max_entries - 1 <= self.entries
 
     def maybe_append(self, found: TimestampOffset) -> None:
-        """An entry, if its timestamp is above all. LoaderFailure, for a full index too."""
+        """Appends an entry if its timestamp is above the last. Raises LoaderFailure, also for a
+        full index."""
         if self.is_full:
             raise LoaderFailure("IllegalArgumentException", "Attempt to append to a full time "
                                 f"index (size = {self.entries}).", file=self.name)
         self.append_last(found)
 
     def append_last(self, found: TimestampOffset) -> None:
-        """The final entry of a segment (maybeAppend without the full check). LoaderFailure."""
+        """Appends the final entry of a segment (maybeAppend without the full check). Raises
+        LoaderFailure."""
         last = self.last_entry
         if self.entries and found.offset < last.offset:
             raise LoaderFailure(
@@ -267,10 +273,10 @@ class TimeIndexFile(_IndexFile):
 
 
 class TxnIndexFile:
-    """`.txnindex`: aborted transactions. Opened with its segment, where it exists.
+    """`.txnindex`: aborted transactions. Opened with its segment, if it exists.
 
-    `is_left_over`: the file was another segment's of the same base offset, and this segment came
-    without one. Kafka then knows of no entry, empties nothing, and appends behind what is there.
+    `is_left_over`: the file belonged to another segment of the same base offset, and this segment
+    has none. Kafka then knows no entries, keeps the content, and appends to it.
     """
 
     def __init__(self, disk: Disk, name: str) -> None:
@@ -279,11 +285,11 @@ class TxnIndexFile:
 
     @property
     def entries(self) -> int:
-        """Whole entries."""
+        """The number of whole entries."""
         return 0 if self.is_left_over else (self.disk.size(self.name) or 0) // TXN_ENTRY.size
 
     def read(self) -> Iterator[tuple[int, tuple[int, int, int, int, int]]]:
-        """(position, entry) of each."""
+        """Yields (position, entry)."""
         size = TXN_ENTRY.size
         for start in range(0, self.entries * size, _CHUNK_ENTRIES * size):
             data = self.disk.read(self.name, start, _CHUNK_ENTRIES * size)
@@ -291,22 +297,22 @@ class TxnIndexFile:
                 yield start + number * size, TXN_ENTRY.unpack_from(data, number * size)
 
     def truncate_to(self, offset: int) -> None:
-        """Cuts at the first transaction that ended at or above `offset`."""
+        """Truncates at the first transaction that ended at or above `offset`."""
         for position, entry in self.read():
             if entry[3] >= offset:
                 self.disk.resize(self.name, position)
                 return
 
     def replace(self, entries: Sequence[AbortedTxn], *, sync: bool) -> None:
-        """Gives it these entries. An existing file stays, if only as an empty one."""
+        """Replaces the entries. An existing file is kept, even if it becomes empty."""
         if self.is_left_over:
             self.append(entries, sync=sync)
         elif entries or self.disk.size(self.name):
             self.disk.replace(self.name, encode_entries(entries), sync=sync)
 
     def append(self, entries: Sequence[AbortedTxn], *, sync: bool = False) -> None:
-        """Adds entries; the first creates the file, or opens one that was left over, and what that
-        holds counts then."""
+        """Adds entries. The first creates the file, or opens a left-over one, whose entries count
+        then."""
         if not entries:
             return
         self.disk.write(self.name, self.disk.size(self.name) or 0, encode_entries(entries))
@@ -318,7 +324,7 @@ class TxnIndexFile:
 def check_txn_index(index: TxnIndexFile, base_offset: int) -> str | None:
     """Why Kafka rebuilds a transaction index, None for a sound one (TransactionIndex.sanityCheck).
 
-    LoaderFailure for a version that it does not know, of which it looks at one byte of two.
+    Raises LoaderFailure for an unknown version, of which Kafka checks only one of two bytes.
     """
     path = f"{os.path.abspath(index.disk.path)}/{index.name}"
     for position, (version, *fields) in index.read():

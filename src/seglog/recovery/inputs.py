@@ -1,4 +1,4 @@
-"""What a load of one log begins with, and where it arrives."""
+"""The inputs of a load of one log, and its outcome."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def wall_clock_ms() -> int:
 class LoadInputs:
     """What the data directory says about a log, and the settings that decide its recovery.
 
-    `is_deleted`: a `-delete` directory, which is opened and not recovered.
-    `producer_id_expiration_ms`: None keeps idle producers for ever. `clock` says what time it is.
+    `is_deleted`: a `-delete` directory, which is opened but not recovered.
+    `producer_id_expiration_ms`: None keeps idle producers for ever. `clock` returns the current
+    time.
     """
 
     topic_partition: TopicPartition
@@ -50,7 +51,7 @@ class LoadInputs:
 
 @dataclass(frozen=True, slots=True)
 class LoadOutcome:
-    """Where Kafka's loader arrives."""
+    """The result that Kafka's loader reaches."""
 
     log_start_offset: int
     recovery_point: int
@@ -60,8 +61,8 @@ class LoadOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A file that pass four has something to do with: a log to look at (with its base offset), an
-    index without a log, or (None) a name that has no number."""
+    """A file that pass four handles: a log to check (with its base offset), an index without a log,
+    or (None) a name without a number."""
 
     name: str
     base_offset: int | None

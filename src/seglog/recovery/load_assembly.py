@@ -1,6 +1,6 @@
-"""The loader of one partition, put together from a plan, a disk and a listener.
+"""Assembles the loader of one partition from a plan, a disk and a listener.
 
-A real load and a dry run differ in the disk alone.
+A real load and a dry run differ only in the disk.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a load tells of one log: to its listener, to the gauges, and in its report."""
+"""The progress of one log's load: for its listener, the gauges, and its report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["LogProgress"]
 
 
 class _Loaded(Protocol):
-    """What a report needs of a log."""
+    """The fields of a log that a report needs."""
 
     @property
     def segments(self) -> Sized: ...
@@ -32,9 +32,9 @@ class _Loaded(Protocol):
 
 
 class LogProgress(NullListener):
-    """Follows one log; for the thread that loads it.
+    """Follows one log, in the thread that loads it.
 
-    `to_load` and `to_recover` are told how many segments are left (the gauges of that thread).
+    `to_load` and `to_recover` get the number of segments left (the gauges of that thread).
     """
 
     def __init__(self, directory: str, listener: LoadListener, to_load: Callable[[int], None],
@@ -50,7 +50,7 @@ class LogProgress(NullListener):
         self.thread_segments: dict[int, int] = {}
 
     def finding(self, found: Finding) -> None:
-        """Kept for the report, and handed on."""
+        """Keeps a finding for the report, and passes it on."""
         if self._findings.add(found):
             self._listener.finding(found)
 
@@ -59,7 +59,7 @@ class LogProgress(NullListener):
         self._listener.partition_started(self._directory)
 
     def listed(self, listing: PartitionListing) -> None:
-        """Phase one is about to look at these segments."""
+        """Phase one is about to check these segments."""
         self._left_to_load = len(listing.base_offsets)
         self._to_load(self._left_to_load)
         self._listener.segments_listed(self._directory, self._left_to_load)
@@ -72,18 +72,18 @@ class LogProgress(NullListener):
         self._listener.segments_loaded(self._directory, count, thread)
 
     def planned(self, plan: PartitionPlan) -> None:
-        """Phase one is through, with fewer segments than listed where checks are deferred."""
+        """Phase one is complete; it planned fewer segments than listed if checks are deferred."""
         self._to_load(0)
         self._sizes = np.maximum(plan.segments.log_size, 0)
 
     def remaining(self, count: int) -> None:
-        """So many segments are left to recover."""
+        """`count` segments are left to recover."""
         self._to_recover(count)
         if self._unflushed is None:
             self._unflushed = self._sizes[max(len(self._sizes) - count, 0):]
             self._listener.recovery_started(self._directory, count, int(self._unflushed.sum()))
             return
-        # After a cut the segments behind it are gone: nothing is left at once.
+        # A truncation removes all later segments, so none is left.
         done = max(len(self._unflushed) - count, self._recovered)
         size = int(self._unflushed[self._recovered:done].sum())
         self._listener.segments_recovered(self._directory, done - self._recovered, size)
@@ -91,7 +91,7 @@ class LogProgress(NullListener):
 
     def report(self, key: TopicPartition, recovery_point: int, log: _Loaded | None,
                error: BaseException | None) -> PartitionReport:
-        """The end, well or not; the listener hears of it."""
+        """Ends the load, successful or not; notifies the listener."""
         unflushed = self._sizes[:0] if self._unflushed is None else self._unflushed
         report = PartitionReport(
             directory=self._directory, topic_partition=key,

@@ -1,4 +1,4 @@
-"""The result of a load: findings, and what Kafka would make of each partition."""
+"""The result of a load: findings, and Kafka's result for each partition."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from seglog.recovery.rows import directory_row, finding_row, partition_row, tota
 
 __all__ = ["FINDINGS_PER_CODE_MAX", "FindingList", "LoadReport", "PartitionReport"]
 
-# A directory with a million stray files has one problem, not a report of a gigabyte.
+# A directory with a million stray files has one problem, which must not fill a gigabyte of report.
 FINDINGS_PER_CODE_MAX = 1000
 
 
 class FindingList:
-    """Collects findings; of one code in one directory the first thousand, and a count."""
+    """Collects findings: per code and directory the first thousand, and a count of the rest."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self._kept: list[Finding] = []
 
     def add(self, found: Finding) -> bool:
-        """Whether the finding is listed, not only counted."""
+        """Adds a finding. Returns whether it is listed, not only counted."""
         self.counts[found.code] += 1
         if self.counts[found.code] > FINDINGS_PER_CODE_MAX:
             return False
@@ -34,7 +34,7 @@ class FindingList:
         return True
 
     def close(self, directory: str | None) -> tuple[Finding, ...]:
-        """All that is listed, with a last finding per code that was cut short."""
+        """The listed findings, with a final one for each code that has more."""
         omitted = [
             finding("findings-omitted", directory=directory, expected=FINDINGS_PER_CODE_MAX,
                     found=count, message=f"{count - FINDINGS_PER_CODE_MAX} more findings {code}")
@@ -44,13 +44,13 @@ class FindingList:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """One partition directory.
+    """The report of one partition directory.
 
-    Offsets are those at which Kafka's loader would arrive; None where the load did not look that
-    far (an unclean log at a level without recovery) or Kafka would not load it, and then
-    `kafka_error` names its exception. `recovery_bytes` and `recovery_segments` are what a
-    recovery would scan. `batches` and `records` are those that are sound; None at a level that
-    does not read them.
+    Offsets are those that Kafka's loader would reach. They are None if the load did not get that
+    far (an unclean log at a level without recovery), or if Kafka would not load it; then
+    `kafka_error` names its exception. `recovery_bytes` and `recovery_segments` are what a recovery
+    would scan. `batches` and `records` count the sound ones; None at a level that does not read
+    them.
     """
 
     directory: str
@@ -70,11 +70,11 @@ class PartitionReport:
 
     @property
     def severity(self) -> Severity | None:
-        """Of the worst finding; None without any."""
+        """The severity of the worst finding; None if there are no findings."""
         return max((found.severity for found in self.findings), default=None)
 
     def to_row(self, path: str) -> dict[str, Any]:
-        """For JSON (docs/json.md); `path` is the data directory's."""
+        """The row for JSON (docs/json.md); `path` is the data directory's."""
         is_read = self.batches is not None
         return partition_row(
             path, self.directory, segment_count=self.segments, size=self.size,
@@ -88,10 +88,10 @@ class PartitionReport:
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """One data directory, loaded.
+    """The report of one data directory.
 
-    `seconds` are those of both phases; `thread_segments` counts the segments that each thread of
-    phase one opened.
+    `seconds` covers both phases; `thread_segments` counts the segments that each thread of phase
+    one opened.
     """
 
     path: str
@@ -102,19 +102,19 @@ class LoadReport:
     thread_segments: tuple[int, ...]
     directory_findings: tuple[Finding, ...]
     partitions: Sequence[PartitionReport] = field(repr=False)
-    #: The process that had the directory's lock, in words; None for a free one.
+    #: The process that had the directory's lock, in words; None if it was free.
     in_use_by: str | None = None
 
     @property
     def findings(self) -> Iterator[Finding]:
-        """Those of the data directory, then those of each partition."""
+        """The findings of the data directory, then those of each partition."""
         yield from self.directory_findings
         for partition in self.partitions:
             yield from partition.findings
 
     @property
     def segments(self) -> int:
-        """Of all partitions."""
+        """The number of segments of all partitions."""
         return sum(partition.segments for partition in self.partitions)
 
     @property
@@ -124,17 +124,17 @@ class LoadReport:
 
     @property
     def severity(self) -> Severity | None:
-        """Of the worst finding; None without any."""
+        """The severity of the worst finding; None if there are no findings."""
         return max((found.severity for found in self.findings), default=None)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Findings by code."""
+        """The number of findings by code."""
         return dict(Counter(found.code for found in self.findings))
 
     @property
     def severity_counts(self) -> dict[str, int]:
-        """Findings by severity, every severity named."""
+        """The number of findings by severity, including zeros."""
         counted = Counter(found.severity for found in self.findings)
         return {severity.name.lower(): counted[severity] for severity in Severity}
 
@@ -146,13 +146,13 @@ class LoadReport:
             thread_segments=list(self.thread_segments), seconds=self.seconds)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: the directory's row with `partitions`, `findings` and `totals`, under the
-        names of docs/json.md."""
+        """The report for JSON: the directory's row with `partitions`, `findings` and `totals`,
+        under the names of docs/json.md."""
         partitions = [one.to_row(self.path) for one in self.partitions]
         findings = [finding_row(self.path, found) for found in self.findings]
         return {**self.directory_row(), "partitions": partitions, "findings": findings,
                 "totals": totals_of(partitions, findings)}
 
     def to_json(self, indent: int | None = 2) -> str:
-        """The whole report as JSON, in ASCII, as file names need not be valid text."""
+        """The whole report as JSON in ASCII, because file names need not be valid text."""
         return json.dumps(self.to_dict(), indent=indent, default=str)

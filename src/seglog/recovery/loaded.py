@@ -1,4 +1,5 @@
-"""What a load leaves: the plain state of one log, and a log that is only closed again."""
+"""The result of a load: the plain state of one log, and LoadedLog, which only flushes and
+closes."""
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ __all__ = ["LoadedLog", "LoadedState", "error_state", "first_unstable_offset", "
 
 @dataclass(frozen=True, slots=True)
 class LoadedState:
-    """Where Kafka's loader arrives: the values and the parts that a log is made of.
+    """The result that Kafka's loader reaches: the values and parts that a log is built from.
 
-    The high watermark is not among them: it is the log start offset until a caller sets it.
+    The high watermark is not included: it is the log start offset until a caller sets it.
     """
 
     inputs: LoadInputs
@@ -44,7 +45,7 @@ class LoadedState:
 
 
 def error_state(error: SeglogError) -> dict[str, Any]:
-    """What Kafka's answers say instead of a state, of a log that is not loaded."""
+    """What Kafka reports instead of a state for a log that is not loaded."""
     message = error.strerror if isinstance(error, KafkaStorageError) else str(error)
     return {"error": error.kafka_name, "message": message}
 
@@ -52,7 +53,7 @@ def error_state(error: SeglogError) -> dict[str, Any]:
 def first_unstable_offset(producers: ProducerState, segments: SegmentMap, log_start_offset: int,
                           log_end_offset: int) -> int | None:
     """The base offset of the batch in which the earliest transaction is open, or the log start
-    offset if that is later. Kafka looks for that batch, and abandons a log where it cannot."""
+    offset if that is later. Kafka searches that batch, and abandons a log if it cannot."""
     unstable = producers.first_unstable_offset
     if unstable is None:
         return None
@@ -72,9 +73,9 @@ def first_unstable_offset(producers: ProducerState, segments: SegmentMap, log_st
 
 def log_state(files: LogFiles, producers: ProducerState, epochs: LeaderEpochs,
               **offsets: int) -> dict[str, Any]:
-    """The state of a log under the keys of Kafka's answers (tests/kafka/Oracle.java); `offsets` are
-    put in front. Where a segment cannot be read to its end, `error` (Kafka's exception) and
-    `message` alone.
+    """The state of a log under the keys of Kafka's answers (tests/kafka/Oracle.java); `offsets`
+    come first. If a segment cannot be read to its end, only `error` (Kafka's exception) and
+    `message`.
     """
     try:
         segments = list(files.segment_states())
@@ -102,7 +103,7 @@ def state_without_files(producers: ProducerState, epochs: LeaderEpochs) -> dict[
 class LoadedLog(ProcessBound):
     """One partition after its load, which is only flushed and closed again.
 
-    `segments` are columns; offsets are those that Kafka arrives at. For one thread at a time: the
+    `segments` are columns; offsets are those that Kafka reaches. For one thread at a time: the
     caller holds `lock`.
     """
 
@@ -127,7 +128,7 @@ class LoadedLog(ProcessBound):
 
     @property
     def path(self) -> str:
-        """Its directory."""
+        """The path of its directory."""
         return self._files.path
 
     @property
@@ -137,7 +138,7 @@ class LoadedLog(ProcessBound):
 
     @property
     def deferred_checks(self) -> DeferredChecks | None:
-        """The checks that the load deferred (KIP-263); None where it made all."""
+        """The checks that the load deferred (KIP-263); None if it made all."""
         return self._files.deferred_checks
 
     @deferred_checks.setter
@@ -146,12 +147,12 @@ class LoadedLog(ProcessBound):
 
     @property
     def producers(self) -> ProducerState:
-        """The producers' state up to the end of the log."""
+        """The state of the producers up to the end of the log."""
         return self._producers.state
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it no transaction is open, at most the high watermark."""
+        """The offset below which no transaction is open, at most the high watermark."""
         if self.first_unstable_offset is None:
             return self.high_watermark
         return min(self.first_unstable_offset, self.high_watermark)
@@ -162,9 +163,9 @@ class LoadedLog(ProcessBound):
         return self.segments.size
 
     def update_high_watermark(self, offset: int) -> int:
-        """Sets the high watermark within the log; the one that was set.
+        """Sets the high watermark, limited to the log. Returns the new one.
 
-        Looks for the first open transaction: KafkaStorageError, LogLoadError.
+        Searches the first open transaction. Raises KafkaStorageError and LogLoadError.
         """
         self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
         self.producers.on_high_watermark_updated(self.high_watermark)
@@ -174,10 +175,10 @@ class LoadedLog(ProcessBound):
         return self.high_watermark
 
     def flush(self, force_flush_active_segment: bool = False) -> None:
-        """Makes everything from the recovery point on durable: logs, their indexes, which are
-        created where they are missing, and the names of new files. The recovery point is then the
-        log's end. With `force_flush_active_segment` an empty active segment too, as a clean
-        shutdown needs it.
+        """Makes everything from the recovery point on durable: logs, their indexes (created if they
+        are missing), and the names of new files. The recovery point is then the log's end. With
+        `force_flush_active_segment` also syncs an empty active segment, as a clean shutdown
+        requires.
 
         Raises KafkaStorageError.
         """
@@ -189,29 +190,28 @@ class LoadedLog(ProcessBound):
     def delete_removed(self) -> None:
         """Deletes the `.deleted` files of segments that the load removed.
 
-        Kafka does so after `file.delete.delay.ms`, and a load removes what is left of them. Raises
+        Kafka does so after `file.delete.delay.ms`, and the next load deletes what is left. Raises
         KafkaStorageError.
         """
         self._files.delete_removed()
 
     @ending
     def close(self) -> None:
-        """What Kafka does to the files of a log that it closes; a second call does nothing.
+        """Closes the log and its files as Kafka does; a second call does nothing.
 
-        A durable producer snapshot at the end of the log, if the state moved; of every index
-        that was opened, the part in use; the log without what was preallocated. Segments that
-        nothing has touched are not touched here. Raises the first KafkaStorageError when all
-        segments have been tried.
+        Writes a durable producer snapshot at the end of the log, if the state moved. Trims every
+        index that was opened, and the preallocated part of the log. Does not touch unused segments.
+        Tries all segments, then raises the first KafkaStorageError.
         """
         self._files.close(self._producers)
 
     @ending
     def close_handlers(self) -> None:
-        """Abandons the log as it is, without writing anything: its directory has failed."""
+        """Abandons the log without writing anything, because its directory has failed."""
         self._files.abandon()
 
     def rename_dir(self, name: str) -> None:
-        """Gives the log's directory another name in its data directory, durably.
+        """Renames the log's directory within its data directory, durably.
 
         Raises KafkaStorageError.
         """
@@ -222,7 +222,7 @@ class LoadedLog(ProcessBound):
         self._files.recover_segments(base_offsets)
 
     def state(self) -> dict[str, Any]:
-        """See `log_state`. A close trims the indexes that this opens."""
+        """See `log_state`. The next close trims the indexes that this opens."""
         return log_state(
             self._files, self.producers, self.leader_epochs,
             log_start_offset=self.log_start_offset, recovery_point=self.recovery_point,

@@ -1,9 +1,8 @@
 """The two-phase loader of a data directory, read side (KIP-1346). It writes nothing.
 
-C loads the partitions that were closed cleanly (`clean_rows`). Of all others phase one opens and
-checks segments in chunks without the GIL, by as many threads as asked: across partitions, and
-inside one. Phase two goes through the partitions one after the other. One thread
-means no executor at all.
+C loads the partitions that were closed cleanly (`clean_rows`). For all others phase one opens and
+checks segments in chunks without the GIL, with the requested number of threads, across partitions
+and inside one. Phase two handles one partition after the other. One thread means no executor.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ __all__ = ["LoadOptions", "LoadResult", "load_directory", "partition_state", "re
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How to load.
+    """The options of a load.
 
     Of `log`, `index_interval_bytes` decides at which batch a recovery would notice offsets that go
-    backwards, and `segment_index_bytes` which index is too large to be written on; everything else
-    in a prediction is independent of configuration. `only` limits the load to the partition
-    directory of that name.
+    backwards, and `segment_index_bytes` which index is too large to be extended. Everything else in
+    a prediction is independent of configuration. `only` limits the load to the partition directory
+    of that name.
     """
 
     level: LoadLevel = LoadLevel.KAFKA
@@ -64,18 +63,18 @@ class LoadOptions:
 
     @property
     def threads(self) -> int:
-        """How many open and check segments."""
+        """The number of threads that open and check segments."""
         return self.load.num_segment_loading_threads_per_data_dir
 
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """The report, and what was read for it: the tables of all partitions, by directory name."""
+    """The report, and the tables of all partitions by directory name."""
 
     report: LoadReport
     root: RootDirectory
     plans: dict[str, PartitionPlan]
-    #: The directories that are rows; their plans are made at the first request.
+    #: The directories that are rows; their plans are made on request.
     rows: frozenset[str] = frozenset()
 
     def is_loaded(self, directory: str) -> bool:
@@ -83,7 +82,7 @@ class LoadResult:
         return directory in self.plans or directory in self.rows
 
     def plan(self, directory: str) -> PartitionPlan | None:
-        """The plan of a partition directory. None for one that could not be listed, or is gone."""
+        """The plan of a partition directory. None if it could not be listed, or is gone."""
         found = self.plans.get(directory)
         if found is None and directory in self.rows:
             try:
@@ -95,7 +94,8 @@ class LoadResult:
 
 
 class _Workers:
-    """Runs tasks here, or in a pool; results come in the order of submission either way."""
+    """Runs tasks in this thread or in a pool; results come in the order of submission either
+    way."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -109,7 +109,7 @@ class _Workers:
             self.pool.shutdown(cancel=True)
 
     def run(self, tasks: Iterable[Callable[[], _T]], ahead: int = 8) -> Iterator[tuple[_T, int]]:
-        """(result, thread number) of each task; at most `ahead` per thread wait to be taken."""
+        """Yields (result, thread number) of each task; at most `ahead` results per thread wait."""
         if self.pool is None:
             for task in tasks:
                 yield task(), 0
@@ -129,10 +129,10 @@ def _numbered(task: Callable[[], _T]) -> tuple[_T, int]:
 
 def load_directory(path: str, options: LoadOptions,
                    listener: LoadListener | None = None) -> LoadResult:
-    """Loads a data directory: both phases, nothing written.
+    """Loads a data directory in both phases, writing nothing.
 
-    KafkaStorageError when `path` cannot be listed or is no data directory. Everything else that is
-    wrong is a finding.
+    Raises KafkaStorageError if `path` cannot be listed or is not a data directory. Every other
+    problem is a finding.
     """
     with _Workers(options.threads) as workers:
         return _Load(path, options, listener or NullListener(), workers).run()
@@ -140,7 +140,7 @@ def load_directory(path: str, options: LoadOptions,
 
 def read_directory(path: str, options: LoadOptions, report: Callable[[Finding], None]
                    ) -> RootDirectory:
-    """The top level of a data directory, limited to `options.only`. Raises what read_root does."""
+    """The top level of a data directory, limited to `options.only`. Raises as `read_root`."""
     root = read_root(path, report)
     if options.only is None:
         return root
@@ -150,9 +150,9 @@ def read_directory(path: str, options: LoadOptions, report: Callable[[Finding], 
 
 def partition_state(root: RootDirectory, partition: PartitionDirectory, options: LoadOptions
                     ) -> PartitionState:
-    """What the data directory knows of one of its partitions."""
+    """What the data directory's files say about one of its partitions."""
     key = partition.topic_partition
-    # The Raft layer opens its log as if nothing were known of it.
+    # The Raft layer opens its log without any checkpoints.
     known = not partition.is_metadata
     return PartitionState(partition.name, key, partition.kind, LoadInputs(
         key, root.clean_shutdown,
@@ -163,8 +163,8 @@ def partition_state(root: RootDirectory, partition: PartitionDirectory, options:
 
 
 def unreadable(error: KafkaStorageError) -> Finding:
-    """The finding of a partition directory that cannot be listed."""
-    # A topic that a running broker deleted meanwhile is no problem of the directory.
+    """The finding for a partition directory that cannot be listed."""
+    # A topic that a running broker deleted meanwhile is not a problem of the directory.
     gone = error.errno == errno.ENOENT
     return finding("file-missing" if gone else "directory-unreadable",
                    directory=os.path.basename(os.fsdecode(error.filename or "")),
@@ -172,7 +172,7 @@ def unreadable(error: KafkaStorageError) -> Finding:
 
 
 class _Load:
-    """One load, by one calling thread: results, findings and events pass through it alone."""
+    """One load. All its results, findings and events pass through the calling thread."""
 
     def __init__(self, path: str, options: LoadOptions, listener: LoadListener,
                  workers: _Workers) -> None:
@@ -183,12 +183,12 @@ class _Load:
         self.started = time.perf_counter()
 
     def report(self, found: Finding) -> None:
-        """A finding about the data directory."""
+        """Reports a finding about the data directory."""
         if self.findings.add(found):
             self.listener.finding(found)
 
     def run(self) -> LoadResult:
-        """Both phases."""
+        """Runs both phases."""
         root = read_directory(self.path, self.options, self.report)
         self.listener.load_started(len(root.partitions), self.workers.threads)
         rows, rest = self._load_clean(root)
@@ -235,7 +235,7 @@ class _Load:
         return rows, [one for one in root.partitions if one.name not in names]
 
     def _tell(self, part: CleanRows, thread: int) -> None:
-        """The events of partitions that are rows."""
+        """Reports the events of partitions that are rows."""
         listener = self.listener
         if type(listener) is NullListener:
             return
@@ -270,7 +270,7 @@ class _Load:
 
     def _chunk_tasks(self, partitions: Sequence[PartitionDirectory],
                      states: dict[str, PartitionState]) -> Iterator[_ChunkTask]:
-        """The checks of all partitions. All are listed first: who watches knows what is to come."""
+        """The checks of all partitions. All are listed first, so that listeners know the total."""
         listings = []
         for listing, _ in self.workers.run(self._list_tasks(partitions)):
             if isinstance(listing, KafkaStorageError):
@@ -307,7 +307,7 @@ class _Load:
 
 def _read_rows(root: RootDirectory, partitions: Sequence[PartitionDirectory],
                options: LoadOptions) -> CleanRows:
-    """The rows of those that are ordinary."""
+    """The rows of the partitions that C can load."""
     keys = [one.topic_partition for one in partitions]
     rows = CleanRows.read(
         root.path, keys, [options.log] * len(keys), start_offsets=root.log_start_offsets,

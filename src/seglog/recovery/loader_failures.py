@@ -1,4 +1,4 @@
-"""The ways in which Kafka's loader gives up a log, carried as an exception inside of a dry run."""
+"""The ways in which Kafka's loader abandons a log, carried as exceptions inside a dry run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from seglog.recovery.findings import Finding, finding
 
 __all__ = ["FileVanished", "LoaderFailure", "checkpoint_failure", "public_errors"]
 
-# What Kafka's checkpoint reader throws besides IOException, by the code of our error.
+# Exceptions other than IOException of Kafka's checkpoint reader, by the code of our error.
 _UNCHECKED = {
     "checkpoint_number": "NumberFormatException",
     "checkpoint_capacity": "IllegalArgumentException",
@@ -26,17 +26,17 @@ _UNCHECKED = {
 
 
 class LoaderFailure(Exception):
-    """Kafka's loader would throw `kafka_error` with `message`. Stays inside seglog.recovery."""
+    """Kafka's loader would throw `kafka_error` with `message`. Does not leave seglog.recovery."""
 
     def __init__(self, kafka_error: str, message: str, *, number: int | None = None,
                  **where: Any) -> None:
-        """`number` is the system's, of an IOException."""
+        """`number` is the errno of an IOException."""
         super().__init__(message)
         self.kafka_error, self.message, self.where = kafka_error, message, where
         self.number = number or errno.EIO
 
     def to_error(self, path: str) -> SeglogError:
-        """The public error of a load of the partition directory `path`."""
+        """The public error for a load of the partition directory `path`."""
         where = {name: self.where.get(name) for name in ("position", "expected", "found")}
         file = os.path.join(path, self.where.get("file") or "")
         if self.kafka_error not in ("IOException", "KafkaStorageException"):
@@ -49,13 +49,13 @@ class LoaderFailure(Exception):
         return error
 
     def to_finding(self, directory: str, code: str = "log-unloadable") -> Finding:
-        """The finding that says so."""
+        """The failure as a finding."""
         return finding(code, message=self.message, directory=directory,
                        kafka_error=self.kafka_error, **self.where)
 
 
 class FileVanished(Exception):
-    """A file that phase one saw is gone: somebody else works in the directory."""
+    """A file that phase one saw is gone: another process changes the directory."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -64,8 +64,8 @@ class FileVanished(Exception):
 
 @contextlib.contextmanager
 def public_errors(path: str) -> Iterator[None]:
-    """What the work on the partition directory `path` may raise to callers: KafkaStorageError
-    where the file system refused, LogLoadError where Kafka gives up."""
+    """Converts the errors of work on the partition directory `path` into public ones:
+    KafkaStorageError for errors of the file system, LogLoadError where Kafka abandons the log."""
     try:
         yield
     except LoaderFailure as failure:
@@ -82,7 +82,7 @@ def public_errors(path: str) -> Iterator[None]:
 
 def checkpoint_failure(error: MalformedCheckpointError, what: str, path: str,
                        name: str) -> LoaderFailure:
-    """The failure that a malformed text file of a partition is; `what` is Kafka's name for it."""
+    """The failure for a malformed text file of a partition; `what` is Kafka's name for it."""
     where = {"file": name, "position": error.position, "expected": error.expected,
              "found": error.found}
     unchecked = _UNCHECKED.get(error.code)

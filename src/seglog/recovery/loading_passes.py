@@ -1,6 +1,6 @@
 """Passes one to three of Kafka's loader: temporary files and interrupted swaps (LogLoader.load).
 
-The outcome are the files that pass four works on.
+The result is the files that pass four works on.
 """
 
 from __future__ import annotations
@@ -43,10 +43,12 @@ _REPORTED: Final = {
 
 @dataclass(slots=True)
 class LogFiles:
-    """What pass four finds. `base_offsets` are the logs of the listing that are still there;
-    `opened` log files that it does not know as they are now (swapped into place, or under a name
-    such as `5.log`), by name; `orphans` names of index files without a log; `unreadable` names of
-    logs and indexes that have no number; `listed_snapshots` are those before any was removed."""
+    """The files that pass four works on.
+
+    `base_offsets` are the listed logs that still exist. `opened` are log files, by name, that
+    changed since the listing (swapped into place, or under a name such as `5.log`). `orphans` are
+    names of index files without a log, `unreadable` names of logs and indexes without a number, and
+    `listed_snapshots` the snapshots before any was removed."""
 
     base_offsets: npt.NDArray[np.int64]
     opened: dict[str, int] = field(default_factory=dict)
@@ -57,13 +59,13 @@ class LogFiles:
 
 
 def number_failure(name: str) -> LoaderFailure:
-    """What Kafka throws at a name such as `foo.log`."""
+    """Kafka's exception for a name such as `foo.log`."""
     return LoaderFailure("NumberFormatException", f'For input string: "{name.partition(".")[0]}"',
                          file=name)
 
 
 def list_snapshots(listing: PartitionListing) -> SnapshotNames:
-    """The producer snapshots. LoaderFailure for a name without a number."""
+    """The producer snapshots. Raises LoaderFailure for a name without a number."""
     found = SnapshotNames(listing.snapshots)
     for name, listed in listing.others:
         kind = java_class(name, listed)
@@ -78,7 +80,7 @@ def list_snapshots(listing: PartitionListing) -> SnapshotNames:
 
 
 def tidy(listing: PartitionListing, disk: Disk, config: LogConfig, report: Report) -> LogFiles:
-    """Removes and renames what is on its way. LoaderFailure where Kafka gives up."""
+    """Removes or renames temporary files. Raises LoaderFailure where Kafka abandons the log."""
     return _Tidying(listing, disk, config, report).run()
 
 
@@ -99,7 +101,7 @@ class _Tidying:
             for kind in _INDEX_KINDS if flags & FLAGS[kind]}
 
     def run(self) -> LogFiles:
-        """All three passes, and what the remaining names mean to the fourth."""
+        """Runs all three passes, and classifies the remaining names for the fourth."""
         for name, kind in self.others.items():
             self._report_other(name, kind)
         swaps = self._remove_temporaries()
@@ -128,7 +130,7 @@ class _Tidying:
     # ---- pass one -----------------------------------------------------------------------------
 
     def _remove_temporaries(self) -> list[str]:
-        """The `.swap` files that count."""
+        """Removes temporary files. Returns the `.swap` files that count."""
         self._delete(FileClass.DELETED, [one for one, kind in self.others.items()
                                          if kind is FileClass.DELETED])
         for name, kind in self.others.items():
@@ -160,8 +162,9 @@ class _Tidying:
                 bounds.append((parsed.offset, self._swap_end(parsed.offset, names)))
         if bounds:
             self._remove_range(min(base for base, _ in bounds), max(end for _, end in bounds))
-        # Logs first: a load killed in between would find a `.log.swap` whose index is in place
-        # already, take that for one of a replaced segment, and make an empty one of it.
+        # Logs first. Otherwise a load that is killed in between would later find a `.log.swap`
+        # whose index is already in place, mistake that for the index of a replaced segment, and
+        # empty it.
         for name in sorted(names, key=lambda one: (FileKind.LOG.value not in one, one)):
             target = name.removesuffix(FileState.SWAP.value)
             _logger.info("Recovering file %s by renaming from %s files.", name,
@@ -171,7 +174,8 @@ class _Tidying:
             self._renamed(target)
 
     def _swap_end(self, base: int, names: list[str]) -> int:
-        """The next offset of a swapped segment. What opening it creates is swapped with it."""
+        """The next offset of a swapped segment. Files that opening it creates are swapped with
+        it."""
         segment = SegmentFiles(self.disk, base, self.config, FileState.SWAP)
         if self.disk.size(segment.log_name) is None:
             self.disk.create(segment.log_name)
@@ -185,7 +189,7 @@ class _Tidying:
         return end
 
     def _remove_range(self, start: int, end: int) -> None:
-        """Kafka deletes every numbered file in [start, end), snapshots as well."""
+        """Deletes every numbered file in [start, end), as Kafka does, including snapshots."""
         files = self.files
         inside = (files.base_offsets >= start) & (files.base_offsets < end)
         flags = self.listing.flags[inside].tolist()
@@ -220,7 +224,7 @@ class _Tidying:
         self.disk.delete(name)
 
     def _renamed(self, name: str) -> None:
-        """A file that came into place: of a segment that is looked at anew, or a snapshot."""
+        """Notes a file that came into place: of a segment to be checked again, or a snapshot."""
         parsed = parse_file_name(name)
         offset = parsed.offset
         if offset is None or parsed.state is not FileState.LIVE:

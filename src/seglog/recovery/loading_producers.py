@@ -21,9 +21,9 @@ _logger = logging.getLogger("seglog.UnifiedLog")
 
 
 class LoadingProducers:
-    """Producer state with its snapshots on disk. `last_snapshot` is the offset of the newest that
-    it knows; one is only taken above that. `clock` (ms) tells who was idle for
-    `expiration_ms`, None for nobody."""
+    """Producer state with its snapshots on disk. `last_snapshot` is the offset of the newest known
+    snapshot; new ones are only taken above it. `clock` (ms) decides which producers were idle for
+    `expiration_ms` (None: none)."""
 
     def __init__(self, topic_partition: TopicPartition, snapshots: Snapshots,
                  expiration_ms: int | None, clock: Callable[[], int]) -> None:
@@ -34,11 +34,13 @@ class LoadingProducers:
 
     @property
     def is_empty(self) -> bool:
-        """Neither producers nor completed transactions that are not replicated."""
+        """Whether there are neither producers nor completed transactions that are not
+        replicated."""
         return not len(self.state.table) and self.state.first_unstable_offset is None
 
     def take_snapshot(self, *, sync: bool = False) -> str | None:
-        """Of what the state says up to its end, unless there is one; its name if it was taken."""
+        """Writes a snapshot at the state's end, unless there is one. Returns its name if it was
+        written."""
         end = self.state.map_end_offset
         if end <= self.last_snapshot:
             return None
@@ -47,7 +49,7 @@ class LoadingProducers:
         return self.snapshots.names[end]
 
     def truncate_and_reload(self, start: int, end: int) -> None:
-        """Deletes the snapshots outside of (start, end] and loads the newest that reads well."""
+        """Deletes the snapshots outside of (start, end] and loads the newest valid one."""
         self.snapshots.delete_outside(start, end)
         if end != self.state.map_end_offset:
             offset, entries = self.snapshots.newest(start)
@@ -59,8 +61,8 @@ class LoadingProducers:
             self.on_log_start_offset_incremented(start)
 
     def on_log_start_offset_incremented(self, start: int) -> None:
-        """Forgets the completed transactions below the log's new start, where the state begins at
-        the earliest; producers stay."""
+        """Drops the completed transactions below the log's new start, at which the state begins at
+        the earliest. Producers stay."""
         self.state.on_high_watermark_updated(start)
         self.state.map_end_offset = max(self.state.map_end_offset, start)
         self.last_snapshot = self.snapshots.latest(start)
@@ -74,7 +76,7 @@ class LoadingProducers:
                 and is_expired(entry.last_timestamp, now, idle))
 
     def truncate_fully(self, offset: int) -> None:
-        """Forgets everything and starts at `offset` (Kafka: truncateFullyAndStartAt)."""
+        """Drops all state and starts at `offset` (Kafka: truncateFullyAndStartAt)."""
         self.state.restart(offset)
         self.last_snapshot = 0
         self.snapshots.delete_known()
@@ -82,11 +84,11 @@ class LoadingProducers:
 
 def rebuild_producers(producers: LoadingProducers, segments: SegmentMap, start: int, end: int, *,
                       clean: bool = False, limit: int | None = None) -> None:
-    """Brings the state to `end` (Kafka: rebuildProducerState), over the segments below `limit`.
+    """Advances the state to `end` (Kafka: rebuildProducerState), over the segments below `limit`.
 
-    From the newest snapshot that reads well, then by the headers of batches, without CRCs. After a
-    clean shutdown a log without snapshots gets empty ones and is not read. LoaderFailure where
-    Kafka gives up.
+    Starts from the newest valid snapshot and applies batch headers, without CRCs. After a clean
+    shutdown a log without snapshots is not read, and gets empty ones. Raises LoaderFailure where
+    Kafka abandons the log.
     """
     count = len(segments) if limit is None else segments.floor_row(limit - 1) + 1
     marks = [*segments.bases(range(max(count - 2, 0), count)), end]
@@ -118,7 +120,7 @@ def rebuild_producers(producers: LoadingProducers, segments: SegmentMap, start: 
 
 
 def _replay(segment: SegmentFiles, start: int, end: int | None, state: ProducerState) -> None:
-    """One segment from the batch of offset `start` on, up to that of `end`."""
+    """Applies one segment from the batch of offset `start` up to that of `end`."""
     stop = segment.size
     if end is not None:
         found = segment.translate(end)

@@ -1,4 +1,4 @@
-"""The files of one loaded log: its directory, its segments, what is still to delete or to check."""
+"""The files of one loaded log: its directory, its segments, and pending deletions and checks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _logger = logging.getLogger("seglog.UnifiedLog")
 
 
 class LogFiles:
-    """What the parts of a log that touch its files share. `lock` guards the segments.
+    """The files of a log, shared by its parts. `lock` guards the segments.
 
     `removed` are names of `.deleted` files that the load left. `repair` recovers segments as pass
     four of a load does, and adds the names of the files that it removes.
@@ -45,7 +45,7 @@ class LogFiles:
         self.path = os.path.abspath(self.disk.path)
         self.lock = threading.RLock()
         self.is_closed = False
-        #: The checks that the load deferred (KIP-263); None where it made all.
+        #: The checks that the load deferred (KIP-263); None if it made all.
         self.deferred_checks: DeferredChecks | None = None
         self.removed = removed
         self._repair = repair
@@ -54,8 +54,8 @@ class LogFiles:
 
     def flush(self, start: int, end: int,
               timer: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
-        """Makes the segments that hold [start, end) durable, indexes and names of new files
-        included. `timer()` is entered around each segment. KafkaStorageError."""
+        """Makes the segments that hold [start, end) durable, including indexes and names of new
+        files. `timer()` is entered around each segment. Raises KafkaStorageError."""
         with self.lock:
             bases = self.segments.bases(self.segments.rows(start, end))
         for base in bases:
@@ -69,7 +69,7 @@ class LogFiles:
                     raise
 
     def flush_segment(self, base: int) -> None:
-        """Syncs one segment, if it is still in the log; waits for the disk without the lock."""
+        """Syncs one segment, if it is still in the log. Does not hold the lock while it waits."""
         with self.lock:
             if base not in self.segments:
                 return
@@ -82,17 +82,16 @@ class LogFiles:
         _sync_all(files)
 
     def sync_file(self, name: str) -> None:
-        """Syncs a file of the directory, if it is there."""
+        """Syncs a file of the directory, if it exists."""
         _sync_all(self.disk.open_for_sync([name]))
 
     # ---- the end ------------------------------------------------------------------------------
 
     def close(self, producers: LoadingProducers) -> None:
-        """What Kafka does to the files of a log that it closes; a second call does nothing.
+        """Closes the files of the log as Kafka does; a second call does nothing.
 
-        Takes a producer snapshot if the state moved, trims every index that was opened, and gives
-        back what was preallocated. Raises the first KafkaStorageError when all segments have been
-        tried.
+        Writes a producer snapshot if the state moved, trims every index that was opened, and
+        truncates preallocated space. Tries all segments, then raises the first KafkaStorageError.
         """
         if self.is_closed:
             return
@@ -132,11 +131,11 @@ class LogFiles:
                 sizes[row] = whole
 
     def abandon(self) -> None:
-        """Leaves the files as they are: no part touches them any more."""
+        """Abandons the files: no part of the log changes them any more."""
         self.is_closed = True
 
     def rename(self, name: str) -> None:
-        """Gives the directory another name in its data directory, durably. KafkaStorageError."""
+        """Renames the directory within its data directory, durably. Raises KafkaStorageError."""
         parent = os.path.dirname(self.path)
         target = os.path.join(parent, name)
         try:
@@ -149,7 +148,8 @@ class LogFiles:
         self.path = self.disk.path = target
 
     def delete_removed(self) -> None:
-        """Deletes the `.deleted` files of segments that the load removed. KafkaStorageError."""
+        """Deletes the `.deleted` files of segments that the load removed. Raises
+        KafkaStorageError."""
         while self.removed:
             name = self.removed[-1]
             if self.disk.delete(name):
@@ -159,17 +159,17 @@ class LogFiles:
     # ---- deferred checks ----------------------------------------------------------------------
 
     def ensure_checked(self, offset: int) -> None:
-        """Makes the check of the segment with `offset`, if the load deferred it (KIP-263)."""
+        """Checks the segment with `offset`, if the load deferred that (KIP-263)."""
         if self.deferred_checks is not None:
             self.deferred_checks.ensure_offset(offset)
 
     def dismiss_checks(self, bases: list[int]) -> None:
-        """Segments that are not in the log any more are not checked either."""
+        """Cancels the deferred checks of segments that have left the log."""
         if self.deferred_checks is not None:
             self.deferred_checks.dismiss(bases)
 
     def recover_segments(self, base_offsets: list[int]) -> None:
-        """What pass four of a load does at these segments, when their checks were deferred.
+        """Recovers these segments as pass four of a load does, because their checks were deferred.
 
         Raises KafkaStorageError, and LogLoadError where Kafka abandons the log.
         """
@@ -179,10 +179,10 @@ class LogFiles:
     # ---- reporting ----------------------------------------------------------------------------
 
     def segment_states(self) -> Iterator[dict[str, Any]]:
-        """Each segment under the keys of Kafka's answers (tests/kafka/Oracle.java). LoaderFailure
-        where one cannot be read to its end.
+        """Yields each segment under the keys of Kafka's answers (tests/kafka/Oracle.java). Raises
+        LoaderFailure if one cannot be read to its end.
 
-        It opens every index, as that program does: missing ones are created then.
+        Opens every index, as that program does: missing ones are created.
         """
         for base in self.segments.base_offsets.tolist():
             segment = self.segments.get(base)

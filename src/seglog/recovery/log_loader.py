@@ -1,13 +1,13 @@
 """Kafka's LogLoader: from the files of a partition to a log that can be written to.
 
-Follows LogLoader.loadSegmentFiles and recoverLog. It changes the directory through a Disk alone, so
-that the dry run and the real one are this same code. Every step that changes something is a finding
-too; a step that Kafka does not survive is a LoaderFailure.
+Follows LogLoader.loadSegmentFiles and recoverLog. It changes the directory only through a Disk, so
+the dry run and the real load run this same code. Every step that changes something is also a
+finding; a step at which Kafka fails is a LoaderFailure.
 
-Where Kafka's order of steps would lose or forget something when the process is killed between
-two of them, the order here is another one with the same end: later segments go before the bad batch
-that condemned them is cut, each file is replaced in one step, and what made a segment need
-recovery is repaired last.
+Kafka's order of steps can lose data when the process is killed between two of them. In those places
+the order here differs, with the same result. Later segments are removed before the bad batch is
+truncated, each file is replaced in one step, and the cause of a segment's recovery is repaired
+last.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _logger = logging.getLogger("seglog.LogLoader")
 
 
 class LogLoader:
-    """One log, for one thread. `remaining` hears before each segment of a recovery how many are
-    left; `scans` may scan ahead of it."""
+    """The loader of one log, for one thread. `remaining` is called before each segment of a
+    recovery with the number left; `scans` may scan ahead."""
 
     def __init__(self, disk: Disk, inputs: LoadInputs, segments: SegmentMap, snapshots: Snapshots,
                  epochs: LeaderEpochs, report: Report,
@@ -75,7 +75,7 @@ class LogLoader:
     # ---- the steps ----------------------------------------------------------------------------
 
     def run(self, steps: list[Step]) -> LoadOutcome:
-        """Pass four, recoverLog, and what follows it."""
+        """Runs pass four, recoverLog, and the steps after it."""
         try:
             for step in sorted(steps, key=lambda one: one.name.encode("utf-16-be",
                                                                       "surrogatepass")):
@@ -85,12 +85,12 @@ class LogLoader:
                     pass
             return self.finish()
         finally:
-            self.scans = None  # its threads are the load's; a deferred recovery comes later
+            self.scans = None  # its threads belong to the load; a deferred recovery comes later
             self.write_epochs()
 
     def run_shallow(self, steps: list[Step]) -> LoadOutcome | None:
-        """Where a load arrives that has nothing to recover at its end, without reading a segment;
-        None where only a scan can tell."""
+        """The result of a load that has nothing to recover at its end, without reading a segment;
+        None if only a scan can tell."""
         last = int(self.segments.base_offsets[-1]) if len(self.segments) else -1
         for step in steps:
             base = step.base_offset
@@ -105,7 +105,7 @@ class LogLoader:
         return self.finish()
 
     def write_epochs(self) -> None:
-        """Writes the leader epochs where they changed."""
+        """Writes the leader epochs if they changed."""
         if self._epochs_changed:
             self._epochs_changed = False
             self.disk.write_epochs(self.epochs)
@@ -120,7 +120,7 @@ class LogLoader:
     # ---- pass four ----------------------------------------------------------------------------
 
     def take_step(self, step: Step) -> None:
-        """What pass four does at one file."""
+        """Handles one file as pass four does."""
         if step.base_offset is None:
             raise number_failure(step.name)
         if not step.is_orphan:
@@ -155,7 +155,8 @@ class LogLoader:
         self.segments.release(segment)
 
     def _opened(self, base: int) -> SegmentFiles:
-        """The segment, its log created where it is missing. LoaderFailure for a log too large."""
+        """Opens the segment, and creates its log if it is missing. Raises LoaderFailure for a log
+        that is too large."""
         if base not in self.segments:
             if self.disk.size(file_name(base, FileKind.LOG)) is None:
                 self.disk.create(file_name(base, FileKind.LOG))
@@ -172,7 +173,7 @@ class LogLoader:
         return self.disk.size(segment.offset_index.name) is None
 
     def recover_segment(self, base: int, *, index_last: bool) -> None:
-        """Recovers a segment whose indexes are not sound. What follows it stays as it is."""
+        """Recovers a segment whose indexes are invalid. Later segments stay unchanged."""
         try:
             segment, recovery, producers = self._scan(base, limit=base)
         except _Overflow as overflow:
@@ -186,7 +187,7 @@ class LogLoader:
     # ---- recoverLog ---------------------------------------------------------------------------
 
     def _recover_log(self) -> bool:
-        """False where a split makes it begin anew."""
+        """Recovers the unflushed segments. False if a split requires a restart."""
         unflushed = self.unflushed()
         if unflushed:
             self.remaining(len(unflushed))
@@ -207,7 +208,7 @@ class LogLoader:
                 later = unflushed[number + 1:] if cut > 0 else []
                 self._remove_segments(later)
                 self._take(segment, recovery, producers, index_last=False)
-                # The end that this segment got may be the base of one that was removed.
+                # The segment's new end offset may be the base offset of a removed segment.
                 self.removed += self.snapshots.retire(later)
             if cut > 0:
                 self._log(logging.WARNING, "Corruption found in segment %s, truncating to offset "
@@ -219,7 +220,8 @@ class LogLoader:
 
     def _scan(self, base: int, limit: int | None = None
               ) -> tuple[SegmentFiles, SegmentRecovery, LoadingProducers]:
-        """recoverSegment up to where it changes the segment: the producers before it, its scan."""
+        """Runs recoverSegment up to its first change: the producers before the segment, and its
+        scan."""
         producers = self._new_producers()
         rebuild_producers(producers, self.segments, self.inputs.log_start_offset, base,
                           limit=limit)
@@ -229,7 +231,7 @@ class LogLoader:
                 base, segment.extent, self.inputs.config, producers.state, scans=self.scans,
                 latest_epoch=-1 if latest is None else latest.epoch)
         except RecoveryFailure as failure:
-            # What a read failed at is not what is in the file: everything stays as it is.
+            # A failed read says nothing about the bytes: everything stays unchanged.
             if failure.kafka_error != "IOException":
                 self._assign(failure.recovery)
                 self._take_failed(segment, failure.recovery)
@@ -252,7 +254,7 @@ class LogLoader:
     def _assign(self, recovery: SegmentRecovery) -> None:
         for entry in recovery.epochs:
             self._epochs_changed |= self.epochs.assign(entry.epoch, entry.start_offset)
-        # Before the segment is whole: nobody reads the epochs of a whole one again.
+        # Before the segment is whole, because the epochs of a whole segment are never read again.
         self.write_epochs()
 
     def _take(self, segment: SegmentFiles, recovery: SegmentRecovery, producers: LoadingProducers,
@@ -262,7 +264,7 @@ class LogLoader:
             "segment-rebuilt", directory=self.directory, file=segment.log_name,
             offset=segment.base_offset, bytes=recovery.valid_end - recovery.extent.start,
             records=recovery.record_count, batches=recovery.batch_count))
-        # A flush reaches what is behind the recovery point; the rest must be durable now.
+        # A flush covers what follows the recovery point; the rest must be durable now.
         sync = (self.inputs.clean_shutdown or segment.base_offset < self.inputs.recovery_point)
         segment.take(recovery, sync=sync, index_last=index_last)
         self.segments.release(segment)
@@ -287,7 +289,7 @@ class LogLoader:
 
     def _report_lost(self, code: str, claims: Claims, size: int, offset: int,
                      **where: Any) -> None:
-        """Bytes that go, with what their headers say was in them. Zeros are no loss."""
+        """Reports bytes that are dropped, with what their headers claim. Zeros are no loss."""
         self.report(finding(
             code, directory=self.directory, bytes=size, records=claims.records,
             batches=claims.batches, unread_bytes=claims.unread_bytes,
@@ -295,8 +297,8 @@ class LogLoader:
             last_offset=claims.last_offset, severity=None if claims else Severity.WARNING, **where))
 
     def _empty(self, recovery: SegmentRecovery, later: list[int]) -> int:
-        """Offsets that go backwards where an index entry was due: truncates the segment to its
-        base. Bytes that go."""
+        """Empties a segment whose offsets go backwards where an index entry was due. Returns the
+        number of dropped bytes."""
         base = recovery.base_offset
         self._log(logging.WARNING, "Found invalid offset during recovery. Deleting the corrupt "
                   "segment and creating an empty one with starting offset %s", base)
@@ -318,7 +320,7 @@ class LogLoader:
         return size - segment.size
 
     def _remove_segments(self, bases: list[int]) -> None:
-        """Takes segments out; their files become .deleted."""
+        """Removes segments; their files become .deleted."""
         if not bases:
             return
         removed = {base: self.segments.get(base).extent for base in bases}
@@ -339,7 +341,7 @@ class LogLoader:
         self.segments.remove(bases)
 
     def _retire(self, segment: SegmentFiles) -> None:
-        """Renames the files of a segment; they are deleted later, by us or by the next load."""
+        """Renames the files of a segment; a later step or the next load deletes them."""
         segment.rename(FileState.LIVE, FileState.DELETED)
         self._note_removed(segment)
 
@@ -355,16 +357,17 @@ class LogLoader:
         self._note_split(segment, made)
         self._note_removed(segment)
         if base in self.segments and min(one.base_offset for one in made) < base:
-            # Kafka forgets the old segment by its base unless the first new one has it.
+            # Kafka drops the old segment by its base offset, unless the first new one has it.
             self.segments.remove([base])
         elif base not in self.segments:
             self.removed += self.snapshots.retire([base])
 
     def _split_unopened(self, recovery: SegmentRecovery, index_last: bool) -> None:
-        """In pass four Kafka does not know the segment yet: it removes no file of it.
+        """Splits a segment in pass four, where Kafka does not know it yet and removes no file of
+        it.
 
-        What it does to the old files before it splits comes after that here, or a load that was
-        killed between would not be told again that there is something to split.
+        Kafka changes the old files before it splits. Here that comes after the split: otherwise a
+        load that is killed in between would not find the overflow again.
         """
         base = recovery.base_offset
         segment = self.segments.get(base)
@@ -393,7 +396,7 @@ class LogLoader:
     # ---- what follows -------------------------------------------------------------------------
 
     def finish(self) -> LoadOutcome:
-        """From the end offset of the last segment to the producer state."""
+        """The steps from the end offset of the last segment to the producer state."""
         inputs, start = self.inputs, self.inputs.log_start_offset
         recovery_point, end = (0, 0) if inputs.is_deleted else self._end_offsets()
         if inputs.is_deleted and not len(self.segments):
@@ -411,16 +414,16 @@ class LogLoader:
         rebuild_producers(self.producers, self.segments, first, end, clean=inputs.clean_shutdown)
         self.snapshots.sync()
         if not inputs.clean_shutdown:
-            # What a recovery took away must not come back behind what is written from now on.
+            # Records that a recovery removed must not reappear after new ones.
             self.disk.sync_directory()
         return LoadOutcome(first, recovery_point, end, len(self.segments))
 
     def _end_offsets(self) -> tuple[int, int]:
-        """(recovery point, log end offset); makes a segment where there is none."""
+        """(recovery point, log end offset); creates a segment if there is none."""
         inputs, start = self.inputs, self.inputs.log_start_offset
         end: int | None = None
         if len(self.segments):
-            # Not released: `finish` goes on with it.
+            # Not released: `finish` still needs it.
             end = self.segments.get(int(self.segments.base_offsets[-1])).read_next_offset()
             if end < start:
                 self._delete_all(start, end)
@@ -446,7 +449,7 @@ class LogLoader:
         self._epochs_changed = True
         self.write_epochs()
         self._delete_segments(bases)
-        # Kafka looks for the snapshots to rename when no segment is left, and so finds none.
+        # Kafka searches the snapshots to rename when no segment is left, and so finds none.
         self.producers.truncate_fully(start)
 
     def _new_segment(self, base: int, *, preallocate: bool) -> None:
@@ -459,7 +462,8 @@ class LogLoader:
         self.segments.add(SegmentFiles(self.disk, base, config, size=0))
 
     def _report_no_snapshot(self) -> None:
-        """Whether the last segment begins with a producer's batches; a few headers tell."""
+        """Reports a missing snapshot if the last segment begins with a producer's batches; a few
+        headers tell."""
         base = int(self.segments.base_offsets[-1])
         extent = self.segments.get(base).extent
         if extent.size == 0:
@@ -474,7 +478,7 @@ class LogLoader:
 
 
 class _Refused(Exception):
-    """The recovery of a segment that does not take one of its batches."""
+    """The recovery of a segment cannot apply one of its batches."""
 
     def __init__(self, recovery: SegmentRecovery) -> None:
         super().__init__(recovery.message)

@@ -1,8 +1,8 @@
-"""Where a segment ends, as Kafka finds out without reading all of it (LogSegment.readNextOffset).
+"""Finds where a segment ends, as Kafka does without reading all of it (LogSegment.readNextOffset).
 
-From the last entry of the offset index the headers of the batches are followed to the end of the
-file; no CRC is looked at. Kafka trusts what it reads there, so a damaged index or header chain
-gives its own answers, and those are the ones to predict.
+Follows batch headers from the last entry of the offset index to the end of the file, and checks no
+CRC. Kafka trusts what it reads there, so a damaged index or header chain gives its own result,
+which this module predicts.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from seglog.recovery.wrappers import base_offsets, first_offset
 __all__ = ["LOG_OVERHEAD", "find_offset", "framing_failure", "next_offset_from", "open_log",
            "read_failure", "whole_headers"]
 
-# Bytes that Kafka needs before it looks for a batch: offset, length, epoch or CRC, magic.
+# The bytes that Kafka needs to find a batch: offset, length, epoch or CRC, magic.
 LOG_OVERHEAD = 17
 _BATCHES_PER_CHUNK = 65536
 _MAGIC_V2 = 2
-# Where a view of a whole log ends, says Kafka.
+# The end of a view of a whole log in Kafka's messages.
 _WHOLE_FILE = 2**31 - 1
 # Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base and max
 # timestamp, producer id and epoch, base sequence, record count.
@@ -35,7 +35,8 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 
 
 def open_log(path: str) -> int:
-    """A descriptor of a log file. FileVanished, or LoaderFailure (IOException)."""
+    """Opens a log file; returns its descriptor. Raises FileVanished, or LoaderFailure
+    (IOException)."""
     try:
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -46,7 +47,7 @@ def open_log(path: str) -> int:
 
 
 def framing_failure(path: str, position: int, length: int) -> LoaderFailure:
-    """What Kafka's file iteration throws at a length that no batch has."""
+    """Kafka's exception for a length that no batch has, in its file iteration."""
     return LoaderFailure(
         "CorruptRecordException",
         f"Found record size {length} smaller than minimum record overhead (14) in file {path}.",
@@ -54,19 +55,21 @@ def framing_failure(path: str, position: int, length: int) -> LoaderFailure:
 
 
 def read_failure(path: str, position: int) -> LoaderFailure:
-    """A read that the file system refused. It says nothing about the bytes."""
+    """The failure for a read error. It says nothing about the bytes."""
     return LoaderFailure("IOException", f"{path}: cannot be read",
                          file=os.path.basename(path), position=position)
 
 
 def _header_batches(fd: int, path: str, start: int, end: int, most: int = _BATCHES_PER_CHUNK
                     ) -> Iterator[npt.NDArray[np.void]]:
-    """The batches of [start, end) as a header scan meets them, without CRCs; up to `most` a chunk.
+    """Yields the batches of [start, end) as a header scan finds them, up to `most` at a time,
+    without CRCs.
 
-    LoaderFailure at a length that no batch has (CorruptRecordException). A batch of fewer bytes
-    than a header may be there: `_check_headers` before more of it is used than what frames it.
+    Raises LoaderFailure at a length that no batch has (CorruptRecordException). A batch may have
+    fewer bytes than its header: call `_check_headers` before using more than its framing.
     """
-    # A damaged index points anywhere. Kafka begins at 0 for less, and finds nothing behind the end.
+    # A damaged index points anywhere. Kafka begins at 0 for a negative position, and finds nothing
+    # after the end.
     position = min(max(start, 0), end)
     while True:
         scan = scan_file(fd, position, end, check_crcs=False, max_batches=most)
@@ -89,8 +92,8 @@ def _header_batches(fd: int, path: str, start: int, end: int, most: int = _BATCH
 
 
 def _short_batch(fd: int, position: int, size: int) -> npt.NDArray[np.void]:
-    """A batch of fewer bytes than its header. A header scan does not look at the size, and reads
-    on into what follows."""
+    """A batch of fewer bytes than its header. A header scan ignores the size, and reads into the
+    bytes that follow."""
     batch = np.zeros(1, BATCH_DTYPE)
     (batch["base_offset"], _, batch["partition_leader_epoch"], batch["magic"], batch["crc"],
      batch["attributes"], delta, batch["base_timestamp"], batch["max_timestamp"],
@@ -104,8 +107,8 @@ def _short_batch(fd: int, position: int, size: int) -> npt.NDArray[np.void]:
 
 def whole_headers(fd: int, path: str, start: int, end: int, *, is_slice: bool = False,
                   most: int = _BATCHES_PER_CHUNK) -> Iterator[npt.NDArray[np.void]]:
-    """As `_header_batches`, for who uses all of each header. `is_slice`: Kafka reads
-    [start, end) as a slice of the log. LoaderFailure also where a header ends behind the file."""
+    """As `_header_batches`, for callers that use whole headers. `is_slice`: Kafka reads [start,
+    end) as a slice of the log. Raises LoaderFailure also if a header ends beyond the file."""
     for batches in _header_batches(fd, path, start, end, most):
         _check_headers(fd, path, batches, end, start if is_slice else None)
         yield batches
@@ -113,10 +116,10 @@ def whole_headers(fd: int, path: str, start: int, end: int, *, is_slice: bool = 
 
 def _check_headers(fd: int, path: str, batches: npt.NDArray[np.void], end: int,
                    start: int | None = None) -> None:
-    """LoaderFailure (KafkaException) at the first batch whose header ends behind the file.
+    """Raises LoaderFailure (KafkaException) at the first batch whose header ends beyond the file.
 
-    Kafka reads a header when it first uses it. It names what it reads: a log of `end` bytes, or
-    the slice [start, end) of one.
+    Kafka reads a header when it first uses it. Its message names what it reads: a log of `end`
+    bytes, or the slice [start, end) of one.
     """
     for row in np.flatnonzero((batches["size"] < _HEADER.size) & (batches["magic"] >= _MAGIC_V2)):
         position = int(batches["position"][row])
@@ -140,15 +143,15 @@ def _reaching(fd: int, path: str, batches: npt.NDArray[np.void], offset: int
 
 def find_offset(fd: int, path: str, start: int, end: int, offset: int
                 ) -> tuple[int, int] | None:
-    """(base offset, position) of the batch that holds `offset`, or of the first above it, looking
-    from the byte `start` on; None when all end before it (Kafka: searchForOffsetFromPosition)."""
+    """(base offset, position) of the batch that holds `offset`, or of the first above it, from byte
+    `start` on; None if all end before it (Kafka: searchForOffsetFromPosition)."""
     found = _search(fd, path, _header_batches(fd, path, start, end), end, offset)
     return None if found is None else found[:2]
 
 
 def _search(fd: int, path: str, chunks: Iterator[npt.NDArray[np.void]], end: int, offset: int
             ) -> tuple[int, int, npt.NDArray[np.void]] | None:
-    """As `find_offset`, with the last batch that was taken from `chunks`."""
+    """As `find_offset`, with the last batch taken from `chunks`."""
     def holds(batch: npt.NDArray[np.void]) -> bool:
         _check_headers(fd, path, batch, end)
         return int(batch["last_offset"][0]) >= offset
@@ -172,8 +175,8 @@ def _search(fd: int, path: str, chunks: Iterator[npt.NDArray[np.void]], end: int
 
 def next_offset_from(fd: int, path: str, position: int, end: int, base_offset: int,
                      target: int) -> int:
-    """Follows headers in [position, end). The last batch tells the end, but only if a batch is
-    found that holds or follows `target`; else the segment counts as empty."""
+    """Follows headers in [position, end). The last batch gives the end, but only if a batch is
+    found that holds or follows `target`; otherwise the segment counts as empty."""
     chunks = _header_batches(fd, path, position, end)
     found = _search(fd, path, chunks, end, target)
     if found is None:

@@ -40,8 +40,8 @@ Report = Callable[[Finding], None]
 
 
 def load_log(path: str, inputs: LoadInputs, **how: Any) -> LoadedLog:
-    """Loads a log that is only flushed and closed again: `load_state`, with its arguments and
-    errors."""
+    """Loads a log that is only flushed and closed again. Arguments and errors are those of
+    `load_state`."""
     return LoadedLog(load_state(path, inputs, **how))
 
 
@@ -50,16 +50,16 @@ def load_state(path: str, inputs: LoadInputs, *, disk: Disk | None = None,
                listener: LoadListener | None = None,
                remaining: Callable[[int], None] | None = None,
                scans: SegmentScans | None = None, quarantine: str | None = None) -> LoadedState:
-    """Loads the partition directory `path`, recovering what needs it, as Kafka does at start-up.
+    """Loads the partition directory `path` and recovers what needs it, as Kafka does at start-up.
 
-    `check(listing)` is phase one; `listener.finding` receives each finding as it is made, in this
-    thread; `remaining(n)` is called before each segment of a recovery with how many are left, and
-    with 0 at the end. `scans` may scan ahead of a recovery, side by side. `quarantine` is a
-    directory that gets the bytes of logs that are cut or removed. With a OverlayDisk as `disk`
+    `check(listing)` is phase one. `listener.finding` gets each finding as it is made, in this
+    thread. `remaining(n)` is called before each segment of a recovery with the number left, and
+    with 0 at the end. `scans` may scan ahead of a recovery, in parallel. `quarantine` is a
+    directory for the bytes of logs that are truncated or removed. With an OverlayDisk as `disk`
     nothing is changed.
 
-    Raises KafkaStorageError where the file system refuses (the data directory goes offline; data
-    are never cut for that), and LogLoadError where Kafka abandons the log.
+    Raises KafkaStorageError for errors of the file system (the data directory goes offline; data
+    are never truncated for that), and LogLoadError where Kafka abandons the log.
     """
     path = os.fspath(path)
     with public_errors(path):
@@ -98,13 +98,13 @@ def _loaded(loader: LogLoader, outcome: LoadOutcome,
         inputs, files, loader.epochs, loader.producers, start, local_start,
         outcome.log_start_offset, max(outcome.recovery_point, local_start),
         outcome.log_end_offset, unstable,
-        read_topic_id())  # last, as in Kafka: either may be what ends the load
+        read_topic_id())  # last, as in Kafka: either may end the load
 
 
 def _repair(inputs: LoadInputs, segments: SegmentMap, snapshots: Snapshots, epochs: LeaderEpochs,
             report: Report, removed: list[str], base_offsets: list[int]) -> None:
-    """Pass four at some segments of a loaded log, ascending; `removed` gets the names of the files
-    that it removes. Snapshots above them stay: the end of the log has not changed."""
+    """Applies pass four to some segments of a loaded log, ascending; `removed` gets the names of
+    the files that it removes. Snapshots above them stay: the end of the log has not changed."""
     loader = LogLoader(segments.disk, inputs, segments, snapshots, epochs, report)
     try:
         for base in base_offsets:

@@ -63,7 +63,7 @@ def _read_all(fd: int, position: int, size: int) -> bytes:
 
 
 class OverlayDisk:
-    """See `seglog.recovery.disk.Disk`. Opens files for reading alone."""
+    """See `seglog.recovery.disk.Disk`. Opens files only for reading."""
 
     def __init__(self, path: str) -> None:
         self.path = os.fspath(path)
@@ -91,7 +91,7 @@ class OverlayDisk:
         return found
 
     def look(self, read: Sequence[str], measure: Sequence[str] = ()) -> None:
-        """See Disk: nothing is looked at before it is asked for."""
+        """See Disk: reads nothing in advance."""
 
     def known(self, name: str) -> bytes | None:
         """See Disk."""
@@ -106,7 +106,7 @@ class OverlayDisk:
         return None if found is None else found.size
 
     def extent(self, name: str) -> Extent:
-        """See Disk. Of a log, which only real bytes are ever in."""
+        """See Disk. Only for logs, whose bytes are always those of real files."""
         found = self._file(name)
         return _NOTHING if found is None or not found.size else found.source
 
@@ -159,10 +159,10 @@ class OverlayDisk:
         return found is not None
 
     def keep(self, name: str, start: int = 0) -> None:
-        """See Disk: nothing is cut, so nothing is kept."""
+        """See Disk: nothing is truncated, so nothing is kept."""
 
     def write_epochs(self, epochs: Iterable[EpochEntry]) -> None:
-        """See Disk: nobody reads them again."""
+        """See Disk: does nothing, because the epochs are not read again."""
 
     def overlay(self) -> OverlayDisk:
         """See Disk."""

@@ -1,4 +1,4 @@
-"""Phase two of a load for one partition: the plan, told as findings and as Kafka's outcome."""
+"""Phase two of a load for one partition: turns the plan into findings and Kafka's result."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PartitionState:
 
 @dataclass(slots=True)
 class Verified:
-    """What reading the segments of a partition said: findings, and the batches that are sound.
+    """The result of reading a partition's segments: findings, and the number of sound batches.
 
     `end` is the next offset of the last segment, None while no batch was found in it.
     """
@@ -58,7 +58,8 @@ class Verified:
     end: int | None = None
 
     def add(self, directory: str, check: SegmentCheck, *, is_scanned: bool) -> None:
-        """The next segment of the partition `directory`; `is_scanned` if a start would scan it."""
+        """Adds the next segment of the partition `directory`; `is_scanned` if a start would scan
+        it."""
         self.batches += check.batch_count
         self.records += check.record_count
         self.findings += check.findings if is_scanned else staying(check.findings)
@@ -66,7 +67,7 @@ class Verified:
         self.end = check.next_offset
 
     def close_gap(self, directory: str, base_offset: int) -> None:
-        """Another segment begins at `base_offset`: reports the offsets that are missing before."""
+        """Another segment begins at `base_offset`: reports the missing offsets before it."""
         if self.end is not None and self.end < base_offset:
             self.findings.append(finding(
                 "offset-gap", directory=directory, offset=self.end, expected=self.end,
@@ -76,7 +77,7 @@ class Verified:
 def judge_partition(plan: PartitionPlan, state: PartitionState, level: LoadLevel,
                     verified: Verified | None, listener: LoadListener,
                     scans: SegmentScans) -> PartitionReport:
-    """Reports everything that is wrong, and where Kafka would arrive.
+    """Reports every problem, and the result that Kafka would reach.
 
     `verified` is given at level `verify`.
     """
@@ -93,12 +94,13 @@ class _Judge:
         self.unflushed_segments = self.unflushed_bytes = self.recovered = 0
 
     def report(self, found: Finding) -> None:
-        """Collects a finding and tells the listener, unless there are too many of its kind."""
+        """Collects a finding and passes it to the listener, unless there are too many of its
+        kind."""
         if self.findings.add(found):
             self.listener.finding(found)
 
     def run(self) -> PartitionReport:
-        """All of phase two."""
+        """Runs all of phase two."""
         outcome: LoadOutcome | None = None
         for found in self.verified.findings if self.verified else ():
             self.report(found)

@@ -1,4 +1,4 @@
-"""The load of one partition directory, on a disk, by a pool, with a listener.
+"""Loads one partition directory, on a disk, with a pool and a listener.
 
 The manager, the recovery of a directory and its dry run load each of their partitions here.
 """
@@ -25,11 +25,12 @@ def load_partition(path: str, inputs: LoadInputs, load: Callable[..., _Log],
                    segments: SegmentLoading, progress: LogProgress, *, disk: Disk | None = None,
                    plan_first: Callable[[PartitionListing], PartitionPlan | None] | None = None
                    ) -> _Log:
-    """What `load` makes of a partition directory; it gets the arguments of `open_log.load_state`.
+    """Loads a partition directory with `load`, which gets the arguments of `open_log.load_state`.
+    Returns its result.
 
     `segments` checks the segments at its level and scans ahead of a recovery; `progress` is
     notified. `disk` is the directory itself or an overlay; None leaves the choice to `load`. A plan
-    of `plan_first` replaces the checks. Raises what `load` raises.
+    of `plan_first` replaces the checks. Raises the exceptions of `load`.
     """
     def check(listing: PartitionListing) -> PartitionPlan:
         progress.listed(listing)

@@ -1,6 +1,6 @@
-"""Phase one of a load: what is on disk, and what the checks of each segment said. Writes nothing.
+"""Phase one of a load: what is on disk, and the results of each segment's checks. Writes nothing.
 
-A million segments are a million rows of columns, about fifty bytes each, never an object each.
+A million segments are a million rows of columns, about fifty bytes each, without objects.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _T = TypeVar("_T", bound=np.generic)
 __all__ = ["CHUNK_SEGMENTS", "LoadLevel", "PartitionPlan", "SegmentTable", "check_chunk",
            "check_listing", "check_partition", "chunks_of", "join_chunks", "list_directory"]
 
-# Segments per native call: long enough that a thread is not kept waiting for the next one (a chunk
-# takes 5 to 20 ms warm), short enough that threads share one partition evenly.
+# Segments per native call: enough that a thread does not wait for the next call (a chunk takes 5 to
+# 20 ms warm), few enough that threads share one partition evenly.
 CHUNK_SEGMENTS: Final = 2048
 
 
 class LoadLevel(enum.StrEnum):
-    """How much a load looks at."""
+    """How much a load checks."""
 
     KAFKA = "kafka"    # what Kafka checks at start
     FULL = "full"      # and every entry of every index against its segment
@@ -40,8 +40,8 @@ class LoadLevel(enum.StrEnum):
 class SegmentTable:
     """The segments of a partition as columns; row i is one segment, base offsets ascend.
 
-    Sizes are bytes, -1 where a file does not exist or was not looked at. `flags` are
-    seglog._native.scan.SegmentFlag, `status` is the native status of the first problem or 0.
+    Sizes are bytes, -1 if a file does not exist or was not checked. `flags` are
+    seglog._native.scan.SegmentFlag; `status` is the native status of the first problem, or 0.
     """
 
     base_offsets: npt.NDArray[np.int64]
@@ -63,7 +63,7 @@ class SegmentTable:
 
     @property
     def nbytes(self) -> int:
-        """Memory that the columns take."""
+        """Memory used by the columns, in bytes."""
         return sum(getattr(self, name).nbytes for name in self.__slots__)
 
 
@@ -83,12 +83,12 @@ class PartitionPlan:
 
 
 def list_directory(path: str) -> PartitionListing:
-    """The files of a partition directory. KafkaStorageError when it cannot be read."""
+    """Lists the files of a partition directory. Raises KafkaStorageError if it cannot be read."""
     return list_partition(path)
 
 
 def chunks_of(listing: PartitionListing) -> list[tuple[int, int]]:
-    """The rows of each native call, as (start, stop); none for a partition without segments."""
+    """The rows of each native call, as (start, stop); empty for a partition without segments."""
     count = len(listing.base_offsets)
     return [(start, min(start + CHUNK_SEGMENTS, count))
             for start in range(0, count, CHUNK_SEGMENTS)]
@@ -105,13 +105,13 @@ def check_chunk(listing: PartitionListing, start: int, stop: int,
 
 
 def check_partition(path: str, level: LoadLevel) -> PartitionPlan:
-    """Phase one of one partition directory in this thread. KafkaStorageError when it cannot be
-    read."""
+    """Runs phase one for one partition directory in this thread. Raises KafkaStorageError if it
+    cannot be read."""
     return check_listing(list_directory(path), level)
 
 
 def check_listing(listing: PartitionListing, level: LoadLevel = LoadLevel.KAFKA) -> PartitionPlan:
-    """Phase one of a listing in this thread."""
+    """Runs phase one for a listing in this thread."""
     return join_chunks(listing, [check_chunk(listing, start, stop, level)
                                  for start, stop in chunks_of(listing) or [(0, 0)]])
 

@@ -26,9 +26,9 @@ __all__ = ["PartitionDirectory", "RootDirectory", "read_root"]
 
 Report = Callable[[Finding], None]
 
-# An IOException also sends the directory offline; what Kafka does not check only resets.
+# An IOException also takes the directory offline; an unchecked exception only resets the offsets.
 _UNCHECKED_CODES = ("checkpoint_number", "checkpoint_capacity")
-# Kafka: KafkaRaftServer.initializeLogDirs; Formatter for what makes the file.
+# Kafka: KafkaRaftServer.initializeLogDirs, and Formatter, which creates the file.
 _MISSING_META = (
     "meta.properties is missing, and a broker does not start without it (\"No `meta.properties` "
     "found ... have you run `kafka-storage.sh` to format the directory?\"): copy this directory's "
@@ -61,7 +61,7 @@ class PartitionDirectory:
 
 @dataclass(frozen=True, slots=True)
 class RootDirectory:
-    """What the top level says. A checkpoint that does not parse counts as empty, as to Kafka."""
+    """The content of the top level. A malformed checkpoint counts as empty, as in Kafka."""
 
     path: str
     clean_shutdown: bool
@@ -70,14 +70,14 @@ class RootDirectory:
     high_watermarks: dict[TopicPartition, int]
     meta_properties: MetaProperties | None
     partitions: tuple[PartitionDirectory, ...]
-    #: The process that has it open for writing; None for a free one.
+    #: The process that has it open for writing; None if there is none.
     holder: LockHolder | None = None
 
 
 def read_root(path: str, report: Report, *, is_locked: bool = False) -> RootDirectory:
     """Reads the top level of the data directory `path`. `is_locked` if the caller has its lock.
 
-    KafkaStorageError when it cannot be listed, or is no data directory.
+    Raises KafkaStorageError if it cannot be listed, or is not a data directory.
     """
     require_data_directory(path)
     names, files = _list(path)
@@ -104,7 +104,7 @@ def _list(path: str) -> tuple[list[str], set[str]]:
         with os.scandir(path) as entries:
             for entry in entries:
                 try:
-                    is_directory = entry.is_dir()  # through links, as Kafka looks
+                    is_directory = entry.is_dir()  # follows links, as Kafka does
                 except OSError:
                     is_directory = False
                 if is_directory:

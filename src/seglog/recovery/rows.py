@@ -1,6 +1,6 @@
 """The rows of a load's JSON: one per partition directory and one per finding (docs/json.md).
 
-The same number has the same name in every row of every verb; what is not known is None.
+The same number has the same name in the rows of all verbs. Unknown values are None.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PARTITION_FIELDS: Final = (
     "recovery_batches", "recovery_records", "unread_segment_count",
     "unread_size", "segments", "producers", "compaction", "error", "message")
 
-#: Of `compaction`, in a row of `seglog compact`.
+#: The fields of `compaction`, in a row of `seglog compact`.
 COMPACTION_FIELDS: Final = (
     "first_dirty_offset", "first_uncleanable_offset", "end_offset", "dirty_ratio", "rounds",
     "keys", "is_map_full", "size_before", "size_after", "records_before", "records_after",
@@ -47,7 +47,7 @@ LOSS_FIELDS: Final = ("findings", "partitions", "batches", "records", "bytes", "
 
 
 def _topic_fields(directory: str | None) -> Row:
-    """Topic, partition and kind, by the name of a partition directory."""
+    """Topic, partition and kind from the name of a partition directory."""
     if directory is None:
         return {"topic": None, "partition": None, "kind": None}
     try:
@@ -65,15 +65,15 @@ def compaction_row(**known: Any) -> Row:
 
 
 def directory_row(path: str, **known: Any) -> Row:
-    """A row of `directories`: every field of DIRECTORY_FIELDS, None where `known` has none."""
+    """A row of `directories`: every field of DIRECTORY_FIELDS, None if not in `known`."""
     return {**_known(DIRECTORY_FIELDS, known), "path": path}
 
 
 def partition_row(path: str, directory: str, **known: Any) -> Row:
-    """A row of `partitions`: every field of PARTITION_FIELDS, None where `known` has none.
+    """A row of `partitions`: every field of PARTITION_FIELDS, None if not in `known`.
 
-    `path` is the data directory's, `directory` the partition directory's name. TypeError for a
-    field that the format does not have.
+    `path` is the data directory's, `directory` the partition directory's name. Raises TypeError for
+    a field that the format does not have.
     """
     return {**_known(PARTITION_FIELDS, known), "path": path, "directory": directory,
             **_topic_fields(directory)}
@@ -96,8 +96,8 @@ def finding_row(path: str, found: Finding) -> Row:
 
 def exit_code(directories: Sequence[Row], partitions: Sequence[Row], findings: Sequence[Row]
               ) -> int:
-    """Of `load` and `verify`. 0: nothing is wrong; 1: something is, or was lost; 2: a directory
-    was not worked through."""
+    """The exit code of `load` and `verify`. 0: no problem; 1: a problem, or lost data; 2: a
+    directory could not be completed."""
     if any(row["error"] is not None for row in directories):
         return 2
     wrong = any(row["severity"] in ("error", "fatal") for row in findings)
@@ -105,8 +105,8 @@ def exit_code(directories: Sequence[Row], partitions: Sequence[Row], findings: S
 
 
 def totals_of(partitions: Sequence[Row], findings: Sequence[Row]) -> Row:
-    """What the rows come to. A sum to which no row adds is None: nothing counted it. Sound batches
-    and records are None unless all logs that load were read whole."""
+    """The sums of all rows. A sum is None if no row has the value. Sound batches and records are
+    None unless all loadable logs were read completely."""
     counted = Counter(row["severity"] for row in findings)
     loaded = [row for row in partitions if row["error"] is None]
     read = loaded if all(row["batches"] is not None for row in loaded) else []

@@ -1,10 +1,9 @@
-"""Scans of logs that a recovery is about to need, ahead of it and side by side.
+"""Scans logs ahead of a recovery, in parallel.
 
-A scan (CRCs, the facts of every batch) shares nothing with another, so that segments and pieces of
-one segment are scanned in a pool, without the GIL. Their results are only taken where they join: a
-piece counts if the batches before it end exactly where it begins, else its bytes are scanned again
-from where they do end. What comes out is therefore what one scan from front to back gives,
-whatever the bytes are.
+Scans (CRCs, the facts of every batch) are independent, so segments and pieces of one segment are
+scanned in a pool, without the GIL. A piece counts only if the batches before it end exactly where
+it begins; otherwise its bytes are scanned again from their real start. So the result is that of one
+sequential scan, whatever the bytes are.
 """
 
 from __future__ import annotations
@@ -27,21 +26,22 @@ from seglog.recovery.next_offset import open_log
 
 __all__ = ["CHUNK_BYTES", "Extent", "ScanPool", "SegmentScans", "scan_chunks"]
 
-#: Most bytes of a piece, and of a step of a scan without a pool: some ms, which hide what it costs
-#: to hand a result from one thread to another (0.2 ms).
+#: Maximum bytes of a piece, and of a step of a scan without a pool: some ms, much more than the
+#: handover of a result between threads (0.2 ms).
 CHUNK_BYTES = 128 << 20
-#: Least bytes of a piece where the expected logs end, and threads would wait for the last one.
+#: Minimum bytes of a piece at the end of the expected logs, where threads would wait for the last
+#: piece.
 _PIECE_BYTES_MIN = 16 << 20
-#: Facts of a batch take 80 bytes, so that a chunk of small batches ends sooner.
+#: The facts of a batch take 80 bytes, so a chunk of small batches ends sooner.
 _BATCHES_PER_CHUNK = 131072
-#: Batches that tell how large those of a log are.
+#: How many batches are sampled for their average size.
 _SAMPLE_BATCHES = 64
-#: Pieces that are being scanned or wait for the fold, for each thread of the pool.
+#: Pieces per thread of the pool that are being scanned or wait to be consumed.
 _AHEAD_PER_THREAD = 3
 
 
 class ScanPool(Protocol):
-    """What runs scans: a WorkerPool."""
+    """An executor of scans: a WorkerPool."""
 
     def submit(self, job: Any, /) -> Future[Any]:
         """Runs `job()` in some thread."""
@@ -49,7 +49,7 @@ class ScanPool(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Bytes [start, end) of a log file: a segment, or what a split made one."""
+    """Bytes [start, end) of a log file: a segment, or the part of one after a split."""
 
     path: str
     start: int
@@ -57,7 +57,7 @@ class Extent:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The size in bytes."""
         return self.end - self.start
 
 
@@ -66,7 +66,7 @@ def scan_chunks(fd: int, start: int, end: int, *, until: int | None = None,
     """Scans the log in [start, end) with CRCs, chunk by chunk, each where the last one ended.
 
     All but the last have the status FULL. With `until`, ends at the first batch that begins there
-    or behind it.
+    or later.
     """
     position, stop = start, end if until is None else until
     while True:
@@ -88,11 +88,11 @@ class _Piece:
     future: Future[tuple[int, BatchScan] | None] | None = None
 
     def run(self) -> tuple[int, BatchScan] | None:
-        """(where it begins, its scan); None without a batch to begin with."""
+        """(where it begins, its scan); None if no batch begins in it."""
         try:
             fd = open_log(self.extent.path)
         except (FileVanished, LoaderFailure):
-            return None  # whoever takes the piece meets that again
+            return None  # the consumer of the piece gets the error again
         try:
             start: int | None = self.start
             if self.start != self.extent.start:
@@ -105,12 +105,12 @@ class _Piece:
             os.close(fd)
 
     def cancel(self) -> None:
-        """Nobody takes the result. A scan that has begun ends by itself, with its chunk."""
+        """Drops the result. A running scan ends with its chunk."""
         if self.future is not None:
             self.future.cancel()
 
     def result(self) -> tuple[int, BatchScan] | None:
-        """Runs it here when no thread of the pool has begun with it: then none is free."""
+        """The result. Runs the scan in this thread if no thread of the pool has begun it."""
         if self.future is None or self.future.cancel():
             return self.run()
         return self.future.result()
@@ -119,9 +119,9 @@ class _Piece:
 class SegmentScans:
     """The scans of one recovery, for one thread at a time; a context manager.
 
-    Without an `executor` (a ScanPool) nothing runs beside the caller. With one, up to three pieces
-    for each of its `threads` are scanned ahead, whatever the log's size. The caller may be a task
-    of the same executor: it never waits for a task that has not begun.
+    Without an `executor` (a ScanPool) all scans run in the caller's thread. With one, up to three
+    pieces for each of its `threads` are scanned ahead, whatever the log's size. The caller may be a
+    task of the same executor: it never waits for a task that has not begun.
     """
 
     def __init__(self, executor: ScanPool | None = None, threads: int = 1, *,
@@ -129,7 +129,7 @@ class SegmentScans:
         self._executor, self._threads, self._chunk_bytes = executor, threads, chunk_bytes
         self._most_ahead = _AHEAD_PER_THREAD * threads
         self._current: Extent | None = None
-        self._passed: Extent | None = None  # pieces of it may still come, and nobody wants them
+        self._passed: Extent | None = None  # its remaining pieces are unwanted
         self._pieces: Iterator[_Piece] = iter(())
         self._ahead: deque[_Piece] = deque()
 
@@ -141,13 +141,13 @@ class SegmentScans:
         self.close()
 
     def close(self) -> None:
-        """Forgets what is expected, and every scan that nobody has taken."""
+        """Drops the expected extents, and every scan that was not consumed."""
         self.expect(())
 
     def expect(self, extents: Iterable[Extent]) -> None:
-        """The extents that will be asked for next, in this order; earlier ones are forgotten.
+        """Sets the extents that will be requested next, in this order; replaces earlier ones.
 
-        They are taken one by one, when their turn to be scanned ahead comes.
+        They are consumed lazily, when their turn to be scanned ahead comes.
         """
         self._current = self._passed = None
         self._begin(self._split_all(extents))
@@ -169,7 +169,7 @@ class SegmentScans:
         position = extent.start
         for piece in self._pieces_of(extent):
             if position >= piece.until:
-                continue  # one batch reaches over all of it
+                continue  # one batch covers all of it
             found = piece.result()
             if found is not None and found[0] == position:
                 yield found[1]
@@ -185,7 +185,7 @@ class SegmentScans:
                     return
 
     def _pieces_of(self, extent: Extent) -> Iterator[_Piece]:
-        """All pieces of an extent, while the pool goes on with what follows."""
+        """All pieces of an extent, while the pool continues with the next ones."""
         self._passed, self._current = self._current, extent
         if self._passed == extent:
             self._passed = None
@@ -193,7 +193,7 @@ class SegmentScans:
             self._ahead.popleft().cancel()
         self._fill()
         if all(piece.extent != extent for piece in self._ahead):
-            # Not what was expected; what was may still be asked for behind it.
+            # Another extent than expected; the expected one may still be requested later.
             self._begin(chain(self._split(extent, is_last=True), self._pieces))
         while True:
             piece = self._ahead.popleft()
@@ -206,12 +206,12 @@ class SegmentScans:
                 return
 
     def _fill(self) -> None:
-        """Hands pieces to the pool, so many that each of its threads has work."""
+        """Submits enough pieces for each thread of the pool."""
         while self._executor is not None and len(self._ahead) < self._most_ahead:
             try:
                 piece = next(self._pieces, None)
             except (SeglogError, OSError, LoaderFailure, FileVanished):
-                # What is wrong with a later segment is met when its turn comes.
+                # Errors of a later segment are reported when its turn comes.
                 piece = None
             if piece is None:
                 return
@@ -229,11 +229,11 @@ class SegmentScans:
             yield from self._split(held, is_last=True)
 
     def _split(self, extent: Extent, *, is_last: bool) -> Iterator[_Piece]:
-        """Pieces of an extent, smaller towards the end of the last one, where the index of the log
-        names a batch.
+        """The pieces of an extent, smaller towards the end of the last one, at positions where the
+        log's index names a batch.
 
-        A piece of an index that is wrong begins where its scan finds a batch, so that any place
-        does.
+        Any position is allowed, because a scan searches the first batch of its piece. So a wrong
+        index does no harm.
         """
         least = min(self._chunk_bytes, _PIECE_BYTES_MIN)
         start, left, most = extent.start, extent.size, self._chunk_bytes
@@ -253,11 +253,11 @@ class SegmentScans:
 
 
 def _fitting(extent: Extent) -> int:
-    """Bytes of the extent for whose batches a chunk has room, as its first batches tell."""
+    """Bytes of the extent whose batches fit a chunk, estimated from its first batches."""
     try:
         fd = open_log(extent.path)
     except (FileVanished, LoaderFailure):
-        return CHUNK_BYTES  # whoever takes its pieces meets that again
+        return CHUNK_BYTES  # the consumer of its pieces gets the error again
     try:
         scan = scan_file(fd, extent.start, extent.end, check_crcs=False,
                          max_batches=_SAMPLE_BATCHES)

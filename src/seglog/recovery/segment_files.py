@@ -25,11 +25,11 @@ SEGMENT_FILES: Final = (FileKind.LOG, FileKind.INDEX, FileKind.TIME_INDEX, FileK
 
 
 class SegmentFiles:
-    """The files of the segment at `base_offset`, indexes opened at first use.
+    """The files of the segment at `base_offset`; indexes are opened at first use.
 
-    `size` are the bytes of the log that count; a preallocated file is longer. `max_seen` is the
-    largest timestamp so far, None until it is asked for. `created_ms` is when a log that is
-    written to opened it.
+    `size` is the bytes of the log that count; a preallocated file is longer. `max_seen` is the
+    largest timestamp so far, None until it is requested. `created_ms` is when a writable log opened
+    it.
     """
 
     def __init__(self, disk: Disk, base_offset: int, config: LogConfig,
@@ -45,12 +45,12 @@ class SegmentFiles:
 
     def note_appends(self, size: int, offset_entries: int, time_entries: int,
                      max_timestamp: TimestampOffset) -> None:
-        """Takes what a writer has counted."""
+        """Takes over the counters of a writer."""
         self.size, self.max_seen = size, max_timestamp
         self.offset_index.entries, self.time_index.entries = offset_entries, time_entries
 
     def note_opened(self, now_ms: int) -> None:
-        """A log opens it, or begins it anew, at this moment."""
+        """A log opens the segment, or empties it, at this time."""
         self.created_ms = now_ms
 
     @property
@@ -59,7 +59,7 @@ class SegmentFiles:
         return os.path.join(os.path.abspath(self.disk.path), self.log_name)
 
     def describe(self) -> str:
-        """As Kafka prints a segment."""
+        """The segment in Kafka's text form."""
         largest = -1 if self.max_seen is None else self.max_seen.timestamp
         return (f"LogSegment(baseOffset={self.base_offset}, size={self.size}, "
                 f"lastModifiedTime={self.disk.modified_ms(self.log_name)}, "
@@ -67,18 +67,19 @@ class SegmentFiles:
 
     @property
     def extent(self) -> Extent:
-        """Where its bytes are."""
+        """The bytes of its log."""
         whole = self.disk.extent(self.log_name)
         return Extent(whole.path, whole.start, whole.start + min(whole.size, self.size))
 
     def max_timestamp(self) -> TimestampOffset:
-        """The largest timestamp so far; of a segment not written to, what its time index says."""
+        """The largest timestamp so far; before any write, that of the time index."""
         if self.max_seen is None:
             self.max_seen = self.time_index.last_entry
         return self.max_seen
 
     def largest_timestamp(self) -> int:
-        """Of its records, in ms; of one without timestamps when its log was last written."""
+        """The largest timestamp of its records (ms); without timestamps, when its log was last
+        written."""
         largest = self.max_timestamp().timestamp
         return largest if largest >= 0 else self.disk.modified_ms(self.log_name)
 
@@ -103,7 +104,7 @@ class SegmentFiles:
         return None if found is None else found[1]
 
     def read_next_offset(self) -> int:
-        """The offset behind the last batch; the base offset of an empty segment."""
+        """The offset after the last batch; the base offset of an empty segment."""
         target = self.offset_index.last_offset
         position = self.offset_index.lookup(target)[1]
         extent = self.extent
@@ -138,10 +139,10 @@ class SegmentFiles:
     # ---- changing -----------------------------------------------------------------------------
 
     def take(self, recovery: SegmentRecovery, *, sync: bool, index_last: bool) -> None:
-        """Makes the files what a recovery says they should be.
+        """Applies a recovery to the files.
 
-        Each is replaced in one step. `index_last`: the offset index was missing, and as long as it
-        is, a load that was killed recovers the segment again.
+        Each file is replaced in one step. `index_last`: the offset index was missing. It is written
+        last, so that the next load recovers the segment again if this one is killed.
         """
         if recovery.cut_bytes > 0:
             self.size = recovery.valid_end - recovery.extent.start
@@ -158,7 +159,7 @@ class SegmentFiles:
         self._saw(recovery)
 
     def take_failed(self, recovery: SegmentRecovery) -> None:
-        """Leaves the files as Kafka does when it gives up in the middle of a recovery."""
+        """Leaves the files as Kafka does when it fails in the middle of a recovery."""
         if recovery.is_scanned and recovery.cut_bytes > 0:
             self.size = recovery.valid_end - recovery.extent.start
             self.disk.resize(self.log_name, self.size)
@@ -177,14 +178,14 @@ class SegmentFiles:
             recovery.max_timestamp, recovery.offset_of_max_timestamp)
 
     def truncate_indexes(self, offset: int) -> None:
-        """The part of truncateTo that concerns the indexes: cut, and made writable again."""
+        """The index part of truncateTo: truncates them and makes them writable again."""
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.txn_index.truncate_to(offset)
         self.resize_indexes()
 
     def truncate_log(self, position: int | None) -> None:
-        """The rest of it: cuts the log at a byte (None: nowhere)."""
+        """The log part of truncateTo: truncates the log at a byte (None: not at all)."""
         if position is not None and position < self.size:
             self.disk.resize(self.log_name, position)
             self.size = position
@@ -192,23 +193,23 @@ class SegmentFiles:
             self.max_seen = self._find_largest_timestamp()
 
     def resize_indexes(self) -> None:
-        """Room for `segment.index.bytes`, as the active segment needs it."""
+        """Resizes the indexes to `segment.index.bytes`, as the active segment needs it."""
         self.offset_index.resize(self.config.segment_index_bytes)
         self.time_index.resize(self.config.segment_index_bytes)
 
     def trim_log(self) -> None:
-        """The log file without what was preallocated."""
+        """Truncates the preallocated part of the log file."""
         if (self.disk.size(self.log_name) or 0) > self.size:
             self.disk.resize(self.log_name, self.size)
 
     def close(self) -> None:
-        """What closing a segment does to its files."""
+        """Closes the segment's files as Kafka does."""
         if self.max_seen is not None:
             try:
                 self.time_index.append_last(self.max_seen)
             except LoaderFailure as failure:
                 _logger.warning("maybeAppend: %s", failure)
-        with contextlib.ExitStack() as rest:  # each is tried, whatever becomes of the others
+        with contextlib.ExitStack() as rest:  # each is tried, even if others fail
             rest.callback(self._close_log)
             for index in (self.time_index, self.offset_index):
                 if index.is_open:
@@ -220,12 +221,12 @@ class SegmentFiles:
             self.disk.sync(self.log_name)
 
     def open_indexes(self) -> None:
-        """Opens both, which creates what is missing."""
+        """Opens both indexes; creates missing ones."""
         self.offset_index.open()
         self.time_index.open()
 
     def names(self, state: FileState) -> list[str]:
-        """Of its four files with this suffix, in Kafka's order."""
+        """The names of its four files with this suffix, in Kafka's order."""
         return file_names(self.base_offset, SEGMENT_FILES, state)
 
     def rename(self, old: FileState, new: FileState) -> None:

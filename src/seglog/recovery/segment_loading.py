@@ -1,4 +1,4 @@
-"""Phase one of a load inside of a partition, in parallel where that is asked for (KIP-1346)."""
+"""Phase one of a load inside a partition, in parallel on request (KIP-1346)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Progress = Callable[[int, int], None]  # segments, number of the thread that che
 class SegmentLoading:
     """Opens and checks the segments of the partitions of one data directory.
 
-    With one thread there is no executor: whoever asks does the work. With more, a pool that all
-    partitions of the directory share takes chunks of a partition, and whoever asks waits. Either
-    way the outcome is the same, problems in order of offset. Safe from any thread.
+    With one thread there is no executor: the calling thread does the work. With more, a pool shared
+    by all partitions of the directory takes chunks of a partition, and the caller waits. The result
+    is the same either way, problems in order of offset. Safe from any thread.
     """
 
     def __init__(self, log_dir: str, threads: int, level: LoadLevel) -> None:
@@ -37,13 +37,15 @@ class SegmentLoading:
         return self._level is not LoadLevel.KAFKA
 
     def resize(self, threads: int) -> None:
-        """Changes the number of threads; a load that began without executor stays so."""
+        """Changes the number of threads. A load that began without an executor stays without
+        one."""
         self._threads = threads
         if self._pool is not None:
             self._pool.resize(threads)
 
     def check(self, listing: PartitionListing, progress: Progress) -> PartitionPlan:
-        """Phase one for a partition. KafkaStorageError when its directory does not open."""
+        """Runs phase one for a partition. Raises KafkaStorageError if its directory cannot be
+        opened."""
         chunks: list[SegmentChecks] = []
         for checks, thread in self._run(listing):
             chunks.append(checks)
@@ -53,7 +55,7 @@ class SegmentLoading:
         return join_chunks(listing, chunks)
 
     def scans(self) -> SegmentScans:
-        """Scans ahead of the recovery of one log, by the same threads; without them none."""
+        """Scans ahead of the recovery of one log, by the same threads if there are any."""
         return SegmentScans(self._pool, self._threads)
 
     def _run(self, listing: PartitionListing) -> Iterator[tuple[SegmentChecks, int]]:

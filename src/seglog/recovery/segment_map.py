@@ -1,4 +1,4 @@
-"""The segments of a loaded log as columns: a million of them are not a million objects."""
+"""The segments of a loaded log as columns, without an object for each."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from seglog.recovery.segment_files import SegmentFiles
 
 __all__ = ["OFFSET_INDEX_OPEN", "TIME_INDEX_OPEN", "SegmentMap"]
 
-#: Bits of `opened`: Kafka opens an index at its first use, and trims at a close what is open.
+#: Bits of `opened`: Kafka opens an index at its first use, and trims open ones on close.
 OFFSET_INDEX_OPEN: Final = 1
 TIME_INDEX_OPEN: Final = 2
-#: Its largest timestamp was asked for, and is remembered whatever becomes of the index.
+#: Its largest timestamp was requested, and is remembered independently of the index.
 _MAX_KNOWN: Final = 4
 
 _COLUMNS = ("base_offsets", "log_size", "index_size", "time_index_size", "opened", "created_ms",
@@ -27,8 +27,8 @@ _COLUMNS = ("base_offsets", "log_size", "index_size", "time_index_size", "opened
 
 
 class SegmentMap:
-    """Base offsets, ascending, and what is known of each segment's files (sizes in bytes, -1 for
-    none), 45 bytes a segment. Objects exist only of segments that somebody works on.
+    """Base offsets, ascending, and the state of each segment's files (sizes in bytes, -1 for a
+    missing file), 45 bytes a segment. Objects exist only for segments in use.
 
     A segment keeps the settings that it was opened with: `generation` is their number. `created_ms`
     is when it was opened, in ms.
@@ -56,7 +56,7 @@ class SegmentMap:
 
     @property
     def nbytes(self) -> int:
-        """Memory that the columns take."""
+        """Memory used by the columns, in bytes."""
         return sum(getattr(self, name).nbytes for name in _COLUMNS)
 
     @property
@@ -65,19 +65,19 @@ class SegmentMap:
         return int(np.maximum(self.log_size, 0).sum())
 
     def row(self, base_offset: int) -> int:
-        """Of the segment with this base offset. KeyError."""
+        """The row of the segment with this base offset. Raises KeyError."""
         row = int(self.base_offsets.searchsorted(base_offset))
         if row == len(self) or int(self.base_offsets[row]) != base_offset:
             raise KeyError(base_offset)
         return row
 
     def __contains__(self, base_offset: int) -> bool:
-        bases = self.base_offsets  # readers ask without the lock
+        bases = self.base_offsets  # readers call this without the lock
         row = int(bases.searchsorted(base_offset))
         return row < len(bases) and int(bases[row]) == base_offset
 
     def floor_row(self, offset: int) -> int:
-        """Of the last segment that begins at or below `offset`; -1 without one."""
+        """The row of the last segment that begins at or below `offset`; -1 if there is none."""
         return int(self.base_offsets.searchsorted(offset, side="right")) - 1
 
     def rows(self, start: int, end: int) -> range:
@@ -89,29 +89,29 @@ class SegmentMap:
                      int(self.base_offsets.searchsorted(end, side="left")))
 
     def bases(self, rows: range) -> list[int]:
-        """Base offsets of some rows."""
+        """The base offsets of some rows."""
         found: list[int] = self.base_offsets[rows.start:rows.stop].tolist()
         return found
 
     def note_opened(self, now_ms: int) -> None:
-        """A log opens all segments at this moment."""
+        """A log opens all segments at this time."""
         self.created_ms[:] = now_ms
         for segment in self._held.values():
             segment.note_opened(now_ms)
 
     def pin(self, base_offset: int) -> SegmentFiles:
-        """The segment, which is kept as an object until `unpin`, in the place of any other."""
+        """The segment, kept as an object until `unpin`. Replaces the one pinned before."""
         self._pinned = base_offset
         return self.get(base_offset)
 
     def unpin(self) -> None:
-        """Keeps no segment for its own sake."""
+        """Stops keeping the pinned segment."""
         self._pinned = None
 
     # ---- segments as objects ------------------------------------------------------------------
 
     def get(self, base_offset: int) -> SegmentFiles:
-        """The segment to work with; `release` it then."""
+        """The segment as an object; call `release` after use."""
         held = self._held.get(base_offset)
         if held is None:
             row = self.row(base_offset)
@@ -129,7 +129,7 @@ class SegmentMap:
         return held
 
     def release(self, segment: SegmentFiles) -> None:
-        """Notes what has become of its files, and forgets the object where that is all of it."""
+        """Saves the state of its files, and drops the object if nothing else is left in it."""
         row = self.row(segment.base_offset)
         self.log_size[row], self.created_ms[row] = segment.size, segment.created_ms
         whole = not segment.txn_index.is_left_over
@@ -139,7 +139,7 @@ class SegmentMap:
                 sizes[row] = index.length
                 self.opened[row] |= bit
                 whole = whole and index.entries == index.length // index.entry.size
-        # A maximum that is known and not in the time index is written at the close.
+        # A known maximum that is not in the time index is written on close.
         known = segment.max_seen is not None
         seen = int(self.opened[row]) & ~_MAX_KNOWN
         self.opened[row] = seen | _MAX_KNOWN if known else seen
@@ -150,13 +150,13 @@ class SegmentMap:
 
     @property
     def held(self) -> list[SegmentFiles]:
-        """Those whose state is more than the sizes of their files."""
+        """The segments whose state is more than the sizes of their files."""
         return list(self._held.values())
 
     # ---- the set of segments ------------------------------------------------------------------
 
     def add(self, segment: SegmentFiles) -> None:
-        """Puts a new segment in, or in the place of one with the same base offset."""
+        """Adds a segment, or replaces the one with the same base offset."""
         base = segment.base_offset
         if base not in self:
             row = int(np.searchsorted(self.base_offsets, base))
@@ -183,7 +183,7 @@ class SegmentMap:
         return self.configs.index(config)
 
     def remove(self, bases: Iterable[int]) -> None:
-        """Takes segments out; their files are the caller's."""
+        """Removes segments; the caller handles their files."""
         gone = list(bases)
         keep = ~np.isin(self.base_offsets, np.array(gone, np.int64))
         for name in _COLUMNS:

@@ -1,8 +1,8 @@
 """What recovering one segment finds and rebuilds (LogSegment.recover), without changing it.
 
-Framing and CRC decide what is cut, never a codec or a record parser. Everything that depends on
-the order of batches (index entries, leader epochs, producers and their transactions) follows
-Kafka's sequence batch by batch, so that a recovery that Kafka gives up ends where Kafka's does.
+Only framing and CRC decide what is truncated, not codecs or record parsers. Everything that depends
+on the order of batches (index entries, leader epochs, producers and their transactions) follows
+Kafka's sequence batch by batch, so a recovery that Kafka abandons ends at the same batch.
 """
 
 from __future__ import annotations
@@ -32,22 +32,23 @@ __all__ = ["Extent", "RecoveryFailure", "SegmentRecovery", "index_failure", "rec
 
 @dataclass(frozen=True, slots=True)
 class SegmentRecovery:
-    """The outcome for one segment. Positions are bytes of the file, `valid_end` the first byte
-    that is cut (the extent's end: none). `status` says why the scan ended there, with the
-    position, expected and found of the cause.
+    """The result for one segment. Positions are bytes of the file. `valid_end` is the first byte
+    that is truncated (the extent's end: none). `status` says why the scan ended there, with the
+    position, expected and found value of the cause.
 
-    `offset_index` and `time_index` are what the files hold once they are trimmed, `aborted` the
-    entries of the transaction index, `epochs` what Kafka assigns to the leader epoch cache, in
+    `offset_index` and `time_index` are the contents of the trimmed files, `aborted` the entries of
+    the transaction index, `epochs` the entries that Kafka assigns to the leader epoch cache, in
     order. (`max_timestamp`, `offset_of_max_timestamp`) is (-1, base offset) without a timestamp.
 
-    Three ends are Kafka's exceptions, with `message` as its text. `overflow`: a batch too far from
-    the base (LogSegmentOffsetOverflowException), which makes Kafka split. `backwards`: an index
-    entry was due and its offset not above the last (InvalidOffsetException). In both everything
-    is told up to that batch, and nothing is cut. `invalid_record`: an end-transaction marker that
-    does not parse (InvalidRecordException): its batch stays, but Kafka looks at none behind it,
-    and the rebuild of producer state, which `producers` then ends before it, will meet it again.
+    Three results are exceptions of Kafka, with `message` as their text. `overflow`: a batch is too
+    far from the base (LogSegmentOffsetOverflowException), and Kafka splits. `backwards`: an index
+    entry was due and its offset was not above the last (InvalidOffsetException). In both cases the
+    result covers everything up to that batch, and nothing is truncated. `invalid_record`: an
+    end-transaction marker is invalid (InvalidRecordException). Its batch stays, but Kafka reads no
+    later one. `producers` ends before it, and the rebuild of the producer state will fail at it
+    again.
 
-    `is_scanned`: only the last entry of the time index failed, when Kafka had already cut the log
+    `is_scanned`: only the last entry of the time index failed, after Kafka had truncated the log
     and trimmed the offset index.
     """
 
@@ -75,13 +76,13 @@ class SegmentRecovery:
 
     @property
     def cut_bytes(self) -> int:
-        """Bytes that a recovery drops from this segment."""
+        """Bytes of this segment that a recovery drops."""
         return self.extent.end - self.valid_end
 
 
 class RecoveryFailure(LoaderFailure):
-    """Kafka does not survive this recovery. `recovery` is what it had done by then: entries that
-    are in indexes not yet trimmed, epochs assigned, transactions added; nothing is cut."""
+    """Kafka abandons this recovery. `recovery` is what it had done by then: entries in indexes that
+    are not trimmed, assigned epochs, added transactions. Nothing is truncated."""
 
     def __init__(self, failure: LoaderFailure, recovery: SegmentRecovery) -> None:
         super().__init__(failure.kafka_error, failure.message, number=failure.number,
@@ -94,9 +95,9 @@ def recover_extent(base_offset: int, extent: Extent, config: LogConfig, producer
                    ) -> SegmentRecovery:
     """Scans the extent with CRCs as recovery does, and applies its batches to `producers`.
 
-    `latest_epoch` is the newest of the leader epoch cache, -1 for none. `scans` may scan ahead and
-    side by side; the result is the same. Raises RecoveryFailure where Kafka gives up, FileVanished,
-    and LoaderFailure (IOException) for a log that cannot be opened.
+    `latest_epoch` is the newest of the leader epoch cache, -1 for none. `scans` may scan ahead in
+    parallel; the result is the same. Raises RecoveryFailure where Kafka abandons the log,
+    FileVanished, and LoaderFailure (IOException) for a log that cannot be opened.
     """
     if extent.size <= 0:
         return SegmentRecovery(base_offset, extent, extent.end, base_offset, 0, 0, Status.END, 0,
@@ -110,7 +111,7 @@ def recover_extent(base_offset: int, extent: Extent, config: LogConfig, producer
 
 
 class _Recovery:
-    """One scan: chunks of batches against the rules that depend on their order."""
+    """One scan: applies the rules that depend on the order of batches, chunk by chunk."""
 
     def __init__(self, fd: int, base_offset: int, extent: Extent, config: LogConfig,
                  producers: ProducerState, latest_epoch: int) -> None:
@@ -148,7 +149,8 @@ class _Recovery:
         return self._result(status, expected, found, invalid_record=self.failure)
 
     def _take(self, batches: npt.NDArray[np.void]) -> None:
-        """Index entries, epochs and producers of a chunk, up to a batch that one refuses."""
+        """Applies index entries, epochs and producers of a chunk, up to a batch that one of them
+        refuses."""
         taken = batches[:self.rebuild.feed(batches)]
         fresh, stop = self._new_epochs(taken)
         folded = fold_batches(
@@ -173,12 +175,13 @@ class _Recovery:
             self.epochs.append(entry)
             self.latest_epoch = entry.epoch
         if stop is not None:
-            # Kafka came to this batch and no further; the batch's own index entries are there.
+            # Kafka reached this batch; the batch's own index entries are there.
             self.rebuild.undo()
             self.rebuild.feed(taken[:stop + 1])
 
     def _new_epochs(self, taken: npt.NDArray[np.void]) -> tuple[list[int], int | None]:
-        """(rows whose leader epoch is above all before, the first of them that cannot begin one).
+        """(rows whose leader epoch is above all before, the first of them that cannot begin an
+        epoch).
 
         Messages of magic 0 and 1 have the epoch -1.
         """
@@ -201,7 +204,8 @@ class _Recovery:
         return LoaderFailure(kafka_error, message, file=self.file, position=position)
 
     def _refused(self, *, finishing: bool = False) -> SegmentRecovery:
-        """The index or the segment does not take a batch: Kafka's three ways to say so."""
+        """The result if the index or the segment refuses a batch: one of Kafka's three
+        exceptions."""
         rebuild, status = self.rebuild, Status(self.rebuild.status)
         failure = index_failure(rebuild, self.base_offset, self.extent.path, finishing=finishing)
         if failure.kafka_error in ("LogSegmentOffsetOverflowException", "InvalidOffsetException"):
@@ -228,7 +232,7 @@ class _Recovery:
 
 def index_failure(rebuild: IndexRebuild, base_offset: int, log_path: str, *,
                   finishing: bool = False, state: FileState = FileState.LIVE) -> LoaderFailure:
-    """What Kafka throws at a batch that the segment or one of its indexes does not take."""
+    """Kafka's exception for a batch that the segment or one of its indexes refuses."""
     where: dict[str, Any] = {"file": os.path.basename(log_path), "position": rebuild.position,
                              "expected": rebuild.expected, "found": rebuild.found}
     status, is_time = Status(rebuild.status), rebuild.failed_is_time_index

@@ -1,4 +1,4 @@
-"""Reading a segment to its end: every CRC, every header rule, and the indexes against the log."""
+"""Reads a segment to its end: checks every CRC, every header rule, and the indexes."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _STAYS = ("leaves it in the log, as a start scans only an unclean log from its r
 
 
 def staying(findings: list[Finding]) -> list[Finding]:
-    """The findings of a segment that no start would scan: what is cut elsewhere stays here."""
+    """The findings of a segment that no start would scan: the batches stay in the log."""
     return [replace(one, action=_STAYS) if one.code in DAMAGE_CODES else one for one in findings]
 
 
 @dataclass(slots=True)
 class SegmentCheck:
-    """What reading one segment found; `next_offset` is None for one without a batch."""
+    """The result of reading one segment; `next_offset` is None if it has no batch."""
 
     base_offset: int
     size: int
@@ -47,8 +47,8 @@ class SegmentCheck:
 
 def verify_segment(path: str, base_offset: int, *, offset_index: bool, time_index: bool
                    ) -> SegmentCheck:
-    """Reads a segment of the partition directory `path`. Bad bytes are findings; a file that
-    vanished is one, too."""
+    """Reads a segment of the partition directory `path`. Bad bytes are findings, and so is a file
+    that vanished."""
     index = _IndexAgainstLog(path, base_offset, offset_index, time_index)
     name = file_name(base_offset, FileKind.LOG)
     return _verify(os.path.join(path, name), 0, None, base_offset, index,
@@ -56,7 +56,7 @@ def verify_segment(path: str, base_offset: int, *, offset_index: bool, time_inde
 
 
 def verify_extent(extent: Extent, base_offset: int, directory: str) -> SegmentCheck:
-    """Reads the batches of a segment whose bytes are in `extent`, and no index. Positions in its
+    """Reads the batches of a segment whose bytes are in `extent`, but no index. Positions in its
     findings are those of the segment."""
     index = _IndexAgainstLog(directory, base_offset, False, False)
     check = _verify(extent.path, extent.start, extent.end, base_offset, index,
@@ -68,7 +68,7 @@ def verify_extent(extent: Extent, base_offset: int, directory: str) -> SegmentCh
 
 def _verify(log_path: str, start: int, end: int | None, base_offset: int, index: _IndexAgainstLog,
             where: dict[str, Any]) -> SegmentCheck:
-    """Up to `end`; None: to the end of the file, which may grow meanwhile."""
+    """Reads up to `end`; None: to the end of the file, which may grow meanwhile."""
     try:
         fd = os.open(log_path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -94,7 +94,7 @@ def _read(fd: int, check: SegmentCheck, index: _IndexAgainstLog, extent: Extent,
         _take(check, scan.batches, index, where)
         position, status = scan.position, Status(scan.status)
         if grows and status == Status.TORN_TAIL and os.fstat(fd).st_size > check.size:
-            check.size = os.fstat(fd).st_size  # a running broker's append was on its way
+            check.size = os.fstat(fd).st_size  # a running broker was appending
             continue
         if status == Status.FULL:
             continue
@@ -110,7 +110,7 @@ def _read(fd: int, check: SegmentCheck, index: _IndexAgainstLog, extent: Extent,
         else:
             bad += 1
             behind = scan.next_position
-            if behind is None:  # a length that cannot be: what follows is found by its CRC
+            if behind is None:  # impossible length: the next batch is found by its CRC
                 behind = find_batch(fd, position + 1, check.size, check.size)
             if bad == _BAD_BATCHES_MAX:
                 behind = None
@@ -125,7 +125,7 @@ def _read(fd: int, check: SegmentCheck, index: _IndexAgainstLog, extent: Extent,
 
 def _damage(check: SegmentCheck, code: str, extent: Extent, position: int,
             where: dict[str, Any]) -> Finding:
-    """Bytes from `position` to the end of the extent that readers cannot read."""
+    """The finding for unreadable bytes from `position` to the end of the extent."""
     next_offset = check.base_offset if check.next_offset is None else check.next_offset
     try:
         claims = claims_behind(extent, position, next_offset, check.base_offset)
@@ -151,7 +151,7 @@ def _take(check: SegmentCheck, batches: npt.NDArray[np.void], index: _IndexAgain
             expected=check.base_offset, **where))
     previous = check.base_offset if check.next_offset is None else check.next_offset
     below = np.flatnonzero(batches["base_offset"] < np.concatenate(([previous], last[:-1] + 1)))
-    # An old wrapper stores its last offset alone, so this never calls one of them backwards.
+    # An old wrapper stores only its last offset, so this never reports one as backwards.
     if len(below) and check.next_offset is not None and int(below[0]) == 0:
         check.findings.append(finding(
             "batch-offset-order", position=int(batches["position"][0]), expected=previous,
@@ -161,8 +161,8 @@ def _take(check: SegmentCheck, batches: npt.NDArray[np.void], index: _IndexAgain
 
 
 class _IndexAgainstLog:
-    """Index entries beside the batches as they come: an entry must name a batch, and a time entry
-    promises that nothing at or before its offset is younger (TimeIndex)."""
+    """Compares index entries with the batches: an entry must name a batch, and a time entry says
+    that no record at or before its offset is younger (TimeIndex)."""
 
     def __init__(self, path: str, base_offset: int, offset_index: bool, time_index: bool) -> None:
         self.directory, self.base_offset = os.path.basename(path), base_offset
@@ -190,7 +190,7 @@ class _IndexAgainstLog:
             view.close()
 
     def skip(self, position: int) -> None:
-        """A bad batch: entries that point to it are not to blame."""
+        """Skips a bad batch: entries that point to it are not reported."""
         self.skipped.append(position)
 
     def feed(self, batches: npt.NDArray[np.void]) -> None:
@@ -201,7 +201,7 @@ class _IndexAgainstLog:
             row = np.minimum(row, len(batches) - 1)
             at = batches[row]
             # Brokers before 4.1 wrote the last offset of a whole append, the first brokers the
-            # first; all that a lookup needs is that nothing before the position is above it.
+            # first offset. A lookup only needs that nothing before the position is above it.
             named = (at["base_offset"] <= self.offsets["offset"]) | (at["magic"] < 2)
             self.offset_good |= inside & (at["position"] == self.offsets["position"]) & named
         if len(self.times):

@@ -31,8 +31,8 @@ _logger = logging.getLogger("seglog.ProducerStateManager")
 
 class SnapshotNames:
     """Offsets with a snapshot, and the names of their files. A log has one for each segment, so
-    they are 8 bytes each, ascending; only a name that Kafka reads and never writes (`5.snapshot`)
-    is kept as it is."""
+    they are kept as 8-byte numbers, ascending. Only a name that Kafka reads but never writes
+    (`5.snapshot`) is kept as text."""
 
     def __init__(self, offsets: npt.NDArray[np.int64] | None = None) -> None:
         """`offsets` ascend."""
@@ -40,7 +40,7 @@ class SnapshotNames:
         self._odd: dict[int, str] = {}
 
     def copy(self) -> SnapshotNames:
-        """Another one with the same contents."""
+        """An independent copy."""
         made = SnapshotNames()
         made.offsets, made._odd = self.offsets[:], dict(self._odd)
         return made
@@ -50,11 +50,11 @@ class SnapshotNames:
         return at < len(self.offsets) and self.offsets[at] == offset
 
     def __getitem__(self, offset: int) -> str:
-        """The name of the file, whether it is there or not."""
+        """The name of the file, whether it exists or not."""
         return self._odd.get(offset) or snapshot_name(offset)
 
     def add(self, offset: int, name: str) -> None:
-        """Notes a file, in the place of another one with the same offset."""
+        """Adds a file, replacing another one of the same offset."""
         if offset not in self:
             bisect.insort(self.offsets, offset)
         if name != snapshot_name(offset):
@@ -63,7 +63,7 @@ class SnapshotNames:
             self._odd.pop(offset, None)
 
     def remove(self, offset: int) -> str:
-        """Forgets one that is there; its name."""
+        """Removes an existing one; returns its name."""
         name = self[offset]
         del self.offsets[bisect.bisect_left(self.offsets, offset)]
         self._odd.pop(offset, None)
@@ -71,7 +71,7 @@ class SnapshotNames:
 
     @contextlib.contextmanager
     def without_above(self, offset: int) -> Iterator[None]:
-        """Inside, those above `offset` are forgotten; what is added meanwhile stays."""
+        """Inside, those above `offset` are hidden; ones added meanwhile stay."""
         cut = bisect.bisect_right(self.offsets, offset)
         hidden = self.offsets[cut:]
         del self.offsets[cut:]
@@ -87,37 +87,38 @@ class SnapshotNames:
 
 
 class Snapshots:
-    """The snapshots of a log on disk. `names` are those of files that are there, `listed` those
-    that were there when the log was opened, before a completed swap took some away."""
+    """The snapshots of a log on disk. `names` are those of existing files, `listed` those that
+    existed when the log was opened, before a completed swap removed some."""
 
     def __init__(self, disk: Disk, names: SnapshotNames, listed: SnapshotNames,
                  report: Report) -> None:
         self.disk, self.report, self.names = disk, report, names.copy()
-        self._known = listed.copy()  # but for the ones that are retired
+        self._known = listed.copy()  # except those that are retired
         self._taken: set[int] = set()
         self._reported: set[int] = set()
         self._unsynced: set[int] = set()
 
     def adopt(self) -> None:
-        """The log is loaded: what is there, and what is written from now on, is its own."""
+        """Ends the load: existing and new snapshots belong to the log from now on."""
         self._known = self.names
 
     @property
     def offsets(self) -> array[int]:
-        """Ascending: a recovery of n segments asks n times for the newest below its base."""
+        """Ascending, because a recovery of n segments searches the newest below its base n
+        times."""
         return self.names.offsets
 
     def verify(self) -> None:
-        """Reads all of them, also those that Kafka would delete unread."""
+        """Reads all of them, including those that Kafka would delete unread."""
         for offset in self.offsets:
             self._read(offset)
 
     def write(self, offset: int, state: ProducerState, *, sync: bool = False) -> None:
-        """Writes the snapshot of `state`, durably where asked; `self.sync` makes what counts of
-        the others durable.
+        """Writes the snapshot of `state`, durably on request. `self.sync` makes the newest of the
+        others durable.
 
-        Kafka waits for the medium with each. A recovery writes up to two for every segment, which
-        took most of its time, and one that a crash spoils is recognised by its CRC.
+        Kafka syncs each. A recovery writes up to two for every segment, and syncing them took most
+        of its time. One that a crash damages is detected by its CRC.
         """
         name = snapshot_name(offset)
         self.disk.replace(name, state.to_snapshot(), sync=sync)
@@ -129,8 +130,8 @@ class Snapshots:
         self._taken.add(offset)
 
     def sync(self) -> None:
-        """Waits until the newest are on the medium: those at the bases of the last two segments and
-        at the log's end. From these a load goes on, or from an older one that reads well."""
+        """Syncs the newest: those at the bases of the last two segments and at the log's end. A
+        load starts from these, or from an older valid one."""
         for offset in self.offsets[-_SYNCED:]:
             if offset in self._unsynced:
                 self.disk.sync(self.names[offset])
@@ -153,7 +154,7 @@ class Snapshots:
         return os.path.join(os.path.abspath(self.disk.path), name)
 
     def delete_outside(self, start: int, end: int) -> None:
-        """All above `end` or not above `start`."""
+        """Deletes all above `end` or not above `start`."""
         for offset in (self.offsets[bisect.bisect_right(self.offsets, end):]
                        + self.offsets[:bisect.bisect_right(self.offsets, start)]):
             if offset in self.names:
@@ -161,22 +162,22 @@ class Snapshots:
 
     @contextlib.contextmanager
     def hidden_above(self, offset: int) -> Iterator[None]:
-        """Inside, those above `offset` are not there: neither read nor deleted."""
+        """Inside, those above `offset` are hidden: neither read nor deleted."""
         with self.names.without_above(offset):
             yield
 
     def delete_below(self, offset: int) -> None:
-        """All below `offset`."""
+        """Deletes all below `offset`."""
         for one in self.names.between(0, offset):
             self._delete(one)
 
     def delete_known(self) -> None:
-        """All that were there when the log was opened."""
+        """Deletes all that existed when the log was opened."""
         for offset in [one for one in self.offsets if one in self._known]:
             self._delete(offset)
 
     def retire(self, bases: Iterable[int]) -> list[str]:
-        """Those of removed segments are renamed, to be deleted with them; the new names."""
+        """Renames those of removed segments, to be deleted with them. Returns the new names."""
         renamed = []
         for base in bases:
             if base not in self._known:
@@ -194,7 +195,7 @@ class Snapshots:
         return renamed
 
     def remove_stray(self, bases: npt.NDArray[np.int64]) -> None:
-        """Keeps those at a segment's base, and the largest one if it is above all bases, which
+        """Keeps those at a segment's base, and the largest one if it is above all bases. `bases`
         ascend."""
         offsets = np.array(self.offsets, np.int64)
         if len(bases):
@@ -213,13 +214,13 @@ class Snapshots:
         return self.offsets[-1] if self.offsets else default
 
     def latest_below(self, offset: int) -> int:
-        """The largest offset with a snapshot that is below; 0 without one."""
+        """The largest offset below `offset` with a snapshot; 0 if there is none."""
         row = bisect.bisect_left(self.offsets, offset) - 1
         return self.offsets[row] if row >= 0 else 0
 
     def newest(self, start: int) -> tuple[int, list[ProducerStateEntry]]:
-        """(offset, entries) of the newest that reads well, (start, none) without one; those that
-        do not are deleted."""
+        """(offset, entries) of the newest valid snapshot, (start, none) if there is none. Deletes
+        invalid ones."""
         while self.offsets:
             offset = self.offsets[-1]
             entries = self._read(offset)

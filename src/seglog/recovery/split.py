@@ -25,10 +25,10 @@ __all__ = ["split_segment", "write_split"]
 
 _RELATIVE_OFFSET_MAX = 2**31 - 1
 _MAGIC_MAX = 2
-# Kafka copies chunks of whole batches, which are shorter than this unless they are one batch. It
-# looks for the end of a chunk by way of the file, before it reads the batches that it copied.
+# Kafka copies chunks of whole batches. They are shorter than this, unless they are one batch. It
+# finds the end of a chunk in the file, before it reads the batches that it copied.
 _CHUNK_BYTES = 1 << 20
-# Bytes of a batch up to the end of its largest timestamp, which Kafka reads in what it copied.
+# Bytes of a batch up to the end of its largest timestamp, which Kafka reads from the copy.
 _TIMESTAMP_END = 43
 _logger = logging.getLogger("seglog.LocalLog")
 
@@ -45,20 +45,20 @@ class _Piece:
 
 def split_segment(disk: Disk, config: LogConfig, segment: SegmentFiles, recovery: SegmentRecovery,
                   *, retire: bool) -> list[SegmentFiles]:
-    """Replaces the segment by the ones returned, in ascending order; crash-safe at every step.
+    """Replaces the segment by several, returned in ascending order. Crash-safe at every step.
 
-    `recovery` is that which met the overflow: Kafka reads the end of the segment by way of the
-    index that it left unfinished. `retire`: the old files become `.deleted`. Without it they stay
-    where no new file takes their name: so it is in pass four, where Kafka does not know the segment
-    yet, and opens all segments anew after the split. Otherwise it goes on with the new segments as
-    they are, which have no transaction index even where another segment's has the name of theirs.
+    `recovery` is the one that found the overflow: Kafka finds the end of the segment with the index
+    that it left unfinished. With `retire` the old files become `.deleted`. Without it they stay
+    unless a new file takes their name. That is so in pass four, where Kafka does not know the
+    segment yet, and opens all segments anew after the split. Otherwise Kafka continues with the new
+    segments, which have no transaction index even if another segment's has their name.
 
-    LoaderFailure where Kafka cannot split: no overflow at its end, bytes behind the last batch,
-    batches that do not fit a segment of their own.
+    Raises LoaderFailure where Kafka cannot split: no overflow at its end, bytes after the last
+    batch, or batches that do not fit a segment of their own.
     """
     dry_run = SegmentFiles(disk.overlay(), segment.base_offset, config)
     dry_run.take_failed(recovery)
-    segment.max_seen = dry_run.max_seen  # messages below tell it
+    segment.max_seen = dry_run.max_seen  # messages below contain it
     made = write_split(disk, config, segment, dry_run.read_next_offset())
     _logger.info("Replacing overflowed segment %s with split segments %s", segment.describe(),
                  [one.base_offset for one in made])
@@ -78,9 +78,9 @@ def split_segment(disk: Disk, config: LogConfig, segment: SegmentFiles, recovery
 
 def write_split(disk: Disk, config: LogConfig, segment: SegmentFiles,
                 next_offset: int) -> list[SegmentFiles]:
-    """The segments that take the place of one, ascending, as `.cleaned` files on the medium.
+    """The segments that replace one, ascending, as durable `.cleaned` files.
 
-    `next_offset` is that behind its last batch. LoaderFailure as in `split_segment`.
+    `next_offset` is the offset after its last batch. Raises LoaderFailure as `split_segment`.
     """
     if next_offset - 1 - segment.base_offset <= _RELATIVE_OFFSET_MAX:
         raise LoaderFailure(
@@ -100,15 +100,15 @@ def write_split(disk: Disk, config: LogConfig, segment: SegmentFiles,
 
 
 class _Splitting:
-    """Where the new segments begin and end, and what their indexes hold."""
+    """Decides where the new segments begin and end, and what their indexes hold."""
 
     def __init__(self, segment: SegmentFiles, config: LogConfig) -> None:
         self.segment, self.config, self.extent = segment, config, segment.extent
         self.pieces: list[_Piece] = []
-        self.is_full = True  # the last piece takes no more
+        self.is_full = True  # the last piece is complete
 
     def run(self) -> list[_Piece]:
-        """All pieces. LoaderFailure."""
+        """All pieces. Raises LoaderFailure."""
         extent = self.extent
         fd = open_log(extent.path)
         try:
@@ -118,7 +118,7 @@ class _Splitting:
             os.close(fd)
         end = self.pieces[-1].end if self.pieces else extent.start
         if end < extent.end:
-            # Kafka's copy loop runs to the end of the file and asks for a batch that is not there.
+            # Kafka's copy loop runs to the end of the file and requests a batch that is not there.
             raise LoaderFailure("NoSuchElementException", "null", file=self.segment.log_name,
                                 position=end, expected=extent.end)
         for piece in self.pieces:
@@ -127,8 +127,8 @@ class _Splitting:
         return self.pieces
 
     def _refuse_twice(self) -> None:
-        """Two new segments of one base: Kafka deletes the files of the first, and misses them when
-        it renames them, from the last on."""
+        """Raises Kafka's error for two new segments of the same base: Kafka deletes the files of
+        the first, and misses them when it renames them, from the last on."""
         counts = Counter(piece.base_offset for piece in self.pieces)
         twice = [base for base, count in counts.items() if count > 1]
         if twice:
@@ -172,7 +172,7 @@ class _Splitting:
             index_bytes=self.config.segment_index_bytes)))
 
     def _meet_strange(self, fd: int, piece: _Piece, batch: np.void) -> None:
-        """A batch that Kafka finds in the file, but cannot read in what it copied of it: it may
+        """Handles a batch that Kafka finds in the file, but cannot read in what it copied. It may
         only be the first that does not fit the piece."""
         self.is_full = not _fits(piece, batch)
         if self.is_full:
@@ -188,8 +188,8 @@ class _Splitting:
                             file=self.segment.log_name, position=position)
 
     def _copy_chunk(self, fd: int, piece: _Piece, position: int) -> None:
-        """Copying the chunk of the piece that has the batch at `position`, which must not end in
-        less: LoaderFailure if Kafka cannot find the chunk's end."""
+        """Copies the chunk of the piece that has the batch at `position`. Raises LoaderFailure if
+        Kafka cannot find the chunk's end."""
         size, room = 0, _CHUNK_BYTES
         for batches in whole_headers(fd, self.segment.log_path, piece.start, self.extent.end):
             for batch in batches:
@@ -202,7 +202,7 @@ class _Splitting:
                 size += int(batch["size"])
 
     def _finish(self, piece: _Piece) -> None:
-        """The final entry of the time index."""
+        """Adds the final entry of the time index."""
         if not piece.indexes.finish():
             raise index_failure(piece.indexes, piece.base_offset, self.segment.log_path,
                                 finishing=True, state=FileState.CLEANED)
@@ -213,7 +213,7 @@ def _fits(piece: _Piece, batch: np.void) -> bool:
 
 
 def _write(disk: Disk, config: LogConfig, segment: SegmentFiles, piece: _Piece) -> SegmentFiles:
-    """One new segment, as `.cleaned` files that are on the medium."""
+    """Writes one new segment as durable `.cleaned` files."""
     start = segment.extent.start
     new = SegmentFiles(disk, piece.base_offset, config, FileState.CLEANED, piece.end - piece.start)
     _delete(disk, new, FileState.CLEANED)

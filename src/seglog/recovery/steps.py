@@ -1,4 +1,4 @@
-"""What the checks of phase one mean: findings, and the files that pass four stops at."""
+"""Turns the checks of phase one into findings, and the files that pass four handles."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ _TXN_STATUSES = (Status.TXN_OFFSET, Status.TXN_VERSION)
 
 
 def raise_unreadable(plan: PartitionPlan) -> None:
-    """KafkaStorageError where a file could not be looked at: it says nothing about its bytes."""
+    """Raises KafkaStorageError if a file could not be checked: that says nothing about its
+    bytes."""
     problems = plan.problems
     for problem in problems[problems["sys_errno"] != 0] if len(problems) else ():
         base = int(plan.segments.base_offsets[problem["row"]])
@@ -48,9 +49,9 @@ def raise_unreadable(plan: PartitionPlan) -> None:
 
 
 def stops_at(problems: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
-    """Which problems pass four stops at: rows of PROBLEM_DTYPE."""
+    """Which problems pass four handles: rows of PROBLEM_DTYPE."""
     if not len(problems):
-        return np.zeros(0, np.bool_)  # a directory of many small logs has none thousands of times
+        return np.zeros(0, np.bool_)  # a large directory has thousands of these
     status, kind = problems["status"], problems["file"]
     stops: npt.NDArray[np.bool_] = (
         (kind == FileClass.INDEX) & (status == Status.FILE_MISSING)
@@ -60,7 +61,7 @@ def stops_at(problems: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
 
 
 class SegmentSteps:
-    """The plan of phase one against the files that passes one to three left."""
+    """Compares the plan of phase one with the files that passes one to three left."""
 
     def __init__(self, plan: PartitionPlan, files: LogFiles, clean_shutdown: bool) -> None:
         self.plan, self.files, self.clean_shutdown = plan, files, clean_shutdown
@@ -69,14 +70,14 @@ class SegmentSteps:
                       else np.ones(len(plan.segments), np.bool_))
 
     def segments(self) -> SegmentTable:
-        """Of the logs that were there and still are."""
+        """The segments of the logs that existed and still exist."""
         if self._kept.all():
             return self.plan.segments
         return SegmentTable(*(getattr(self.plan.segments, name)[self._kept]
                               for name in SegmentTable.__slots__))
 
     def steps(self) -> list[Step]:
-        """The files that are looked at one by one; all other segments are sound as they are."""
+        """The files to handle one by one; all other segments are sound."""
         table, problems = self.plan.segments, self.plan.problems
         suspect = (table.flags & HAS_TIME_INDEX) == 0
         if len(problems):
@@ -90,7 +91,7 @@ class SegmentSteps:
     # ---- findings -----------------------------------------------------------------------------
 
     def report(self, report: Report) -> None:
-        """Tells what the checks said, and which indexes are missing or too many."""
+        """Reports the results of the checks, and missing or orphaned indexes."""
         table, bases = self.plan.segments, self.files.base_offsets
         last = max((int(bases[-1]) if len(bases) else -1, *self.files.opened.values()))
         for problem in self.plan.problems:
@@ -111,11 +112,12 @@ class SegmentSteps:
         if status == Status.FILE_MISSING and kind is FileKind.INDEX:
             code = "index-missing"
         elif base == last and status in _PADDING:
-            # The active segment of a running or killed broker: how its indexes always are.
+            # The normal state of the indexes of an active segment, after a crash or in a running
+            # broker.
             severity = Severity.INFO
             action = "recovers the segment" if not self.clean_shutdown else None
         elif status == Status.TXN_OFFSET and int(problem["found"]) >= base:
-            # Kafka compares with the base offset, not with the entry before.
+            # Kafka compares with the base offset, not with the previous entry.
             action = "none"
         elif status == Status.TXN_VERSION and problem["found"] < 256:
             severity, action = Severity.WARNING, "reads it as version 0"

@@ -1,7 +1,7 @@
-"""Producer state while a log is loaded: the batches of a scan, and what Kafka throws at some.
+"""Producer state while a log is loaded: applies the batches of a scan, with Kafka's exceptions.
 
-Kafka accepts nearly everything while it loads (AppendOrigin.REPLICATION), but no batch without the
-transactional bit inside an open transaction of its producer, and no marker that is none.
+Kafka accepts nearly everything while it loads (AppendOrigin.REPLICATION). It refuses a batch
+without the transactional bit inside an open transaction of its producer, and an invalid marker.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = ["Folded", "fold_batches", "replay_batches"]
 
 @dataclass(slots=True)
 class Folded:
-    """What a fold came to: the transactions that ended with an abort, in the order of their
-    markers; `failure` is what Kafka throws at the batch `failed_at` (byte of the log file)."""
+    """The result of applying batches: the aborted transactions, in the order of their markers.
+    `failure` is Kafka's exception for the batch at `failed_at` (byte of the log file)."""
 
     aborted: list[AbortedTxn] = field(default_factory=list)
     failure: LoaderFailure | None = None
@@ -51,11 +51,11 @@ def _failure(error: CorruptDataError, file: str) -> LoaderFailure:
 
 def fold_batches(producers: ProducerState, batches: npt.NDArray[np.void], fd: int, file: str, *,
                  last: AbortedTxn | None = None, txn_index: str = "") -> Folded:
-    """Applies the next batches of the log file `fd`; batches of magic 0 and 1 mean nothing.
+    """Applies the next batches of the log file `fd`; ignores batches of magic 0 and 1.
 
-    Everything before a batch that Kafka throws at is applied, nothing of it and behind it. With
-    `txn_index`, the path of the transaction index that is written on the way (its last entry is
-    `last`), entries out of order are one thing to throw at.
+    Everything before a failing batch is applied, and nothing from it on. With `txn_index`, the path
+    of the transaction index that is written meanwhile (its last entry is `last`), entries out of
+    order are a failure too.
     """
     folded = Folded()
 
@@ -84,8 +84,8 @@ def fold_batches(producers: ProducerState, batches: npt.NDArray[np.void], fd: in
 
 def replay_batches(producers: ProducerState, chunks: Iterable[npt.NDArray[np.void]], fd: int,
                    file: str) -> None:
-    """The batches of one segment, for a rebuild of producer state. LoaderFailure where Kafka throws
-    at one."""
+    """Applies the batches of one segment, to rebuild producer state. Raises LoaderFailure where
+    Kafka throws."""
     try:
         producers.replay(chunks, _reader(fd, file), file=file, fd=fd)
     except CorruptDataError as error:

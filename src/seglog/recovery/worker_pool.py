@@ -19,7 +19,7 @@ _local = threading.local()
 
 
 class _Job(ProcessBound, Future[_T]):
-    """Nothing completes the futures of a pool in a forked child, so no caller may wait there."""
+    """A job of a pool. In a forked child no thread completes it, so no caller may wait there."""
 
     _called = "job of a pool"
 
@@ -27,13 +27,13 @@ class _Job(ProcessBound, Future[_T]):
 class WorkerPool(ProcessBound):
     """Runs jobs in order of submission by threads `<name>-<n>`, n from 0 (or all are `<name>`).
 
-    A thread starts when work waits and the pool has room. After `resize` to fewer, the threads
-    with the highest numbers end when they are through with what they do. Safe from any thread.
+    A thread starts when work waits and the pool has room. After `resize` to fewer, the threads with
+    the highest numbers end after their current job. Safe from any thread.
 
-    With `quick_seconds` all threads but the first hold back as long as jobs take less than that:
-    such a job is little more than Python, of which one thread runs at a time, and two that wake
-    each other at every system call are slower than one. As soon as one job takes longer, because it
-    waits for a disk or works without the GIL, they all take part.
+    With `quick_seconds` all threads but the first pause as long as jobs take less than that. Such a
+    job is almost only Python, of which one thread runs at a time, and two that wake each other at
+    every system call are slower than one. As soon as one job takes longer, because it waits for a
+    disk or works without the GIL, all threads take part.
     """
 
     def __init__(self, size: int, name: str, *, numbered: bool = True, quick_seconds: float = 0.0,
@@ -44,7 +44,7 @@ class WorkerPool(ProcessBound):
         self._threads: dict[int, threading.Thread] = {}
         self._idle = 0
         self._quick_seconds, self._clock = quick_seconds, clock
-        self._last_seconds = math.inf             # what the last job took
+        self._last_seconds = math.inf             # duration of the last job
         self._begun: dict[int, float] = {}        # when each thread began its job
         self._closed = False
         self._changed = threading.Condition()
@@ -71,7 +71,7 @@ class WorkerPool(ProcessBound):
         return future
 
     def resize(self, size: int) -> None:
-        """Changes the number of threads, for the jobs that wait as well."""
+        """Changes the number of threads, for waiting jobs too."""
         with self._changed:
             self._size = size
             self._start_threads()
@@ -90,7 +90,7 @@ class WorkerPool(ProcessBound):
                 missing -= 1
 
     def _holds_back(self, number: int) -> bool:
-        """Whether this thread leaves what waits to those that are at work."""
+        """Whether this thread leaves waiting jobs to the running threads."""
         now, quick = self._clock(), self._quick_seconds
         return (number > 0 and bool(self._begun) and self._last_seconds < quick
                 and all(now - begun < quick for begun in self._begun.values()))
@@ -127,13 +127,13 @@ class WorkerPool(ProcessBound):
 
     @ending
     def shutdown(self, cancel: bool = False) -> None:
-        """Waits until all jobs are done; with `cancel` only for those that a thread has begun."""
+        """Waits until all jobs are done; with `cancel` only for those that have begun."""
         with self._changed:
             self._closed = True
             if cancel:
                 for future, _ in self._waiting:
                     future.cancel()
-                    future.set_running_or_notify_cancel()  # who waits for many hears of it
+                    future.set_running_or_notify_cancel()  # notifies waiting callers
                 self._waiting.clear()
             self._changed.notify_all()
             while self._threads:

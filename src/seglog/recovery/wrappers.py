@@ -1,8 +1,8 @@
-"""The first offset of a batch as Kafka's file iteration tells it.
+"""The first offset of a batch as Kafka's file iteration computes it.
 
-The header of a compressed wrapper tells its last offset alone. Kafka decompresses it wherever it
-asks for the first one: when a segment is split, and when it looks for an offset. What it throws
-there ends the load, whatever the CRC says.
+The header of a compressed wrapper holds only its last offset. Kafka decompresses it when it needs
+the first one: when it splits a segment, and when it searches an offset. Its exceptions end the
+load, whatever the CRC says.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from seglog.storage.codecs import CODECS
 
 __all__ = ["base_offsets", "first_offset"]
 
-_ENTRY = struct.Struct(">qi")  # offset, size of what follows
+_ENTRY = struct.Struct(">qi")  # offset, size of the rest
 _RECORD_BYTES_MIN = 14
 _MAGIC_POSITION, _ATTRIBUTES_POSITION = 4, 5
 _CODEC_MASK = 0x07
@@ -29,8 +29,8 @@ _MAGIC_V2 = 2
 
 
 def first_offset(fd: int, batch: np.void, path: str) -> int:
-    """Base offset of a row of BATCH_DTYPE of the log `path`, open as `fd`. LoaderFailure where
-    Kafka cannot tell."""
+    """Base offset of a row of BATCH_DTYPE of the log `path`, open as `fd`. Raises LoaderFailure
+    where Kafka throws."""
     if batch["magic"] >= _MAGIC_V2:
         return int(batch["base_offset"])
     position = int(batch["position"])
@@ -42,7 +42,7 @@ def first_offset(fd: int, batch: np.void, path: str) -> int:
 
 
 def base_offsets(fd: int, path: str, batches: npt.NDArray[np.void]) -> Iterator[int]:
-    """`first_offset` of each batch, found out when it is asked for."""
+    """Yields `first_offset` of each batch, computed on demand."""
     return (first_offset(fd, batch, path) for batch in batches)
 
 
@@ -58,7 +58,7 @@ def _invalid(message: str) -> LoaderFailure:
 
 
 def _first_offset(data: bytes) -> int:
-    """Of one whole entry, a message or a wrapper."""
+    """The first offset of one whole entry, a message or a wrapper."""
     stored: int = _ENTRY.unpack_from(data)[0]
     record = data[_ENTRY.size:]
     codec = _codec(record)
@@ -86,7 +86,7 @@ def _first_offset(data: bytes) -> int:
 
 def _absolute_base(stored: int, last: int) -> int:
     if stored == 0:
-        return 0  # what some versions of librdkafka produced
+        return 0  # written by some versions of librdkafka
     if stored < last:
         raise _invalid("Found invalid wrapper offset in compressed v1 message set, wrapper offset "
                        f"'{stored}' is less than the last inner message offset '{last}' and it is "
@@ -95,7 +95,7 @@ def _absolute_base(stored: int, last: int) -> int:
 
 
 def _value(record: bytes, magic: int) -> bytes | None:
-    """The value of a message, bounds checked as Java's buffers do."""
+    """The value of a message, with the bounds checks of Java's buffers."""
     def number(at: int) -> int:
         if not 0 <= at <= len(record) - 4:
             raise LoaderFailure("IndexOutOfBoundsException", "null")

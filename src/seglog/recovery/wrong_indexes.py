@@ -1,8 +1,8 @@
-"""Indexes that Kafka would believe although they do not fit their log.
+"""Deletes indexes that do not fit their log, although Kafka would trust them.
 
 `sanity.check.level=full` finds them: padded or never written ones (KAFKA-10207, 12734, 19200), and
-entries that point beyond the log. Such an index is deleted, so that the loader rebuilds it like one
-that is missing. An index holds nothing that the log does not.
+entries that point beyond the log. Such an index is deleted, and the loader rebuilds it like a
+missing one. An index holds nothing that the log does not.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def delete_index(disk: Disk, base: int, problems: npt.NDArray[np.void]) -> None:
 
 def without_wrong_indexes(plan: PartitionPlan, recovery_point: int | None,
                           disk: Disk | None = None) -> PartitionPlan:
-    """The plan after the offset index of every segment with a wrong index is gone, from `disk`
-    (None: from the directory itself).
+    """Deletes the offset index of every segment with a wrong index from `disk` (None: from the
+    directory itself). Returns the plan after that.
 
     Segments from `recovery_point` on (None after a clean shutdown) stay: they are recovered anyway.
-    OSError where an index cannot be deleted.
+    Raises OSError if an index cannot be deleted.
     """
     disk = disk or RealDisk(plan.path)
     bases = plan.segments.base_offsets

@@ -1,5 +1,5 @@
 """Tiering of a LogManager (KIP-405): its metadata manager, the tasks that copy and expire segments,
-and reads of what is no longer on this disk.
+and reads of remote segments.
 
     properties = seglog.config.read_properties("server.properties")
     manager = seglog.LogManager(config=BrokerConfig.from_properties(properties),

@@ -23,7 +23,8 @@ __all__ = ["ClusterMetadataTopic"]
 _logger = logging.getLogger(__name__)
 
 _POLL_RECORDS = 500
-#: What one request to the cluster may take; an attempt to initialize checks for a close between.
+#: Time limit of one request to the cluster; between requests an attempt to initialize checks for a
+#: close.
 _REQUEST_SECONDS = 5.0
 _STEP_SECONDS = 0.1
 #: Java's default.api.timeout.ms.
@@ -46,8 +47,8 @@ class ClusterMetadataTopic:
     """__remote_log_metadata of a Kafka cluster (a MetadataTransport).
 
     The producer waits for all in-sync replicas and is idempotent; the consumer has no group and
-    commits nothing. Settings of the clients are those of librdkafka. UnsupportedOperationError
-    without confluent-kafka.
+    commits nothing. Settings of the clients are those of librdkafka. Raises
+    UnsupportedOperationError without confluent-kafka.
     """
 
     def __init__(self, config: TopicBasedRemoteLogMetadataManagerConfig) -> None:
@@ -86,7 +87,7 @@ class ClusterMetadataTopic:
                      config.metadata_topic_replication_factor, config.topic_configs())
 
     def _wait(self, future: Future[Any], accepted: Collection[int]) -> Any:
-        """The answer; None for an accepted error. Ends when the transport is closed."""
+        """Waits for the answer; None for an accepted error. Ends when the transport is closed."""
         while not self._is_closed.is_set():
             try:
                 return future.result(_STEP_SECONDS)
@@ -95,7 +96,7 @@ class ClusterMetadataTopic:
             except self._library.KafkaException as error:
                 if error.args[0].code() in accepted:
                     return None
-                # As Kafka's createTopic: whatever the cluster says, the next attempt asks again.
+                # As Kafka's createTopic: after any error the next attempt asks again.
                 raise RetriableRemoteStorageError(str(error.args[0])) from error
         raise RetriableRemoteStorageError("The metadata topic was closed")
 
@@ -173,8 +174,7 @@ class ClusterMetadataTopic:
         return found
 
     def _bounds_of(self, one: Any, deadline: float) -> tuple[int, int] | None:
-        """None where a partition that was just created has no leader yet: Java's client waits, too.
-        """
+        """None if a new partition has no leader yet; Java's client also waits."""
         with self._consuming:
             if self._is_closed.is_set():
                 return None
@@ -200,12 +200,12 @@ class ClusterMetadataTopic:
                                             message.value()))
             elif error.fatal():
                 raise RemoteStorageError(str(error))
-            else:  # the client itself tries again
+            else:  # the client itself retries
                 _logger.warning("Cannot read %s now: %s", REMOTE_LOG_METADATA_TOPIC, error)
         return found
 
     def wakeup(self) -> None:
-        """A poll ends by itself soon enough."""
+        """Does nothing: a poll ends soon by itself."""
 
     def close(self) -> None:
         """See MetadataTransport."""

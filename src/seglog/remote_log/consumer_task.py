@@ -29,7 +29,7 @@ _logger = logging.getLogger("seglog.ConsumerTask")
 
 _POLL_MS = 100
 _BOUNDS_RETRY_MS = 300_000
-#: The last skipped records that are kept to be asked for; the log names each.
+#: How many of the last skipped records are kept; each is logged.
 _SKIPPED_MAX = 1000
 
 
@@ -57,10 +57,10 @@ class ConsumerTask:
 
     A metadata partition is read from its beginning whenever one of its user partitions is new; a
     record is applied to a user partition once. A user partition is initialized when everything is
-    applied that was in the topic at its assignment. Unlike Kafka's, the task survives a record
-    that does not decode or that the store refuses: it logs it, and keeps it in `skipped`.
+    applied that was in the topic at its assignment. Unlike Kafka's, the task survives a record that
+    does not decode or that the store refuses: it logs it, and keeps it in `skipped`.
 
-    `run` is for a thread; `step` is one turn of it.
+    `run` is for a thread; `step` does one iteration.
     """
 
     def __init__(self, store: RemotePartitionMetadataStore, transport: MetadataTransport,
@@ -69,13 +69,13 @@ class ConsumerTask:
         self._store, self._transport = store, transport
         self._partitioner, self._time, self._poll_ms = partitioner, time, poll_ms
         self._changed = threading.Condition()
-        # Under the condition: what callers want, and what waits.
+        # Guarded by the condition: requests of callers, and waiting writes.
         self._users: dict[TopicIdPartition, _UserPartition] = {}
         self._has_changed = False
         self._waiters: dict[int, list[_Waiter]] = {}
         self._is_closed = False
         self._failure: Exception | None = None
-        # The task's own.
+        # Used only by the task's thread.
         self._assigned: frozenset[int] = frozenset()
         self._processed: frozenset[TopicIdPartition] = frozenset()
         self._read: dict[int, int] = {}
@@ -84,7 +84,7 @@ class ConsumerTask:
         self._bounds_failed_ms: int | None = None
         self._all_initialized = False
         self._uninitialized_ms = time.milliseconds()
-        #: Records that were passed over, the latest ones.
+        #: The latest skipped records.
         self.skipped: deque[SkippedMetadata] = deque(maxlen=_SKIPPED_MAX)
 
     # ---- what callers want
@@ -101,7 +101,7 @@ class ConsumerTask:
             self._changed.notify_all()
 
     def remove_assignments(self, partitions: Collection[TopicIdPartition]) -> None:
-        """Follows these partitions no further, and drops what is known of them."""
+        """Stops following these partitions, and drops their metadata."""
         _logger.info("Updating assignments for partitions removed: %s", list(map(str, partitions)))
         with self._changed:
             for key in partitions:
@@ -109,7 +109,7 @@ class ConsumerTask:
             self._changed.notify_all()
 
     def is_user_partition_assigned(self, key: TopicIdPartition) -> bool:
-        """Whether the task reads the metadata of a partition by now."""
+        """Whether the task already reads the metadata of a partition."""
         with self._changed:
             found = self._users.get(key)
             return found is not None and found.is_assigned
@@ -125,14 +125,14 @@ class ConsumerTask:
 
     @property
     def failure(self) -> Exception | None:
-        """What ended the task, if it was not `close`."""
+        """The error that ended the task; None if it runs or `close` ended it."""
         return self._failure
 
     def wait_until_consumed(self, partition: int, offset: int, timeout_ms: int) -> Future[None]:
-        """Done when the record at `offset` was read (Kafka: ConsumerManager).
+        """Completes when the record at `offset` was read (Kafka: ConsumerManager).
 
-        It fails with RemoteStorageError for a partition that is not read, and with
-        RemoteMetadataTimeoutError when it takes longer than `timeout_ms`.
+        Fails with RemoteStorageError for a partition that is not read, and with
+        RemoteMetadataTimeoutError after `timeout_ms`.
         """
         waiter = _Waiter(offset, self._time.milliseconds() + timeout_ms)
         with self._changed:
@@ -161,7 +161,7 @@ class ConsumerTask:
         _logger.info("Exited from consumer task thread")
 
     def step(self) -> None:
-        """Takes over a changed assignment, then what the topic has."""
+        """Applies a changed assignment, then reads the topic."""
         try:
             if self._has_changed:
                 self._take_assignment()
@@ -278,7 +278,7 @@ class ConsumerTask:
         user.is_initialized = True
 
     def _finish_waiters(self) -> None:
-        """Completes the writes that were read back, and those that were not in time."""
+        """Completes the writes that were read back, and fails those that timed out."""
         done: list[_Waiter] = []
         late: list[tuple[int, _Waiter]] = []
         now = self._time.milliseconds()
@@ -302,7 +302,7 @@ class ConsumerTask:
                 "Timed out in catching up with the expected offset by consumer."))
 
     def close(self) -> None:
-        """Ends the task; what waits for records fails. A second call does nothing."""
+        """Ends the task; waiting callers get an error. A second call does nothing."""
         with self._changed:
             if self._is_closed:
                 return

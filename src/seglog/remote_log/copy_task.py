@@ -39,8 +39,8 @@ class CopyQuota:
         self._turn = threading.Lock()
 
     def take(self, size: int, cancelled: threading.Event) -> int:
-        """Waits until `size` bytes may be copied; how long the quota said to wait, in ms, at most.
-        TaskCancelled."""
+        """Waits until `size` bytes may be copied. Returns the longest wait in ms that the quota
+        requested. Raises TaskCancelled."""
         longest = 0
         with self._turn:
             while (throttle_ms := self.quota.throttle_ms()) > 0:
@@ -53,7 +53,7 @@ class CopyQuota:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A closed segment of which everything is stable."""
+    """A closed segment without undecided transactions."""
 
     base_offset: int
     next_offset: int
@@ -62,7 +62,7 @@ class _Candidate:
 
 
 class CopyTask(RemoteLogTask):
-    """Copies the segments below the last stable offset, the active one never."""
+    """Copies the segments below the last stable offset, but never the active one."""
 
     def __init__(self, context: TaskContext, key: TopicIdPartition, quota: CopyQuota) -> None:
         super().__init__(context, key)
@@ -107,7 +107,7 @@ class CopyTask(RemoteLogTask):
                 self.context.being_copied.discard(segment_id)
 
     def _take_over(self, log: UnifiedLog) -> None:
-        """What an earlier leader, or this process before a restart, has copied."""
+        """Finds what an earlier leader, or this process before a restart, has copied."""
         metadata = self.context.metadata
         if not self._has_start:
             start = find_log_start_offset(metadata, self.key, log)
@@ -156,7 +156,7 @@ class CopyTask(RemoteLogTask):
 
     def _check_custom_metadata(self, segment: RemoteLogSegmentMetadata,
                                custom: bytes | None) -> None:
-        """Too much of it ends the copying of this partition, as in Kafka."""
+        """Too large custom metadata end the copying of this partition, as in Kafka."""
         limit = self.context.config.custom_metadata_max_bytes
         if custom is None or len(custom) <= limit:
             return
@@ -171,7 +171,7 @@ class CopyTask(RemoteLogTask):
         raise TaskCancelled
 
     def reset_lag(self) -> None:
-        """Nothing is to be copied any more."""
+        """Sets the lag to zero."""
         for name in ("RemoteCopyLagBytes", "RemoteCopyLagSegments"):
             self.context.stats.record(name, self.key.topic, self.key.partition, 0)
 
@@ -199,7 +199,7 @@ def _candidates(log: UnifiedLog, from_offset: int, stable_offset: int) -> list[_
             break
         with log.lock:
             log.update_files()
-            if base not in log.segments:  # retention was quicker
+            if base not in log.segments:  # retention has deleted it
                 continue
             segment = log.segments.get(base)
             found.append(_Candidate(base, following, segment.size, segment.largest_timestamp()))
@@ -208,7 +208,7 @@ def _candidates(log: UnifiedLog, from_offset: int, stable_offset: int) -> list[_
 
 
 def _files_of(log: UnifiedLog, candidate: _Candidate, leader_epochs: bytes) -> LogSegmentData:
-    """Paths of the files that are copied. RemoteStorageError for one that is missing."""
+    """Paths of the files that are copied. Raises RemoteStorageError for a missing one."""
     base = candidate.base_offset
     with log.lock:
         snapshot = log.producer_manager.fetch_snapshot(candidate.next_offset)

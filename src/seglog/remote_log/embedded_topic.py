@@ -1,4 +1,4 @@
-"""The metadata topic as logs of our own LogManager."""
+"""The metadata topic as logs of seglog's own LogManager."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ __all__ = ["EmbeddedMetadataTopic", "MetadataLogs"]
 
 _logger = logging.getLogger(__name__)
 
-#: What one poll takes of one partition, unless a single batch is larger.
+#: Bytes that one poll reads of one partition, unless a single batch is larger.
 _POLL_BYTES = 1 << 20
 _COLUMNS = DecodeOptions(columns=("offset", "value"))
 
 
 class MetadataLogs(Protocol):
-    """What the topic needs of a LogManager."""
+    """The methods of a LogManager that the topic needs."""
 
     def get_log(self, topic_partition: TopicPartition,
                 is_future: bool = False) -> UnifiedLog | None:
@@ -53,13 +53,13 @@ class MetadataLogs(Protocol):
 
 
 class EmbeddedMetadataTopic:
-    """The partitions of __remote_log_metadata are logs of a LogManager (a MetadataTransport).
+    """The partitions of __remote_log_metadata as logs of a LogManager (a MetadataTransport).
 
-    A record is durable before its future is done: there are no replicas, and a lost event could
-    be the only trace of a segment that is no longer on this disk. `min.insync.replicas` is set as
+    A record is durable before its future is done: there are no replicas, and a lost event could be
+    the only trace of a segment that is no longer on this disk. `min.insync.replicas` is set as
     Kafka sets it and has no effect here.
 
-    The constructor gives the topic its settings and touches no log, so that retention does not
+    The constructor sets the topic's settings without opening a log, so that retention does not
     delete metadata before the manager is ready.
     """
 
@@ -78,8 +78,8 @@ class EmbeddedMetadataTopic:
     # ---- the topic
 
     def partition_count(self) -> int | None:
-        """See MetadataTransport. Partitions of a creation that broke off count as absent while
-        all of them are empty."""
+        """See MetadataTransport. Partitions of an interrupted creation count as absent while all of
+        them are empty."""
         self._check_settings()
         with _retriable("look up"):
             found: list[UnifiedLog] = []
@@ -107,7 +107,7 @@ class EmbeddedMetadataTopic:
                 REMOTE_LOG_METADATA_TOPIC, found.retention_ms, limit, retention)
 
     def create_topic(self) -> None:
-        """Creates the logs that are missing."""
+        """Creates missing logs."""
         count = self._config.metadata_topic_partitions_count
         first = self._logs.get_log(self._key(0))
         topic_id = uuid.uuid4() if first is None or first.topic_id is None else first.topic_id
@@ -125,7 +125,7 @@ class EmbeddedMetadataTopic:
                 log.update_high_watermark(log.log_end_offset)
 
     def close(self) -> None:
-        """Ends a poll that waits; the logs are the manager's."""
+        """Ends a waiting poll; the logs belong to the manager."""
         self._is_closed = True
         self.wakeup()
 
@@ -199,7 +199,7 @@ class EmbeddedMetadataTopic:
             return []
         try:
             data = log.read(position, _POLL_BYTES, "read_uncommitted").records
-        except OffsetOutOfRangeError as error:  # retention was quicker: from the new start
+        except OffsetOutOfRangeError as error:  # retention deleted it: continues at the new start
             raise RetriableRemoteStorageError(str(error)) from error
         records = [ConsumedRecord(partition, offset, value)
                    for columns in decode_chunk(data, _COLUMNS, name=str(self._key(partition)),
@@ -231,7 +231,7 @@ def _end_of(data: bytes, position: int) -> int:
 
 
 class _retriable:
-    """An I/O error of a directory becomes an error that the caller may retry."""
+    """Turns an I/O error of a directory into an error that the caller may retry."""
 
     def __init__(self, action: str) -> None:
         self._action = action

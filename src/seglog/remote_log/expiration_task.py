@@ -1,4 +1,4 @@
-"""Deletes remote segments of a leader that retention lets go (Kafka: RLMExpirationTask)."""
+"""Deletes a leader's remote segments that break retention (Kafka: RLMExpirationTask)."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _PERCENT = ("RetentionSizeInPercent", "LocalRetentionSizeInPercent")
 
 @dataclass(slots=True)
 class RetentionRules:
-    """Which segments break retention. `breach_bytes` is by how much the log is too large,
-    `until_ms` the time before which records may go; None: no such rule."""
+    """Which segments break retention. `breach_bytes` is the excess of the log's size, `until_ms`
+    the time before which records expire; None: no such rule."""
 
     lineage: Lineage
     log_start_offset: int
     log_end_offset: int
     breach_bytes: int
     until_ms: int | None
-    #: Where the log starts when the chosen segments are gone.
+    #: The log's start after the chosen segments are deleted.
     new_start_offset: int | None = None
 
     def breaks(self, segment: RemoteLogSegmentMetadata) -> tuple[str | None, bool]:
-        """(the rule that the segment breaks, whether it is within the lineage). Takes the
-        segments in their order; each that breaks a rule is counted as deleted."""
+        """(the rule that the segment breaks, whether it is within the lineage). Must get the
+        segments in order; each that breaks a rule counts as deleted."""
         if (self.lineage and segment.end_offset < self.log_start_offset and all(
                 epoch <= self.lineage[0][0] for epoch, _ in segment.segment_leader_epochs)):
             return "log-start-offset", False
@@ -82,7 +82,7 @@ class ExpirationTask(RemoteLogTask):
         chosen = self._choose(rules)
         if chosen is None:
             return
-        if rules.new_start_offset is not None:  # before the deletion: readers see no hole
+        if rules.new_start_offset is not None:  # before the deletion, so that readers see no gap
             log.update_log_start_offset_from_remote_tier(rules.new_start_offset)
         left = list(chosen)
         self._record_lag(left)
@@ -125,7 +125,7 @@ class ExpirationTask(RemoteLogTask):
 
     def _breach_bytes(self, log: UnifiedLog, every: Sequence[RemoteLogSegmentMetadata],
                       lineage: Lineage) -> int:
-        """By how much the log is above `retention.bytes` (buildRetentionSizeData)."""
+        """By how many bytes the log exceeds `retention.bytes` (buildRetentionSizeData)."""
         limit = log.config.retention_bytes
         if limit < 0:
             return 0
@@ -144,7 +144,7 @@ class ExpirationTask(RemoteLogTask):
         return max(total - limit, 0)
 
     def _delete_unreferenced(self, earliest_epoch: int) -> None:
-        """Segments of which the log has no epoch any more."""
+        """Deletes segments whose epochs the log no longer has."""
         for segment in self.context.metadata.list_all_remote_log_segments(self.key):
             if (all(epoch < earliest_epoch for epoch, _ in segment.segment_leader_epochs)
                     and segment.remote_log_segment_id not in self.context.being_copied
@@ -182,7 +182,7 @@ class ExpirationTask(RemoteLogTask):
                 self._percent[name] = size * 100 // limit if limit > 0 else 0
 
     def cancel(self) -> None:
-        """See RemoteLogTask; takes the gauges out."""
+        """See RemoteLogTask; also removes the gauges."""
         super().cancel()
         if self._percent is not None:
             group = self.context.stats.registry.group("kafka.log.remote", "RemoteLogManager")

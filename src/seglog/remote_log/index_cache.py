@@ -1,4 +1,4 @@
-"""Indexes of remote segments in files here, bounded in size (Kafka: RemoteIndexCache)."""
+"""A cache of remote segments' indexes in local files, bounded in size (Kafka: RemoteIndexCache)."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ _ENTRY_BYTES: Final = {IndexType.OFFSET: 8, IndexType.TIMESTAMP: 12, IndexType.T
 
 
 class RemoteIndexes:
-    """The indexes of one remote segment. They work on after the cache has dropped the files."""
+    """The indexes of one remote segment. They stay usable after the cache has deleted the files."""
 
     def __init__(self, paths: dict[IndexType, str], base_offset: int) -> None:
-        """CorruptIndexError for what is no index of a segment with this base offset."""
+        """Raises CorruptIndexError for a file that is not an index of a segment with this base
+        offset."""
         self.paths = paths
         self.size = 0
         for kind, path in paths.items():
@@ -55,22 +56,22 @@ class RemoteIndexes:
             read_aborted(paths[IndexType.TRANSACTION]))
 
     def position_of(self, offset: int) -> int:
-        """Byte of the log from which a search for an offset begins."""
+        """The byte of the log at which a search for an offset begins."""
         return max(self.offsets.lookup(offset)[1], 0)
 
     def position_at(self, timestamp_ms: int, start_offset: int) -> int:
-        """Byte of the log from which a search for a time begins."""
+        """The byte of the log at which a search for a time begins."""
         return self.position_of(max(self.times.lookup(timestamp_ms)[1], start_offset))
 
 
 class RemoteIndexCache(ProcessBound):
-    """The indexes that were used last, in `remote-log-index-cache` of a data directory.
+    """The most recently used indexes, in `remote-log-index-cache` of a data directory.
 
-    Files are `<start offset>_<segment id>` with the suffix of their kind, as Kafka's. The sum of
-    their sizes is at most `size_max`, apart from an entry that is larger by itself; one that was
-    not used for `ttl_ms` goes too (-1 or 0: by size alone). A start takes over complete entries
-    and deletes what a download or a deletion left. Safe from any thread: two that want the same
-    segment download it once.
+    Files are named `<start offset>_<segment id>` with the suffix of their kind, as in Kafka. The
+    sum of their sizes is at most `size_max`, unless a single entry is larger. An entry that was not
+    used for `ttl_ms` is deleted too (-1 or 0: by size alone). A start keeps complete entries and
+    deletes the remains of downloads and deletions. Safe from any thread: two threads that need the
+    same segment download it once.
     """
 
     def __init__(self, log_dir: str, storage: RemoteStorageManager, size_max: int, ttl_ms: int,
@@ -88,7 +89,7 @@ class RemoteIndexCache(ProcessBound):
         self._take_over()
 
     def _take_over(self) -> None:
-        """What an earlier process left."""
+        """Loads the entries of an earlier process."""
         names = sorted(os.listdir(self.path))
         stems: dict[str, set[str]] = {}
         for name in names:
@@ -130,8 +131,8 @@ class RemoteIndexCache(ProcessBound):
         return segment_id in self._entries
 
     def get(self, segment: RemoteLogSegmentMetadata) -> RemoteIndexes:
-        """The indexes of a segment, downloaded if they are not here. Raises what the storage
-        raises, CorruptIndexError, IllegalStateError after `close`."""
+        """The indexes of a segment, downloaded if they are not cached. Raises the storage's
+        exceptions, CorruptIndexError, and IllegalStateError after `close`."""
         segment_id = segment.remote_log_segment_id.id
         with self._lock:
             found = self._use(segment_id)
@@ -196,21 +197,21 @@ class RemoteIndexCache(ProcessBound):
             self._drop(oldest)
 
     def _drop(self, segment_id: bytes) -> None:
-        """Readers that have the entry keep its descriptors; the files go at once."""
+        """Deletes the files of an entry; readers that have it keep its descriptors."""
         gone = self._entries.pop(segment_id)
         del self._used_ms[segment_id]
         self._size -= gone.size
         _delete(gone.paths.values())
 
     def resize(self, size_max: int) -> None:
-        """Another bound (`remote.log.index.file.cache.total.size.bytes`)."""
+        """Sets another bound (`remote.log.index.file.cache.total.size.bytes`)."""
         with self._lock:
             self._size_max = size_max
             while self._size > size_max and self._entries:
                 self._drop(next(iter(self._entries)))
 
     def remove_all(self, segment_ids: Iterable[bytes]) -> None:
-        """Drops segments that are deleted."""
+        """Removes deleted segments."""
         with self._lock:
             for segment_id in segment_ids:
                 if segment_id in self._entries:

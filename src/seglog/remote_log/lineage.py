@@ -1,4 +1,4 @@
-"""Which remote segments belong to a log, by its leader epochs (Kafka: RemoteLogManager)."""
+"""Decides which remote segments belong to a log, by its leader epochs (Kafka: RemoteLogManager)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def epochs_of(log: UnifiedLog) -> LeaderEpochs:
 
 
 def epochs_with_records(epochs: Iterable[tuple[int, int]]) -> Lineage:
-    """Without the epochs that ended where they began (buildFilteredLeaderEpochMap)."""
+    """The epochs without those that ended where they began (buildFilteredLeaderEpochMap)."""
     found = list(epochs)
     return tuple(one for one, following in zip(found, [*found[1:], None], strict=True)
                  if following is None or one[1] != following[1])
@@ -72,8 +72,8 @@ def find_highest_remote_offset(metadata: RemoteLogMetadataManager, key: TopicIdP
 
 def find_log_start_offset(metadata: RemoteLogMetadataManager, key: TopicIdPartition,
                           log: UnifiedLog) -> int:
-    """Where the first remote segment of the lowest epoch begins that has any, else where local
-    segments begin."""
+    """The start of the first remote segment of the lowest epoch that has any, else the start of the
+    local segments."""
     for entry in epochs_of(log):
         segments = metadata.list_remote_log_segments(key, entry.epoch)
         if segments:

@@ -10,16 +10,17 @@ from seglog.config.definition import Config, Kind, at_least, invalid, setting
 
 __all__ = ["CLIENT_PREFIXES", "TopicBasedRemoteLogMetadataManagerConfig"]
 
-#: Before the settings of each client; those of `common` count where a client has none of its own.
+#: Prefixes of each client's settings; those of `common` are defaults for all clients.
 CLIENT_PREFIXES = {kind: f"remote.log.metadata.{kind}"
                    for kind in ("common.client.", "producer.", "consumer.", "admin.")}
 
 
 @dataclass(frozen=True, slots=True)
 class TopicBasedRemoteLogMetadataManagerConfig(Config):
-    """How __remote_log_metadata is created, written and read (Kafka: the class of this name).
+    """How __remote_log_metadata is created, written and read (Kafka:
+    TopicBasedRemoteLogMetadataManagerConfig).
 
-    Times are ms. Raises ConfigError. `log.dir`, which Kafka demands and does not use, may be
+    Times are ms. Raises ConfigError. `log.dir`, which Kafka requires but does not use, may be
     absent.
     """
 
@@ -31,7 +32,7 @@ class TopicBasedRemoteLogMetadataManagerConfig(Config):
         "remote.log.metadata.topic.retention.ms", Kind.LONG, -1)
     metadata_topic_min_isr: int = setting(
         "remote.log.metadata.topic.min.isr", Kind.SHORT, 2, at_least(1))
-    #: How long a write waits until it was read back.
+    #: How long a write waits until it is read back.
     consume_wait_ms: int = setting(
         "remote.log.metadata.consume.wait.ms", Kind.LONG, 120_000, at_least(0))
     initialization_retry_max_timeout_ms: int = setting(
@@ -41,7 +42,7 @@ class TopicBasedRemoteLogMetadataManagerConfig(Config):
         "remote.log.metadata.initialization.retry.interval.ms", Kind.LONG, 100, at_least(0))
     broker_id: int = setting("broker.id", Kind.INT, 0)
 
-    #: What clients of a Kafka cluster get, by kind and then by name.
+    #: Settings for clients of a Kafka cluster, by kind and name.
     client_properties: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -52,14 +53,14 @@ class TopicBasedRemoteLogMetadataManagerConfig(Config):
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object]) -> Self:
-        """From Kafka's names. ConfigError."""
+        """From properties with Kafka's names. Raises ConfigError."""
         clients = {kind: {name.removeprefix(prefix): str(value)
                           for name, value in properties.items() if name.startswith(prefix)}
                    for kind, prefix in CLIENT_PREFIXES.items()}
         return cls(**cls.pick(properties), client_properties=clients)
 
     def client(self, kind: str) -> dict[str, str]:
-        """Of the `producer`, `consumer` or `admin`, its client id included."""
+        """Settings of the `producer`, `consumer` or `admin`, including its client id."""
         own = self.client_properties.get(f"{kind}.", {})
         return {**self.client_properties.get("common.client.", {}), **own,
                 "client.id": f"__remote_log_metadata_client_{self.broker_id}_{kind}"}

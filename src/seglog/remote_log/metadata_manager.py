@@ -1,4 +1,4 @@
-"""What a manager of remote log metadata is asked for (Kafka: RemoteLogMetadataManager)."""
+"""The interface of a manager of remote log metadata (Kafka: RemoteLogMetadataManager)."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ __all__ = ["BrokerReadyCallback", "RemoteLogMetadataManager"]
 
 @runtime_checkable
 class BrokerReadyCallback(Protocol):
-    """What wants to be called when the broker serves requests (KIP-1197)."""
+    """Is called when the broker serves requests (KIP-1197)."""
 
     def on_broker_ready(self) -> None:
         """The broker serves requests."""
 
 
 class RemoteLogMetadataManager(Protocol):
-    """Stores and finds the metadata of remote segments (KIP-405, Kafka: of the same name).
+    """Stores and finds the metadata of remote segments (KIP-405, Kafka: RemoteLogMetadataManager).
 
-    A future of a write is done when every answer contains the write. Calls raise
-    RemoteStorageError, and RetriableRemoteStorageError or ReplicaNotAvailableError where the same
-    call may succeed later.
+    The future of a write completes when every later lookup sees the write. Calls raise
+    RemoteStorageError, and RetriableRemoteStorageError or ReplicaNotAvailableError if the same call
+    may succeed later.
     """
 
     def configure(self, properties: Mapping[str, object]) -> None:
-        """Takes its settings, without their prefix, `broker.id` and `cluster.id` among them."""
+        """Sets the settings, without their prefix, including `broker.id` and `cluster.id`."""
 
     def add_remote_log_segment_metadata(self, metadata: RemoteLogSegmentMetadata) -> Future[None]:
-        """Writes the first event of a segment. IllegalArgumentError for another state than
+        """Writes the first event of a segment. Raises IllegalArgumentError for a state other than
         COPY_SEGMENT_STARTED."""
 
     def update_remote_log_segment_metadata(
             self, update: RemoteLogSegmentMetadataUpdate) -> Future[None]:
-        """Writes a later event of a segment. IllegalArgumentError for COPY_SEGMENT_STARTED."""
+        """Writes a later event of a segment. Raises IllegalArgumentError for
+        COPY_SEGMENT_STARTED."""
 
     def put_remote_partition_delete_metadata(
             self, metadata: RemotePartitionDeleteMetadata) -> Future[None]:
@@ -59,11 +60,12 @@ class RemoteLogMetadataManager(Protocol):
 
     def list_all_remote_log_segments(self, partition: TopicIdPartition
                                      ) -> list[RemoteLogSegmentMetadata]:
-        """Every segment that is not deleted, in no order."""
+        """Every segment that is not deleted, unordered."""
 
     def list_remote_log_segments(self, partition: TopicIdPartition,
                                  leader_epoch: int) -> list[RemoteLogSegmentMetadata]:
-        """The segments of an epoch, those that are being copied or deleted too, by start offset."""
+        """The segments of an epoch by start offset, including those that are being copied or
+        deleted."""
 
     def remote_log_size(self, partition: TopicIdPartition, leader_epoch: int) -> int:
         """Bytes of the segments of an epoch."""
@@ -76,7 +78,7 @@ class RemoteLogMetadataManager(Protocol):
         """Follows these partitions from now on."""
 
     def on_stop_partitions(self, partitions: Collection[TopicIdPartition]) -> None:
-        """Follows them no further."""
+        """Stops following them."""
 
     def close(self) -> None:
         """Ends everything. A second call does nothing."""

@@ -1,4 +1,4 @@
-"""What the metadata manager needs of the topic __remote_log_metadata, wherever it is."""
+"""The interface to the topic __remote_log_metadata, in a cluster or in local logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["ConsumedRecord", "MetadataTransport"]
 
 
 class ConsumedRecord(NamedTuple):
-    """A record of the topic; its key means nothing."""
+    """A record of the topic; its key is ignored."""
 
     partition: int
     offset: int
@@ -20,25 +20,25 @@ class ConsumedRecord(NamedTuple):
 class MetadataTransport(Protocol):
     """The topic as its writer and its reader see it.
 
-    `partition_count`, `create_topic`, `open` and `close` are called by one thread at a time,
-    `publish` by any thread, `assign`, `bounds` and `poll` by the reader's. A
-    RetriableRemoteStorageError says that the same call may succeed later.
+    One thread at a time calls `partition_count`, `create_topic`, `open` and `close`. Any thread
+    calls `publish`, and the reader's thread calls `assign`, `bounds` and `poll`.
+    RetriableRemoteStorageError means that the same call may succeed later.
     """
 
     def partition_count(self) -> int | None:
-        """How many partitions the topic has; None where it does not exist.
+        """The number of partitions; None if the topic does not exist.
 
-        RemoteStorageError for a topic with settings that would lose metadata.
+        Raises RemoteStorageError for a topic with settings that would lose metadata.
         """
 
     def create_topic(self) -> None:
-        """Creates the topic; one that exists by now is left as it is."""
+        """Creates the topic; an existing one is not changed."""
 
     def open(self) -> None:
-        """Makes what writes and reads."""
+        """Creates the writer and the reader."""
 
     def publish(self, partition: int, value: bytes) -> Future[int]:
-        """Writes a record; its offset, as soon as it is durable."""
+        """Writes a record; the future has its offset once it is durable."""
 
     def assign(self, positions: Mapping[int, int | None]) -> None:
         """Reads these partitions from now on: from an offset, or from the beginning."""
@@ -47,10 +47,10 @@ class MetadataTransport(Protocol):
         """(first offset, end offset) of each."""
 
     def poll(self, timeout_ms: int) -> Sequence[ConsumedRecord]:
-        """The next records; waits so long for one. Damage is passed over and logged."""
+        """The next records; waits up to `timeout_ms` for one. Skips damage and logs it."""
 
     def wakeup(self) -> None:
-        """Ends a `poll` that waits."""
+        """Ends a waiting `poll`."""
 
     def close(self) -> None:
         """Releases everything. A second call does nothing."""

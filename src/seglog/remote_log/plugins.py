@@ -1,4 +1,4 @@
-"""Plug-ins that settings name: `remote.log.*.manager.class.name` and `.class.path`."""
+"""Loads plug-ins named by settings: `remote.log.*.manager.class.name` and `.class.path`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _T = TypeVar("_T")
 
 
 def load_plugin(setting: str, class_name: str, class_path: str | None) -> Any:
-    """An instance of the class `package.module.Class`, made without arguments.
+    """An instance of the class `package.module.Class`, created without arguments.
 
-    With `class_path` (directories, separated by the platform's path separator) its first module
-    is looked for there alone; other imports of the plug-in find the directories behind everything
-    else. ConfigError names the setting.
+    With `class_path` (directories, separated by the platform's path separator) its top-level module
+    is searched only there. Other imports of the plug-in search the directories last. Raises
+    ConfigError, which names the setting.
     """
     module_name, _, name = class_name.rpartition(".")
     if not module_name:
@@ -73,11 +73,12 @@ def _module(name: str, directories: list[str]) -> Any:
 
 
 class ClassLoaderAwareRemoteLogMetadataManager:
-    """A RemoteLogMetadataManager around a plug-in (Kafka: of the same name).
+    """A RemoteLogMetadataManager around a plug-in (Kafka:
+    ClassLoaderAwareRemoteLogMetadataManager).
 
-    What the plug-in raises becomes RemoteStorageError unless it is an error of seglog. Kafka 4.3.1
-    forgets the ready callback here, so that a plug-in never gets it; this one forwards it to a
-    plug-in that has `on_broker_ready`.
+    Exceptions of the plug-in become RemoteStorageError unless they are seglog's own. Kafka 4.3.1
+    does not forward the ready callback here, so a plug-in never gets it; this class forwards it to
+    a plug-in that has `on_broker_ready`.
     """
 
     def __init__(self, delegate: RemoteLogMetadataManager) -> None:

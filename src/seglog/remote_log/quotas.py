@@ -11,7 +11,7 @@ __all__ = ["RemoteQuota"]
 
 
 class RemoteQuota:
-    """A rate over `samples` windows of `window_ms`, and how long to wait while it is too high.
+    """A rate over `samples` windows of `window_ms`, and the wait until it is low enough.
 
     Safe from any thread.
     """
@@ -23,12 +23,12 @@ class RemoteQuota:
         self._windows: deque[list[int]] = deque()  # [begin in ms, bytes]
 
     def update(self, bytes_per_second: int) -> None:
-        """Another limit."""
+        """Sets another limit."""
         with self._lock:
             self._limit = bytes_per_second
 
     def record(self, count: int) -> None:
-        """`count` bytes are on their way."""
+        """Counts `count` bytes."""
         now = self._time.milliseconds()
         with self._lock:
             if not self._windows or now - self._windows[-1][0] >= self._window_ms:
@@ -37,7 +37,7 @@ class RemoteQuota:
             self._expire(now)
 
     def throttle_ms(self) -> int:
-        """How long until the rate is at its limit if nothing comes meanwhile; 0 below it."""
+        """Time until the rate is at its limit if no more bytes come; 0 below it."""
         now = self._time.milliseconds()
         with self._lock:
             self._expire(now)

@@ -27,7 +27,7 @@ def _jitter(name: str, value: float) -> float:
 class RemoteLogManagerConfig(Config):
     """Settings of tiering, with Kafka's names, defaults and validators. Times are ms.
 
-    Raises ConfigError. Those of a plug-in have its prefix, which is taken off: they are
+    Raises ConfigError. A plug-in's settings have its prefix, which is removed: they are
     `storage_properties` and `metadata_properties`.
     """
 
@@ -92,7 +92,7 @@ class RemoteLogManagerConfig(Config):
     @classmethod
     def from_properties(cls, properties: Mapping[str, object]) -> Self:
         """From a broker's properties; `node.id` is `broker.id`, and the deprecated
-        `remote.log.manager.thread.pool.size` is that of followers. ConfigError."""
+        `remote.log.manager.thread.pool.size` is that of followers. Raises ConfigError."""
         given = dict(properties)
         for name, other in (("broker.id", "node.id"),
                             ("remote.log.manager.follower.thread.pool.size",

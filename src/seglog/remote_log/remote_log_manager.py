@@ -47,14 +47,15 @@ _METADATA_CLASS = "remote.log.metadata.manager.class.name"
 
 
 def topic_based_manager(manager: LogManager, time: Time) -> TopicBasedRemoteLogMetadataManager:
-    """Over a cluster's topic if its settings name one, else over logs of `manager`."""
+    """A metadata manager over a cluster's topic if the settings name one, else over logs of
+    `manager`."""
     return TopicBasedRemoteLogMetadataManager(
         lambda config: ClusterMetadataTopic(config) if config.has_cluster
         else EmbeddedMetadataTopic(manager, config, time), time=time)
 
 
 class _Repeated:
-    """A task that runs again `interval_ms` after each of its runs."""
+    """A task that runs again `interval_ms` after the end of each run."""
 
     def __init__(self, scheduler: Scheduler, name: str, task: RemoteLogTask,
                  interval_ms: int) -> None:
@@ -128,7 +129,7 @@ class RemoteLogManager(ProcessBound):
         self._owns_schedulers = schedulers is None
         self._copies, self._expirations, self._followers = schedulers or self._pools()
         self._readers = ThreadPoolExecutor(config.reader_threads, "remote-log-reader-")
-        self._pending_reads = 0  # with those that run
+        self._pending_reads = 0  # including running ones
         self._lock = threading.RLock()
         self._topic_ids: dict[TopicPartition, bytes] = {}
         self._tasks: dict[tuple[type[RemoteLogTask], TopicIdPartition], _Repeated] = {}
@@ -189,10 +190,10 @@ class RemoteLogManager(ProcessBound):
 
     def on_leadership_change(self, leaders: Iterable[TopicPartition],
                              followers: Iterable[TopicPartition] = ()) -> None:
-        """Tiers the partitions that this process leads from now on, and follows what others do
-        with the rest. Partitions that are not tiered are passed over.
+        """Tiers the partitions that this process leads from now on, and follows the others'
+        metadata. Skips partitions that are not tiered.
 
-        RemoteStorageError for a log without a topic id, which its metadata needs.
+        Raises RemoteStorageError for a log without a topic id, which its metadata needs.
         """
         ours = dict(self._tiered(leaders))
         others = dict(self._tiered(followers))
@@ -254,9 +255,9 @@ class RemoteLogManager(ProcessBound):
             found.task.reset_lag()
 
     def on_config_change(self, topic: str) -> None:
-        """After `LogManager.update_topic_config`: tiering or copying was switched on or off.
+        """Call after `LogManager.update_topic_config`: tiering or copying was enabled or disabled.
 
-        Switched off with `remote.log.delete.on.disable`, the log begins at its local segments and
+        If disabled with `remote.log.delete.on.disable`, the log begins at its local segments and
         its remote ones are deleted.
         """
         keys = [key for key in self._manager.current_logs if key.topic == topic]
@@ -275,9 +276,9 @@ class RemoteLogManager(ProcessBound):
                         delete_remote_log: bool = False,
                         on_error: Callable[[TopicPartition, Exception], object] | None = None
                         ) -> None:
-        """Ends the tasks of partitions, and forgets their metadata. With `delete_remote_log` all
-        their remote segments are deleted first, in this thread. `on_error` is called for
-        partitions that fail; the others are stopped."""
+        """Ends the tasks of partitions, and drops their metadata. With `delete_remote_log` all
+        their remote segments are deleted first, in this thread. `on_error` is called for partitions
+        that fail; the others are still stopped."""
         stopped = []
         for key in partitions:
             key_id = self._key_of(key)
@@ -330,10 +331,10 @@ class RemoteLogManager(ProcessBound):
     def read(self, partition: TopicPartition, offset: int, max_length: int,
              isolation: Isolation = "read_uncommitted",
              min_one_message: bool = True) -> FetchDataInfo:
-        """UnifiedLog.read of a tiered log: what is no longer here comes from remote storage.
+        """UnifiedLog.read of a tiered log: records that are not local are read from remote storage.
 
-        Empty while the fetch quota is exhausted. UnknownTopicOrPartitionError,
-        OffsetOutOfRangeError, and what remote storage raises.
+        Empty while the fetch quota is exhausted. Raises UnknownTopicOrPartitionError,
+        OffsetOutOfRangeError, and the exceptions of remote storage.
         """
         log = self._log_of(partition)
         if (not log.remote_log_enabled
@@ -344,9 +345,10 @@ class RemoteLogManager(ProcessBound):
     def async_read(self, partition: TopicPartition, offset: int, max_length: int,
                    isolation: Isolation = "read_uncommitted",
                    min_one_message: bool = True) -> Future[FetchDataInfo]:
-        """A read of remote storage by a reader thread.
+        """Reads remote storage in a reader thread.
 
-        RetriableRemoteStorageError when `remote.log.reader.max.pending.tasks` reads wait.
+        Raises RetriableRemoteStorageError if `remote.log.reader.max.pending.tasks` reads are
+        waiting.
         """
         log, key = self._log_of(partition), self._key_of(partition)
         if key is None:
@@ -403,7 +405,7 @@ class RemoteLogManager(ProcessBound):
 
     def reconfigure(self, properties: Mapping[str, object]) -> None:
         """Changes quotas, the size of the index cache and pools at run time, by Kafka's names.
-        ConfigError for a name that cannot be changed, or a refused value."""
+        Raises ConfigError for a name that cannot be changed, or an invalid value."""
         changes: dict[str, Callable[[Any], object]] = {
             "remote.log.manager.copy.max.bytes.per.second": self.copy_quota.update,
             "remote.log.manager.fetch.max.bytes.per.second": self.fetch_quota.update,
@@ -421,8 +423,8 @@ class RemoteLogManager(ProcessBound):
 
     @ending
     def close(self) -> None:
-        """Ends the tasks; what they were copying is copied again after the next start. Then
-        closes the index cache and both managers. A second call does nothing."""
+        """Ends the tasks; interrupted copies are repeated after the next start. Then closes the
+        index cache and both managers. A second call does nothing."""
         with self._lock:
             if self._is_closed:
                 return

@@ -36,7 +36,7 @@ class _Batch(NamedTuple):
 
 
 class RemoteReads:
-    """Finds and reads batches in remote storage. Any thread may."""
+    """Finds and reads batches in remote storage. Safe from any thread."""
 
     def __init__(self, metadata: RemoteLogMetadataManager, storage: RemoteStorageManager,
                  indexes: RemoteIndexCache) -> None:
@@ -50,7 +50,7 @@ class RemoteReads:
         `min_one_message` at least that whole batch. The last batch may be incomplete.
 
         `committed` adds the aborted transactions. Raises OffsetOutOfRangeError for an offset that
-        is not in remote storage, and what the storage raises.
+        is not in remote storage, and the exceptions of the storage.
         """
         segment = self._segment_of(key, log, offset)
         if segment is None:
@@ -76,7 +76,8 @@ class RemoteReads:
 
     def _read_segment(self, segment: RemoteLogSegmentMetadata, offset: int, max_bytes: int,
                       min_one_message: bool) -> FetchDataInfo | None:
-        """None where no batch of the segment reaches `offset`: compaction before tiering."""
+        """None if no batch of the segment reaches `offset`, because it was compacted before
+        tiering."""
         position = self._indexes.get(segment).position_of(offset)
         with self._storage.fetch_log_segment(segment, position) as stream:
             while (batch := _next_batch(stream, segment, position)) is not None:
@@ -134,7 +135,7 @@ class RemoteReads:
     def find_offset_by_timestamp(self, key: TopicIdPartition, log: UnifiedLog, timestamp_ms: int,
                                  start_offset: int) -> TimestampOffset | None:
         """The first record at or after a time and an offset, in remote segments that begin below
-        the local ones; None where local segments are to be asked."""
+        the local ones; None if the search has to continue in local segments."""
         epochs = epochs_of(log)
         lineage = epochs_with_records((one.epoch, one.start_offset) for one in epochs)
         epoch = epochs.epoch_for_offset(start_offset)
@@ -179,9 +180,9 @@ def _epoch_of(batch: bytes) -> int | None:
 
 def _next_batch(stream: BinaryIO, segment: RemoteLogSegmentMetadata,
                 position: int) -> _Batch | None:
-    """The next whole batch; None at the end of the segment, where one may be cut.
+    """The next whole batch; None at the end of the segment, where one may be truncated.
 
-    CorruptRecordError for a length that no batch has.
+    Raises CorruptRecordError for a length that no batch has.
     """
     head = _read_fully(stream, _PREFIX_BYTES)
     if len(head) < _PREFIX_BYTES:
@@ -209,7 +210,7 @@ def _next_batch(stream: BinaryIO, segment: RemoteLogSegmentMetadata,
 
 
 def _read_fully(stream: BinaryIO, size: int) -> bytes:
-    """So many bytes, or those up to the end: a store may hand out fewer at a time."""
+    """`size` bytes, or those up to the end: a store may return fewer at a time."""
     found = bytearray()
     while len(found) < size and (piece := stream.read(size - len(found))):
         found += piece

@@ -1,4 +1,5 @@
-"""What tiering counts, under Kafka's names (Kafka: BrokerTopicMetrics, RemoteStorageMetrics)."""
+"""The counters of tiering, under Kafka's names (Kafka: BrokerTopicMetrics,
+RemoteStorageMetrics)."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ class RemoteStats:
         self._group.gauges({name: partial(self._total, name) for name in _GAUGES}, {})
 
     def mark(self, name: str, topic: str, count: int = 1) -> None:
-        """Counts for a topic and for all."""
+        """Counts for a topic and for all topics."""
         self._meter(name, {}).mark(count)
         self._meter(name, {"topic": topic}).mark(count)
         with self._lock:
@@ -46,7 +47,7 @@ class RemoteStats:
         return self._group.meter(name, _METERS[name], tags)
 
     def record(self, name: RemoteGauge, topic: str, partition: int, value: int) -> None:
-        """Sets what a partition adds to a gauge."""
+        """Sets a partition's share of a gauge."""
         with self._lock:
             is_new = (name, topic) not in self._values
             self._values.setdefault((name, topic), {})[partition] = value
@@ -54,7 +55,7 @@ class RemoteStats:
             self._group.gauges({name: partial(self._of_topic, name, topic)}, {"topic": topic})
 
     def forget(self, topic: str, partition: int) -> None:
-        """Takes a partition out of all gauges."""
+        """Removes a partition from all gauges."""
         with self._lock:
             gone = []
             for (name, of), values in self._values.items():
@@ -68,7 +69,7 @@ class RemoteStats:
             self._group.remove(name, {"topic": topic})
 
     def close(self) -> None:
-        """Takes everything out of the registry."""
+        """Removes all metrics from the registry."""
         with self._lock:
             topics, gauges = set(self._topics), list(self._values)
             self._values.clear()

@@ -1,4 +1,4 @@
-"""What the tasks of a tiered partition share (Kafka: RemoteLogManager.RLMTask)."""
+"""The common part of the tasks of a tiered partition (Kafka: RemoteLogManager.RLMTask)."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class TaskCancelled(Exception):
 
 @dataclass(slots=True)
 class TaskContext:
-    """What the tasks of a RemoteLogManager work with. `being_copied` are segments that a copy
-    task is at."""
+    """The objects that the tasks of a RemoteLogManager use. `being_copied` are segments that a copy
+    task is copying."""
 
     config: RemoteLogManagerConfig
     metadata: RemoteLogMetadataManager
@@ -69,16 +69,16 @@ class RemoteLogTask(ProcessBound, ABC):
         return self._cancelled.is_set()
 
     def cancel(self) -> None:
-        """It does not run again, and waits for nothing more."""
+        """Prevents further runs, and ends waiting."""
         self._cancelled.set()
 
     def say(self, level: int, message: str, *arguments: object,
             error: BaseException | None = None) -> None:
-        """Logs, with the partition in front."""
+        """Logs with the partition as prefix."""
         _logger.log(level, self._prefix + message, *arguments, exc_info=error)
 
     def run(self) -> None:
-        """One run. Nothing leaves it: what fails is logged, and the next run tries again."""
+        """Runs once. Raises nothing: failures are logged, and the next run tries again."""
         if self.is_cancelled:
             self.say(logging.DEBUG, "Skipping the current run for partition %s as it is cancelled",
                      self.key)
@@ -111,7 +111,7 @@ class RemoteLogTask(ProcessBound, ABC):
     # ---- events
 
     def wait(self, future: Future[None]) -> None:
-        """Until a write is in the answers. What the future raises; TaskCancelled."""
+        """Waits until lookups see a write. Raises the future's exception; TaskCancelled."""
         while True:
             try:
                 return future.result(_STEP_SECONDS)
@@ -130,7 +130,7 @@ class RemoteLogTask(ProcessBound, ABC):
                 state, self.context.config.broker_id)))
 
     def delete_segment(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """Deletes a segment, announced before and after; False if the task is cancelled
+        """Deletes a segment, and announces that before and after; False if the task is cancelled
         (RemoteLogManager.deleteRemoteLogSegment)."""
         if self.is_cancelled:
             return False
@@ -149,7 +149,7 @@ class RemoteLogTask(ProcessBound, ABC):
         return True
 
     def try_to_delete(self, segment: RemoteLogSegmentMetadata) -> None:
-        """Cleans up after a copy that failed; the expiration task finds what is left."""
+        """Cleans up after a failed copy; the expiration task deletes the rest."""
         segment_id = segment.remote_log_segment_id
         try:
             self.delete_segment(segment)
@@ -160,7 +160,7 @@ class RemoteLogTask(ProcessBound, ABC):
 
 
 class FollowerTask(RemoteLogTask):
-    """Tells a follower's log what is in remote storage (Kafka: RLMFollowerTask)."""
+    """Updates a follower's log with the offsets in remote storage (Kafka: RLMFollowerTask)."""
 
     def execute(self, log: UnifiedLog) -> None:
         """See RemoteLogTask."""

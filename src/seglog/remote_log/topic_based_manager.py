@@ -31,7 +31,7 @@ __all__ = ["TopicBasedRemoteLogMetadataManager", "TransportFactory"]
 
 _logger = logging.getLogger("seglog.TopicBasedRemoteLogMetadataManager")
 
-#: How the topic is reached; called by the first attempt to initialize.
+#: Creates the transport; called by the first attempt to initialize.
 TransportFactory = Callable[[TopicBasedRemoteLogMetadataManagerConfig], MetadataTransport]
 
 _Published = (RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate
@@ -43,24 +43,24 @@ _THREAD = "RLMMInitializationThread-"
 class TopicBasedRemoteLogMetadataManager(ProcessBound):
     """A RemoteLogMetadataManager over the topic __remote_log_metadata. Safe from any thread.
 
-    Nothing touches the topic before `on_broker_ready` (KIP-1197), which returns at once. The
+    The topic is not used before `on_broker_ready` (KIP-1197), which returns at once. The
     initialization is tried every `remote.log.metadata.initialization.retry.interval.ms`, for at
     most `remote.log.metadata.initialization.retry.max.timeout.ms` from that call on. Until it
-    succeeds, writes and questions raise RetriableRemoteStorageError. After it failed they raise
+    succeeds, writes and lookups raise RetriableRemoteStorageError. After it failed they raise
     RemoteStorageError with the reason, which `initialization_failure` has too; Kafka ends the
-    broker there. Partitions that are assigned before are followed as soon as it succeeds.
+    broker there. Partitions that were assigned before are followed as soon as it succeeds.
     """
 
     def __init__(self, transport: TransportFactory, *, time: Time | None = None,
                  scheduler: Scheduler | None = None) -> None:
-        """`scheduler` runs the attempts, by the clock `time`; without one a thread of its own
+        """`scheduler` runs the attempts, with the clock `time`; without one a separate thread
         does."""
         self._make_transport, self._time = transport, time or Time()
         self._owns_scheduler = scheduler is None
         self._scheduler = scheduler or Scheduler(thread_name_prefix=_THREAD)
         self._store = RemotePartitionMetadataStore()
         self._lock = threading.RLock()
-        # Under the lock.
+        # Guarded by the lock.
         self._config: TopicBasedRemoteLogMetadataManagerConfig | None = None
         self._partitioner: RemoteLogMetadataTopicPartitioner | None = None
         self._transport: MetadataTransport | None = None
@@ -76,7 +76,7 @@ class TopicBasedRemoteLogMetadataManager(ProcessBound):
     # ---- start and end
 
     def configure(self, properties: Mapping[str, object]) -> None:
-        """See RemoteLogMetadataManager; a second call does nothing. ConfigError."""
+        """See RemoteLogMetadataManager; a second call does nothing. Raises ConfigError."""
         with self._lock:
             if self._config is not None:
                 _logger.info("Skipping configure as it is already configured.")
@@ -88,7 +88,7 @@ class TopicBasedRemoteLogMetadataManager(ProcessBound):
                          self._config.to_properties())
 
     def on_broker_ready(self) -> None:
-        """Starts the initialization; a second call does nothing. IllegalStateError before
+        """Starts the initialization; a second call does nothing. Raises IllegalStateError before
         `configure`."""
         with self._lock:
             if self._config is None:
@@ -107,26 +107,26 @@ class TopicBasedRemoteLogMetadataManager(ProcessBound):
                 return
             attempt = self._scheduler.schedule_once("rlmm-initialization", self._initialize,
                                                     delay_ms)
-            if not attempt.done:  # else it ran here and now, and another one may follow it
+            if not attempt.done:  # otherwise it has run, and another one may follow
                 self._attempt = attempt
 
     @property
     def is_initialized(self) -> bool:
-        """Whether the topic is read and written."""
+        """Whether the topic can be read and written."""
         return self._consumer is not None
 
     @property
     def initialization_failure(self) -> RemoteStorageError | None:
-        """Why the initialization was given up, None if it was not."""
+        """Why the initialization was abandoned, None if it was not."""
         return self._failure
 
     @property
     def skipped(self) -> tuple[SkippedMetadata, ...]:
-        """The last records of the topic that were passed over, at most 1,000."""
+        """The last skipped records of the topic, at most 1,000."""
         return () if self._consumer is None else tuple(self._consumer.skipped)
 
     def _initialize(self) -> None:
-        """One attempt."""
+        """Makes one attempt."""
         config = self._config
         assert config is not None and self._ready_ms is not None
         with self._lock:
@@ -154,7 +154,7 @@ class TopicBasedRemoteLogMetadataManager(ProcessBound):
             self._schedule(max(interval, 1))
 
     def _ensure_topic(self, config: TopicBasedRemoteLogMetadataManagerConfig) -> bool:
-        """Whether the topic is there with its partitions."""
+        """Creates the topic if necessary. Returns whether it exists with its partitions."""
         if self._transport is None:
             self._transport = self._make_transport(config)
         transport, expected = self._transport, config.metadata_topic_partitions_count
@@ -197,7 +197,7 @@ class TopicBasedRemoteLogMetadataManager(ProcessBound):
 
     @ending
     def close(self) -> None:
-        """Ends everything, an initialization that waits for its next attempt at once. A second
+        """Ends everything; an initialization that waits for its next attempt ends at once. A second
         call does nothing."""
         with self._lock:
             if self._is_closing:
@@ -228,7 +228,7 @@ class TopicBasedRemoteLogMetadataManager(ProcessBound):
 
     def on_partition_leadership_changes(self, leaders: Collection[TopicIdPartition],
                                         followers: Collection[TopicIdPartition]) -> None:
-        """See RemoteLogMetadataManager. IllegalStateError after `close`."""
+        """See RemoteLogMetadataManager. Raises IllegalStateError after `close`."""
         with self._lock:
             self._check_not_closing()
             wanted = {*leaders, *followers}
@@ -238,7 +238,7 @@ class TopicBasedRemoteLogMetadataManager(ProcessBound):
                 self._assign(self._consumer, wanted)
 
     def on_stop_partitions(self, partitions: Collection[TopicIdPartition]) -> None:
-        """See RemoteLogMetadataManager. IllegalStateError after `close`."""
+        """See RemoteLogMetadataManager. Raises IllegalStateError after `close`."""
         with self._lock:
             self._check_not_closing()
             if self._consumer is None:
@@ -285,7 +285,7 @@ class TopicBasedRemoteLogMetadataManager(ProcessBound):
         return self._publish(metadata)
 
     def _publish(self, metadata: _Published) -> Future[None]:
-        """Writes an event. Its future is done when the consumer has read it back."""
+        """Writes an event. Its future completes when the consumer has read it back."""
         consumer = self._working()
         assert (self._partitioner is not None and self._transport is not None
                 and self._config is not None)
@@ -346,13 +346,13 @@ class TopicBasedRemoteLogMetadataManager(ProcessBound):
         return self._store.list_remote_log_segments(partition, leader_epoch)
 
     def remote_log_size(self, partition: TopicIdPartition, leader_epoch: int) -> int:
-        """See RemoteLogMetadataManager. It asks the store even before the initialization."""
+        """See RemoteLogMetadataManager. Uses the store even before the initialization."""
         return sum(one.segment_size_in_bytes
                    for one in self._store.list_remote_log_segments(partition, leader_epoch))
 
     def _working(self) -> ConsumerTask:
-        """The consumer. RetriableRemoteStorageError before there is one, RemoteStorageError where
-        there will be none."""
+        """The consumer. Raises RetriableRemoteStorageError before there is one, RemoteStorageError
+        if there will be none."""
         consumer = self._consumer
         if self._is_closing:
             raise IllegalStateError("This instance is in invalid state, initialized: "
@@ -372,7 +372,7 @@ class TopicBasedRemoteLogMetadataManager(ProcessBound):
 
 
 def _as_storage_error(error: BaseException) -> BaseException:
-    """What a caller of KIP-405's interface gets for a write that failed."""
+    """The exception for a failed write that KIP-405's interface declares."""
     if isinstance(error, RemoteStorageError) or not isinstance(error, SeglogError):
         return error
     found = RemoteStorageError(str(error))

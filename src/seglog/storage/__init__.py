@@ -1,1 +1,1 @@
-"""The files of one partition, and the log that they make."""
+"""The files of one partition, and the read-only log over them."""

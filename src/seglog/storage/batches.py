@@ -1,4 +1,4 @@
-"""Batches as a log holds them: their headers one by one, and whole ones as a fetch gives them."""
+"""Record batches of a log: headers one by one, and whole batches as a fetch returns them."""
 
 from __future__ import annotations
 
@@ -27,45 +27,46 @@ __all__ = ["BatchFlags", "BatchHeader", "FetchData", "header_columns", "read_bat
 
 _CHUNK = 16384
 _CHUNK_BYTES = 8 << 20
-#: Headers alone come in larger chunks: each costs numpy a third of a millisecond. Of a file that is
-#: not cached, headers 16 KiB apart take the disk many times as long one by one as with the bytes
-#: between them, which are read ahead; of a cached one a GiB of them takes 60 ms.
+#: Headers without records are read in larger chunks, because each chunk costs numpy a third of a
+#: millisecond. In a file that is not cached, reading headers that lie 16 KiB apart takes many times
+#: as long as reading all bytes between them, so those are read ahead. A cached GiB takes 60 ms.
 _HEADER_CHUNKS = 8
-#: Linux reads ahead no more than the device takes at a time, whatever one call asks for.
+#: One call reads ahead no more than the device transfers at once, so a chunk takes several calls.
 _ADVICE_BYTES = 1 << 20
 
 
 class BatchFlags:
-    """What the attributes of a batch say: of a row of BATCH_DTYPE in any form."""
+    """The attribute bits of a batch, decoded from any form of a BATCH_DTYPE row."""
 
     __slots__ = ()
 
     if TYPE_CHECKING:
         @property
         def attributes(self) -> int:
-            """Of the batch."""
+            """The attribute bits of the batch."""
 
         @property
         def magic(self) -> int:
-            """Of the batch."""
+            """The message format: 0, 1 or 2."""
 
         @property
         def base_timestamp(self) -> int:
-            """Of the batch."""
+            """The base timestamp (ms)."""
 
     @property
     def is_transactional(self) -> bool:
-        """Part of a transaction; its marker too."""
+        """Whether the batch is part of a transaction. True for markers too."""
         return self.magic >= 2 and bool(self.attributes & ATTRIBUTE_TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
-        """A marker, or a control batch of a Raft log."""
+        """Whether this is a transaction marker, or a control batch of a Raft log."""
         return self.magic >= 2 and bool(self.attributes & ATTRIBUTE_CONTROL)
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When compaction may drop the tombstones of this batch; None where it set no horizon."""
+        """The time (ms) after which compaction may drop the tombstones of this batch; None if not
+        set."""
         has_horizon = self.magic >= 2 and self.attributes & ATTRIBUTE_DELETE_HORIZON
         return self.base_timestamp if has_horizon else None
 
@@ -89,10 +90,10 @@ class _HeaderFields(NamedTuple):
 
 
 class BatchHeader(_HeaderFields, BatchFlags):
-    """One batch of a log; for magic 0 and 1 one message, or the wrapper of several.
+    """One batch of a log. In magic 0 and 1 a batch is one message, or the wrapper of several.
 
-    There the stored offset is both base and last offset (a wrapper's is its last one's),
-    `record_count` is -1 for a wrapper, and what the old formats lack is -1. Timestamps are ms;
+    For those formats the stored offset (a wrapper's last) is both base and last offset,
+    `record_count` of a wrapper is -1, and fields that the format lacks are -1. Timestamps are ms.
     `position` and `size` are bytes of `file`.
     """
 
@@ -111,16 +112,16 @@ class BatchHeader(_HeaderFields, BatchFlags):
 
     @property
     def timestamp_type(self) -> int:
-        """-1 none (magic 0), 0 create time, 1 log append time."""
+        """-1 for none (magic 0), 0 for create time, 1 for log append time."""
         return -1 if self.magic == 0 else int(bool(self.attributes & ATTRIBUTE_LOG_APPEND_TIME))
 
 
 def header_columns(planned: LogRange, opened: Callable[[str], AbstractContextManager[Readable]],
                    check_crcs: bool) -> Generator[BatchColumns, None, tuple[int, str]]:
-    """The batches of one range that hold its offsets, thousands at a time, then the typed error
-    that ended it. Returns the byte where it ended, and the name of the scan's status.
+    """Yields the batches of one range that hold its offsets, thousands at a time. Then raises the
+    typed error that ended it. Returns the byte where it ended, and the name of the scan's status.
 
-    Without `check_crcs` headers alone are read: a pread of each, past its records.
+    Without `check_crcs` only headers are read, with one pread each.
     """
     position, previous = planned.start, planned.start_offset - 1
     next_offset = planned.base_offset
@@ -164,8 +165,8 @@ def header_columns(planned: LogRange, opened: Callable[[str], AbstractContextMan
 
 
 def _is_cached(fd: int, position: int, end: int) -> bool:
-    """Whether a byte in each of the next chunks is in the page cache, which may be wrong of the
-    others; False where the system does not say."""
+    """Whether the next chunks seem to be in the page cache: checks one byte of each. False if the
+    system cannot tell."""
     flag, byte = getattr(os, "RWF_NOWAIT", None), bytearray(1)
     if flag is None or position >= end:
         return False
@@ -173,12 +174,13 @@ def _is_cached(fd: int, position: int, end: int) -> bool:
     try:
         return all(os.preadv(fd, [byte], at, flag)
                    for at in (*range(position, last, _CHUNK_BYTES), last - 1))
-    except OSError:  # not cached (EAGAIN), or a file system without it
+    except OSError:  # not cached (EAGAIN), or the file system does not support it
         return False
 
 
 def _read_ahead(fd: int, position: int, size: int) -> None:
-    """Asks for the bytes of the next chunk at once: a disk gives them faster than each header."""
+    """Requests the bytes of the next chunk at once: a disk reads them faster than single
+    headers."""
     if hasattr(os, "posix_fadvise"):
         with suppress(OSError):
             for at in range(position, position + size, _ADVICE_BYTES):
@@ -186,7 +188,8 @@ def _read_ahead(fd: int, position: int, size: int) -> None:
 
 
 def _first_offsets(batches: npt.NDArray[np.void], previous: int) -> npt.NDArray[np.int64]:
-    """Base offsets; of wrappers, whose headers have only the last one, the least possible."""
+    """Base offsets. For wrappers, whose headers hold only the last offset, the lowest possible
+    one."""
     first = batches["base_offset"].copy()
     wrappers = np.flatnonzero(batches["record_count"] < 0)
     wrappers = wrappers[batches["magic"][wrappers] < 2]
@@ -197,7 +200,8 @@ def _first_offsets(batches: npt.NDArray[np.void], previous: int) -> npt.NDArray[
 
 def read_headers(planned: LogRange, opened: Callable[[str], AbstractContextManager[Readable]],
                  check_crcs: bool, on_gap: Callable[[LogGap], None]) -> Iterator[BatchHeader]:
-    """The batches of one range that hold its offsets, then the typed error that ended it."""
+    """Yields the batches of one range that hold its offsets, then raises the error that ended
+    it."""
     chunks = header_columns(planned, opened, check_crcs)
     while True:
         try:
@@ -214,13 +218,13 @@ def read_headers(planned: LogRange, opened: Callable[[str], AbstractContextManag
 
 @dataclass(frozen=True, slots=True)
 class FetchData:
-    """What one read gave, as a broker's fetch response carries it.
+    """The result of one read, as a broker's fetch response carries it.
 
-    `records` are whole batches, byte for byte; the first may begin below `start_offset`, and a
-    consumer leaves those records out. `next_offset` is where the next read goes on.
-    `aborted_transactions` (None for read_uncommitted) are those whose records are among these
-    bytes. `base_offset`, `segment_base_offset` and `position` say where the bytes begin; without
-    any they are `start_offset` and -1.
+    `records` are whole batches, byte for byte. The first batch may begin below `start_offset`;
+    consumers drop those records. The next read starts at `next_offset`. `aborted_transactions`
+    lists the aborted transactions with records in these bytes (None for read_uncommitted).
+    `base_offset`, `segment_base_offset` and `position` say where the bytes begin; if there are
+    none, they are `start_offset` and -1.
     """
 
     start_offset: int
@@ -246,10 +250,11 @@ class BatchSlice(NamedTuple):
 
 def read_batches(segment: LogSegment, start_offset: int, max_bytes: int, upper: int
                  ) -> BatchSlice | None:
-    """Batches from the one that holds `start_offset`, none that begins at or above `upper`.
+    """Reads batches from the one that holds `start_offset` on, none that begins at or above
+    `upper`.
 
-    At least one, then as many as `max_bytes` takes. None if the segment has nothing there.
-    CorruptRecordError for a first batch whose length cannot be true.
+    Returns at least one batch, then as many as fit into `max_bytes`. None if the segment has no
+    such batch. Raises CorruptRecordError if the first batch's length is impossible.
     """
     first = segment.translate_offset(start_offset)
     if first is None or first.base_offset >= upper:

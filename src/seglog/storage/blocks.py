@@ -1,4 +1,4 @@
-"""Blocks of an object, fetched ahead of a native reader: what a WindowSource asks for."""
+"""Blocks of an object, fetched ahead of a native reader as a WindowSource."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from seglog.objects.store import Block
 
 __all__ = ["BLOCK_BYTES", "BlockReader"]
 
-#: Bytes of a request: large enough that its latency is small beside its transfer.
+#: Bytes of a request: large enough that its latency is small compared with its transfer.
 BLOCK_BYTES: Final = 4 * 1024 * 1024
-#: A reader that passes over so much still goes on, and does not look elsewhere.
+#: A reader that skips at most this many bytes counts as sequential.
 _STEP_MAX: Final = BLOCK_BYTES
 _AHEAD_FIRST: Final = 2
 
 
 class BlockReader:
-    """Blocks in order, for one reader. Those of `first_bytes` double up to BLOCK_BYTES; from there
-    on requests run ahead, one more each time that the reader had to wait, up to `ahead_max`.
+    """Blocks in order, for one reader. Sizes double from `first_bytes` up to BLOCK_BYTES. After
+    that requests run ahead: one more each time that the reader had to wait, up to `ahead_max`.
 
-    `look` fetches the first block of whoever begins somewhere else. Nothing at or after `end` is
-    fetched. Memory: `ahead_max` + 1 blocks.
+    `look` fetches the first block for a reader that begins at another position. Nothing at or after
+    `end` is fetched. Holds at most `ahead_max` + 1 blocks in memory.
     """
 
     def __init__(self, fetch: Callable[[int, int], Block], end: int, ahead_max: int, *,
@@ -33,22 +33,22 @@ class BlockReader:
         self._first_bytes, self._look = first_bytes, look
         self._bytes = first_bytes
         self._ahead = min(_AHEAD_FIRST, ahead_max)
-        self._next = -1  # where the block behind all that are wanted begins
-        self._wanted: list[tuple[int, int, Future[Block]]] = []  # in order, without holes
+        self._next = -1  # where the block after all wanted blocks begins
+        self._wanted: list[tuple[int, int, Future[Block]]] = []  # in order, without gaps
 
     def begin(self, position: int) -> None:
-        """Requests the first blocks, before anybody waits for them."""
+        """Requests the first blocks in advance."""
         self._next = position
         self._request(self._ahead)
 
     def close(self) -> None:
-        """Drops what was requested and is not needed."""
+        """Drops requested blocks that are no longer needed."""
         for _, _, future in self._wanted:
             future.cancel()
         self._wanted.clear()
 
     def block(self, position: int, least: int) -> tuple[int, Block]:
-        """The block that holds a position. What `fetch` raises."""
+        """The block that holds a position. Raises the errors of `fetch`."""
         if position >= self._end:
             return position, b""
         self._drop_before(position)
@@ -76,7 +76,7 @@ class BlockReader:
             self._wanted.pop(0)
 
     def _request(self, most: int) -> None:
-        """Requests blocks until so many are wanted."""
+        """Requests blocks until `most` are wanted."""
         while len(self._wanted) < most and self._next < self._end:
             start, end = self._next, min(self._end, self._next + self._bytes)
             self._wanted.append((start, end, in_background(partial(self._fetch, start, end))))

@@ -1,14 +1,14 @@
-"""The line format that five checkpoint files share, and the offset checkpoints.
+"""The line format shared by five checkpoint files, and the offset checkpoints.
 
-Format (Kafka: CheckpointFile): the version `0`, the number of entries, then one entry a line.
-Kafka answers bad content with three kinds of exception; here all are MalformedCheckpointError, with
-Kafka's text and a `code` for each cause:
+Format (Kafka: CheckpointFile): the version `0`, the number of entries, then one entry a line. Kafka
+throws three kinds of exceptions for malformed content. Here all are MalformedCheckpointError, with
+Kafka's text and one `code` per cause:
 
     checkpoint_line      Malformed line (IOException)
     checkpoint_version   Unrecognised version (IOException)
     checkpoint_count     more or fewer entries than announced (IOException)
     checkpoint_encoding  bytes that are not UTF-8 (IOException)
-    checkpoint_number    a field that is no number (unchecked: fatal to a broker)
+    checkpoint_number    a field that is not a number (unchecked: fatal to a broker)
     checkpoint_capacity  a negative number of entries (unchecked)
     checkpoint_too_large a file beyond CHECKPOINT_BYTES_MAX (seglog's own bound)
 """
@@ -60,8 +60,8 @@ def _header_number(path: _Path, line: bytes, position: int) -> int:
 def _entries(path: _Path, lines: list[bytes], position: int,
              parse: Callable[[list[bytes]], _Entry], fields_count: int) -> Iterator[_Entry]:
     for line in lines:
-        # Java's \s is the ASCII blank that bytes.split() splits at; a leading one makes an empty
-        # first field there, and trailing ones are harmless.
+        # Java's \s matches ASCII blanks, at which bytes.split() splits. In Java a leading blank
+        # yields an empty first field; trailing blanks are harmless.
         fields = line.split()
         if line[:1].isspace():
             fields.insert(0, b"")
@@ -77,11 +77,11 @@ def _entries(path: _Path, lines: list[bytes], position: int,
 
 def read_checkpoint(path: _Path, parse: Callable[[list[bytes]], _Entry],
                     fields_count: int, content: bytes | None = None) -> list[_Entry]:
-    """The entries of a checkpoint file in its order; none for a missing or empty file. `content` is
-    that of the file where it was read already.
+    """The entries of a checkpoint file in file order; empty if the file is missing or empty.
+    `content` is the file's content if the caller has read it already.
 
-    `parse` gets the `fields_count` fields of a line in valid UTF-8 and raises ValueError for a
-    field that is no number. Raises MalformedCheckpointError and KafkaStorageError.
+    `parse` gets the `fields_count` fields of a line in valid UTF-8, and raises ValueError for a
+    field that is not a number. Raises MalformedCheckpointError and KafkaStorageError.
     """
     if content is None:
         content = read_small_file(path, CHECKPOINT_BYTES_MAX)
@@ -93,7 +93,7 @@ def read_checkpoint(path: _Path, parse: Callable[[list[bytes]], _Entry],
         _malformed(path, "checkpoint_encoding",
                    f"{os.fspath(path)}: byte {error.start} is not UTF-8", error.start, "UTF-8",
                    content[error.start:error.start + 1].hex())
-    lines = content.splitlines(keepends=True)  # at \n, \r\n and \r, as Java's readLine
+    lines = content.splitlines(keepends=True)  # splits at \n, \r\n and \r, as Java's readLine
     version = _header_number(path, lines[0].rstrip(b"\r\n"), 0)
     if version != _VERSION:
         _malformed(path, "checkpoint_version",
@@ -122,17 +122,17 @@ def _parse_offset(fields: list[bytes]) -> tuple[TopicPartition, int]:
 
 def read_offset_checkpoint(path: _Path, content: bytes | None = None
                            ) -> dict[TopicPartition, int]:
-    """An offset checkpoint of a data directory; empty where the file is missing or empty. `content`
-    is that of the file where it was read already.
+    """The offset checkpoint of a data directory; empty if the file is missing or empty. `content`
+    is the file's content if the caller has read it already.
 
-    Of an entry that is there twice the last counts. Raises MalformedCheckpointError (see the
-    module) and KafkaStorageError.
+    The last of duplicate entries counts. Raises MalformedCheckpointError (codes: see the module)
+    and KafkaStorageError.
     """
     return dict(read_checkpoint(path, _parse_offset, 3, content))
 
 
 def encode_checkpoint(lines: Iterable[str]) -> bytes:
-    """A checkpoint file with these entries."""
+    """The bytes of a checkpoint file with these entries."""
     entries = list(lines)
     return "".join([f"{line}\n" for line in (_VERSION, len(entries), *entries)]).encode()
 
@@ -140,8 +140,8 @@ def encode_checkpoint(lines: Iterable[str]) -> bytes:
 def write_checkpoint(path: _Path, lines: Iterable[str], *, spare_same: bool = False) -> None:
     """Replaces a checkpoint file atomically and durably; `lines` are its entries.
 
-    With `spare_same` a file that says this already stays as it is, unless a write of it was
-    interrupted.
+    With `spare_same` a file that has the same content is not written, unless an earlier write of it
+    was interrupted.
     """
     content, temporary = encode_checkpoint(lines), paths.temporary_name(path)
     if spare_same and not os.path.lexists(temporary) and _holds(path, content):

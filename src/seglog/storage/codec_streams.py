@@ -1,8 +1,8 @@
-"""A compressed payload as Kafka's streams give it: piece by piece, with what they throw and when.
+"""Decompresses a payload piece by piece, as Kafka's streams do, with the same exceptions.
 
-What Kafka throws at a batch that is wrong under a right checksum depends on how far it had read
-when the codec complained: records that are bad come before bytes that are. `codecs.decompress`
-is the way to data; this is the way to Kafka's verdict, for batches that it opens while it loads.
+What Kafka throws for a corrupt batch with a valid checksum depends on how much it has read when the
+codec fails: bad records before bad bytes. `codecs.decompress` serves data. This module serves
+Kafka's verdict on batches that it opens while it loads a log.
 
 Sources: Kafka's ChunkedBytesStream and Lz4BlockInputStream, java.util.zip.GZIPInputStream,
 snappy-java's SnappyInputStream, zstd-jni's ZstdInputStreamNoFinalizer.
@@ -26,12 +26,12 @@ __all__ = ["CodecStream", "StreamError", "open_stream"]
 _ARRAY_MAX: Final = (1 << 31) - 2
 _IO_EXCEPTIONS = ("IOException", "EOFException", "ZipException", "ZstdIOException",
                   "SnappyIOException")
-#: No block or frame of a payload grows past this.
+#: Upper bound of a decompressed block or frame (bytes).
 _BYTES_MAX: Final = 64 << 20
 
 
 class StreamError(Exception):
-    """Java's `java_class` with `message` (None: without one), thrown by a stream."""
+    """An exception of class `java_class` with `message` (None: without one), thrown by a stream."""
 
     def __init__(self, java_class: str, message: str | None) -> None:
         super().__init__(java_class if message is None else f"{java_class}: {message}")
@@ -57,7 +57,7 @@ class _Source(Protocol):
 
 
 class CodecStream:
-    """Reads a source through a buffer, which Kafka fills whenever it is empty."""
+    """Reads a source through a buffer, which Kafka refills whenever it is empty."""
 
     def __init__(self, source: _Source, buffer_bytes: int) -> None:
         self._source, self._buffer_bytes, self._buffer = source, buffer_bytes, b""
@@ -65,12 +65,12 @@ class CodecStream:
 
     @property
     def buffered(self) -> int:
-        """How many bytes are there without asking the source."""
+        """Bytes that can be read without reading the source."""
         return len(self._buffer)
 
     def read(self, count: int) -> bytes:
-        """The next `count` bytes, or fewer at the end. StreamError where Kafka's stream throws,
-        and behind MAX_BYTES_DEFAULT bytes."""
+        """The next `count` bytes, or fewer at the end. Raises StreamError where Kafka's stream
+        throws, and after MAX_BYTES_DEFAULT bytes."""
         if count >= _ARRAY_MAX:
             raise StreamError("java.lang.OutOfMemoryError", "Requested array size exceeds VM limit")
         pieces: list[bytes] = []
@@ -95,12 +95,12 @@ class CodecStream:
 
 
 def open_stream(codec: int, magic: int, payload: bytes | memoryview) -> CodecStream:
-    """The stream of a payload of `codec` (1 to 4). StreamError, a KafkaException, where Kafka
-    cannot open it."""
+    """Opens the stream of a payload of `codec` (1 to 4). Raises StreamError (a KafkaException in
+    Java) if Kafka cannot open it."""
     try:
         source, buffer_bytes = _STREAMS[codec]
         return CodecStream(source(bytes(payload), magic), buffer_bytes)
-    except StreamError as error:  # Kafka wraps all that is thrown here
+    except StreamError as error:  # Kafka wraps every exception here
         raise StreamError("org.apache.kafka.common.KafkaException", str(error)) from None
 
 
@@ -171,7 +171,7 @@ class _Gzip:
             raise StreamError("java.io.EOFException", "Unexpected end of ZLIB input stream")
 
     def _trailer(self) -> None:
-        """The end of a member: what follows is another one, or nothing that Java looks at."""
+        """Checks the end of a member. Another member may follow; Java ignores anything else."""
         left = len(self._inflater.unused_data)
         start, available = self._at - left, len(self._data) - self._at
         checksum, = struct.unpack("<I", self._take(start, 4))
@@ -237,7 +237,7 @@ class _Snappy:
             head = self._take(4)
             if len(head) < 4:
                 break
-            if head == self._MAGIC[:4]:  # another stream behind the first
+            if head == self._MAGIC[:4]:  # another stream follows the first
                 head += self._take(self._HEADER_BYTES - 4)
                 if len(head) < self._HEADER_BYTES:
                     raise StreamError(
@@ -364,8 +364,8 @@ class _Zstd:
     def __init__(self, data: bytes, magic: int) -> None:
         self._data, self._at, self._frame = data, 0, b""
         self._is_cut = False
-        # Where the last piece of input begins that Java reads: a frame that ended in it lets the
-        # end of the input pass for the end of the stream.
+        # Where the last input chunk that Java reads begins. If a frame ended in it, Java treats the
+        # end of the input as the end of the stream.
         self._last_input = max(len(data) - 1, 0) // self._INPUT_BYTES * self._INPUT_BYTES
 
     def read(self, count: int) -> bytes:
@@ -377,7 +377,7 @@ class _Zstd:
         return piece
 
     def _next_frame(self) -> bytes:
-        """What the next frame holds; of one that is cut, what is there."""
+        """The content of the next frame; of a truncated frame, the part that exists."""
         start = self._at
         blocks, end = self._blocks(start)
         if end <= len(self._data):
@@ -395,14 +395,14 @@ class _Zstd:
             raise StreamError("com.github.luben.zstd.ZstdIOException", str(error)) from None
 
     def _blocks(self, start: int) -> tuple[list[bytes], int]:
-        """What is there of the blocks of the frame at `start`, and where it ends.
+        """The existing blocks of the frame at `start`, and the position where it ends.
 
-        That is beyond the data when it is cut, and at the end of the data when it is no frame, so
-        that zstd itself says what is wrong.
+        For a truncated frame that position is beyond the data. If there is no frame, it is the end
+        of the data, so that zstd itself reports the error.
         """
         data, beyond = self._data, len(self._data) + 1
         head = data[start:start + 4]
-        if head[0] >> 4 == 5 and self._SKIPPED.startswith(head[1:]):  # also if it is cut here
+        if head[0] >> 4 == 5 and self._SKIPPED.startswith(head[1:]):  # also if it is truncated here
             size = int.from_bytes(data[start + 4:start + 8], "little")
             return [], start + 8 + size if start + 8 <= len(data) else beyond
         if head != self._MAGIC:
@@ -428,7 +428,7 @@ class _Zstd:
                 return blocks, len(data)
             end = at + 3 + (1 if kind == 1 else size)
             if end > len(data):
-                if kind == 0:  # stored bytes are given out as they come
+                if kind == 0:  # stored bytes are returned at once
                     there = data[at + 3:]
                     blocks.append((len(there) << 3).to_bytes(3, "little") + there)
                 break
@@ -439,7 +439,7 @@ class _Zstd:
         return blocks, beyond
 
 
-#: By codec: the stream, and the size of the buffer that Kafka puts before it.
+#: By codec: the stream, and the size of the buffer that Kafka wraps around it.
 _STREAMS: Final[dict[int, tuple[Callable[[bytes, int], _Source], int]]] = {
     codecs.GZIP: (_Gzip, 16 << 10), codecs.SNAPPY: (_Snappy, 2 << 10), codecs.LZ4: (_Lz4, 2 << 10),
     codecs.ZSTD: (_Zstd, 16 << 10)}

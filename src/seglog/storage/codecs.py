@@ -1,13 +1,12 @@
 """The compressed payloads of record batches: gzip, snappy, lz4 and zstd as Kafka frames them.
 
-Kafka's own readers decide what is accepted (`org.apache.kafka.common.compress`): snappy-java's
+Accepts exactly what Kafka's readers accept (`org.apache.kafka.common.compress`): snappy-java's
 stream framing, lz4 frames with independent blocks, several gzip members or zstd frames in a row.
-cramjam releases the GIL while it works, so calls of several threads run side by side; this
-module keeps no state.
+cramjam releases the GIL, so calls of several threads run in parallel. This module has no state.
 
-lz4 and snappy framings are read here and their blocks go to cramjam's raw block decoders. That
-measured 4 to 6 times faster than cramjam's lz4 frame decoder (16 KiB: 1.7 us against 11.3 us), and
-only so are Kafka's rules met: it ignores a content checksum and stops after the first frame.
+lz4 and snappy framings are parsed here, and their blocks are decoded by cramjam's raw block
+decoders. That is 4 to 6 times faster than cramjam's lz4 frame decoder (16 KiB: 1.7 us against 11.3
+us). It also follows Kafka's rules, which ignore a content checksum and stop after the first frame.
 """
 
 from __future__ import annotations
@@ -56,7 +55,8 @@ _LZ4_BLOCK_BYTES = 64 << 10
 _LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM = 0x10, 0x08, 0x04
 # A block grows at most 255 times: one byte of a match length stands for 255 bytes.
 LZ4_RATIO_MAX = 255
-# 64 bytes from a copy of 3: a length in a snappy preamble beyond this is a lie.
+# A 3-byte copy yields 64 bytes, so a snappy preamble that announces more than that ratio is
+# invalid.
 _SNAPPY_RATIO_MAX = 22
 
 
@@ -64,14 +64,14 @@ def decompress(codec: int, magic: int, payload: Buffer, into: bytearray | memory
                *, max_bytes: int = MAX_BYTES_DEFAULT) -> memoryview:
     """The decompressed bytes of one batch's `payload`, as a view of exactly their length.
 
-    `into` is a writable buffer to reuse. When it is missing or too small a larger bytearray is
-    made, and the view's `.obj` is that bytearray: hand it in with the next call. Nothing above
-    `max_bytes` is ever allocated, whatever the payload announces. `NONE` gives the payload back.
+    `into` is a writable buffer to reuse. If it is missing or too small, a larger bytearray is
+    allocated; the view's `.obj` is that bytearray, to be passed to the next call. Never allocates
+    more than `max_bytes`, whatever the payload announces. For `NONE` returns the payload.
 
-    Raises DecompressionError (`codec_data`: refused bytes; `codec_too_large`: more than
-    `max_bytes`), UnsupportedCompressionTypeError for a codec Kafka does not have (`batch_codec`)
-    and InvalidRecordError for zstd in magic 0 or 1 (`legacy_codec`). None knows the file: the
-    caller sets `file` and `position`.
+    Raises DecompressionError (`codec_data`: invalid bytes; `codec_too_large`: more than
+    `max_bytes`), UnsupportedCompressionTypeError for a codec that Kafka does not have
+    (`batch_codec`), and InvalidRecordError for zstd in magic 0 or 1 (`legacy_codec`). The errors
+    have no file: the caller sets `file` and `position`.
     """
     if codec == NONE:
         return memoryview(payload)
@@ -103,7 +103,7 @@ def _too_large(codec: int, max_bytes: int) -> DecompressionError:
 # --- gzip and zstd: cramjam reads the whole stream into a buffer of the right size ---------------
 
 def _is_full(error: cramjam.DecompressionError) -> bool:
-    """Whether the stream was good so far and the buffer too small (std::io::Error's text)."""
+    """Whether the stream was valid so far and the buffer too small (std::io::Error's text)."""
     return str(error) == "failed to write whole buffer"
 
 
@@ -124,14 +124,14 @@ def _decompress_stream(codec: int, decode: Callable[[Buffer, Buffer], int], payl
         if size >= max_bytes:
             raise _too_large(codec, max_bytes)
         size = min(max(size * 2, size_hint), max_bytes)
-        into = None  # so that the old and the new buffer never live together
+        into = None  # so that the old and the new buffer never exist at once
         into = bytearray(size)
 
 
 def _decompress_gzip(magic: int, payload: Buffer, into: bytearray | memoryview | None,
                      max_bytes: int) -> memoryview:
-    # The last four bytes say how long the last member was (modulo 2^32). Deflate cannot grow
-    # data by more than 1032, so that a lie costs no more than the payload's size allows.
+    # The last four bytes are the length of the last member (modulo 2^32). Deflate expands data by a
+    # factor of at most 1032, so a wrong length allocates no more than the payload's size allows.
     size_hint = min(int.from_bytes(payload[-4:], "little"), 1032 * len(payload))
     try:
         return _decompress_stream(GZIP, cramjam.gzip.decompress_into, payload, into, max_bytes,
@@ -141,10 +141,10 @@ def _decompress_gzip(magic: int, payload: Buffer, into: bytearray | memoryview |
 
 
 def _decompress_gzip_members(payload: Buffer, max_bytes: int) -> memoryview:
-    """The verdict of java.util.zip.GZIPInputStream, where cramjam's was no.
+    """Decides as java.util.zip.GZIPInputStream about a payload that cramjam refused.
 
-    Java takes bytes behind a whole member that are no member for the end of the stream, and it
-    does not look at the reserved flags of a member's header.
+    After a whole member Java treats bytes that are not a member as the end of the stream. It
+    ignores the reserved flags of a member's header.
     """
     out = bytearray()
     rest: Buffer = payload
@@ -168,8 +168,8 @@ def _decompress_gzip_members(payload: Buffer, max_bytes: int) -> memoryview:
 def _decompress_zstd(magic: int, payload: Buffer, into: bytearray | memoryview | None,
                      max_bytes: int) -> memoryview:
     if not len(payload):
-        return memoryview(b"")  # Kafka finds the end of the stream there, not an error
-    # Kafka's encoder writes no content size, so the first guess is a ratio that records reach.
+        return memoryview(b"")  # Kafka treats that as the end of the stream, not as an error
+    # Kafka's encoder writes no content size, so the first guess is a usual ratio of records.
     return _decompress_stream(ZSTD, cramjam.zstd.decompress_into, payload, into, max_bytes,
                               8 * len(payload))
 
@@ -177,7 +177,7 @@ def _decompress_zstd(magic: int, payload: Buffer, into: bytearray | memoryview |
 # --- snappy and lz4: framing read here, block by block -------------------------------------------
 
 class _Output:
-    """A buffer that grows by doubling, up to the cap, and keeps what is written."""
+    """A buffer that grows by doubling, up to the limit, and keeps its content."""
 
     __slots__ = ("buffer", "codec", "max_bytes", "size", "view")
 
@@ -189,7 +189,7 @@ class _Output:
         self.view = memoryview(into)[:max_bytes]
 
     def reserve(self, count: int) -> memoryview:
-        """A view of at least `count` free bytes, or of all that the cap leaves."""
+        """A view of at least `count` free bytes, or of all that the limit leaves."""
         wanted = min(self.size + count, self.max_bytes)
         if wanted > len(self.view):
             grown = memoryview(bytearray(min(max(2 * len(self.view), wanted), self.max_bytes)))
@@ -223,12 +223,13 @@ def _decompress_snappy(magic: int, payload: Buffer, into: bytearray | memoryview
     view = memoryview(payload)
     decode = cramjam.snappy.decompress_raw_into
     if into is not None and len(into) <= max_bytes and size > 20 and view[:16] == _SNAPPY_HEADER:
-        # One chunk, as in nearly every batch of 16 KiB: the loop below would cost as much again.
+        # A fast path for one chunk, as in nearly every batch of 16 KiB: the loop below doubles the
+        # cost.
         if _I32.unpack_from(view, 16)[0] == size - 20:
             try:
                 return memoryview(into)[:decode(view[20:], into)]
             except cramjam.DecompressionError:
-                pass  # too small, or refused: below is the verdict
+                pass  # too small, or refused: the loop below decides
     out = _Output(SNAPPY, into, max_bytes, 4 * size)
     if size < len(_SNAPPY_HEADER) or view[:8] != _SNAPPY_MAGIC:
         _snappy_block(view, out)
@@ -240,7 +241,7 @@ def _decompress_snappy(magic: int, payload: Buffer, into: bytearray | memoryview
             if size - position < len(_SNAPPY_HEADER):
                 raise _refused(SNAPPY, f"header cut at byte {position}", size)
             version, = _I32.unpack_from(view, position + 8)
-            if version < 1 and position:  # snappy-java looks only at the magic of the first header
+            if version < 1 and position:  # snappy-java checks only the magic of the first header
                 raise _refused(SNAPPY, f"version {version} at byte {position + 8}", size)
             position += len(_SNAPPY_HEADER)
             continue
@@ -265,7 +266,7 @@ def _decompress_lz4(magic: int, payload: Buffer, into: bytearray | memoryview | 
     if view[:7] == _LZ4_HEADER:
         if (into is not None and _LZ4_BLOCK_BYTES <= len(into) <= max_bytes and size > 15
                 and _U32_LE.unpack_from(view, 7)[0] == size - 15 and view[-4:] == _LZ4_END):
-            # One block, as in nearly every batch: the loop below would cost as much again.
+            # A fast path for one block, as in nearly every batch: the loop below doubles the cost.
             return memoryview(into)[:decode(view[11:-4], memoryview(into)[:_LZ4_BLOCK_BYTES],
                                             output_len=_LZ4_BLOCK_BYTES)]
         position, block_bytes, flags = 7, _LZ4_BLOCK_BYTES, 0x60
@@ -295,7 +296,7 @@ def _decompress_lz4(magic: int, payload: Buffer, into: bytearray | memoryview | 
         elif len(free := out.reserve(wanted)) >= wanted:
             out.size += decode(block, free[:wanted], output_len=wanted)
         else:
-            # The cap leaves less than the block may need: only its bytes tell whether they fit.
+            # The limit leaves less than the block may need: only its bytes tell whether they fit.
             room = bytearray(wanted)
             out.append(memoryview(room)[:decode(block, room, output_len=wanted)])
         position = end + checksum_bytes
@@ -327,10 +328,10 @@ def _lz4_header(magic: int, view: memoryview) -> tuple[int, int, int]:
 
 
 def check_lz4_block(block: memoryview, block_bytes: int) -> None:
-    """Raises unless the checksum behind a block (size, data, checksum) is right.
+    """Raises DecompressionError unless the checksum after a block (size, data, checksum) matches.
 
-    No Kafka client ever writes one. cramjam's frame decoder knows XXH32, so the block gets a
-    frame of its own.
+    No Kafka client ever writes one. cramjam exposes XXH32 only through its frame decoder, so the
+    block is wrapped in a frame of its own.
     """
     descriptor = bytes((0x60 | _LZ4_BLOCK_CHECKSUM, block_bytes.bit_length() - 9 << 3))
     header = _LZ4_MAGIC + descriptor + bytes((xxh32_short(descriptor) >> 8 & 0xFF,))
@@ -338,7 +339,7 @@ def check_lz4_block(block: memoryview, block_bytes: int) -> None:
 
 
 def xxh32_short(data: Buffer) -> int:
-    """XXH32 with seed 0 of fewer than 16 bytes: what an lz4 frame header needs."""
+    """XXH32 with seed 0 of fewer than 16 bytes, for an lz4 frame header."""
     mask = 0xFFFFFFFF
     value = 0x165667B1 + len(data)
     whole = len(data) & ~3
@@ -356,7 +357,7 @@ def xxh32_short(data: Buffer) -> int:
 # --- writing --------------------------------------------------------------------------------------
 
 def codec_id(name: str) -> int:
-    """The attribute bits of Kafka's `compression.type` name. Raises ValueError."""
+    """The codec id of a `compression.type` name. Raises ValueError for an unknown name."""
     try:
         return CODEC_NAMES.index(name)
     except ValueError:
@@ -364,8 +365,8 @@ def codec_id(name: str) -> int:
 
 
 def known_codec(attributes: int) -> int:
-    """The codec that a batch's `attributes` name. IllegalArgumentError, as Kafka throws, for bits
-    that name none."""
+    """The codec in a batch's `attributes`. Raises IllegalArgumentError, as Kafka does, for bits
+    that name no codec."""
     codec = attributes & ATTRIBUTE_CODEC
     if codec >= len(CODECS):
         raise IllegalArgumentError(f"Unknown compression type id: {codec}")
@@ -375,7 +376,7 @@ def known_codec(attributes: int) -> int:
 def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int = 2) -> bytes:
     """`data` in the framing that Kafka's producer writes for `codec` in batches of `magic`.
 
-    `level` takes Kafka's range for the codec, None and gzip's -1 are its default. Raises
+    `level` has Kafka's range for the codec; None, and -1 for gzip, mean its default. Raises
     IllegalArgumentError, a ValueError, for a codec or level that Kafka does not have.
     """
     if codec == NONE:
@@ -386,7 +387,7 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
 
 
 def level_of(codec: int, level: int | None) -> int:
-    """The level that `compress` uses, 0 for codecs without levels; raises as it does."""
+    """The level that `compress` uses, 0 for codecs without levels. Raises as `compress` does."""
     chosen = CODECS[codec]
     if level is None or (codec == GZIP and level == -1):
         return chosen.level_default
@@ -401,7 +402,7 @@ _GZIP_TRAILER: Final = struct.Struct("<II")
 
 
 def _compress_gzip(data: memoryview, level: int, magic: int) -> bytes:
-    # zlib's bytes are those of Java's GZIPOutputStream; those of other encoders are not.
+    # zlib writes the same bytes as Java's GZIPOutputStream; other encoders do not.
     stream = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
     return b"".join((_GZIP_HEADER, stream.compress(data), stream.flush(),
                      _GZIP_TRAILER.pack(zlib.crc32(data), len(data) & 0xFFFFFFFF)))
@@ -433,9 +434,9 @@ def _compress_lz4(data: memoryview, level: int, magic: int) -> bytes:
 
 
 def _lz4_high_compression(raw: memoryview, level: int) -> bytes:
-    """One block, its length in front. cramjam's blocks know no levels, so it is cut out of a frame:
-    7 bytes of header, the length, the block, its checksum, the end."""
-    # liblz4's blocks take level 1 for 2, its frames for the fast compressor.
+    """One block with its length in front. cramjam's block encoder has no levels, so the block is
+    cut out of a frame: 7 bytes of header, the length, the block, its checksum, the end."""
+    # In liblz4 level 1 means 2 for blocks, and the fast compressor for frames.
     frame = cramjam.lz4.Compressor(level=max(2, level), content_checksum=False, block_linked=False)
     frame.compress(bytes(raw))
     whole = bytes(frame.flush()) + bytes(frame.finish())
@@ -444,8 +445,8 @@ def _lz4_high_compression(raw: memoryview, level: int) -> bytes:
 
 
 def _compress_zstd(data: memoryview, level: int, magic: int) -> bytes:
-    # A streaming encoder does not know the content size in advance, as Kafka's does not; and
-    # Kafka's flushes before it ends, so that the last block is an empty one.
+    # A streaming encoder does not know the content size in advance, and neither does Kafka's. Kafka
+    # also flushes before the end, so the last block is empty.
     stream = cramjam.zstd.Compressor(level=level)
     stream.compress(bytes(data))
     flushed = bytes(stream.flush())

@@ -1,7 +1,7 @@
-"""Which partitions a path holds, by directory names alone: what readers start from.
+"""Finds the partitions below a path by directory names alone, for readers.
 
-The loader (`seglog.recovery`) judges a data directory as Kafka would and reports what is wrong
-with it. A reader only wants the partitions that are there, and passes over everything else.
+The loader (`seglog.recovery`) checks a data directory as Kafka does and reports problems. A reader
+only needs the partitions that exist, and ignores everything else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Path = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True, order=True)
 class FoundDirectory:
-    """A directory whose name Kafka can read, below the data directory `data_dir`."""
+    """A directory below the data directory `data_dir` whose name Kafka accepts."""
 
     topic_partition: TopicPartition
     data_dir: str
@@ -36,17 +36,17 @@ class FoundDirectory:
 
     @property
     def path(self) -> str:
-        """Of the directory itself."""
+        """The path of the directory itself."""
         return os.path.join(self.data_dir, self.name)
 
 
 def find_directories(path: Path, where: Files | None = None) -> list[FoundDirectory]:
-    """The partition directories of every kind below `path`, in no order.
+    """The partition directories of every kind below `path`, unordered.
 
-    `path` is a data directory or one partition's own directory, or the URL of one (`where` it
-    lies, if not with the options of the environment). Names that are no partition's are
-    passed over. Raises KafkaStorageError for a path that cannot be listed or is neither, with what
-    it is and what was probably meant.
+    `path` is a data directory or one partition's directory, or the URL of one. `where` is the place
+    of its files, by default what the environment's options say. Names that are not partitions are
+    ignored. Raises KafkaStorageError for a path that cannot be listed or is neither, and says what
+    the path is and what was probably meant.
     """
     text = place_of(path)
     where = where or files_of(text)
@@ -78,8 +78,8 @@ def find_directories(path: Path, where: Files | None = None) -> list[FoundDirect
 
 
 def find_live_names(path: str, where: Files = LOCAL) -> list[str]:
-    """The names of the partition directories below `path` that a broker would load, sorted; none
-    where it is no data directory in a store."""
+    """The names of the partition directories below `path` that a broker would load, sorted. Empty
+    for a path in a store that is not a data directory."""
     try:
         found = find_directories(path, where)
     except KafkaStorageError:
@@ -117,9 +117,9 @@ def find_replicas(paths: Iterable[Path], storage_options: Mapping[str, str] | No
                   ) -> dict[TopicPartition, list[FoundDirectory]]:
     """The directories of every partition below `paths`, in the order of the paths.
 
-    A path is a data directory or one partition's own directory, which may also be one for
-    deletion, a stray or a future copy. Below a data directory these are passed over. A directory
-    that several paths lead to counts once. Raises what `find_directories` raises.
+    A path is a data directory or one partition's directory. The latter may also be marked for
+    deletion, stray or a future copy; below a data directory those are ignored. A directory that
+    several paths lead to counts once. Raises what `find_directories` raises.
     """
     found: dict[TopicPartition, list[FoundDirectory]] = {}
     seen: set[str] = set()
@@ -137,7 +137,7 @@ def find_replicas(paths: Iterable[Path], storage_options: Mapping[str, str] | No
 
 
 def is_partition_directory(path: Path) -> bool:
-    """Whether a directory holds segment files itself. False for what cannot be listed."""
+    """Whether a directory itself holds segment files. False if it cannot be listed."""
     try:
         with os.scandir(path) as entries:
             return any(_is_segment(entry.name) and not entry.is_dir() for entry in entries)
@@ -146,14 +146,14 @@ def is_partition_directory(path: Path) -> bool:
 
 
 def split_partition(path: str) -> tuple[str, str | None]:
-    """(data directory, None) of a data directory's path, (data directory, name) of the path of one
-    of its partitions; absolute."""
+    """(data directory, None) for a data directory, (data directory, name) for the directory of one
+    of its partitions. Paths are absolute."""
     path = os.path.abspath(path)
     if is_partition_directory(path):
         try:
             parse_directory_name(path)
         except InvalidTopicPartitionError:
-            return path, None  # a load of it reports what is wrong with it
+            return path, None  # its load reports what is wrong with it
         directory, name = os.path.split(path)
         return directory, name
     return path, None

@@ -21,13 +21,13 @@ UNDEFINED_OFFSET = -1
 class LeaderEpochs:
     """Epochs and the first offset of each, both strictly increasing. In memory only.
 
-    Not safe for a writer beside readers: copy it for them.
+    Not thread-safe: a writer copies it for readers.
     """
 
     __slots__ = ("_epochs", "_starts")
 
     def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
-        """Assigns the entries one by one, so that disorder is settled as Kafka settles it.
+        """Assigns the entries one by one, so that disorder is resolved as in Kafka.
 
         Raises ValueError with Kafka's text for a negative epoch or offset.
         """
@@ -61,15 +61,15 @@ class LeaderEpochs:
         return EpochEntry(self._epochs[0], self._starts[0]) if self._epochs else None
 
     def is_latest(self, epoch: int, offset: int) -> bool:
-        """Whether it is in this epoch that a batch at `offset` would be written, by all that is
-        known: then `assign` changes nothing."""
+        """Whether a batch at `offset` would belong to this epoch already, so that `assign` changes
+        nothing."""
         return bool(self._epochs) and epoch == self._epochs[-1] and offset >= self._starts[-1]
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Notes that `epoch` began at `start_offset`; whether that changed anything.
+        """Records that `epoch` began at `start_offset`. Returns whether that changed anything.
 
-        What contradicts it goes: all entries at or above the epoch or the offset. A later start of
-        the latest epoch changes nothing. Raises ValueError for a negative number.
+        Removes contradicting entries: all at or above the epoch or the offset. A later start of the
+        latest epoch changes nothing. Raises ValueError for a negative number.
         """
         if epoch < 0 or start_offset < 0:
             raise ValueError("Received invalid partition leader epoch entry "
@@ -83,7 +83,7 @@ class LeaderEpochs:
         return True
 
     def truncate_from_end(self, end_offset: int) -> bool:
-        """Drops the epochs that began at or above `end_offset`; whether any did."""
+        """Removes the epochs that began at or above `end_offset`. Returns whether any did."""
         if end_offset < 0 or not self._starts or self._starts[-1] < end_offset:
             return False
         keep = bisect.bisect_left(self._starts, end_offset)
@@ -91,9 +91,9 @@ class LeaderEpochs:
         return True
 
     def truncate_from_start(self, start_offset: int) -> bool:
-        """Moves the epoch in force at `start_offset` up to it and drops those before.
+        """Moves the epoch in force at `start_offset` up to it, and removes earlier ones.
 
-        Whether any entry began at or below it.
+        Returns whether any entry began at or below it.
         """
         drop = bisect.bisect_right(self._starts, start_offset)
         if start_offset < 0 or not drop:
@@ -103,7 +103,7 @@ class LeaderEpochs:
         return True
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Removes all entries."""
         self._epochs.clear()
         self._starts.clear()
 
@@ -112,9 +112,9 @@ class LeaderEpochs:
         return LeaderEpochs(self)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(largest epoch at or below `epoch`, where it ended); (-1, -1) where nothing is known.
+        """(largest epoch at or below `epoch`, its end offset); (-1, -1) if that is unknown.
 
-        An epoch below all known ones gives itself and the start of the first.
+        An epoch below all known epochs yields itself and the start of the first one.
         """
         if epoch == UNDEFINED_EPOCH or not self._epochs:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
@@ -126,7 +126,7 @@ class LeaderEpochs:
         return (self._epochs[higher - 1] if higher else epoch), self._starts[higher]
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """The epoch in force at `offset`; None below the first."""
+        """The epoch in force at `offset`; None below the first entry."""
         index = bisect.bisect_right(self._starts, offset)
         return self._epochs[index - 1] if index else None
 
@@ -138,12 +138,12 @@ class LeaderEpochs:
         return None
 
     def previous_epoch(self, epoch: int) -> int | None:
-        """The largest epoch below."""
+        """The largest epoch below `epoch`."""
         index = bisect.bisect_left(self._epochs, epoch)
         return self._epochs[index - 1] if index else None
 
     def next_epoch(self, epoch: int) -> int | None:
-        """The smallest epoch above."""
+        """The smallest epoch above `epoch`."""
         index = bisect.bisect_right(self._epochs, epoch)
         return self._epochs[index] if index < len(self._epochs) else None
 
@@ -156,15 +156,16 @@ class LeaderEpochs:
 
 
 def parse_epoch_entry(fields: list[bytes]) -> EpochEntry:
-    """One line of the file, as it stands. Raises ValueError for a field that is no number."""
+    """Parses one line of the file without further checks. Raises ValueError for a field that is not
+    a number."""
     epoch, start_offset = fields
     return EpochEntry(parse_int32(epoch.decode()), parse_int64(start_offset.decode()))
 
 
 def read_leader_epochs(path: str | os.PathLike[str], content: bytes | None = None
                        ) -> LeaderEpochs:
-    """A `leader-epoch-checkpoint`; no epochs where the file is missing or empty. `content` is that
-    of the file where it was read already.
+    """Reads a `leader-epoch-checkpoint`; no epochs if the file is missing or empty. `content` is
+    the file's content if the caller has read it already.
 
     Raises MalformedCheckpointError (codes of `storage.checkpoint_files`, and `epoch_negative`) and
     KafkaStorageError.
@@ -180,14 +181,14 @@ def read_leader_epochs(path: str | os.PathLike[str], content: bytes | None = Non
 def write_leader_epochs(path: str | os.PathLike[str], epochs: Iterable[EpochEntry]) -> None:
     """Replaces a `leader-epoch-checkpoint` atomically and durably. Raises KafkaStorageError.
 
-    One that says this already stays as it is: a start rewrites that of every partition, and a
+    A file with the same content is not written: a start rewrites that of every partition, and a
     thousand syncs take seconds.
     """
     write_checkpoint(path, _lines(epochs), spare_same=True)
 
 
 def encode_leader_epochs(epochs: Iterable[EpochEntry]) -> bytes:
-    """A `leader-epoch-checkpoint` as it is written."""
+    """The bytes of a `leader-epoch-checkpoint`."""
     return encode_checkpoint(_lines(epochs))
 
 

@@ -1,8 +1,8 @@
-"""A bounded cache of what readers hold open: descriptors of log files, and indexes.
+"""A bounded cache of the files that readers hold open: log files and indexes.
 
-A broker keeps a descriptor for every segment and two maps beside it, so a directory of 33,000
-segments exhausts the default `vm.max_map_count`. Here nothing is open before it is used, and the
-least recently used is closed when more than `files_max` are: a log of a million segments is read
+A broker keeps a descriptor for every segment and two maps besides, so a directory of 33,000
+segments exhausts the default `vm.max_map_count`. Here files are opened on first use, and the least
+recently used is closed when more than `files_max` are open. A log of a million segments can be read
 under `ulimit -n 1024`.
 """
 
@@ -21,18 +21,18 @@ from seglog.forks import SurvivesFork
 
 __all__ = ["FILES_PER_SEGMENT", "SEGMENTS_OPEN_MAX", "HandleCache", "shared_cache"]
 
-#: A segment in use has its log file and, when they are large, two indexes open.
+#: A segment in use has its log file open and, if they are large, two indexes.
 FILES_PER_SEGMENT = 3
-#: Default of the cache that all logs of a process share: 384 descriptors at most, and no more than
-#: a quarter of what the process may have.
+#: Default size of the cache that all logs of a process share: 384 descriptors at most, and no more
+#: than a quarter of the process's limit.
 SEGMENTS_OPEN_MAX = 128
 
 
 class Closable(Protocol):
-    """What the cache may hold."""
+    """A value that the cache may hold."""
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
 
 
 _T = TypeVar("_T", bound=Closable)
@@ -48,25 +48,26 @@ class _Held(Generic[_T]):
 class HandleCache(SurvivesFork):
     """Values by key, closed in the order of their last use. Safe from any thread.
 
-    A value is pinned while somebody is inside `pin`: it is not closed then, and the cache grows
-    past its bound by as many values as are pinned at once.
+    A value is pinned while a caller is inside `pin`, and is not closed then. The cache exceeds its
+    bound by the number of values that are pinned at once.
     """
 
     def __init__(self, files_max: int) -> None:
         if files_max < 1:
             raise ValueError(f"a cache of {files_max} files cannot hold the one in use")
         self.files_max = files_max
-        # `_lock` is held again by the same thread when the garbage collector ends a reader in the
-        # midst of it. A child reads the parent's descriptors by pread, which moves no offset.
+        # An RLock: the garbage collector may close a reader while this thread holds `_lock`. A
+        # forked child may use its parent's descriptors, because pread moves no offset.
         self._held: OrderedDict[Hashable, _Held[Any]] = OrderedDict()
         self._owners = itertools.count()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """An empty cache of the same size; the process's own where this is the one."""
+        """Pickles as an empty cache of the same size, or as the process-wide cache if this is the
+        one."""
         return (shared_cache, ()) if self is _shared else (HandleCache, (self.files_max,))
 
     def new_owner(self) -> int:
-        """A number that no other log has: the first part of its keys, and what `forget` takes."""
+        """A number unique to a log: the first part of its keys, and the argument of `forget`."""
         return next(self._owners)
 
     def __len__(self) -> int:
@@ -74,7 +75,7 @@ class HandleCache(SurvivesFork):
 
     @contextmanager
     def pin(self, key: tuple[int, str], opener: Callable[[str], _T]) -> Iterator[_T]:
-        """The value of `key` = (owner, path), opened by `opener(path)` if it is not held."""
+        """The value of `key` = (owner, path), opened by `opener(path)` if it is not cached."""
         held: _Held[_T] = self._take(key) or self._open(key, opener)
         try:
             yield held.value
@@ -82,7 +83,7 @@ class HandleCache(SurvivesFork):
             self._release(key, held)
 
     def forget(self, owner: int) -> None:
-        """Closes everything of one owner; what is pinned is closed when its user is done."""
+        """Closes all values of one owner; pinned values are closed when they are released."""
         with self._lock:
             keys = [key for key in list(self._held) if key[0] == owner]  # type: ignore[index]
             dropped = [self._held.pop(key, None) for key in keys]
@@ -99,8 +100,8 @@ class HandleCache(SurvivesFork):
             return held
 
     def _open(self, key: tuple[int, str], opener: Callable[[str], _T]) -> _Held[_T]:
-        # Opened without the lock, because a cold directory can make an open wait for the disk.
-        # Of two threads that open the same file, the second takes the first one's.
+        # Opens without the lock, because a cold directory can make an open wait for the disk. If
+        # two threads open the same file, the second uses the first one's value.
         try:
             value = opener(key[1])
         except KafkaStorageError as error:
@@ -152,5 +153,5 @@ _shared = HandleCache(_files_max())
 
 
 def shared_cache() -> HandleCache:
-    """The cache of every log that does not ask for its own."""
+    """The process-wide cache, for logs that do not ask for their own."""
     return _shared

@@ -1,9 +1,9 @@
 """What a read_committed consumer may see of a log that no broker serves.
 
-Kafka knows its open transactions from the producer state that it rebuilds when it starts: the
-newest snapshot, and the batches behind it. Aborted transactions are in the transaction indexes,
-which it rebuilds for segments whose offset index is missing or whose transaction index is unsound.
-Both are done here in memory. Reference 4.7, 5.3, 5.6, 5.7.
+When Kafka starts, it rebuilds its open transactions from the newest producer snapshot and the
+batches after it. It rebuilds the transaction indexes of segments whose offset index is missing or
+whose transaction index is invalid. This module does both in memory (Kafka: LogLoader,
+ProducerStateManager, TransactionIndex).
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ __all__ = [
     "read_transactions",
 ]
 
-#: What can keep a reader from knowing how a transaction ended.
+#: Damage that may hide the end of a transaction.
 Damage = CorruptDataError | KafkaStorageError
 
-#: Where a transaction ends that is left out to the end of the log.
+#: The end of a transaction that is left out up to the end of the log.
 _OFFSET_MAX = 2**63 - 1
 
-#: Up to where a read goes. A consumer's levels: "read_uncommitted" ends at the high watermark,
-#: "read_committed" at the last stable offset, without aborted records. A replica's: "log_end". A
-#: directory without its broker, and a log inside a program, have no high watermark but their end.
+#: Up to which offset a read goes. Consumers: "read_uncommitted" ends at the high watermark,
+#: "read_committed" at the last stable offset, without aborted records. Replicas: "log_end". A
+#: directory without its broker, and a log inside a program, use the log end as high watermark.
 Isolation = Literal["read_uncommitted", "read_committed", "log_end"]
 ISOLATIONS: Final[tuple[Isolation, ...]] = get_args(Isolation)
 
 
 def check_isolation(isolation: str) -> bool:
-    """Whether only committed records are wanted; ValueError for an unknown level."""
+    """Whether only committed records are requested. Raises ValueError for an unknown level."""
     if isolation not in ISOLATIONS:
         raise ValueError(f"isolation {shown(isolation)} is neither read_uncommitted nor "
                          "read_committed, nor log_end")
@@ -56,12 +56,13 @@ def check_isolation(isolation: str) -> bool:
 class TransactionState:
     """The transactions of a log.
 
-    `open_transactions` by first offset; `aborted` has the fields of AbortedTxn, int64
-    (n, 4), by last offset. `damage` is what stopped the walk, at or behind
-    `known_until`: no record from there on is known to be committed.
+    `open_transactions` are sorted by first offset. `aborted` has the fields of AbortedTxn, int64
+    (n, 4), sorted by last offset. `damage` stopped the walk at or after `known_until`; no record
+    after that offset is known to be committed.
 
-    For a reader that skips damage there is none, but `in_doubt`: transactions that were open when
-    their marker may have been lost, and whose producer wrote no other. They are among the aborted.
+    A reader that skips damage has no `damage` but `in_doubt`: transactions that were open when
+    their marker may have been lost, and whose producer wrote no other marker. They count as
+    aborted.
     """
 
     open_transactions: tuple[OpenTransaction, ...]
@@ -71,7 +72,7 @@ class TransactionState:
     in_doubt: tuple[OpenTransaction, ...] = ()
 
     def gaps(self, path: str) -> Iterator[LogGap]:
-        """What is left out of the transactions in doubt, of the directory `path`."""
+        """The gaps that the transactions in doubt leave in directory `path`."""
         for transaction in self.in_doubt:
             yield LogGap(
                 "transaction_in_doubt", path, 0, 0, first_offset=transaction.first_offset,
@@ -89,12 +90,12 @@ class TransactionState:
 
     def aborted_between(self, start_offset: int, end_offset: int
                         ) -> tuple[AbortedTxn, ...]:
-        """Those that may concern records of `[start_offset, end_offset)`."""
+        """The aborted transactions that may have records in `[start_offset, end_offset)`."""
         return tuple(map(AbortedTxn._make, self._between(start_offset, end_offset).tolist()))
 
     def aborted_ranges(self, start_offset: int, end_offset: int
                        ) -> tuple[tuple[int, int, int], ...]:
-        """The same for a LogRange: producer id, first and last offset."""
+        """The same for a LogRange: (producer id, first offset, last offset)."""
         return tuple(map(tuple, self._between(start_offset, end_offset)[:, :3].tolist()))
 
     def _between(self, start_offset: int, end_offset: int) -> npt.NDArray[np.int64]:
@@ -108,8 +109,8 @@ def read_transactions(segments: Segments, snapshots: Iterable[tuple[int, dict[in
     """The state at the end of the log.
 
     `snapshots` yields (offset, first offset of the open transaction by producer id) of the usable
-    producer snapshots, newest first; it is asked for no more than needed. `survey` finds what is
-    sound of a segment, to skip the rest.
+    producer snapshots, newest first; only as many as needed are read. `survey` finds the sound
+    batches of a segment, to skip the rest.
     """
     aborted, first_distrusted = _read_indexes(segments)
     walk = _Walk()
@@ -127,7 +128,7 @@ def read_transactions(segments: Segments, snapshots: Iterable[tuple[int, dict[in
     walk.aborted += [(transaction.producer_id, transaction.first_offset, _OFFSET_MAX, _OFFSET_MAX)
                      for transaction in in_doubt]
     found = np.concatenate([aborted, np.array(walk.aborted, np.int64).reshape(-1, 4)])
-    _, rows = np.unique(found[:, :3], axis=0, return_index=True)  # an index and the walk may agree
+    _, rows = np.unique(found[:, :3], axis=0, return_index=True)  # both may yield an entry
     found = found[rows]
     return TransactionState(
         tuple(sorted((OpenTransaction(producer, first) for producer, first in walk.open.items()),
@@ -136,7 +137,7 @@ def read_transactions(segments: Segments, snapshots: Iterable[tuple[int, dict[in
 
 
 def _read_indexes(segments: Segments) -> tuple[npt.NDArray[np.int64], int | None]:
-    """Entries of all sound transaction indexes, and the first segment that Kafka would rebuild."""
+    """Entries of all valid transaction indexes, and the first segment that Kafka would rebuild."""
     parts = [np.empty((0, 4), np.int64)]
     unindexed = np.flatnonzero(~(segments.flags & HAS_INDEX).astype(bool))
     first_distrusted = int(segments.base_offsets[unindexed[0]]) if len(unindexed) else None
@@ -150,7 +151,7 @@ def _read_indexes(segments: Segments) -> tuple[npt.NDArray[np.int64], int | None
 
 
 def _sound_entries(segment: LogSegment) -> npt.NDArray[np.int64] | None:
-    """None if an entry cannot be true: the marker it names would lie outside the segment."""
+    """None if an entry is impossible: its marker would lie outside of the segment."""
     assert segment.files.txn_index is not None
     try:
         entries = segment.where.aborted(segment.files.txn_index)
@@ -176,7 +177,7 @@ class _Walk:
     def run_over_damage(self, segments: Segments, start_offset: int,
                         survey: Callable[[LogSegment], Salvage],
                         known: npt.NDArray[np.int64]) -> None:
-        """As `run`, past every gap. `known` are the aborted transactions of the indexes."""
+        """As `run`, across every gap. `known` are the aborted transactions of the indexes."""
         for segment in segments.values(start_offset):
             try:
                 found = survey(segment)
@@ -206,7 +207,8 @@ class _Walk:
 
     def _doubt(self, first_offset: int | None, last_offset: int | None,
                known: npt.NDArray[np.int64]) -> None:
-        """The marker of any open transaction may be among these offsets; of some it is known."""
+        """Puts open transactions in doubt whose marker may be among these offsets, unless it is
+        known."""
         lost = known[:, 2] >= (first_offset or 0)
         if last_offset is not None:
             lost &= known[:, 2] <= last_offset
@@ -252,7 +254,7 @@ _FIELDS = ("producer_id", "base_offset", "last_offset", "attributes", "position"
 
 
 def _of_transactions(batches: npt.NDArray[np.void], start_offset: int) -> Iterator[tuple[int, ...]]:
-    """_FIELDS of the transactional batches and of the markers at or above an offset."""
+    """Yields _FIELDS of the transactional batches and of the markers at or above an offset."""
     marked = batches["attributes"] & (ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL)
     wanted = (marked != 0) & (batches["magic"] >= 2) & (batches["producer_id"] >= 0) & (
         batches["last_offset"] >= start_offset)

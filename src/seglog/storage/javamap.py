@@ -1,11 +1,11 @@
-"""The order in which a Java HashMap with Long keys lists them.
+"""The iteration order of a Java HashMap with Long keys.
 
 Kafka writes a producer snapshot in the order of such a map, so the bytes of the file depend on it.
-The map's buckets are a power of two, at least 16 and more than 4/3 of the keys; a key's bucket are
-the low bits of its hash, and within a bucket keys keep the order in which they came. A bucket of
-more than eight keys doubles a map of fewer than 64 buckets. (Above that Java turns it into a tree
-and may move one key of it to the front, which is not followed here: it takes nine keys in one
-bucket of a map that is at most three quarters full.)
+The number of buckets is a power of two, at least 16 and more than 4/3 of the keys. A key's bucket
+is the low bits of its hash; within a bucket keys stay in insertion order. A bucket of more than
+eight keys doubles a map of fewer than 64 buckets. (In larger maps Java turns it into a tree and may
+move one key to the front. This module does not: it takes nine keys in one bucket of a map that is
+at most three quarters full.)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _buckets(count: int) -> int:
 
 
 def _grown_by_collisions(hashes: list[int]) -> int:
-    """Buckets after these insertions, where long buckets double a small map."""
+    """The number of buckets after these insertions, when long buckets double a small map."""
     buckets = _BUCKETS_MIN
     for count, value in enumerate(hashes):
         if buckets >= _TREE_BUCKETS_MIN:
@@ -44,7 +44,7 @@ def _grown_by_collisions(hashes: list[int]) -> int:
 
 
 def hash_order(keys: Collection[int]) -> list[int]:
-    """`keys` (int64, in the order of their insertion, each once) as the map lists them."""
+    """`keys` (unique int64, in insertion order) in the order in which the map iterates."""
     array = np.fromiter(keys, np.int64, len(keys))
     folded = (array ^ (array >> 32)).astype(np.uint32)  # Long.hashCode
     hashes = folded ^ (folded >> np.uint32(16))         # HashMap.hash

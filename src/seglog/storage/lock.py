@@ -1,8 +1,8 @@
 """The lock of a data directory: a POSIX record lock, as a JVM's FileChannel.tryLock takes it.
 
-Such a lock belongs to a process, not to a descriptor. So a second manager of the same process is
-told apart by a table of what this process holds, and asked for before the file is opened: closing
-any descriptor of the file would give up the lock that another part of the process has.
+Such a lock belongs to a process, not to a descriptor. A second manager of the same process is
+therefore detected by a table of the files that this process has locked. The table is checked before
+the file is opened, because closing any descriptor of the file would release the lock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _ATTEMPTS = 100
 
 
 def holds_lock(data_dir: str) -> bool:
-    """Whether this process has the lock of a data directory: no other one changes its files."""
+    """Whether this process has the lock of a data directory: then no other process changes its
+    files."""
     try:
         return os.stat(os.path.join(data_dir, LOCK_FILE)) in HELD
     except OSError:
@@ -30,21 +31,22 @@ def holds_lock(data_dir: str) -> bool:
 
 
 class FileLock:
-    """An exclusive lock on a whole file (Kafka: FileLock). The file is created where it is missing.
+    """An exclusive lock on a whole file (Kafka: FileLock). Creates the file if it is missing.
 
-    Safe from any thread. A forked child holds nothing, and destroys nothing.
+    Safe from any thread. A forked child holds no lock, and its `destroy` does nothing.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        #: Who holds the lock when `try_lock` was refused; None where the system does not say.
+        #: The holder of the lock when `try_lock` failed; None if the system does not say.
         self.holder_pid: int | None = None
         self._descriptor = -1
         self._status: os.stat_result | None = None  # of the file that is locked
         self._owner_pid = 0
 
     def try_lock(self) -> bool:
-        """Whether the lock was had; never waits. OSError where the file cannot be opened."""
+        """Tries to lock without waiting. Returns whether it did. Raises OSError if the file cannot
+        be opened."""
         with HELD.guard:
             for _ in range(_ATTEMPTS):
                 if self._is_ours_already():
@@ -55,7 +57,7 @@ class FileLock:
                 except FileNotFoundError:
                     if not os.path.isdir(os.path.dirname(self.path)):
                         raise
-                    continue  # its owner deleted it meanwhile
+                    continue  # the holder deleted it meanwhile
                 try:
                     taken = self._take(descriptor)
                 except BaseException:
@@ -73,7 +75,8 @@ class FileLock:
             return False
 
     def _take(self, descriptor: int) -> bool | None:
-        """Locks an open file. None: its owner deleted it meanwhile, as owners do when they end."""
+        """Locks an open file. None if the holder deleted the file meanwhile, as holders do on
+        close."""
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -100,12 +103,13 @@ class FileLock:
         return self._status is not None and self._owner_pid == os.getpid()
 
     def destroy(self) -> None:
-        """Deletes the file and gives up the lock; errors are nobody's concern any more."""
+        """Deletes the file and releases the lock. Ignores errors."""
         with HELD.guard:
             if not self.is_locked:
                 return
             assert self._status is not None
-            # Deleted while it is still locked: whoever opens it now sees that it is gone.
+            # Deleted while it is still locked, so that a process that opens it now sees that it is
+            # gone.
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
             with contextlib.suppress(OSError):

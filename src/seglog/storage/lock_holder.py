@@ -1,8 +1,8 @@
-"""Which process has the lock of a data directory, asked without opening anything for writing.
+"""Finds the process that has the lock of a data directory, without opening a file for writing.
 
 The lock is a POSIX record lock on the whole of `.lock`, as a JVM takes it. It belongs to a process,
-and closing any descriptor of the file gives it up: so what this process holds is kept in a table,
-and the file of such a lock is never opened here.
+and closing any descriptor of the file releases it. So the files that this process has locked are
+kept in a table, and are never opened here.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from seglog.storage.paths import LOCK_FILE
 
 __all__ = ["HELD", "HeldFiles", "LockHolder", "ask_holder", "command_of", "find_holder"]
 
-# struct flock, with the padding that C puts behind it.
+# struct flock, with the padding that C adds at the end.
 _FLOCK = struct.Struct("qqihh" if sys.platform == "darwin" else "hhqqi0q")
 _COMMAND_BYTES_MAX = 64 << 10
 _OPTIONS_WITH_VALUE = ("-cp", "-classpath", "--class-path", "-m", "-W", "-X")
 
 
 class HeldFiles(SurvivesFork):
-    """The files that this process has locked, as `os.stat` tells them apart. A forked child holds
-    none of its parent's locks."""
+    """The files that this process has locked, identified by `os.stat`. A forked child holds none of
+    its parent's locks."""
 
     def __init__(self) -> None:
         self._files: set[tuple[int, int, int]] = set()  # process, device, inode
 
     @property
     def guard(self) -> threading.RLock:
-        """To be held from the question whether a file is in here to the end of what depends on
-        it."""
+        """A lock to be held from the check whether a file is in the table until the caller has
+        acted on it."""
         return self._lock
 
     def __contains__(self, status: os.stat_result) -> bool:
         return _key(status) in self._files
 
     def add(self, status: os.stat_result) -> None:
-        """This process has locked the file."""
+        """Adds a file that this process has locked."""
         self._files.add(_key(status))
 
     def discard(self, status: os.stat_result) -> None:
-        """It has not, any more."""
+        """Removes a file that this process has unlocked."""
         self._files.discard(_key(status))
 
 
@@ -63,8 +63,8 @@ HELD: Final = HeldFiles()
 class LockHolder:
     """A process that has a data directory open for writing.
 
-    `pid` is None where the system does not say (a process of another container), `command` where
-    the process is not to be seen.
+    `pid` is None if the system does not say (a process of another container), `command` is None if
+    the process is not visible.
     """
 
     pid: int | None
@@ -79,7 +79,8 @@ class LockHolder:
 
 
 def find_holder(data_dir: str) -> LockHolder | None:
-    """Who has the lock of a data directory; None if it is free, or cannot be asked for."""
+    """The process that has the lock of a data directory; None if it is free or cannot be
+    queried."""
     path = os.path.join(data_dir, LOCK_FILE)
     with HELD.guard, contextlib.suppress(OSError):
         if os.stat(path) in HELD:
@@ -95,8 +96,8 @@ def find_holder(data_dir: str) -> LockHolder | None:
 
 
 def ask_holder(descriptor: int) -> int | None:
-    """The process that has a lock on an open file, 0 if its number says nothing here (it is in
-    another container); None if no other process has one, or the system does not say."""
+    """The pid of the process that has a lock on an open file; 0 if its pid has no meaning here
+    (another container); None if no other process has one, or the system does not say."""
     try:
         answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, _whole_file())
     except OSError:
@@ -113,7 +114,7 @@ def _whole_file() -> bytes:
 
 
 def command_of(pid: int) -> str | None:
-    """The program of a process and what it runs, such as `java kafka.Kafka`; None if unknown."""
+    """A process's program and what it runs, such as `java kafka.Kafka`; None if unknown."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as stream:
             words = os.fsdecode(stream.read(_COMMAND_BYTES_MAX)).rstrip("\0").split("\0")

@@ -1,5 +1,4 @@
-"""What every log answers: one vocabulary for a directory, a log that is written to and a log
-inside a program."""
+"""LogReader: the reading vocabulary of PartitionLog, UnifiedLog and EmbeddedLog."""
 
 from __future__ import annotations
 
@@ -16,13 +15,13 @@ from seglog.storage.stream import RecordBatchStream
 
 __all__ = ["BATCH_BYTES", "BATCH_ROWS", "LogReader", "RecordFollower"]
 
-#: What a set of columns of `to_arrow` holds at most, unless the caller says otherwise.
+#: Default upper bounds of one set of columns of `to_arrow`.
 BATCH_ROWS: Final = 16384
 BATCH_BYTES: Final = 64 * 1024 * 1024
 
 
 class RecordFollower(Protocol):
-    """Record columns as they are appended. For one thread; any may `close` it."""
+    """Yields record columns as they are appended. For one thread; any thread may `close` it."""
 
     def __iter__(self) -> Iterator[RecordColumns]:
         """Itself."""
@@ -31,7 +30,7 @@ class RecordFollower(Protocol):
         """Waits for more records."""
 
     def records(self) -> Iterator[Record]:
-        """The same record by record."""
+        """Yields the same records one by one."""
 
     def close(self) -> None:
         """Ends the iteration, also one that is waiting."""
@@ -47,9 +46,9 @@ class RecordFollower(Protocol):
 class LogReader(Protocol):
     """A log as its readers see it. PartitionLog, UnifiedLog and EmbeddedLog are LogReaders.
 
-    `isolation` says up to where a read goes (`storage.isolation.Isolation`). A start outside the
-    log raises OffsetOutOfRangeError, corrupt bytes CorruptDataError, an error of the file system
-    KafkaStorageError.
+    `isolation` says up to which offset a read goes (`storage.isolation.Isolation`). A start outside
+    of the log raises OffsetOutOfRangeError, corrupt bytes raise CorruptDataError, and errors of the
+    file system KafkaStorageError.
     """
 
     @property
@@ -58,11 +57,11 @@ class LogReader(Protocol):
 
     @property
     def topic_partition(self) -> TopicPartition | None:
-        """The partition; None where the directory's name does not tell."""
+        """The partition; None if the directory's name is not a partition's."""
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that can be read."""
+        """The first readable offset."""
 
     @property
     def log_end_offset(self) -> int:
@@ -70,7 +69,7 @@ class LogReader(Protocol):
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it no transaction is open."""
+        """The offset below which no transaction is open."""
 
     def fetch(self, start_offset: int, max_bytes: int,
               isolation: Isolation = "read_uncommitted") -> FetchData:
@@ -84,24 +83,25 @@ class LogReader(Protocol):
                  columns: Sequence[str] | None = None, isolation: Isolation = "read_uncommitted",
                  *, threads: int = 0, batch_rows: int = BATCH_ROWS, batch_bytes: int = BATCH_BYTES,
                  include_control: bool = False, check_crcs: bool = True) -> RecordBatchStream:
-        """The records of `[start_offset, end_offset)`, by default all that there are now, as a
-        lazy stream of Arrow record batches.
+        """The records of `[start_offset, end_offset)`, by default all that exist now, as a lazy
+        stream of Arrow record batches.
 
         `columns` are names of `seglog.arrow.COLUMNS`. A batch has at most `batch_rows` rows and
-        `batch_bytes` of keys, values and headers (one record may have more). `threads` decode
-        ahead; 0 decodes while it is pulled.
+        `batch_bytes` of keys, values and headers (a single record may have more). `threads` decode
+        ahead; with 0 the consumer's thread decodes.
         """
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """The first record at or after a time, None if all are earlier; or what one of Kafka's
-        special values asks for (`seglog.model`). Control records count, as in Kafka."""
+        """The first record at or after a time, None if all are earlier. Negative values are Kafka's
+        special timestamps (`seglog.model`). Control records count, as in Kafka."""
 
     def follow(self, start_offset: int | None = None, *, end_offset: int | None = None,
                isolation: Isolation = "read_uncommitted", timeout: float | None = None,
                columns: Sequence[str] | None = None, include_control: bool = False
                ) -> RecordFollower:
-        """Like `to_arrow`, but it waits for more records: from `start_offset`, by default the end.
+        """Like `to_arrow`, but waits for new records. Starts at `start_offset`, by default at the
+        end.
 
-        It ends at `end_offset`, after `timeout` seconds without news, or when it or the log is
-        closed. A truncation of records that it has returned raises OffsetOutOfRangeError.
+        Ends at `end_offset`, after `timeout` seconds without new records, or when it or the log is
+        closed. Raises OffsetOutOfRangeError if returned records are truncated.
         """

@@ -1,7 +1,7 @@
-"""Where the files of logs lie: on the local file system, or in an object store.
+"""Where the files of logs are stored: the local file system, or an object store.
 
-Readers ask a `Files` for listings, log files, indexes and small files, and do not know which it is.
-What writes, recovers or deletes knows the local file system only.
+Readers use `Files` for listings, log files, indexes and small files, and do not know which it is.
+Code that writes, recovers or deletes uses the local file system only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from seglog.storage.textfile import read_beginning, too_large
 __all__ = ["LOCAL", "FileHandle", "Files", "LocalFiles", "LogFile", "Opened", "Readable",
            "Source", "Stamp", "absolute", "files_of", "place_of", "small_file"]
 
-#: What native readers take: a descriptor, or blocks that are fetched.
+#: The input of native readers: a descriptor, or fetched blocks.
 Source = int | WindowSource
 
 
@@ -39,13 +39,13 @@ class Readable(Protocol):
 
     @property
     def source(self) -> Source:
-        """For one native call that looks here and there."""
+        """For one native call with random access."""
 
     def span(self, start: int, end: int) -> AbstractContextManager[Source]:
         """For a native reader of all of [start, end), in order."""
 
     def read(self, size: int, position: int) -> bytes:
-        """Exactly `size` bytes. KafkaStorageError where the file ends before."""
+        """Exactly `size` bytes. Raises KafkaStorageError if the file ends before."""
 
 
 #: Opens a log file by its path, for as long as the context lasts.
@@ -59,11 +59,11 @@ class LogFile(Readable, Protocol):
     size: int
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
 
 
 class FileHandle:
-    """A local log file that is open for reading: its descriptor, and its size then."""
+    """A local log file open for reading: its descriptor, and its size when it was opened."""
 
     __slots__ = ("fd", "path", "size")
 
@@ -93,10 +93,10 @@ class FileHandle:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Differs from an earlier one when a directory gained or lost a file, or a file changed.
+    """A value that changes when a directory gains or loses a file, or a file changes.
 
-    `modified_ns` is the last change, in ns since 1970: a further one within the same tick of the
-    file system's clock does not show. None where every change shows.
+    `modified_ns` is the last change in ns since 1970; a second change within the same tick of the
+    file system's clock is not visible. None if every change is visible.
     """
 
     content: Hashable
@@ -104,45 +104,47 @@ class Stamp:
 
 
 class Files(Protocol):
-    """A place where files lie. Paths are absolute, or URLs. Picklable, for any thread."""
+    """A place where files are stored. Paths are absolute, or URLs. Picklable, for any thread."""
 
-    #: How many times more than of a local file a thread decodes at a time: each cut is a request.
+    #: Factor by which a thread decodes more at a time than of a local file, because each range
+    #: costs a request.
     range_factor: int
 
     def entries(self, path: str) -> list[tuple[str, bool]]:
-        """(name, whether it is a directory) of what is in a directory. KafkaStorageError, also for
-        one that is not there."""
+        """(name, whether it is a directory) for all entries of a directory. Raises
+        KafkaStorageError, also if the directory is missing."""
 
     def listing(self, path: str) -> tuple[PartitionListing, Mapping[str, ObjectVersion]]:
-        """One pass over a partition directory, and the versions of its objects by name where they
-        have such. KafkaStorageError as for `entries`."""
+        """One pass over a partition directory, and the versions of its objects by name if they have
+        versions. Raises KafkaStorageError as `entries`."""
 
     def names(self, path: str) -> Mapping[tuple[int, FileKind], str]:
-        """The files of segments, by base offset and kind, that lie under another name than their
-        own in that directory: absolute paths, or URLs. As of the last listing."""
+        """Files of segments that are stored under another name in that directory, by base offset
+        and kind: absolute paths, or URLs. As of the last listing."""
 
     def stamp(self, directory: str, file: str | None) -> Stamp:
-        """What there is in a directory, and the state of a `file` in it. KafkaStorageError, also
-        for what is not there."""
+        """The state of a directory's listing and of one `file` in it. Raises KafkaStorageError,
+        also if either is missing."""
 
     def state(self, path: str) -> Hashable | None:
-        """Differs when a small file was replaced; None where there is none. KafkaStorageError."""
+        """A value that changes when a small file is replaced; None if there is none. Raises
+        KafkaStorageError."""
 
     def open_log(self, path: str, version: ObjectVersion | None) -> LogFile:
-        """A log file; of an object its version. KafkaStorageError if it cannot be opened, or is no
-        longer that version."""
+        """Opens a log file; of an object, this version. Raises KafkaStorageError if it cannot be
+        opened, or no longer has that version."""
 
     def offset_index(self, path: str, base_offset: int) -> OffsetIndexView:
-        """An offset index; nothing is read before the first question."""
+        """An offset index. Nothing is read before the first lookup."""
 
     def time_index(self, path: str, base_offset: int) -> TimeIndexView:
-        """A time index; nothing is read before the first question."""
+        """A time index. Nothing is read before the first lookup."""
 
     def aborted(self, path: str) -> npt.NDArray[np.void]:
         """The entries of a transaction index."""
 
     def beginning(self, path: str, bytes_max: int) -> tuple[bytes, int] | None:
-        """The first bytes of a small file and the size of the whole; None where there is none.
+        """The first bytes of a small file and the size of the whole; None if there is none. Raises
         KafkaStorageError."""
 
 
@@ -152,7 +154,7 @@ class LocalFiles:
     range_factor = 1
 
     def entries(self, path: str) -> list[tuple[str, bool]]:
-        """As os.scandir; links are followed. OSError."""
+        """As os.scandir, with links followed. Raises OSError."""
         with os.scandir(path) as entries:
             return [(entry.name, entry.is_dir()) for entry in entries]
 
@@ -204,7 +206,7 @@ class LocalFiles:
         return read_beginning(path, bytes_max)
 
     def __reduce__(self) -> str:
-        """There is one."""
+        """Unpickles as the only instance."""
         return "LOCAL"
 
 
@@ -212,7 +214,8 @@ LOCAL: Final = LocalFiles()
 
 
 def files_of(path: str, options: StorageOptions | Mapping[str, str] | None = None) -> Files:
-    """The place that a path or URL is of. KafkaStorageError for a URL that no client reads."""
+    """The Files that a path or URL belongs to. Raises KafkaStorageError for a URL that no client
+    can read."""
     if not is_url(path):
         return LOCAL
     from seglog.storage.remote import RemoteFiles
@@ -222,7 +225,7 @@ def files_of(path: str, options: StorageOptions | Mapping[str, str] | None = Non
 
 
 def place_of(value: str | os.PathLike[str], name: str = "path") -> str:
-    """A path as it was given, or what a `file://` URL means; a URL without a slash at its end."""
+    """A path as given, or the path of a `file://` URL; other URLs without a trailing slash."""
     path = given_path(value, name)
     if not is_url(path):
         return path
@@ -230,12 +233,12 @@ def place_of(value: str | os.PathLike[str], name: str = "path") -> str:
 
 
 def absolute(path: str) -> str:
-    """The absolute path; a URL is one."""
+    """The absolute path; a URL is returned unchanged."""
     return path if is_url(path) else os.path.abspath(path)
 
 
 def small_file(files: Files, path: str, bytes_max: int) -> bytes | None:
-    """The content of a small file, None where there is none. KafkaStorageError, and
+    """The content of a small file, None if there is none. Raises KafkaStorageError, and
     MalformedCheckpointError (`checkpoint_too_large`) above `bytes_max`."""
     found = files.beginning(path, bytes_max)
     if found is None:

@@ -11,7 +11,7 @@ from seglog.storage.segment import LogSegment
 
 __all__ = ["LogTail", "read_tail"]
 
-#: A broker that writes into a preallocated file shows half a batch before zeros for a moment.
+#: A broker that writes into a preallocated file briefly shows half a batch before zeros.
 _LOOKS, _SECONDS_BETWEEN_LOOKS = 4, 0.002
 
 
@@ -20,7 +20,8 @@ class LogTail:
     """The end of a log: offset after the last sound batch, and byte of the last segment.
 
     `status` says what follows: nothing (END), an incomplete batch (TORN_TAIL), zeros (ZERO_TAIL),
-    or corrupt bytes; then `end` is the size of the file, so that a reader meets them.
+    or corrupt bytes. For corrupt bytes `end` is the size of the file, so that readers fail with
+    them.
     """
 
     log_end_offset: int
@@ -29,10 +30,10 @@ class LogTail:
 
 
 def read_tail(segment: LogSegment) -> LogTail:
-    """Walks from the last good index entry to the end, and checks every CRC on the way.
+    """Walks from the last valid index entry to the end, and checks every CRC.
 
-    Where Kafka shut down cleanly this is its log end offset (readNextOffset, without the CRC).
-    Otherwise it is the one at which recovery would arrive, if the damage is in this part.
+    After a clean shutdown of Kafka this is its log end offset (readNextOffset, without the CRC).
+    Otherwise it is the log end offset after recovery, if only this part is damaged.
     """
     start = segment.locate_last()
     tail = _walk(segment, start, segment.base_offset)

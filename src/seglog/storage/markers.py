@@ -21,7 +21,7 @@ __all__ = [
     "read_control_type", "read_marker", "thrown_at",
 ]
 
-#: A marker's batch has 78 bytes; what a longer one holds behind this many is not read.
+#: A marker's batch has 78 bytes; of a longer one at most this many are read.
 CONTROL_BATCH_BYTES_MAX: Final = 1 << 20
 
 # attributes, last offset delta, base and max timestamp, producer id and epoch, sequence, count
@@ -54,7 +54,7 @@ class EndTransactionMarker:
 
 _PREMATURE = "Incorrect declared batch size, premature EOF reached"
 _REMAINING = "Incorrect declared batch size, records still remaining in file"
-# Codes of what Kafka's streams throw besides IOException.
+# Codes for exceptions other than IOException that Kafka's streams throw.
 _STREAM_CODES = {
     "SnappyError": "stream_chunk", "BufferUnderflowException": "stream_underflow",
     "NegativeArraySizeException": "stream_size", "OutOfMemoryError": "stream_memory",
@@ -62,15 +62,16 @@ _STREAM_CODES = {
 
 
 class _Invalid(Exception):
-    """Message and code of what is wrong, on the way to the error that knows the file."""
+    """Message and code of an error, before the file is known."""
 
 
 class _Undecodable(_Invalid):
-    """The same of what a codec complains of."""
+    """An error of a codec."""
 
 
 class _Cursor:
-    """Reads the fields of records as Kafka reads a buffer: past a record, never past the end."""
+    """Reads the fields of records as Kafka reads a buffer: past a record, but never past the
+    end."""
 
     __slots__ = ("data", "end", "position")
 
@@ -97,11 +98,11 @@ class _Cursor:
 
 
 class _Underflow(Exception):
-    """A buffer ends where Kafka wants another byte of it."""
+    """Kafka would read a byte after the end of the buffer."""
 
 
 class _TooLong(Exception):
-    """A varint without an end, with Kafka's text."""
+    """A varint that is too long, with Kafka's text."""
 
 
 def _varint(byte: Callable[[], int], bytes_max: int) -> int:
@@ -147,7 +148,7 @@ def _parse_headers(record: _Cursor) -> None:
 
 
 class _Record(NamedTuple):
-    """What a marker needs of a record."""
+    """The fields of a record that a marker needs."""
 
     timestamp_delta: int
     key: bytes | memoryview | None
@@ -155,7 +156,7 @@ class _Record(NamedTuple):
 
 
 def _parse_record(record: _Cursor, length: int) -> _Record:
-    """The record of `length` bytes from here on, with its structure checked."""
+    """The record of `length` bytes at the cursor, with its structure checked."""
     left = record.end - record.position
     if length > left:
         raise _Invalid(f"Invalid record size: expected {length} bytes in record payload, but "
@@ -176,8 +177,8 @@ def _parse_record(record: _Cursor, length: int) -> _Record:
 
 
 def _first_of_buffer(payload: memoryview, count: int, left: int) -> _Record:
-    """The first record of a batch without a codec: Kafka reads no other. `left` is what the batch
-    holds, of which `payload` may be the beginning."""
+    """The first record of an uncompressed batch; Kafka reads no other. `left` is the bytes in the
+    batch, of which `payload` may be the beginning."""
     records = _Cursor(payload)
     try:
         length = records.varint(5)
@@ -192,11 +193,11 @@ def _first_of_buffer(payload: memoryview, count: int, left: int) -> _Record:
 
 
 def _first_of_stream(stream: CodecStream, count: int) -> _Record:
-    """The first record of a compressed batch. Kafka parses all before it looks at the first."""
+    """The first record of a compressed batch. Kafka parses all records before it uses the first."""
     first = None
     for _ in range(count):
         try:
-            # Java takes the end of a stream for a byte of 255.
+            # Java reads the end of a stream as a byte of 255.
             length = _varint(lambda: (stream.read(1) or b"\xff")[0], 5)
         except _TooLong:
             length = -1
@@ -241,18 +242,18 @@ def _parse_value(kind: ControlType, value: bytes | memoryview | None) -> int:
 
 def read_marker(read: Callable[[int, int], bytes], position: int, size: int, *,
                 file: str | None = None) -> EndTransactionMarker | None:
-    """parse_marker of the `size` bytes that `read(position, size)` gives."""
+    """`parse_marker` for the `size` bytes that `read(position, size)` returns."""
     return parse_marker(read(position, min(size, CONTROL_BATCH_BYTES_MAX)), file=file,
                         position=position)
 
 
 def parse_marker(batch: bytes | memoryview, *, file: str | None = None,
                  position: int | None = None) -> EndTransactionMarker | None:
-    """The marker in a control batch of magic 2; None when compaction left it no record.
+    """The marker in a control batch of magic 2; None if compaction removed its record.
 
-    `batch` are the batch's bytes, or the first CONTROL_BATCH_BYTES_MAX of them. Raises
-    InvalidRecordError with Kafka's text: a control batch of a producer that holds no marker stops
-    Kafka's loader.
+    `batch` holds the batch's bytes, or the first CONTROL_BATCH_BYTES_MAX of them. Raises
+    InvalidRecordError with Kafka's text: Kafka's loader fails on a producer's control batch without
+    a marker.
     """
     with _public(file, position, "an end-transaction marker"):
         return _parse(memoryview(batch))
@@ -260,9 +261,9 @@ def parse_marker(batch: bytes | memoryview, *, file: str | None = None,
 
 def read_control_type(batch: bytes | memoryview, *, file: str | None = None,
                       position: int | None = None) -> ControlType | None:
-    """The type of the first record of a control batch; None when compaction left it no record.
+    """The type of the first record of a control batch; None if compaction removed it.
 
-    `batch` are the batch's bytes. Raises as `parse_marker`, but reads no value.
+    `batch` holds the batch's bytes. Raises as `parse_marker`, but reads no value.
     """
     with _public(file, position, "a control record"):
         found = _first(memoryview(batch))
@@ -281,7 +282,7 @@ def _public(file: str | None, position: int | None, expected: str) -> Iterator[N
 
 
 def _first_record(payload: memoryview, codec: int, count: int, left: int) -> _Record:
-    # Kafka opens the stream before it looks at the count.
+    # Kafka opens the stream before it reads the count.
     try:
         stream = open_stream(codec, 2, payload) if codec else None
     except StreamError as error:
@@ -299,7 +300,7 @@ def _first_record(payload: memoryview, codec: int, count: int, left: int) -> _Re
         raise _Undecodable(error.message, _STREAM_CODES[error.kafka_error]) from None
 
 
-# What Java throws at a bad marker, where that is not the error's own exception and text.
+# Java's exception and message for a bad marker, where they differ from the error's own.
 _UNCHECKED: dict[str, tuple[str, str | None]] = {
     "batch_size": ("IndexOutOfBoundsException", "null"),
     "batch_codec": ("IllegalArgumentException", None),
@@ -319,8 +320,8 @@ _UNCHECKED: dict[str, tuple[str, str | None]] = {
 
 
 def thrown_at(error: CorruptDataError) -> tuple[str, str]:
-    """The name and the message of the exception that a JVM throws where a marker is refused or
-    ends what nobody has begun."""
+    """The name and message of the exception that a JVM throws for an invalid marker, or for one
+    that ends a transaction that was not open."""
     name, message = _UNCHECKED.get(error.code, (error.kafka_name, None))
     return name, str(error) if message is None else message
 
@@ -355,8 +356,8 @@ def _parse(batch: memoryview) -> EndTransactionMarker | None:
 
 @contextlib.contextmanager
 def as_thrown() -> Iterator[None]:
-    """Raises what Kafka throws at a bad marker or control batch: the error itself, or
-    IllegalArgumentError or UncheckedError in its place."""
+    """Raises what Kafka throws for an invalid marker or control batch: the error itself, or
+    IllegalArgumentError or UncheckedError instead."""
     try:
         yield
     except CorruptDataError as error:

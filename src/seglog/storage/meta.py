@@ -27,11 +27,11 @@ __all__ = [
     "write_partition_metadata",
 ]
 
-#: Far above what Kafka writes (under 200 bytes).
+#: Far more than Kafka writes (under 200 bytes).
 META_BYTES_MAX: Final = 1 << 20
 _Path = str | os.PathLike[str]
 
-# partition.metadata; an id that begins with an A may be the zero id.
+# Keys of partition.metadata. An id that begins with an A may be the zero id.
 _AS_WRITTEN = re.compile(rb"version: 0\ntopic_id: ([B-Za-z0-9_-][A-Za-z0-9_-]{21})\n?")
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _CHARS_DECODED: Final = 8192
@@ -47,7 +47,7 @@ def _malformed(path: _Path, code: str, message: str, position: int | None = None
 
 
 def parse_uuid(text: str) -> uuid.UUID:
-    """Kafka's 16-byte ids as base64 for URLs. Raises ValueError with Kafka's text."""
+    """Parses a 16-byte id in Kafka's base64 for URLs. Raises ValueError with Kafka's text."""
     if len(text) > 24:
         raise ValueError(f"Input string with prefix `{text[:24]}` is too long to be decoded as a "
                          "base64 UUID")
@@ -90,7 +90,7 @@ def format_uuid(value: uuid.UUID) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """Who owns a data directory (Kafka: MetaProperties). `extra` are all keys as they stand."""
+    """The owner of a data directory (Kafka: MetaProperties). `extra` holds all keys unparsed."""
 
     version: int
     cluster_id: str | None
@@ -100,7 +100,7 @@ class MetaProperties:
 
 
 def read_meta_properties(path: _Path) -> MetaProperties | None:
-    """meta.properties; None where it is missing (a data directory need not have one).
+    """Reads meta.properties; None if it is missing (a data directory need not have one).
 
     Raises MalformedCheckpointError (`meta_properties`, `meta_properties_escape`) and
     KafkaStorageError.
@@ -161,13 +161,13 @@ class PartitionMetadata:
 
 def read_partition_metadata(path: _Path, content: bytes | None = None
                             ) -> PartitionMetadata | None:
-    """partition.metadata; None where it is missing. Reads two lines, whatever their keys, and looks
-    at nothing behind them. `content` is that of the file where it was read already.
+    """Reads partition.metadata; None if it is missing. Reads two lines, whatever their keys, and
+    ignores the rest. `content` is the file's content if the caller has read it already.
 
-    Raises MalformedCheckpointError: `partition_metadata_line`, `partition_metadata_version`,
-    `partition_metadata_id` (the zero id; Kafka's IOExceptions), `partition_metadata_short` (fewer
-    than two lines) and `partition_metadata_uuid` (fatal to a broker); `checkpoint_too_large` where
-    the two lines do not end within META_BYTES_MAX. And KafkaStorageError.
+    Raises KafkaStorageError and MalformedCheckpointError: `partition_metadata_line`,
+    `partition_metadata_version`, `partition_metadata_id` (the zero id; Kafka's IOExceptions),
+    `partition_metadata_short` (fewer than two lines), `partition_metadata_uuid` (fatal to a
+    broker), and `checkpoint_too_large` if the two lines do not end within META_BYTES_MAX.
     """
     size = len(content or b"")
     if content is None:
@@ -184,7 +184,7 @@ def read_partition_metadata(path: _Path, content: bytes | None = None
 
     def value(number: int) -> str:
         if number >= len(lines):
-            # Kafka reads a line that is not there, and this is Java's word for that.
+            # Kafka dereferences the missing line; this is Java's text for that.
             _malformed(path, "partition_metadata_short", 'Cannot invoke '
                        '"java.lang.CharSequence.length()" because "this.text" is null',
                        found=len(lines))
@@ -222,8 +222,7 @@ def read_partition_metadata(path: _Path, content: bytes | None = None
 def _two_lines(path: _Path, content: bytes, size: int) -> list[str]:
     """The first two lines, and the rest, of a file of `size` bytes that begins with `content`.
 
-    Java decodes 8192 characters at a time, as far as two lines need: bytes behind these count for
-    nothing.
+    Java decodes 8192 characters at a time until it has two lines; bytes after those are ignored.
     """
     text = content.decode(errors="surrogateescape")
     ends = [found.end() for found in islice(_LINE_END.finditer(text), 2)]
@@ -244,14 +243,14 @@ def write_partition_metadata(path: _Path, topic_id: uuid.UUID) -> None:
 
 
 def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
-    """A partition.metadata as it is written."""
+    """The bytes of a partition.metadata."""
     return f"version: 0\ntopic_id: {format_uuid(topic_id)}".encode()
 
 
 def read_clean_shutdown_epoch(path: _Path) -> int | None:
-    """The broker epoch in .kafka_cleanshutdown; None for any content that does not say it.
+    """The broker epoch in .kafka_cleanshutdown; None if the content does not hold one.
 
-    Whether the shutdown was clean is the file's existence alone, not what is in it.
+    Only the file's existence says whether the shutdown was clean, not its content.
     """
     try:
         content = read_small_file(path, META_BYTES_MAX)

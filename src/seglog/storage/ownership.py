@@ -1,13 +1,13 @@
-"""Whose a file is that seglog makes: every file and directory in a data directory is made here.
+"""Creates every file and directory in a data directory, with the right owner and mode.
 
-A recovery often runs as root, in a directory whose broker does not. So what replaces a file gets
-the owner, group and mode of that file, and what is new gets the owner and group of its directory.
-The mode of a new file is that of a file beside it, or of the directory without the right to
-execute. Who works in a directory of their own is a broker: there the umask decides.
+A recovery often runs as root in a directory of another user's broker. A file that replaces another
+gets that file's owner, group and mode. A new file gets the owner and group of its directory, and
+the mode of a file beside it, or of the directory without execute bits. A process that works in its
+own user's directory is like a broker: there the umask decides.
 
-An owner that may not be set (only root may) is no error: `chown_command` says what mends it.
-Nothing here follows a link, and no file that was there before changes its owner: a name in somebody
-else's directory may be a second name of any file.
+It is not an error if the owner cannot be set (only root may): `chown_command` returns the command
+that corrects it. Nothing here follows a link, and existing files never change owner, because a name
+in another user's directory may be a hard link to any file.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ __all__ = ["chown_command", "create_file", "make_directories", "open_file"]
 _log = logging.getLogger(__name__)
 
 _Path = str | os.PathLike[str]
-_FILE_MODE, _DIRECTORY_MODE = 0o666, 0o777  # before the umask, as Java's
-_SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a fifo must not be waited for
-_SIBLINGS_MAX = 64  # of which one is asked for its mode
+_FILE_MODE, _DIRECTORY_MODE = 0o666, 0o777  # before the umask, as in Java
+_SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # an open must not wait for a fifo
+_SIBLINGS_MAX = 64  # how many are checked for their mode
 
-_refused: dict[str, str] = {}  # data directory -> what to run
+_refused: dict[str, str] = {}  # data directory -> command to run
 
 
 def open_file(path: _Path, flags: int) -> int:
-    """Opens a file for writing and makes it where it is missing. `flags` are those of os.open
-    besides O_CREAT. OSError; ELOOP for a link."""
+    """Opens a file for writing and creates it if it is missing. `flags` are those of os.open except
+    O_CREAT. Raises OSError; ELOOP for a link."""
     name = os.fspath(path)
     directory = os.path.dirname(name) or "."
     found = os.stat(directory)
@@ -48,7 +48,7 @@ def open_file(path: _Path, flags: int) -> int:
     except FileExistsError:
         if flags & os.O_EXCL:
             raise
-        # Without O_CREAT: the kernel refuses that for files of others in a directory like /tmp.
+        # Without O_CREAT, which the kernel refuses for other users' files in a directory like /tmp.
         return os.open(name, flags | _SAFE)
     try:
         _give(descriptor, name, found.st_uid, found.st_gid, _mode_beside(name, found.st_mode))
@@ -59,8 +59,9 @@ def open_file(path: _Path, flags: int) -> int:
 
 
 def create_file(path: _Path, model: _Path | None = None) -> int:
-    """Opens a new file for writing; what has the name is unlinked first. It gets the owner, group
-    and mode of `model` if that is a regular file, else those of a new file. OSError."""
+    """Creates a new file for writing; an existing one of that name is unlinked first. It gets the
+    owner, group and mode of `model` if that is a regular file, else those of a new file. Raises
+    OSError."""
     name = os.fspath(path)
     try:
         descriptor = open_file(name, os.O_RDWR | os.O_EXCL)
@@ -77,11 +78,11 @@ def create_file(path: _Path, model: _Path | None = None) -> int:
 
 
 def make_directories(path: _Path, *, is_ours: bool = False) -> bool:
-    """Makes a directory and the missing ones above it; whether there was anything to make.
+    """Creates a directory and its missing parents. Returns whether there was anything to create.
 
-    Each belongs to the owner of the directory that it is made in, unless that is one for
-    everybody's files (/tmp). With `is_ours` an owner that cannot be set is not worth a word: so it
-    is with a data directory itself. OSError, also where a file has the name.
+    Each gets the owner of its parent directory, unless that is shared by all users (/tmp). With
+    `is_ours`, as for a data directory itself, an owner that cannot be set is not reported. Raises
+    OSError, also if a file has the name.
     """
     name = os.fspath(path)
     missing = []
@@ -106,8 +107,8 @@ def make_directories(path: _Path, *, is_ours: bool = False) -> bool:
 
 
 def chown_command(data_dir: _Path) -> str | None:
-    """What root has to run, because files that this process made in a data directory could not be
-    given to its owner; None if all could."""
+    """The command that root has to run because files that this process created could not be given
+    to the owner of a data directory; None if all could."""
     return _refused.get(os.path.abspath(data_dir))
 
 
@@ -124,7 +125,7 @@ def _adopt(descriptor: int, path: str, model: _Path) -> None:
 
 def _give(descriptor: int, path: str, user: int, group: int, mode: int,
           is_ours: bool = False) -> None:
-    """Sets what differs. The mode last: a change of the owner takes bits away."""
+    """Sets what differs. The mode comes last, because a change of owner clears bits."""
     found = os.fstat(descriptor)
     refused = False
     if (found.st_uid, found.st_gid) != (user, group):
@@ -132,7 +133,7 @@ def _give(descriptor: int, path: str, user: int, group: int, mode: int,
             os.fchown(descriptor, user, group)
         except PermissionError:
             refused = True
-            with contextlib.suppress(PermissionError):  # an owner may choose among own groups
+            with contextlib.suppress(PermissionError):  # an owner may choose one of its own groups
                 os.fchown(descriptor, -1, group)
     if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
         os.fchmod(descriptor, mode)
@@ -143,7 +144,7 @@ def _give(descriptor: int, path: str, user: int, group: int, mode: int,
 def _remember(path: str, user: int, group: int) -> None:
     directory = os.path.dirname(os.path.abspath(path))
     if os.stat(directory).st_uid == os.geteuid():
-        return  # what somebody else left here comes to its owner with this
+        return  # the command also covers what others left here
     with contextlib.suppress(InvalidTopicPartitionError):
         parse_directory_name(directory)
         directory = os.path.dirname(directory)
@@ -156,8 +157,8 @@ def _remember(path: str, user: int, group: int) -> None:
 
 
 def _mode_beside(path: str, directory_mode: int) -> int:
-    """The mode for a new file: that of its segment's log, of any file beside it, or what the
-    directory allows."""
+    """The mode for a new file: that of its segment's log, else of any file beside it, else derived
+    from the directory's."""
     directory, name = os.path.split(path)
     log = os.path.join(directory, name.partition(".")[0] + FileKind.LOG.value)
     mode = None if log == path else _mode_of(log)
@@ -175,7 +176,7 @@ def _mode_of(path: str) -> int | None:
 
 
 def _modes_in(directory: str, but: str) -> Iterator[int]:
-    """Of a few files by name; the lock and the marker, which come and go, say nothing."""
+    """The modes of a few files. The lock and the marker are skipped, because they come and go."""
     with contextlib.suppress(OSError), os.scandir(directory or ".") as entries:
         some = sorted(entry.path for entry, _ in zip(entries, range(_SIBLINGS_MAX), strict=False)
                       if entry.name != but and not entry.name.startswith("."))

@@ -1,7 +1,7 @@
-"""What a partition directory holds for a reader, decided as Kafka's loader would decide it.
+"""The segments of a partition directory as Kafka's loader would choose them, for readers.
 
-Kafka deletes and renames on its way to this decision (LogLoader.load); here nothing is
-touched, and the outcome is a set of files: which segments exist, and under which names.
+Kafka deletes and renames files while it decides (LogLoader.load). Here nothing is changed: the
+result is which segments exist, and under which names.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class PartitionFiles:
 
 
 def read_directory(path: str, handles: HandleCache, where: Files = LOCAL) -> PartitionFiles:
-    """Lists `path` once. KafkaStorageError if it is missing, unreadable or no directory.
+    """Lists `path` once. Raises KafkaStorageError if it is missing, unreadable or not a directory.
 
-    What a compaction or a split left half done is decided as in `storage.swaps`.
+    `storage.swaps` decides about the files of an unfinished compaction or split.
     """
     for looks_left in reversed(range(_LOOKS)):
         try:
             return _read_directory(path, handles, where)
         except KafkaStorageError as error:
-            # A broker that renames its swap files meanwhile: they are in place on another look.
+            # A broker may rename its swap files meanwhile: a second listing finds them in place.
             if error.errno != errno.ENOENT or not looks_left or not _is_there(path, where):
                 raise
     raise AssertionError("the last look returns or raises")
@@ -75,7 +75,7 @@ def _read_directory(path: str, handles: HandleCache, where: Files) -> PartitionF
 def _irregular_segments(listing: PartitionListing) -> list[int]:
     """Base offsets of log files that are links, directories or devices.
 
-    They are segments all the same: a reader that comes to one gets a typed error there.
+    They count as segments: a reader that reaches one gets a typed error there.
     """
     names = [parse_file_name(name) for name, kind in listing.others
              if kind in (FileClass.LINK, FileClass.DIRECTORY, FileClass.SPECIAL)]
@@ -84,7 +84,7 @@ def _irregular_segments(listing: PartitionListing) -> list[int]:
 
 
 def _completed_swaps(listing: PartitionListing) -> Swaps:
-    """The swaps of segments; a number below 0 has none."""
+    """The swaps of segments. A negative number has none."""
     swaps = find_swaps(listing.others)
     return Swaps({key: name for key, name in swaps.complete.items()
                   if key[0] >= 0 and key[1] in FLAGS}, swaps.incomplete)
@@ -114,7 +114,7 @@ def _swapped(path: str, listing: PartitionListing, irregular: list[int], swaps: 
 
 def _covered_range(path: str, swaps: Swaps, handles: HandleCache, where: Files,
                    versions: Mapping[str, ObjectVersion]) -> tuple[int, int] | None:
-    """Offsets that the swapped segments replace."""
+    """The range of offsets that the swapped segments replace."""
     owner = handles.new_owner()
 
     def next_offset(base_offset: int, log: str, index: str | None) -> int:

@@ -49,19 +49,20 @@ __all__ = ["PartitionLog"]
 
 
 class PartitionLog(SurvivesFork):
-    """A log as it was when it was opened; `refresh()` looks again.
+    """A log as it was when it was opened; `refresh()` reads the directory again.
 
-    Reading changes nothing: no file is written, created or locked, so the directory may belong to
-    a running broker, be a copy, or be on a read-only mount. Indexes, checkpoints and snapshots may
-    be missing, and an index that is wrong makes a read slow, never wrong. Safe from any thread, and
-    from forked children too; a pickle of it opens the directory again where it is loaded.
+    Reading changes nothing: no file is written, created or locked. The directory may belong to a
+    running broker, be a copy, or be on a read-only mount. Indexes, checkpoints and snapshots may be
+    missing; a wrong index makes a read slow, never wrong. Safe from any thread, and in forked
+    children too. Unpickling opens the directory again.
 
-    **Where the log ends.** `log_end_offset` is the offset after the last batch with a good CRC,
-    walking from the last good index entry of the last segment: Kafka's log end offset after a clean
-    shutdown, and after its recovery of a torn or zeroed tail. Damage further up is not looked for
-    here; a reader meets it, and gets a typed error after everything before it. An incomplete batch
-    or zeros at the end of the last segment are the end. Inside the log (a segment that was copied
-    halfway, before further ones) they are passed over, and `on_gap` and `gaps` tell of it.
+    **Where the log ends.** `log_end_offset` is the offset after the last batch with a valid CRC,
+    found by a walk from the last valid index entry of the last segment: Kafka's log end offset
+    after a clean shutdown, and after its recovery of a torn or zeroed tail. Damage before that
+    entry is not searched for: a reader that reaches it gets a typed error after all records before
+    it. An incomplete batch or zeros at the end of the last segment are the end. Inside the log (a
+    segment that was copied halfway, followed by others) they are skipped, and reported by `on_gap`
+    and `gaps`.
     """
 
     def __init__(self, path: str, handles: HandleCache, log_start_offset: int | None,
@@ -79,21 +80,22 @@ class PartitionLog(SurvivesFork):
              on_gap: Callable[[LogGap], None] | None = None,
              storage_options: Mapping[str, str] | None = None,
              remote: object = None) -> Self:
-        """Opens a partition directory for reading, of a file system or of an object store.
+        """Opens a partition directory for reading, on a file system or in an object store.
 
-        `log_start_offset` replaces what the `log-start-offset-checkpoint` beside the directory
-        says. `max_open_segments` gives this log its own bound of open segments instead of the
-        process-wide one of 128. `on_gap` is called, from whatever thread reads, the first time
-        something inside the log has to be passed over.
+        `log_start_offset` replaces the value in the `log-start-offset-checkpoint` beside the
+        directory. `max_open_segments` gives this log its own bound of open segments instead of the
+        process-wide one of 128. `on_gap` is called, from the reading thread, when something inside
+        the log is first skipped.
 
         `path` may be a URL (`s3://bucket/data/orders-0`, docs/objects.md); `storage_options` are
         then those of `seglog.objects.StorageOptions`.
 
-        `remote` is the path or URL of the broker's remote tier (KIP-405), or a `seglog.tiered.
-        Bucket`: the log then begins with the segments that only the tier has (docs/tiered.md).
+        `remote` is the path or URL of the broker's remote tier (KIP-405), or a
+        `seglog.tiered.Bucket`: the log then begins with the segments that only the tier has
+        (docs/tiered.md).
 
-        Raises KafkaStorageError (no such directory, not readable, a data directory instead of one
-        of its partitions), MalformedCheckpointError.
+        Raises KafkaStorageError (missing or unreadable directory, or a data directory instead of
+        one of its partitions) and MalformedCheckpointError.
         """
         if not read_only:
             raise ValueError("a PartitionLog is opened read-only")
@@ -121,11 +123,11 @@ class PartitionLog(SurvivesFork):
         log = cls(name, handles, log_start_offset, topic_partition, on_gap, where)
         if not len(log.segments):
             _refuse_other_places(name, where, is_named=topic_partition is not None)
-            log.refresh()  # a broker that makes the directory now may have come further
+            log.refresh()  # a broker that creates the directory now may have written more
         return log
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The log is opened again where it is unpickled, as it is then."""
+        """Unpickling opens the log again, in its state at that time."""
         return (type(self), (self._path, self._handles, self._start, self._topic_partition,
                              self._on_gap, self._where))
 
@@ -138,12 +140,12 @@ class PartitionLog(SurvivesFork):
 
     @property
     def where(self) -> Files:
-        """Where the files of `ranges` lie, for a `decode_range` in another process."""
+        """The Files that `ranges` refer to, for a `decode_range` in another process."""
         return self._where
 
     @property
     def topic_partition(self) -> TopicPartition | None:
-        """From the directory's name; None for a copy whose name is no partition's."""
+        """The partition in the directory's name; None for a copy under another name."""
         return self._topic_partition
 
     @property
@@ -166,22 +168,24 @@ class PartitionLog(SurvivesFork):
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that readers get; records below are still in the file, and left out."""
+        """The first offset that readers get. Earlier records may still be in the file; they are
+        left out."""
         return self._view.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
-        """The offset that the next record would get."""
+        """The offset that the next record will get."""
         return self._view.log_end_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it every transaction is decided; the log end offset if none is open."""
+        """The offset below which every transaction is decided; the log end offset if none is
+        open."""
         return self._view.last_stable_offset
 
     def end_offset(self, isolation: Isolation = "read_uncommitted",
                    on_damage: OnDamage = "raise") -> int:
-        """The offset after the last record that a read with these options may give."""
+        """The offset after the last record that a read with these options can return."""
         committed = check_isolation(isolation)
         if on_damage == "skip":
             return self._view.salvaged.end_offset(committed)
@@ -189,13 +193,13 @@ class PartitionLog(SurvivesFork):
 
     @property
     def open_transactions(self) -> tuple[OpenTransaction, ...]:
-        """Transactions without a marker, by first offset."""
+        """Transactions without a marker, sorted by first offset."""
         return self._view.transactions.open_transactions
 
     def aborted_transactions(self, start_offset: int, end_offset: int
                              ) -> tuple[AbortedTxn, ...]:
-        """Those that may have records in `[start_offset, end_offset)`: what `read_committed`
-        leaves out."""
+        """The aborted transactions that may have records in `[start_offset, end_offset)`, which
+        `read_committed` leaves out."""
         return self._view.transactions.aborted_between(int64("start_offset", start_offset),
                                                        int64("end_offset", end_offset))
 
@@ -218,12 +222,12 @@ class PartitionLog(SurvivesFork):
 
     @property
     def segments(self) -> Segments:
-        """The segments, ascending; nothing is opened for them."""
+        """The segments, ascending. Opens no file."""
         return self._view.segments
 
     @property
     def gaps(self) -> tuple[LogGap, ...]:
-        """What readers had to pass over so far."""
+        """What readers have skipped so far."""
         with self._lock:
             return tuple(self._gaps)
 
@@ -233,7 +237,8 @@ class PartitionLog(SurvivesFork):
                 check_crcs: bool = True) -> Iterator[BatchHeader]:
         """The headers of the batches that hold `[start_offset, end_offset)`, in order.
 
-        Raises OffsetOutOfRangeError at the first pull, CorruptRecordError at a bad batch.
+        Raises OffsetOutOfRangeError when the first header is requested, CorruptRecordError at a bad
+        batch.
         """
         view = self._view
         start, end = view.bounds(start_offset, end_offset, committed=False)
@@ -249,16 +254,16 @@ class PartitionLog(SurvivesFork):
                  on_gap: Callable[[LogGap], None] | None = None) -> RecordBatchStream:
         """The records of `[start_offset, end_offset)` as a lazy stream of Arrow record batches.
 
-        Without bounds: the whole log, or for read_committed all below the last stable offset. An
-        `end_offset` beyond that reads to there. `columns` are names of `seglog.arrow.COLUMNS`
-        (default: offset, timestamp, timestamp_type, key, value, headers). A batch has at most
-        `batch_rows` rows and `batch_bytes` of keys, values and headers (one record may have more).
-        `threads` decode ahead; 0 decodes while it is pulled.
+        Without bounds: the whole log; for read_committed, all below the last stable offset. A
+        larger `end_offset` means that end. `columns` are names of `seglog.arrow.COLUMNS` (default:
+        offset, timestamp, timestamp_type, key, value, headers). A batch has at most `batch_rows`
+        rows and `batch_bytes` of keys, values and headers (a single record may have more).
+        `threads` decode ahead; with 0 the consumer's thread decodes.
 
-        With `on_damage="skip"` a damaged batch costs that batch: the stream continues behind it,
-        and `stream.gaps`, `on_gap` or else a logged warning say what was lost (docs/damage.md).
+        With `on_damage="skip"` damage costs only the damaged batch: the stream continues after it,
+        and `stream.gaps`, `on_gap` or else a logged warning report what was lost (docs/damage.md).
 
-        Raises OffsetOutOfRangeError for a start outside the log, ValueError for unknown names.
+        Raises OffsetOutOfRangeError for a start outside of the log, ValueError for unknown names.
         """
         committed = check_isolation(isolation)
         view = self._view
@@ -295,8 +300,8 @@ class PartitionLog(SurvivesFork):
               isolation: Isolation = "read_uncommitted") -> FetchData:
         """Whole record batches from the one that holds `start_offset`, as Kafka's fetch.
 
-        At least one batch, then as many as fit into `max_bytes`; none at the end. CRCs are left to
-        the consumer. Raises OffsetOutOfRangeError, CorruptRecordError, ValueError.
+        Returns at least one batch, then as many as fit into `max_bytes`; none at the end. CRCs are
+        left to the consumer. Raises OffsetOutOfRangeError, CorruptRecordError, ValueError.
         """
         if int64("max_bytes", max_bytes) < 0:
             raise ValueError(f"Invalid max size {max_bytes} for log read")
@@ -307,11 +312,11 @@ class PartitionLog(SurvivesFork):
                              ) -> TimestampOffset | None:
         """The first record at or after a time; None if all are earlier (Kafka: ListOffsets).
 
-        LATEST_TIMESTAMP (-1) and EARLIEST_TIMESTAMP (-2) give the log end and start offset with
-        timestamp -1, MAX_TIMESTAMP (-3) the first record with the largest timestamp, and those of
-        remote storage (-5, -6), which is not read here, offset -1. Raises CorruptDataError when the
-        way there is damaged, ValueError for other negative values. With `on_damage="skip"` only
-        records count that `to_arrow(on_damage="skip")` reads, too.
+        LATEST_TIMESTAMP (-1) and EARLIEST_TIMESTAMP (-2) return the log end and start offset with
+        timestamp -1. MAX_TIMESTAMP (-3) returns the first record with the largest timestamp. The
+        values for remote storage (-5, -6), which is not read here, return offset -1. Raises
+        CorruptDataError if damage prevents the search, ValueError for other negative values. With
+        `on_damage="skip"` only records count that `to_arrow(on_damage="skip")` returns.
         """
         view, timestamp_ms = self._view, int64("timestamp_ms", timestamp_ms)
         if timestamp_ms == LATEST_TIMESTAMP:
@@ -338,10 +343,10 @@ class PartitionLog(SurvivesFork):
                columns: Sequence[str] | None = None, include_control: bool = False
                ) -> PollingFollower:
         """The records from `start_offset` on, by default from the end, and those that another
-        process appends: lists the directory again and again, on its own view of it.
+        process appends later. Lists the directory repeatedly, with its own view of it.
 
-        It ends at `end_offset`, after `timeout` seconds without news, or when it is closed. Raises
-        as `to_arrow`, and OffsetOutOfRangeError if records that it has returned are truncated.
+        Ends at `end_offset`, after `timeout` seconds without new records, or when it is closed.
+        Raises as `to_arrow`, and OffsetOutOfRangeError if returned records are truncated.
         """
         kind, state = self.__reduce__()
         own: PartitionLog = kind(*state)
@@ -350,13 +355,13 @@ class PartitionLog(SurvivesFork):
         def read(first: int, end: int | None) -> RecordBatchStream:
             return own.to_arrow(first, end, columns, isolation, include_control=include_control)
 
-        own.to_arrow(start, start, columns, isolation)  # its errors come now
+        own.to_arrow(start, start, columns, isolation)  # raises errors of the arguments now
         return PollingFollower(
             own, start, None if end_offset is None else int64("end_offset", end_offset), isolation,
             seconds("timeout", timeout), read)
 
     def _epoch_at(self, offset: int) -> int | None:
-        """The leader epoch of an offset, by the checkpoint; None where that does not say."""
+        """The leader epoch of an offset by the checkpoint; None if that does not say."""
         try:
             return self.checkpointed_epochs.epoch_for_offset(offset)
         except MalformedCheckpointError:
@@ -368,9 +373,10 @@ class PartitionLog(SurvivesFork):
                ) -> list[LogRange]:
         """`[start_offset, end_offset)` as picklable byte ranges of about `target_bytes`.
 
-        Their records, in order, are exactly those of `to_arrow` with the same bounds; any process
-        that sees the files decodes one with `seglog.arrow.decode_range`, which is to get the same
-        `on_damage`. Segments that cannot be opened are gaps here, others when they are decoded.
+        Their records, in order, are exactly those of `to_arrow` with the same bounds. Any process
+        that sees the files can decode one with `seglog.arrow.decode_range`, with the same
+        `on_damage`. Segments that cannot be opened are gaps if that is known here; otherwise
+        decoding reports them.
         """
         count("target_bytes", target_bytes)
         committed = check_isolation(isolation)
@@ -385,14 +391,14 @@ class PartitionLog(SurvivesFork):
     # ---- life
 
     def refresh(self) -> None:
-        """Looks at the directory again; streams that began before go on with what they saw."""
+        """Reads the directory again. Streams that were begun before continue with their view."""
         fresh = self._look()
         with self._lock:
             self._view, old = fresh, self._view
         old.segments.close()
 
     def close(self) -> None:
-        """Lets go of open files. The log can still be read: they are opened again when needed."""
+        """Closes open files. The log can still be read: files are opened again when needed."""
         self._view.segments.close()
 
     def __enter__(self) -> Self:
@@ -412,7 +418,7 @@ class PartitionLog(SurvivesFork):
                        str(self._topic_partition or self._path), self._where)
 
     def _checkpoint(self, path: str) -> bytes:
-        """The content of a checkpoint file, nothing where it is missing."""
+        """The content of a checkpoint file, empty if it is missing."""
         return small_file(self._where, path, CHECKPOINT_BYTES_MAX) or b""
 
     def _report(self, gap: LogGap) -> None:
@@ -433,11 +439,11 @@ def _one_of(path: str, names: Sequence[str]) -> str:
 
 
 def _ignore(gap: LogGap) -> None:
-    """For a caller who asks the log for its gaps."""
+    """The default `on_gap`: does nothing, because `gaps` keeps every gap."""
 
 
 def _refuse_other_places(path: str, where: Files, *, is_named: bool) -> None:
-    """KafkaStorageError for a directory without segments that is no empty log either."""
+    """Raises KafkaStorageError for a directory without segments that is not an empty log either."""
     if where is not LOCAL:
         if names := find_live_names(path, where):
             raise KafkaStorageError(

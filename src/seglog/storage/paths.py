@@ -42,11 +42,10 @@ LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 QUORUM_STATE: Final = "quorum-state"
 REMOTE_LOG_INDEX_CACHE: Final = "remote-log-index-cache"
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
-#: How the names begin of what jobs leave at the top of a data directory. A broker reads no file
-#: there that it does not know.
+#: How the names of fragments begin at the top of a data directory. A broker ignores such files.
 JOB_FILE_PREFIX: Final = ".seglog-"
-#: A directory at the top of a data directory that a broker refuses to start with, because its
-#: name is no partition's: a commit began and must be finished first.
+#: A directory at the top of a data directory. A broker refuses to start with it, because its name
+#: is not a partition's: a commit has begun and must be finished first.
 UNFINISHED_COMMIT: Final = "seglog_unfinished_commit"
 
 _DIR_NAME_LENGTH_MAX = 255
@@ -59,7 +58,7 @@ _TEXT_FILES = frozenset((
 
 
 class FileKind(enum.Enum):
-    """What a file of a partition directory holds; the value is its suffix."""
+    """The kind of a file in a partition directory; the value is its suffix."""
 
     LOG = ".log"
     INDEX = ".index"
@@ -68,11 +67,12 @@ class FileKind(enum.Enum):
     SNAPSHOT = ".snapshot"
     CHECKPOINT = ".checkpoint"  # a Raft snapshot, only in __cluster_metadata-0
     TEXT = ""                   # a metadata or checkpoint file with a name of its own
-    OTHER = "?"                 # nothing that Kafka writes; it ignores such files
+    OTHER = "?"                 # not written by Kafka, which ignores such files
 
 
 class FileState(enum.Enum):
-    """Whether a file is in place or on its way; the value is the suffix behind the kind's."""
+    """Whether a file is in place or about to be replaced or deleted; the value is the suffix after
+    the kind's."""
 
     LIVE = ""
     CLEANED = ".cleaned"
@@ -87,10 +87,10 @@ class FileName:
     """A parsed file name.
 
     `offset` is the number before the first dot: the base offset of a segment, or the first offset
-    that a snapshot does not cover. None where Kafka would fail to read a number (`foo.log`), which
-    is fatal to its loader for every kind but TEXT and OTHER.
-    `canonical` is false for a readable number in another spelling: Kafka counts `5.log` as a
-    segment and then opens `00000000000000000005.log`.
+    that a snapshot does not cover. It is None if Kafka would fail to parse the number (`foo.log`),
+    which is fatal to its loader for every kind but TEXT and OTHER. `canonical` is false if the
+    number has another spelling: Kafka counts `5.log` as a segment and then opens
+    `00000000000000000005.log`.
     """
 
     kind: FileKind
@@ -100,7 +100,7 @@ class FileName:
 
 
 class DirectoryKind(enum.Enum):
-    """What became of a partition directory; the value is its suffix."""
+    """The state of a partition directory; the value is its suffix."""
 
     LIVE = ""
     DELETED = "-delete"
@@ -120,15 +120,15 @@ class DirectoryName:
 def file_name(offset: int, kind: FileKind, state: FileState = FileState.LIVE) -> str:
     """The canonical name, such as `00000000000000000042.log`.
 
-    Kafka never writes a negative number, and opens `-00000000000000000005.log` where it finds a
-    name that says -5. Raises ValueError for what is no int64.
+    Kafka never writes a negative number, and opens `-00000000000000000005.log` for a name that says
+    -5. Raises ValueError if `offset` is not an int64.
     """
     return f"{_stem(offset)}{kind.value}{state.value}"
 
 
 def file_names(offset: int, kinds: Iterable[FileKind], state: FileState = FileState.LIVE
                ) -> list[str]:
-    """The canonical names of several files of one offset. ValueError as of `file_name`."""
+    """The canonical names of several files of one offset. Raises ValueError as `file_name`."""
     stem, end = _stem(offset), state.value
     return [f"{stem}{kind.value}{end}" for kind in kinds]
 
@@ -140,42 +140,43 @@ def _stem(offset: int) -> str:
 
 
 def log_name(base_offset: int) -> str:
-    """The log file of a segment."""
+    """The name of a segment's log file."""
     return file_name(base_offset, FileKind.LOG)
 
 
 def index_name(base_offset: int) -> str:
-    """Its offset index."""
+    """The name of a segment's offset index."""
     return file_name(base_offset, FileKind.INDEX)
 
 
 def time_index_name(base_offset: int) -> str:
-    """Its time index."""
+    """The name of a segment's time index."""
     return file_name(base_offset, FileKind.TIME_INDEX)
 
 
 def txn_index_name(base_offset: int) -> str:
-    """Its transaction index."""
+    """The name of a segment's transaction index."""
     return file_name(base_offset, FileKind.TXN_INDEX)
 
 
 def snapshot_name(offset: int) -> str:
-    """The producer state of all below `offset`."""
+    """The name of the snapshot of the producer state below `offset`."""
     return file_name(offset, FileKind.SNAPSHOT)
 
 
 def checkpoint_name(offset: int, epoch: int) -> str:
-    """A Raft snapshot of `__cluster_metadata-0`."""
+    """The name of a Raft snapshot of `__cluster_metadata-0`."""
     return f"{offset:020d}-{epoch:010d}{FileKind.CHECKPOINT.value}"
 
 
 def temporary_name(path: str | os.PathLike[str]) -> str:
-    """Where a text file is written before it is renamed onto `path`."""
+    """The temporary file of a text file that will be renamed onto `path`."""
     return os.fspath(path) + FileState.TMP.value
 
 
 def offset_from_file_name(name: str) -> int:
-    """The number before the first dot (Kafka: offsetFromFileName); ValueError without one."""
+    """The number before the first dot (Kafka: offsetFromFileName). Raises ValueError if there is
+    none."""
     number, dot, _ = name.partition(".")
     if not dot:
         raise ValueError(f"{name!r} has no dot behind an offset")
@@ -187,9 +188,9 @@ _KINDS = (FileKind.LOG, FileKind.TIME_INDEX, FileKind.TXN_INDEX, FileKind.INDEX,
           FileKind.SNAPSHOT, FileKind.CHECKPOINT)
 
 
-@functools.lru_cache(maxsize=1024)  # every partition has files of the same few names
+@functools.lru_cache(maxsize=1024)  # all partitions have files of the same few names
 def parse_file_name(name: str) -> FileName:
-    """What Kafka takes a file of a partition directory for, by its name alone."""
+    """Classifies a file of a partition directory by its name, as Kafka does."""
     state, stem = FileState.LIVE, name
     for candidate in _STATES:
         if name.endswith(candidate.value):
@@ -214,7 +215,7 @@ def parse_file_name(name: str) -> FileName:
     return FileName(kind, state, offset, canonical)
 
 
-# Java's \S knows the ASCII blanks only, as Python's does with re.ASCII.
+# Java's \S knows only ASCII blanks, as Python's does with re.ASCII.
 _DIRECTORY_PATTERNS = {
     kind: re.compile(rf"(\S+)-(\S+)\.(\S+){kind.value}", re.ASCII)
     for kind in (DirectoryKind.DELETED, DirectoryKind.FUTURE, DirectoryKind.STRAY)}
@@ -228,9 +229,10 @@ def _not_a_partition(path: str, name: str) -> InvalidTopicPartitionError:
 
 
 def check_topic(topic: str) -> None:
-    """InvalidTopicError unless Kafka would create a topic of that name (Kafka: Topic.validate).
+    """Raises InvalidTopicError unless Kafka would create a topic of that name (Kafka:
+    Topic.validate).
 
-    Directories with other names are loaded: they are there.
+    Existing directories with other names are still loaded.
     """
     if not topic:
         reason = "the empty string is not allowed"
@@ -251,7 +253,7 @@ def parse_directory_name(path: str | os.PathLike[str]) -> DirectoryName:
     """The partition that a directory belongs to, by the last part of `path`.
 
     Raises InvalidTopicPartitionError with Kafka's text. Kafka's loader refuses to start on such a
-    directory (`remote-log-index-cache` alone is passed over before this is asked).
+    directory (it skips only `remote-log-index-cache` before this check).
     """
     path = os.fspath(path)
     name = os.path.basename(path.rstrip("/")) if path != "/" else ""
@@ -280,15 +282,16 @@ def _capped(topic_partition: TopicPartition, unique_id: str, kind: DirectoryKind
 
 
 def delete_dir_name(topic_partition: TopicPartition, unique_id: str) -> str:
-    """The name a directory gets when it is deleted; the topic is cut so that 255 suffice."""
+    """The name of a directory that is being deleted; the topic is truncated to fit 255 bytes."""
     return _capped(topic_partition, unique_id, DirectoryKind.DELETED)
 
 
 def stray_dir_name(topic_partition: TopicPartition, unique_id: str) -> str:
-    """The name of a directory that no broker's metadata claims; cut as for deletion."""
+    """The name of a directory that no broker's metadata claims; truncated as for deletion."""
     return _capped(topic_partition, unique_id, DirectoryKind.STRAY)
 
 
 def future_dir_name(topic_partition: TopicPartition, unique_id: str) -> str:
-    """The name of the copy that a move between data directories builds; Kafka does not cut it."""
+    """The name of the copy that a move between data directories builds; Kafka does not truncate
+    it."""
     return f"{topic_partition}.{unique_id}{DirectoryKind.FUTURE.value}"

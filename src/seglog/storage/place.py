@@ -1,10 +1,10 @@
-"""What a path is: a data directory, one partition's directory, something above them, or no such.
+"""Identifies a path: a data directory, a partition directory, a directory above them, or another.
 
-Everything that writes to a data directory asks here first, and everything that reads one asks here
-when it finds no partition. A data directory has `meta.properties`, one of Kafka's checkpoint files,
-or a partition directory with a segment in it.
+All writers check a data directory here first; readers do so when they find no partition. A data
+directory has `meta.properties`, one of Kafka's checkpoint files, or a partition directory with a
+segment.
 
-Nothing here writes. The system's own refusals are KafkaStorageError with the whole path.
+Nothing here writes. Errors of the system are KafkaStorageError with the full path.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from seglog.storage.paths import (
 __all__ = ["NOT_A_DATA_DIRECTORY", "Place", "PlaceKind", "identify",
            "require_data_directory", "require_room_for_logs"]
 
-#: `code` of the KafkaStorageError for a path that is no data directory.
+#: `code` of the KafkaStorageError for a path that is not a data directory.
 NOT_A_DATA_DIRECTORY: Final = "not_a_data_directory"
 
 _MARKS: Final = (META_PROPERTIES, RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT,
                  HIGH_WATERMARK_CHECKPOINT, CLEANER_OFFSET_CHECKPOINT)
-# What a crash may leave of a directory that was about to become a data directory, what a fresh
-# file system has, and what keeps an empty directory in a repository.
+# Names that do not make a directory foreign: what a crash leaves in a new data directory, what a
+# fresh file system has, and what keeps an empty directory in a repository.
 _ALLOWED_WHEN_EMPTY: Final = frozenset((
     LOCK_FILE, CLEAN_SHUTDOWN_FILE, REMOTE_LOG_INDEX_CACHE, UNFINISHED_COMMIT, "lost+found",
     ".gitignore", ".gitkeep", ".keep", ".DS_Store", *map(temporary_name, _MARKS)))
-# The ending of a file that a recovery was about to put in place (seglog.recovery.disk).
+# The suffix of a file that a recovery was about to put in place (seglog.recovery.disk).
 _REPLACEMENT: Final = ".new" + FileState.DELETED.value
 _INSTALLATION: Final = (os.path.join("bin", "kafka-server-start.sh"), "libs")
 _SEARCH_DEPTH, _SEARCH_DIRECTORIES = 2, 200
@@ -48,11 +48,11 @@ _FOREIGN_SHOWN = 2
 
 
 class PlaceKind(enum.Enum):
-    """What a path is to a Kafka broker."""
+    """The kind of a path for a Kafka broker."""
 
     DATA_DIRECTORY = "data directory"
     PARTITION_DIRECTORY = "partition directory"  # it holds segments itself
-    EMPTY = "empty directory"                    # also with what a broker's start may leave in it
+    EMPTY = "empty directory"                    # also with files that a broker's start may leave
     MISSING = "missing"
     FILE = "file"
     INSTALLATION = "Kafka installation"
@@ -64,16 +64,16 @@ _NUMBERS: Final = {PlaceKind.MISSING: errno.ENOENT, PlaceKind.FILE: errno.ENOTDI
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A path, and what is there."""
+    """A path and its kind."""
 
     path: str
     kind: PlaceKind
-    #: Names below `path` that no broker makes, up to a few; only of OTHER.
+    #: A few names below `path` that no broker creates; only for OTHER.
     foreign: tuple[str, ...] = ()
 
     def data_directories(self) -> list[str]:
-        """Data directories around `path`: up to two levels below it, else the one that holds it. Of
-        a path that is missing: the one whose name differs by a letter or two.
+        """Data directories around `path`: up to two levels below it, else the one that holds it.
+        For a missing path, the one whose name differs by a letter or two.
 
         Stops after a few hundred directories, so it is quick on any file system.
         """
@@ -83,8 +83,8 @@ class Place:
         return below or list(_above(self.path))
 
     def describe(self) -> str:
-        """Why this is no data directory, and what was probably meant: the end of a sentence that
-        begins with the path."""
+        """Why this is not a data directory, and what was probably meant, to complete a sentence
+        that begins with the path."""
         text = self._what()
         found = self.data_directories()
         if not found:
@@ -108,15 +108,15 @@ class Place:
                 f"partition with a segment, but {self.others()}")
 
     def others(self) -> str:
-        """The names that do not belong into a data directory, in words."""
+        """The names that do not belong in a data directory, in words."""
         shown = ", ".join(repr(name) for name in self.foreign[:_FOREIGN_SHOWN])
         return shown + (" and more" if len(self.foreign) > _FOREIGN_SHOWN else "")
 
 
 def identify(path: str | os.PathLike[str]) -> Place:
-    """What is at `path`. Raises KafkaStorageError where the system does not say.
+    """Identifies `path`. Raises KafkaStorageError if the system does not say.
 
-    Of a data directory it reads no more than is needed to recognize one.
+    Reads no more of a data directory than is needed to recognize it.
     """
     name = os.path.abspath(given_path(path))
     try:
@@ -157,7 +157,8 @@ def _identify(path: str) -> Place:
 
 
 def _list(path: str) -> list[tuple[str, bool]]:
-    """(name, whether it is a directory, links followed) of what is in a directory. OSError."""
+    """(name, whether it is a directory, links followed) for all entries of a directory. Raises
+    OSError."""
     with os.scandir(path) as entries:
         return [(entry.name, entry.is_dir()) for entry in entries]
 
@@ -189,8 +190,8 @@ def _is_partition_name(name: str) -> bool:
 # ---- what a caller asks for
 
 def require_data_directory(path: str | os.PathLike[str]) -> str:
-    """The absolute path of a data directory. KafkaStorageError for anything else, with what it is
-    and what was probably meant."""
+    """The absolute path of a data directory. Raises KafkaStorageError for anything else, with what
+    it is and what was probably meant."""
     place = identify(path)
     if place.kind is not PlaceKind.DATA_DIRECTORY:
         raise _refusal(place, place.describe())
@@ -198,9 +199,9 @@ def require_data_directory(path: str | os.PathLike[str]) -> str:
 
 
 def require_room_for_logs(path: str | os.PathLike[str]) -> str:
-    """The absolute path of a directory that logs may be made in: a data directory, an empty one,
-    or one that is still to be made. KafkaStorageError for one that holds other things, or that is
-    inside of a partition's directory."""
+    """The absolute path of a directory in which logs may be created: a data directory, an empty
+    one, or one that does not exist yet. Raises KafkaStorageError for a directory that holds other
+    things, or that is inside of a partition's directory."""
     place = identify(path)
     if place.kind is PlaceKind.DATA_DIRECTORY:
         return place.path
@@ -243,7 +244,7 @@ def _above(path: str) -> Iterable[str]:
 
 
 def _misspelt(path: str) -> Iterator[str]:
-    """The data directory or partition directory that a missing path nearly names."""
+    """Data directories or partition directories whose names nearly match a missing path."""
     parts = [part for part in path.split(os.sep) if part]
     there = os.sep
     for depth, part in enumerate(parts):

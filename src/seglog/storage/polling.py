@@ -1,4 +1,4 @@
-"""Following a log that another process writes: its directory is listed again and again."""
+"""Follows a log that another process writes, by listing its directory repeatedly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seglog.storage.stream import RecordBatchStream
 
 __all__ = ["PollingFollower"]
 
-#: How long a follower leaves a quiet directory alone.
+#: How long a follower waits before it lists a quiet directory again.
 POLL_SECONDS: Final = 0.05
 
 
@@ -34,15 +34,15 @@ class Polled(Protocol):
 
 
 class PollingFollower(Iterator[RecordColumns]):
-    """Record columns as another process appends them. For one thread; any may `close` it.
+    """Yields record columns as another process appends them. For one thread; any may `close` it.
 
-    KafkaStorageError if a segment is removed while it is read.
+    Raises KafkaStorageError if a segment is removed while it is read.
     """
 
     def __init__(self, log: Polled, start_offset: int, stop_offset: int | None,
                  isolation: Isolation, timeout: float | None,
                  read: Callable[[int, int | None], RecordBatchStream]) -> None:
-        """By `PartitionLog.follow`. `read` streams the records of a range of offsets."""
+        """Created by `PartitionLog.follow`. `read` streams the records of a range of offsets."""
         self._log, self._isolation, self._read = log, isolation, read
         self._next, self._stop, self._timeout = start_offset, stop_offset, timeout
         self._closed = threading.Event()
@@ -74,7 +74,7 @@ class PollingFollower(Iterator[RecordColumns]):
             self._log.refresh()
 
     def records(self) -> Iterator[Record]:
-        """The same record by record."""
+        """Yields the same records one by one."""
         return one_by_one(self)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs tasks ahead in threads and hands their results out in order, in bounded memory."""
+"""Runs tasks ahead in threads and yields their results in order, in bounded memory."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from seglog.storage.ranges import LogGap, LogRange
 
 __all__ = ["Ending", "Prefetch"]
 
-#: A forked child has none of the threads: it cannot continue what they began.
+#: A forked child has none of the threads, so it cannot continue their work.
 _CALLED = "stream that decodes ahead"
 
 
 @dataclass(slots=True)
 class Ending:
-    """How the decoding of one range ended; filled in with the last columns, or behind them."""
+    """How the decoding of one range ended; filled in with the last columns, or after them."""
 
     is_over: bool = False
     position: int = 0
@@ -33,23 +33,23 @@ class Ending:
     gaps: list[LogGap] = field(default_factory=list)
 
 
-#: Decodes a range: sets of columns, several at a time.
+#: Decodes a range: yields lists of column sets.
 Run = Callable[[LogRange, Ending], Iterator[list[RecordColumns]]]
 Decoded = Iterator[tuple[LogRange, Iterator[RecordColumns], Ending]]
 
 
 def _one_by_one(taken: list[RecordColumns]) -> Iterator[RecordColumns]:
-    """Empties the list, so that nobody but the consumer holds on to what he has got."""
+    """Empties the list, so that only the consumer holds references to the columns it got."""
     taken.reverse()
     while taken:
         yield taken.pop()
 
 
 class Prefetch:
-    """Inside, `decoded()` gives each range with its columns and its ending, in order.
+    """Inside, `decoded()` yields each range with its columns and its ending, in order.
 
     Nothing starts before it is asked for. Leaving cancels what is still running; `join` waits.
-    `let_go` is called whenever no thread will open a file any more.
+    `let_go` is called when no thread will open a file any more.
     """
 
     def __init__(self, ranges: Iterator[LogRange], run: Run, threads: int, bytes_max: int,
@@ -62,7 +62,7 @@ class Prefetch:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        # No waiting here: whoever lets go of a stream may be the garbage collector, in any thread.
+        # Does not wait: the garbage collector may be closing the stream, in any thread.
         if self._pipeline is not None:
             self._pipeline.cancel()
         self._let_go()
@@ -73,7 +73,7 @@ class Prefetch:
             self._pipeline.join()
 
     def decoded(self) -> Decoded:
-        """Each range, its columns as they come, and its ending once they are through."""
+        """Yields each range with its columns as they arrive, and its ending after them."""
         if self._threads == 0:
             return ((planned, chain.from_iterable(self._run(planned, ending)), ending)
                     for planned, ending in ((planned, Ending()) for planned in self._ranges))
@@ -91,13 +91,15 @@ class _Slot(ProcessBound):
         self.planned, self.ending = planned, Ending()
         self.error: BaseException | None = None
         self.is_unwanted, self._is_ended = False, False
-        # With each list whether it is the last: a second wake-up only to say so costs as much.
+        # Each list says whether it is the last: a second wake-up for that costs as much as the
+        # first.
         self._taken: SimpleQueue[tuple[list[RecordColumns], bool]] = SimpleQueue()
         self._freed: SimpleQueue[int] = SimpleQueue()  # bytes that the consumer took
-        self._nbytes = 0  # the thread's: what it put and does not know to be taken
+        self._nbytes = 0  # used by the thread: bytes it put that are not known to be taken
 
     def put(self, taken: list[RecordColumns], bytes_max: int) -> bool:
-        """Hands columns over when there is room; False if they were the last, or unwanted."""
+        """Hands columns over when there is room; False if they were the last, or no longer
+        wanted."""
         nbytes = sum([columns.nbytes for columns in taken])
         while self._nbytes and self._nbytes + nbytes > bytes_max and not self.is_unwanted:
             self._nbytes -= self._freed.get()
@@ -109,7 +111,7 @@ class _Slot(ProcessBound):
         return not self._is_ended
 
     def end(self, error: BaseException | None = None) -> None:
-        """Nothing more will come; the consumer gets the error behind what is there."""
+        """Ends the range; the consumer gets the error after the columns that were put."""
         if not self._is_ended:
             self.error = error
             self._taken.put(([], True))
@@ -122,27 +124,28 @@ class _Slot(ProcessBound):
             for columns in _one_by_one(taken):
                 self._freed.put(columns.nbytes)
                 yield columns
-                del columns  # its memory is for the next one
+                del columns  # its memory is reused
         if self.error is not None:
             error, self.error = self.error, None
             raise error
 
     @ending
     def drop(self) -> None:
-        """What is there is let go, and the thread stops. Never waits."""
+        """Drops the columns and stops the thread. Never waits."""
         self.is_unwanted = True
         self._freed.put(0)
 
 
 class _Pipeline(ProcessBound):
-    """Threads that take the next range, in order, as long as at most threads + 1 are not taken.
+    """Threads that take the next range, in order, while at most threads + 1 ranges are not
+    consumed.
 
-    The oldest range always has a thread, because they are handed out in order; so a thread that
-    waits for room in its slot never holds up the one that the consumer waits for.
+    The oldest range always has a thread, because ranges are assigned in order. So a thread that
+    waits for room in its slot never blocks the one that the consumer waits for.
 
-    Queues hand over, because a `put` wakes one waiter, who then needs no lock, and may be called
-    by the garbage collector. With a condition that told all of all, 36,000 switches of threads
-    came to 4,880 sets of columns, and cost more CPU time than the decoding.
+    Queues replace a shared condition variable. A `put` wakes one waiter, needs no lock, and may be
+    called by the garbage collector. The condition variable woke every thread for every range:
+    36,000 thread switches for 4,880 sets of columns cost more CPU time than the decoding.
     """
 
     _called = _CALLED
@@ -152,11 +155,11 @@ class _Pipeline(ProcessBound):
         self._ranges, self._run, self._let_go = ranges, run, let_go
         self._bytes_max = bytes_max
         self._is_cancelled = False
-        self._slots: SimpleQueue[_Slot | None] = SimpleQueue()  # in order; None: that was all
-        self._permits: SimpleQueue[None] = SimpleQueue()  # to begin a range
+        self._slots: SimpleQueue[_Slot | None] = SimpleQueue()  # in order; None ends the list
+        self._permits: SimpleQueue[None] = SimpleQueue()  # each permits a thread to begin a range
         for _ in range(threads + 1):
             self._permits.put(None)
-        self._plan = threading.Lock()  # guards _ranges, the order of _slots and what follows
+        self._plan = threading.Lock()  # guards _ranges, the order of _slots and the fields below
         self._is_planned, self._running = False, threads
         self._at_work: list[_Slot | None] = [None] * threads
         self._workers = [threading.Thread(target=self._work, args=(n,), daemon=True,
@@ -171,12 +174,12 @@ class _Pipeline(ProcessBound):
                 assert slot.error is not None
                 raise slot.error
             yield slot.planned, slot.columns(), slot.ending
-            slot.drop()  # what the consumer passed over
+            slot.drop()  # the consumer skipped it
             self._permits.put(None)
 
     @ending
     def cancel(self) -> None:
-        """Tells the threads to stop: none goes on for longer than what it hands over at once."""
+        """Tells the threads to stop: each ends at its next handover at the latest."""
         self._is_cancelled = True
         for slot in self._at_work:
             if slot is not None:
@@ -241,7 +244,7 @@ _running: weakref.WeakSet[_Pipeline] = weakref.WeakSet()
 
 @atexit.register
 def _cancel_all() -> None:
-    """A thread inside native code while the interpreter goes down is nobody's wish."""
+    """Stops all threads at exit: none may be inside native code when the interpreter shuts down."""
     for pipeline in list(_running):
         pipeline.cancel()
         pipeline.join()

@@ -1,8 +1,8 @@
-"""Producer state: its snapshots, and the fold of a log over them (Kafka: ProducerStateManager).
+"""Producer state: its snapshots, and applying a log to them (Kafka: ProducerStateManager).
 
-What is applied has the origin REPLICATION, as everything while loading: sequences are not checked,
-an epoch that goes backwards is taken, but a non-transactional batch inside an open transaction is
-refused, as Kafka refuses to load such a log.
+Batches are applied with the origin REPLICATION, as all of Kafka's loading is: sequences are not
+checked, and an epoch that goes backwards is accepted. A non-transactional batch inside an open
+transaction is an error, because Kafka refuses to load such a log.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ __all__ = [
     "expected_transactional", "is_expired", "not_started", "read_snapshot",
 ]
 
-#: How many batches of a producer are remembered, for the recognition of duplicates.
+#: How many batches of a producer are remembered to recognize duplicates.
 BATCHES_MAX: Final = PRODUCER_BATCHES
-#: 46 bytes a producer: 11 million of them.
+#: 46 bytes a producer, so 11 million producers.
 SNAPSHOT_BYTES_MAX: Final = 512 << 20
 
 _VERSION = 1
-_HEADER = struct.Struct(">hIi")  # version, crc of all behind it, number of entries
+_HEADER = struct.Struct(">hIi")  # version, crc of all bytes after it, number of entries
 _COUNT_POSITION = 6
 # producer id, epoch, last sequence, last offset, offset delta, last timestamp, coordinator epoch,
 # first offset of the open transaction
@@ -60,7 +60,7 @@ def _corrupt(file: str | None, code: str, message: str, position: int, expected:
 
 
 def decode_snapshot(data: bytes, *, file: str | None = None) -> list[ProducerStateEntry]:
-    """The entries of a snapshot, in its order; a producer may be there twice.
+    """The entries of a snapshot, in file order; a producer may occur twice.
 
     Raises CorruptSnapshotError with Kafka's text: `snapshot_size`, `snapshot_version`,
     `snapshot_count`, `snapshot_crc`.
@@ -106,7 +106,7 @@ def _entry(producer_id: int, epoch: int, last_sequence: int, last_offset: int, o
 
 
 def encode_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
-    """A snapshot of version 1. Of every producer only the last batch is kept."""
+    """A snapshot of version 1. Keeps only the last batch of every producer."""
     packed = [
         _ENTRY.pack(entry.producer_id, entry.producer_epoch, entry.last_sequence,
                     entry.last_data_offset, entry.last_offset_delta, entry.last_timestamp,
@@ -120,9 +120,9 @@ def encode_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
 
 def read_snapshot(path: str | os.PathLike[str], where: Files = LOCAL
                   ) -> list[ProducerStateEntry]:
-    """The entries of a `.snapshot` file (see `decode_snapshot`), wherever it lies.
+    """Reads the entries of a `.snapshot` file (see `decode_snapshot`) from any store.
 
-    Raises CorruptSnapshotError, and KafkaStorageError for a file that is missing or no file.
+    Raises CorruptSnapshotError, and KafkaStorageError for a file that is missing or not regular.
     """
     data = small_file(where, os.fspath(path), SNAPSHOT_BYTES_MAX)
     if data is None:
@@ -131,13 +131,13 @@ def read_snapshot(path: str | os.PathLike[str], where: Files = LOCAL
 
 
 def is_expired(last_timestamp: int, now_ms: int, expiration_ms: int) -> bool:
-    """Whether a producer was idle for `producer.id.expiration.ms`, by Java's arithmetic: one from
-    before the beginning of time never was."""
+    """Whether a producer was idle for `producer.id.expiration.ms`, in Java's arithmetic: with a
+    negative timestamp whose difference overflows it never expires."""
     return (now_ms - last_timestamp + (1 << 63)) % (1 << 64) - (1 << 63) >= expiration_ms
 
 
 def expected_transactional(topic_partition: TopicPartition, batch: np.void) -> str:
-    """Kafka's text about a batch without the transactional bit inside of a transaction."""
+    """Kafka's text about a batch without the transactional bit inside a transaction."""
     return (f"Expected transactional write from producer {batch['producer_id']} at offset "
             f"(offset={batch['base_offset']}, segment=[-1:-1]) in partition {topic_partition}")
 
@@ -149,23 +149,23 @@ def not_started(topic_partition: TopicPartition, completed: CompletedTxn) -> str
 
 
 class ProducerState:
-    """What the log up to `map_end_offset` says of its producers and transactions.
+    """The producers and transactions of the log up to `map_end_offset`.
 
-    One partition's, for one thread at a time. Replica-side bookkeeping (`unreplicated`) is that of
-    a leader: a completed transaction counts as unstable until the high watermark has passed it.
+    For one partition and one thread at a time. `unreplicated` transactions are those of a leader: a
+    completed transaction counts as unstable until the high watermark has passed it.
     """
 
     __slots__ = ("table", "topic_partition")
 
     def __init__(self, topic_partition: TopicPartition, map_end_offset: int = 0,
                  entries: Iterable[ProducerStateEntry] = ()) -> None:
-        """Starts from the `entries` of a snapshot, or from nothing."""
+        """Starts from the `entries` of a snapshot, or empty."""
         self.topic_partition = topic_partition
         self.table = ProducerTable()
         self.restart(map_end_offset, entries)
 
     def restart(self, map_end_offset: int, entries: Iterable[ProducerStateEntry] = ()) -> None:
-        """Forgets everything and starts from there, in the same table."""
+        """Replaces all state by these entries, in the same table."""
         self.map_end_offset = map_end_offset
         self.table.clear()
         if rows := list(entries):
@@ -182,13 +182,13 @@ class ProducerState:
 
     @property
     def producer_ids(self) -> list[int]:
-        """Of all producers, in the order in which they came."""
+        """The ids of all producers, in the order of their first batch."""
         ids: list[int] = self.table.to_numpy()["producer_id"].tolist()
         return ids
 
     @property
     def entries(self) -> list[ProducerStateEntry]:
-        """The state of every producer, by producer id."""
+        """The state of every producer, sorted by producer id."""
         rows = self.table.to_numpy()
         return _from_rows(rows[np.argsort(rows["producer_id"])])
 
@@ -199,7 +199,7 @@ class ProducerState:
 
     @property
     def open_transactions(self) -> list[OpenTransaction]:
-        """Transactions without a marker so far, by first offset."""
+        """Transactions without a marker so far, sorted by first offset."""
         rows = self.table.to_numpy()
         rows = rows[rows["in_txn"] != 0]
         rows = rows[np.argsort(rows["txn_first_offset"], kind="stable")]
@@ -212,7 +212,7 @@ class ProducerState:
         return self.table.first_unstable_offset()
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
-        """Forgets the completed transactions whose marker is below the high watermark."""
+        """Drops the completed transactions whose marker is below the high watermark."""
         self.table.replicated(high_watermark)
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
@@ -220,7 +220,7 @@ class ProducerState:
         self.table.expire(now_ms, expiration_ms)
 
     def to_snapshot(self) -> bytes:
-        """The file of a snapshot, byte for byte as Kafka writes it: its order is a hash table's."""
+        """The bytes of a snapshot file, in Kafka's order (that of a hash table)."""
         rows = self.table.to_numpy()
         row_of = {one: row for row, one in enumerate(rows["producer_id"].tolist())}
         rows = rows[[row_of[one] for one in hash_order(row_of)]]
@@ -240,12 +240,12 @@ class ProducerState:
               on_aborted: Callable[[int, AbortedTxn], None] | None = None) -> list[AbortedTxn]:
         """Applies batches (`_native.batch.BATCH_DTYPE`, in the order of the log).
 
-        `read(position, size)` gives bytes of the log file. It is asked only for control batches of
-        producers, and where the file is open as `fd` only for those that are not as Kafka writes
-        them. Returns the transactions that ended with an abort, in the order of their markers: the
-        entries of the segment's transaction index. `on_aborted` hears of each with the position of
-        its marker. Raises InvalidRecordError for a marker that does not parse and
-        CorruptTxnStateError; what came before is applied, and told to `on_aborted`.
+        `read(position, size)` returns bytes of the log file. It is called only for control batches
+        of producers; if the file is open as `fd`, only for those that differ from what Kafka
+        writes. Returns the aborted transactions in the order of their markers: the entries of the
+        segment's transaction index. `on_aborted` gets each with the position of its marker. Raises
+        InvalidRecordError for an invalid marker, and CorruptTxnStateError; batches before it are
+        applied and reported.
         """
         found: list[AbortedTxn] = []
         batches = np.ascontiguousarray(batches)
@@ -279,7 +279,7 @@ class ProducerState:
 
     def _apply_control(self, batch: np.void, read: Callable[[int, int], bytes], file: str | None,
                        take: Callable[[int, AbortedTxn], None]) -> None:
-        """A marker that C has left to the parser that knows all of Kafka's refusals."""
+        """Applies a marker that C left to the parser that knows all of Kafka's errors."""
         producer_id, position = int(batch["producer_id"]), int(batch["position"])
         offset = int(batch["base_offset"])
         marker = read_marker(read, position, int(batch["size"]), file=file)
@@ -293,7 +293,7 @@ class ProducerState:
             return
         first_offset, last_stable_offset, was_open = ended
         if marker.is_abort:
-            # Kafka writes the transaction index before it looks whether there was a transaction.
+            # Kafka writes the transaction index before it checks whether a transaction was open.
             take(position, AbortedTxn(producer_id, first_offset, offset, last_stable_offset))
         if not was_open:
             raise self._not_started(producer_id, first_offset, offset, marker.is_abort, file,
@@ -310,9 +310,9 @@ class ProducerState:
                file: str | None = None, fd: int = -1) -> None:
         """Applies the batches of one segment as Kafka does when it rebuilds the state.
 
-        They are gathered by producer and taken over at their end, and only then transactions end:
-        that tells from `apply` where epochs or offsets go back. Raises as that does; then nothing
-        is taken over, or some of the transactions have not ended.
+        Batches are gathered by producer and applied at the end, and transactions end only then. The
+        result differs from `apply` where epochs or offsets go back. Raises as `apply`; then nothing
+        is applied, or some of the transactions have not ended.
         """
         table = self.table
         table.begin()
@@ -340,7 +340,7 @@ class ProducerState:
 
 
 def _to_rows(entries: list[ProducerStateEntry]) -> npt.NDArray[np.void]:
-    """Entries as the native table takes them (PRODUCER_DTYPE)."""
+    """Entries as rows of the native table (PRODUCER_DTYPE)."""
     rows = np.zeros(len(entries), PRODUCER_DTYPE)
     for row, entry in enumerate(entries):
         first_offset = entry.current_txn_first_offset

@@ -1,7 +1,7 @@
-"""Byte ranges of log files that begin and end at batches: what threads and Spark tasks decode.
+"""Byte ranges of log files that begin and end at batches, decoded by threads and Spark tasks.
 
-The cuts come from index entries that a walk has proved (segment.py), else from the headers
-themselves, so the union of the ranges is the log, whatever the indexes say.
+The boundaries come from index entries that a walk has verified (segment.py), else from the headers
+themselves. So the union of the ranges is the log, whatever the indexes say.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["LogGap", "LogRange", "check_torn", "pack", "plan_for_skipping", "pla
 
 #: Wider than any segment, for a reader that wants one range per segment.
 WHOLE_SEGMENT = 1 << 62
-#: Of a read that skips damage no range is smaller: each looks at the segment around it.
+#: The smallest range of a read that skips damage, because each range surveys its whole segment.
 _SKIPPING_BYTES_MIN = 1024
 
 
@@ -31,16 +31,16 @@ _SKIPPING_BYTES_MIN = 1024
 class LogRange:
     """Bytes `[start, end)` of one log file, whole batches; picklable.
 
-    Of the records inside, those in `[start_offset, end_offset)` count (`end_offset` None: all
-    above). `segment_end` is the byte at which the whole segment ends, and below `sound_end` it is
-    known to hold batches: what is torn or zero there is damage, not an end. `aborted` holds
-    (producer_id, first_offset, last_offset) of transactions whose records are to be left out.
+    Only records in `[start_offset, end_offset)` count (`end_offset` None: all at or above the
+    start). `segment_end` is the byte at which the whole segment ends. Below `sound_end` the segment
+    is known to hold batches: a torn or zero batch there is damage, not the end. `aborted` holds
+    (producer_id, first_offset, last_offset) of transactions whose records are left out.
 
-    A range to be read with damage skipped may begin and end anywhere in the file: the batches that
-    begin inside belong to it. Offsets of its segment are below `upper_offset` then (None: it is the
+    A range to be read with damage skipped may begin and end anywhere in the file: it holds the
+    batches that begin inside. The offsets of its segment are below `upper_offset` then (None: the
     last segment).
 
-    Of an object in a store only `version` is read, so that all ranges are of the same content.
+    Of an object in a store only `version` is read, so that all ranges see the same content.
     """
 
     file: str
@@ -62,24 +62,23 @@ class LogRange:
 
     @property
     def is_segment_end(self) -> bool:
-        """Whether the range may end inside a batch: the segment does then."""
+        """Whether the range may end inside a batch, because the segment does."""
         return self.end == self.segment_end
 
 
 class Sized(Protocol):
-    """Something to read."""
+    """An object with a size."""
 
     @property
     def size(self) -> int:
-        """Bytes to read."""
+        """The size in bytes."""
 
 
 _S = TypeVar("_S", bound=Sized)
 
 
 def pack(pieces: Iterable[_S], target_bytes: int) -> Iterator[list[_S]]:
-    """Pieces that follow each other, together as long as they stay within the target: the work of
-    one task."""
+    """Groups consecutive pieces up to the target size: the work of one task."""
     part: list[_S] = []
     size = 0
     for piece in pieces:
@@ -94,17 +93,17 @@ def pack(pieces: Iterable[_S], target_bytes: int) -> Iterator[list[_S]]:
 
 @dataclass(frozen=True, slots=True)
 class LogGap:
-    """Something inside a log that readers pass over, because records follow behind it.
+    """Bytes inside a log that readers skip, although records follow.
 
     `kind` is "torn_tail" (a segment that is not the last ends inside a batch, as in a directory
-    copied halfway), "zero_tail" (it ends in zeros), "overlap" (it holds offsets that the next
-    segment holds again: its own count), or, for a reader that skips damage, the `code` of the
-    error that the bytes raise otherwise ("batch_crc", "record_length", "io", ...), or
+    copied halfway), "zero_tail" (it ends in zeros), or "overlap" (it holds offsets that the next
+    segment holds too; its own count). For a reader that skips damage it is the `code` of the error
+    that the bytes raise otherwise ("batch_crc", "record_length", "io", ...), or
     "transaction_in_doubt" (the marker may have been in a gap).
 
-    `position` and `size` are bytes of `file`; readers go on at `next_offset` or above. What damage
-    cost: no offset outside of `first_offset` to `last_offset` (None: not known), and at most
-    `records` records, as the batch's header says (None: not readable). `cause` is the error's text.
+    `position` and `size` are bytes of `file`; readers continue at `next_offset` or above. Lost are
+    only offsets from `first_offset` to `last_offset` (None: unknown), and at most `records` records
+    by the batch's header (None: unreadable). `cause` is the error's text.
     """
 
     kind: str
@@ -133,10 +132,10 @@ AbortedBetween = Callable[[int, int], tuple[tuple[int, int, int], ...]]
 def plan_ranges(segments: Segments, start_offset: int, end_offset: int | None,
                 target_bytes: int, tail: LogTail, aborted: AbortedBetween | None,
                 on_gap: Callable[[LogGap], None]) -> Iterator[LogRange]:
-    """The ranges of `[start_offset, end_offset)` in order, each about `target_bytes` long.
+    """Plans the ranges of `[start_offset, end_offset)` in order, each about `target_bytes` long.
 
-    A segment is opened when its first range is asked for, not before. Raises CorruptRecordError
-    for a segment that ends beyond the log's end.
+    A segment is opened only when its first range is requested. Raises CorruptRecordError for a
+    segment that ends beyond the log's end.
     """
     rows = segments.rows(start_offset, end_offset)
     if not len(rows):
@@ -156,8 +155,8 @@ def plan_ranges(segments: Segments, start_offset: int, end_offset: int | None,
         sound_end = segment.locate_last()
         if following is None and not tail.status.is_error:
             sound_end = tail.end
-        # Of a segment that lies wholly below the end all records count, and one whose offset says
-        # otherwise is damaged: it must not look like the end.
+        # All records of a segment that lies wholly below the end count. A record whose offset is
+        # not below the end is damaged there, and must not look like the end.
         bound = end_offset if following is None or end_offset is None or \
             end_offset < following else None
         for planned in _segment_ranges(segment, lower, bound, target_bytes):
@@ -174,10 +173,9 @@ def plan_ranges(segments: Segments, start_offset: int, end_offset: int | None,
 def plan_for_skipping(segments: Segments, start_offset: int, end_offset: int | None,
                       target_bytes: int, last_size: int, aborted: AbortedBetween | None,
                       on_gap: Callable[[LogGap], None]) -> Iterator[LogRange]:
-    """The ranges of a read that skips damage: whole segments, divided anywhere.
+    """Plans the ranges of a read that skips damage: whole segments, divided anywhere.
 
-    What headers and indexes say of positions counts for nothing here. A segment that cannot be
-    opened is a gap.
+    Ignores the positions in headers and indexes. A segment that cannot be opened is a gap.
     """
     rows = segments.rows(start_offset, end_offset)
     if not len(rows):
@@ -209,8 +207,8 @@ def plan_for_skipping(segments: Segments, start_offset: int, end_offset: int | N
 
 
 def _upper_offset(segments: Segments, row: int) -> int:
-    """The offset below which those of a segment are: the next base offset, or more if it overlaps
-    the next segments. Then its last batch is one of theirs; a damaged base offset is not."""
+    """The upper bound of a segment's offsets: the next base offset, or more if it overlaps the next
+    segments. Then its last batch is also in one of those; a damaged base offset is not."""
     segment = segments[row]
     following = segment.next_base_offset
     assert following is not None
@@ -230,11 +228,12 @@ def _reaches(segment: LogSegment, offset: int) -> bool:
     try:
         return segment.read_next_offset() > offset
     except KafkaStorageError:
-        return False  # whoever needs that segment will hear of it
+        return False  # a reader of that segment reports the error
 
 
 def _check_overlap(segment: LogSegment, next_offset: int, log_end_offset: int) -> None:
-    """A merged segment ends where those did that it replaced; beyond the log it is wrong."""
+    """A merged segment ends where the segments ended that it replaced. Raises CorruptRecordError if
+    it ends beyond the log."""
     if next_offset > log_end_offset:
         batch = segment.translate_offset(next_offset - 1)
         raise status_error(Status.BATCH_OFFSET_RANGE, file=segment.files.log,
@@ -243,7 +242,7 @@ def _check_overlap(segment: LogSegment, next_offset: int, log_end_offset: int) -
 
 
 def _end_of(segment: LogSegment, end_offset: int | None) -> int:
-    """An offset above all that the segment can hold for this read."""
+    """An offset above all offsets of the segment for this read."""
     most = segment.base_offset + (1 << 31)
     return most if end_offset is None else min(most, end_offset)
 
@@ -259,7 +258,7 @@ def _segment_ranges(segment: LogSegment, start_offset: int, end_offset: int | No
 
 
 def _span(segment: LogSegment, start_offset: int, end_offset: int | None) -> tuple[int, int]:
-    """Bytes that hold `[start_offset, end_offset)`; damage on the way is left to the reader."""
+    """The bytes that hold `[start_offset, end_offset)`; the reader reports damage on the way."""
     start, end = 0, segment.size
     if start_offset > segment.base_offset:
         try:
@@ -297,7 +296,7 @@ def _cut(segment: LogSegment, start: int, end: int, target_bytes: int) -> int:
 
 
 def check_torn(planned: LogRange, position: int) -> None:
-    """CorruptRecordError for what looks like the end of a segment, but has batches behind it."""
+    """Raises CorruptRecordError for an apparent end of a segment that has batches after it."""
     if position < planned.sound_end:
         raise CorruptRecordError(
             f"{planned.file}: the batch at byte {position} has no end within the segment, but "

@@ -1,8 +1,8 @@
 """How many records a range holds, and their smallest and largest offset and timestamp.
 
-Headers of batches say nearly all of it. What they do not say is decoded, batch by batch: a batch
-that is cut by the offsets of the range, the wrappers of magic 0 and 1, and the batches at both
-ends whose first or last record compaction may have removed.
+Batch headers tell nearly all of it. Some batches have to be decoded: those cut by the offsets of
+the range, the wrappers of magic 0 and 1, and the batches at both ends, whose first or last record
+compaction may have removed.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ _Rows = npt.NDArray[np.void]
 
 @dataclass(frozen=True, slots=True)
 class RecordCount:
-    """Records, their offsets and timestamps (ms); the four are None of no records.
+    """Number of records, and their offsets and timestamps (ms). The four are None if there are no
+    records.
 
-    Headers hold the largest timestamp of a batch, and that of its first record, which need not be
+    Headers hold the largest timestamp of a batch and that of its first record, which need not be
     the smallest. Unless `min_timestamp_is_exact` a record may be older than `min_timestamp`.
     """
 
@@ -57,11 +58,11 @@ class RecordCount:
 
 def count_range(planned: LogRange, options: DecodeOptions, *, exact: bool = False,
                 where: Files = LOCAL) -> RecordCount:
-    """The records that `decode_range` would give for the range.
+    """Counts the records that `decode_range` would return for the range.
 
-    With `exact` the smallest timestamp is exact too: then batches of create times are decoded.
-    With `options.on_damage="skip"` everything is, because only the records tell what is damaged.
-    Raises as `decode_range`; damage in records that are not decoded is not found.
+    With `exact` the smallest timestamp is exact too, so batches of create times are decoded. With
+    `options.on_damage="skip"` everything is decoded, because only the records show damage. Raises
+    as `decode_range`; damage in records that are not decoded is not found.
     """
     options = replace(options, columns=("offset", "timestamp"), layout="kafka", origin=None,
                       row_filter=None)
@@ -85,7 +86,7 @@ class _Decoding:
         self._handle: LogFile | None = None
 
     def count(self, batches: _Rows) -> RecordCount:
-        """Of batches that lie side by side."""
+        """Counts the records of adjacent batches."""
         if self._handle is None:
             self._handle = self._where.open_log(self._planned.file, self._planned.version)
         start = int(batches["position"][0])
@@ -132,7 +133,8 @@ def _of_batches(batches: _Rows, planned: LogRange, decoding: _Decoding, exact: b
 
 def _doubt_outermost(batches: _Rows, rows: npt.NDArray[np.intp],
                      undecided: npt.NDArray[np.bool_]) -> None:
-    """Of the first row that is counted by its header, the record at the end may be gone."""
+    """Marks the first row counted by its header as undecided: compaction may have removed the
+    record at its end."""
     for row in rows.tolist():
         if not undecided[row]:
             span = int(batches["last_offset"][row]) - int(batches["base_offset"][row]) + 1
@@ -156,7 +158,7 @@ def _of_headers(batches: _Rows, counted: npt.NDArray[np.bool_], append_time: npt
 
 
 def _left_out(batches: _Rows, planned: LogRange) -> npt.NDArray[np.bool_]:
-    """Control batches, and those of aborted transactions."""
+    """Whether each batch is a control batch or one of an aborted transaction."""
     is_v2 = batches["magic"] >= 2
     left_out: npt.NDArray[np.bool_] = is_v2 & (batches["attributes"] & ATTRIBUTE_CONTROL != 0)
     if not planned.aborted:
@@ -177,7 +179,7 @@ def _left_out(batches: _Rows, planned: LogRange) -> npt.NDArray[np.bool_]:
 
 
 def _runs(rows: npt.NDArray[np.intp]) -> Iterator[slice]:
-    """Rows that follow each other, as slices."""
+    """Consecutive rows, as slices."""
     for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
         if len(run):
             yield slice(int(run[0]), int(run[-1]) + 1)

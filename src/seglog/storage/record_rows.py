@@ -11,7 +11,7 @@ __all__ = ["Record", "one_by_one"]
 
 
 class Record(NamedTuple):
-    """A record that was read. `timestamp` is ms since 1970, -1 for none; headers are pairs."""
+    """A record as read. `timestamp` is ms since 1970, -1 for none; headers are pairs."""
 
     offset: int
     timestamp: int
@@ -21,7 +21,7 @@ class Record(NamedTuple):
 
 
 def one_by_one(batches: Iterable[RecordColumns]) -> Iterator[Record]:
-    """The rows of columns that have those of a Record."""
+    """The rows of columns that hold the fields of a Record."""
     for batch in batches:
         lists = batch.to_pylists()
         yield from map(Record, lists["offset"], lists["timestamp"], lists["key"], lists["value"],

@@ -1,7 +1,7 @@
-"""Logs in an object store: listings, indexes and small files whole, logs in ranges.
+"""Logs in an object store: reads listings, indexes and small files whole, log files in ranges.
 
 Nothing is copied to a local file, and memory is bounded: a reader of a range holds `max_requests`
-blocks, and an open log a few small ones for those who look here and there.
+blocks, and an open log keeps a few small blocks for random access.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from seglog.storage.paths import FileKind
 
 __all__ = ["RemoteFiles", "RemoteLog"]
 
-#: Larger indexes than Kafka can fill, and what lies in a bucket may be anything.
+#: Larger than any index that Kafka fills, because objects in a bucket may have any size.
 _INDEX_BYTES_MAX: Final = 1 << 30
-#: For those who look here and there: what one look fetches, how much of it lies before the byte
-#: that is asked for (whoever checks an index entry walks from the one before), and how many are
-#: kept. A smaller look is hardly faster: a request takes as long as the transfer of some 100 KiB.
+#: For random access: bytes per request, how much of them precede the requested byte (a check of an
+#: index entry walks from the entry before), and how many blocks are kept. A smaller request is
+#: hardly faster: its latency equals the transfer of some 100 KiB.
 _LOOK_BYTES, _LOOK_BEFORE, _LOOKS_KEPT = 256 * 1024, 64 * 1024, 2
 
 
 class RemoteFiles(SurvivesFork):
-    """The objects of the container that a URL names. For any thread; a pickle of it has the options
-    with it, which may be secrets."""
+    """The objects of the container that a URL names. For any thread. Its pickle holds the options,
+    which may be secrets."""
 
     range_factor = 8
 
@@ -52,7 +52,7 @@ class RemoteFiles(SurvivesFork):
         self._made: tuple[int, Requests] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The client is made anew where it is unpickled."""
+        """Unpickling creates a new client."""
         return (type(self), (self._root, self._options))
 
     def __repr__(self) -> str:
@@ -60,7 +60,7 @@ class RemoteFiles(SurvivesFork):
 
     @property
     def requests(self) -> Requests:
-        """The store's; a forked child makes its own client."""
+        """The store's client; a forked child creates its own."""
         with self._lock:
             if self._made is None or self._made[0] != os.getpid():
                 self._made = (os.getpid(), Requests(open_store(self._root, self._options),
@@ -94,7 +94,7 @@ class RemoteFiles(SurvivesFork):
         return {}
 
     def stamp(self, directory: str, file: str | None) -> Stamp:
-        """See Files: one list, which has the file too."""
+        """See Files: one list request, which has the file too."""
         objects, _ = self._list(directory)
         newest = max((one.modified_ms or 0 for one in objects.values() if one.etag is None),
                      default=None)
@@ -111,7 +111,7 @@ class RemoteFiles(SurvivesFork):
             raise
 
     def open_log(self, path: str, version: ObjectVersion | None) -> RemoteLog:
-        """See Files. Without a version that was listed this is a request."""
+        """See Files. Without a listed version this is a request."""
         requests, key = self.requests, self._key(path)
         return RemoteLog(path, key, version or requests.version(key, path), requests,
                          self._options.max_requests)
@@ -131,7 +131,7 @@ class RemoteFiles(SurvivesFork):
     def _index(self, path: str) -> Block:
         found = self._whole(path, _INDEX_BYTES_MAX)
         if found is None:
-            return b""  # as a file that is missing
+            return b""  # same as for a missing file
         content, size = found
         if size > _INDEX_BYTES_MAX:
             raise status_error(Status.FILE_TOO_LARGE, file=path, expected=_INDEX_BYTES_MAX,
@@ -144,7 +144,7 @@ class RemoteFiles(SurvivesFork):
         return None if found is None else (bytes(memoryview(found[0])), found[1])
 
     def _whole(self, path: str, bytes_max: int) -> tuple[Block, int] | None:
-        """The first bytes of an object, which most often are all, and its size."""
+        """The first bytes of an object, usually all of them, and its size."""
         return self.requests.beginning(self._key(path), path, bytes_max)
 
 
@@ -160,14 +160,15 @@ class RemoteLog(SurvivesFork):
 
     @property
     def source(self) -> WindowSource:
-        """See LogFile. It begins with one look, and reads more at a time if it goes on."""
+        """See LogFile. Begins with one small block, and reads more at a time if the reader
+        continues."""
         reader = BlockReader(self._fetch, self.size, self._requests_max,
                              first_bytes=_LOOK_BYTES, look=self._look)
         return WindowSource(reader.block)
 
     @contextmanager
     def span(self, start: int, end: int) -> Iterator[WindowSource]:
-        """See LogFile: blocks ahead of the reader, as many as it takes not to wait."""
+        """See LogFile: as many blocks ahead of the reader as it takes not to wait."""
         with self._lock:
             self._spans += 1
             # Threads that read the same log share its requests.
@@ -194,7 +195,7 @@ class RemoteLog(SurvivesFork):
         return bytes(memoryview(self._fetch(position, position + size)))
 
     def close(self) -> None:
-        """See LogFile: the blocks that are kept."""
+        """See LogFile: drops the kept blocks."""
         with self._lock:
             self._looks.clear()
 
@@ -202,7 +203,7 @@ class RemoteLog(SurvivesFork):
         return self._requests.read(self._key, start, end, self._version, self.path)
 
     def _look(self, position: int) -> tuple[int, Block]:
-        """A small block around a position, kept for the next look."""
+        """A small block around a position, kept for the next read."""
         with self._lock:
             for start, block in self._looks.items():
                 if start <= position < start + len(block):

@@ -1,9 +1,9 @@
-"""Which of several directories of one partition is read: copies of the disks of several brokers.
+"""Chooses which of several directories of one partition to read: copies of several brokers' disks.
 
-The one whose log Kafka would make the leader's: that of the newest leader epoch, and among those
-the longest (KIP-101: a log of an older epoch is cut to where the newer epoch began, whatever it has
-behind it). Epochs are those of the record batches. `leader-epoch-checkpoint` counts for an epoch
-that began where the log ends and has no batch yet.
+Chooses the log that Kafka would make the leader's: the one with the newest leader epoch, and among
+those the longest (KIP-101: a log of an older epoch is truncated to where the newer epoch began,
+whatever follows). Epochs are those of the record batches. `leader-epoch-checkpoint` counts for an
+epoch that began at the log's end and has no batch yet.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _NO_EPOCH = -1
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One directory of a partition. `leader_epoch` is the newest, -1 if none is known; `size` is
-    bytes of log files. `error` is why it cannot be read, None if it can."""
+    """One directory of a partition. `leader_epoch` is the newest, -1 if unknown; `size` is bytes of
+    log files. `error` is why it cannot be read, None if it can."""
 
     path: str
     kind: DirectoryKind
@@ -39,14 +39,14 @@ class Replica:
 
     @property
     def rank(self) -> tuple[bool, bool, int, int, int, int]:
-        """The greater, the better: readable, in place, leader epoch, end, start, bytes."""
+        """Greater is better: readable, in place, leader epoch, end, start, bytes."""
         return (self.error is None, self.kind is DirectoryKind.LIVE, self.leader_epoch,
                 self.log_end_offset, -self.log_start_offset, self.size)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaChoice:
-    """All directories of a partition, the one to be read first, and why it is that one."""
+    """All directories of a partition, the chosen one first, and why it was chosen."""
 
     topic_partition: TopicPartition
     replicas: tuple[Replica, ...]
@@ -54,12 +54,12 @@ class ReplicaChoice:
 
     @property
     def chosen(self) -> Replica:
-        """The replica to be read."""
+        """The replica to read."""
         return self.replicas[0]
 
     @property
     def is_plain(self) -> bool:
-        """Whether any of the others would have given the same offsets."""
+        """Whether any other replica would have returned the same offsets."""
         return all(other.rank[:5] == self.chosen.rank[:5] for other in self.replicas)
 
     def __str__(self) -> str:
@@ -69,10 +69,10 @@ class ReplicaChoice:
 
 def choose_replica(tp: TopicPartition, directories: Sequence[FoundDirectory],
                    storage_options: Mapping[str, str] | None = None) -> ReplicaChoice:
-    """The most complete of the directories of one partition; among equals the first.
+    """Chooses the most complete directory of one partition; among equals the first.
 
-    A directory that cannot be read loses to any that can. Raises InconsistentTopicIdError where
-    two belong to different topics of one name, and what opening raises where none can be read.
+    A directory that cannot be read loses to any that can. Raises InconsistentTopicIdError if two
+    belong to different topics of the same name, and the errors of opening if none can be read.
     """
     replicas = [_examine(tp, one, storage_options) for one in directories]
     _check_topic_ids(tp, replicas)
@@ -91,7 +91,7 @@ def _examine(tp: TopicPartition, found: FoundDirectory,
                            log.log_end_offset, log.segments.size, _topic_id(log))
     except (CorruptDataError, KafkaStorageError) as error:
         if isinstance(error, KafkaStorageError) and error.errno == errno.ENOENT:
-            raise  # it was there a moment ago: whoever found it looks again
+            raise  # it existed a moment ago: the caller lists again
         return Replica(found.path, found.kind, error=error)
 
 
@@ -107,7 +107,7 @@ def _newest_epoch(log: PartitionLog) -> int:
 
 
 def _last_batch_epoch(log: PartitionLog) -> int:
-    """Of the last batch that readers get; messages of old formats have none."""
+    """The leader epoch of the last readable batch; messages of old formats have none."""
     end = log.log_end_offset
     for segment in reversed(log.segments):
         found = segment.scan(segment.locate_last(), collect=True)
@@ -135,7 +135,7 @@ def _check_topic_ids(tp: TopicPartition, replicas: Sequence[Replica]) -> None:
 
 
 def _reason(ranked: Sequence[Replica]) -> str:
-    """What sets the first apart from the second."""
+    """Why the first ranks above the second."""
     first = ranked[0]
     if len(ranked) == 1:
         return "it is the only one"

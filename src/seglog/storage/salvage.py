@@ -1,14 +1,14 @@
 """What can be read of a damaged segment: its sound batches, and the gaps between them.
 
-The result depends on the bytes of the whole segment alone, so that all readers of it agree, however
-they divide it:
+The result depends only on the bytes of the whole segment, so all readers of it agree, however they
+divide it:
 
 1. The lengths lead from batch to batch. A batch with a bad CRC is one gap if its length leads,
-   perhaps by way of more bad ones, to a batch with a good CRC or to the segment's end; unless a
-   batch inside of it with a good CRC leads there too, because then its length is wrong.
-2. Where lengths lead nowhere, the next batch with a good CRC ends the gap.
-3. The CRC does not cover the base offset. Batches whose offsets lie outside of the segment are
-   damaged. Of the others the largest number with increasing offsets counts.
+possibly through more bad batches, to a batch with a valid CRC or to the segment's end. If a batch
+inside of it with a valid CRC leads there too, its length is wrong. 2. If lengths lead nowhere, the
+next batch with a valid CRC ends the gap. 3. The CRC does not cover the base offset. Batches whose
+offsets lie outside of the segment are damaged. Of the others the longest sequence with increasing
+offsets counts.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _BATCHES_PER_SCAN = 8192
 _MARK_BYTES = 1 << 20
 _RELATIVE_OFFSETS = 1 << 31
 _OFFSET_MAX = (1 << 63) - 1
-#: After a bad batch so many are scanned at once, of so many bytes; then more each time.
+#: How many batches, of how many bytes, are scanned at once after a bad batch; then more each time.
 _FIRST_BATCHES, _FIRST_BYTES, _GROWTH = 16, 1 << 14, 8
 _WINDOW_BYTES = 1 << 20
-#: A segment with more gaps is left at the last of them.
+#: The survey of a segment with more gaps ends at the last of them.
 _GAPS_MAX = 50_000
-#: Bytes checksummed in vain: this much, and as much as this many times the segment.
+#: Bound of fruitless checksumming: this many bytes plus this many times the segment.
 _BUDGET_BYTES, _BUDGET_TIMES = 64 << 20, 4
-#: After an unreadable page the distance to the next try doubles.
+#: After an unreadable page the distance to the next attempt doubles.
 _PAGE = 4096
 _ENDS = {Status.TORN_TAIL: "the segment ends inside a batch",
          Status.ZERO_TAIL: "the segment ends in zeros"}
@@ -60,7 +60,7 @@ class Extent:
 
     @property
     def offset_limit(self) -> int:
-        """The offset below which all of its offsets are."""
+        """The upper bound of its offsets, exclusive."""
         most = min(self.base_offset + _RELATIVE_OFFSETS, _OFFSET_MAX)
         return most if self.upper_offset is None else min(most, self.upper_offset)
 
@@ -69,8 +69,8 @@ class Extent:
 class Salvage:
     """Spans of consecutive batches that count, as (first byte, byte after), and the gaps.
 
-    `marks` are some boundaries of batches, ascending. `is_checked` is whether CRCs were checked:
-    not where all headers are sound. Then a batch with a bad CRC is still among the spans.
+    `marks` are some batch boundaries, ascending. `is_checked` is whether CRCs were checked. They
+    are not if all headers are sound; then a batch with a bad CRC is still among the spans.
     """
 
     spans: tuple[tuple[int, int], ...]
@@ -88,7 +88,7 @@ class Surveys(SurvivesFork):
         self._made: OrderedDict[Extent, Salvage] = OrderedDict()
 
     def of(self, handle: Readable, extent: Extent, *, checked: bool = False) -> Salvage:
-        """The survey of a segment; with `checked` one that has looked at every CRC."""
+        """The survey of a segment; with `checked` one that has checked every CRC."""
         with self._lock:
             found = self._made.get(extent)
             if found is None or (checked and not found.is_checked):
@@ -135,7 +135,7 @@ def _marks(positions: _Offsets) -> _Offsets:
 
 @dataclass(frozen=True, slots=True)
 class _Bad:
-    """Bytes that do not count, and what is wrong at the first of them."""
+    """Bytes that do not count, and the error at the first of them."""
 
     start: int
     end: int
@@ -179,7 +179,7 @@ class _Survey:
     # ---- from damage to the next batch
 
     def _pass(self, found: BatchScan, status: Status) -> int:
-        """Notes the bad bytes at the end of a scan; where the next batch begins."""
+        """Records the bad bytes at the end of a scan; returns where the next batch begins."""
         start, size = found.position, self._extent.size
         following = found.next_position
         if status == Status.NO_MEMORY:
@@ -194,7 +194,7 @@ class _Survey:
         else:
             end = self._search(start + 1, self._stored_offset(start))
         if status == Status.TORN_TAIL and end < size:
-            status = Status.BATCH_LENGTH  # there is more behind it
+            status = Status.BATCH_LENGTH  # more bytes follow
         self._bad.append(_Bad(start, end, status, found.expected, found.found))
         return end
 
@@ -203,7 +203,7 @@ class _Survey:
         return self._budget >= 0
 
     def _leads_on(self, position: int) -> bool:
-        """Whether lengths lead from here to a batch with a good CRC, or to the end."""
+        """Whether lengths lead from here to a batch with a valid CRC, or to the end."""
         visited = []
         at: int | None = position
         leads = False
@@ -224,7 +224,7 @@ class _Survey:
         return leads
 
     def _inside(self, start: int, end: int) -> int:
-        """The first batch inside of a bad one that leads to the same end; else that end."""
+        """The first batch inside a bad one that leads to the same end; else that end."""
         at, stored = start + 1, self._stored_offset(start)
         while at < end:
             found, self._budget = self._resync(at, end, end)
@@ -239,10 +239,10 @@ class _Survey:
         return end
 
     def _search(self, start: int, stored_offset: int = -1) -> int:
-        """The next batch of this segment that begins at or behind `start`; else the end.
+        """The next batch of this segment that begins at or after `start`; else the end.
 
-        A codec may leave the messages of a wrapper readable: none with an offset up to the one that
-        is stored in a damaged entry counts.
+        A codec may leave the messages of a wrapper readable. None of them counts whose offset is at
+        or below the one stored in the damaged entry.
         """
         at, size = start, self._extent.size
         while at < size:
@@ -279,7 +279,8 @@ class _Survey:
             <= int(batches["last_offset"][0]) < self._extent.offset_limit)
 
     def _behind_unreadable(self, position: int) -> int:
-        """The next readable page, by steps that grow, so that a dead disk is asked a few times."""
+        """The next readable page, searched in growing steps, so that a dead disk is read only a few
+        times."""
         step = _PAGE
         at = (position // _PAGE + 1) * _PAGE
         while at < self._extent.size:
@@ -326,7 +327,7 @@ class _Survey:
              ) -> LogGap | None:
         extent = self._extent
         if bad.status in _ENDS and extent.upper_offset is None:
-            return None  # where the log ends
+            return None  # the end of the log
         after = int(np.searchsorted(positions, bad.start))
         lowest = int(last[after - 1]) + 1 if after else extent.base_offset
         highest = None if extent.upper_offset is None else extent.upper_offset - 1
@@ -342,8 +343,8 @@ class _Survey:
                       cause=self._cause(bad))
 
     def _claims(self, bad: _Bad) -> tuple[int, int, int | None] | None:
-        """First and last offset and records by a bad batch's own header, if the one behind it
-        begins with the next offset. Else bytes of others may be inside of the gap."""
+        """First offset, last offset and record count in a bad batch's own header, if the next batch
+        begins with the next offset. Otherwise None: the gap may contain other batches."""
         found = scan_file(self._handle.source, bad.start, self._extent.size, check_crcs=False,
                           max_batches=2)
         batches = found.batches
@@ -365,8 +366,8 @@ class _Survey:
 
 
 def _longest_rising(first: list[int], last: list[int]) -> npt.NDArray[np.intp]:
-    """Rows of the largest number of batches each of which begins behind the one before."""
-    ends: list[int] = []  # by length: the least last offset of a row of so many batches
+    """Rows of the longest sequence of batches each of which begins after the one before."""
+    ends: list[int] = []  # by length: the smallest last offset of such a sequence
     tails: list[int] = []
     before: list[int] = []
     for row, (low, high) in enumerate(zip(first, last, strict=True)):

@@ -1,8 +1,8 @@
-"""One segment as a reader sees it: where its batches are, whatever its indexes say.
+"""One segment as a reader sees it: finds its batches, whatever its indexes say.
 
-An index is a hint. Kafka believes it and serves wrong records, or none, when it is wrong. Here a
-position from an index counts only when a batch with the entry's offset and a good CRC is there;
-otherwise the batches are walked from the start of the segment, which is slow and right.
+An index is a hint. Kafka trusts it, and returns wrong records or none if it is wrong. Here a
+position from an index counts only if a batch with the entry's offset and a valid CRC is there;
+otherwise the batches are walked from the start of the segment, which is slow but right.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ __all__ = ["BatchPosition", "LogSegment", "SegmentFiles", "Walked", "offset_diso
 
 _R = TypeVar("_R")
 
-#: Positions below are reached from the start of the file: an index would save no time, and one
-#: pread of so many bytes costs less than opening it.
+#: Smaller positions are reached from the start of the file: one pread of that many bytes costs less
+#: than opening an index.
 INDEX_BYTES_MIN = 64 * 1024
-#: An entry that lies further behind the one before it than any broker writes them is not believed.
+#: An entry further from the one before it than any broker writes is not trusted.
 INDEX_STEP_MAX = 16 * 1024 * 1024
 _OFFSET_MAX = 2**63 - 1
-#: Batches per native call while walking; the first call is small, because most walks are short.
+#: Batches per native call while walking. The first call is small, because most walks are short.
 _WALK_FIRST, _WALK_MOST = 4, 8192
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFiles:
-    """Absolute paths of a segment's files; None for one that the listing did not hold. `version` is
-    that of the log, where it is an object."""
+    """Absolute paths of a segment's files; None for one that was not listed. `version` is the
+    version of the log if it is an object."""
 
     log: str
     offset_index: str | None = None
@@ -61,7 +61,7 @@ class BatchPosition:
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """Batches in a row, the byte behind them, and what is wrong there (OK: more follows).
+    """Consecutive batches, the byte after them, and the status there (OK: more follows).
 
     `error` is the exception for a status that is an error.
     """
@@ -73,12 +73,12 @@ class Walked:
 
 
 def offset_disorder(batches: npt.NDArray[np.void], next_offset: int) -> int | None:
-    """The first row whose offsets go backwards, or lie below `next_offset`.
+    """The first row whose offsets go backwards or are below `next_offset`; None if there is none.
 
-    The CRC of a batch does not cover its base offset: this is all that shows a damaged one.
+    The CRC of a batch does not cover its base offset, so only this check detects a damaged one.
     """
     first, last = batches["base_offset"], batches["last_offset"]
-    wrong = (last < first) | (last == _OFFSET_MAX)  # after which no offset could follow
+    wrong = (last < first) | (last == _OFFSET_MAX)  # no offset could follow
     wrong[1:] |= first[1:] <= last[:-1]
     if len(wrong):
         wrong[0] |= int(first[0]) < next_offset
@@ -87,10 +87,10 @@ def offset_disorder(batches: npt.NDArray[np.void], next_offset: int) -> int | No
 
 
 class LogSegment:
-    """A read view of one segment. Cheap to make: nothing is opened before it is needed.
+    """A read view of one segment. Cheap to create: files are opened when they are needed.
 
-    `end` limits what is read of the file (the batches that were there when the log was opened);
-    without it the size at the first use counts. For any thread.
+    `end` limits the bytes that are read (to the batches that existed when the log was opened);
+    without it the size at first use counts. For any thread.
     """
 
     __slots__ = ("_end", "_handles", "_owner", "base_offset", "files", "next_base_offset", "where")
@@ -115,7 +115,8 @@ class LogSegment:
     # ---- bytes
 
     def opened(self) -> AbstractContextManager[LogFile]:
-        """The log file, open while inside. KafkaStorageError when it vanished or is no file."""
+        """The log file, open inside the context. Raises KafkaStorageError if it is missing or not a
+        file."""
         return self._handles.pin((self._owner, self.files.log), self._open)
 
     def _open(self, path: str) -> LogFile:
@@ -123,7 +124,7 @@ class LogSegment:
 
     @property
     def size(self) -> int:
-        """Bytes of the log file that readers look at."""
+        """Bytes of the log file that readers use."""
         if self._end is not None:
             return self._end
         if self.files.version is not None:
@@ -141,7 +142,7 @@ class LogSegment:
 
     def walk(self, start: int = 0, end: int | None = None, *, check_crcs: bool = False
              ) -> Iterator[BatchScan]:
-        """Batches of `[start, end)` in chunks that grow. The last chunk tells how it ended."""
+        """Batches of `[start, end)` in growing chunks. The last chunk says how the walk ended."""
         chunk = _WALK_FIRST
         while True:
             found = self.scan(start, end, check_crcs=check_crcs, collect=True, max_batches=chunk)
@@ -184,7 +185,7 @@ class LogSegment:
         return self._indexed(lambda index: index.lookup(offset), INDEX_BYTES_MIN)
 
     def locate_last(self) -> int:
-        """The batch boundary that the last index entry names; 0 if that is none."""
+        """The batch boundary that the last index entry names; 0 if it is not one."""
         return self._indexed(lambda index: index.last_entry, 0)
 
     def _indexed(self, entry_of: Callable[[OffsetIndexView], tuple[int, int]],
@@ -199,7 +200,7 @@ class LogSegment:
     def is_inside_a_batch(self, position: int) -> bool:
         """Whether the walk from the start of the segment finds a sound batch around `position`.
 
-        That is the proof that an index lies; damage on the way is none.
+        That proves that an index is wrong; damage on the way does not.
         """
         walk = self.scan(0, position)
         if walk.status == Status.END:
@@ -208,7 +209,7 @@ class LogSegment:
         return around.batch_count == 1
 
     def boundary_after(self, position: int) -> int | None:
-        """The first batch boundary at or behind `position` that a good index entry names."""
+        """The first batch boundary at or after `position` that a valid index entry names."""
         found = self._ask(self.where.offset_index, self.files.offset_index, lambda index: (
             entry := index.upper_bound(position, 0), entry and _entry_before(index, entry)))
         if found is None or found[0] is None or found[1] is None:
@@ -219,8 +220,8 @@ class LogSegment:
     def is_boundary(self, entry: tuple[int, int], before: tuple[int, int]) -> bool:
         """Whether a batch begins at an index entry's position and ends with its offset.
 
-        Its CRC must be good, and the walk from the entry before it must arrive there: the value
-        of a record may hold the bytes of a sound batch.
+        Its CRC must be valid, and the walk from the entry before must arrive there: the value of a
+        record may contain the bytes of a valid batch.
         """
         offset, position = entry
         if not 0 < position < self.size:
@@ -228,7 +229,7 @@ class LogSegment:
         batch = self.scan(position, collect=True, max_batches=1)
         if not batch.batch_count or batch.last_offset != offset:
             return False
-        # Up to its end, because a scan that checks reads ahead.
+        # Only up to its end, because a scan that checks CRCs reads ahead.
         if not self.scan(position, batch.position, check_crcs=True).batch_count:
             return False
         if before[1] < 0 or not 0 < position - before[1] <= INDEX_STEP_MAX:
@@ -239,7 +240,7 @@ class LogSegment:
 
     def _ask(self, view: Callable[[str, int], Any], path: str | None,
              question: Callable[[Any], _R]) -> _R | None:
-        """The answer of an index; None when it is missing, unreadable or not an index."""
+        """The answer of an index; None if it is missing, unreadable or not an index."""
         if path is None:
             return None
         try:
@@ -252,9 +253,9 @@ class LogSegment:
     # ---- Kafka's lookups
 
     def translate_offset(self, offset: int, *, start: int = 0) -> BatchPosition | None:
-        """The batch that holds `offset`, else the first one above it; None beyond the last.
+        """The batch that holds `offset`, else the first one above it; None after the last.
 
-        Kafka's LogSegment.translateOffset, from byte `start` or a later index entry.
+        Kafka's LogSegment.translateOffset, from byte `start` or a later index entry. Raises
         CorruptRecordError if the batches cannot be walked that far.
         """
         begin = max(start, self.locate(offset))
@@ -269,22 +270,23 @@ class LogSegment:
     def read_next_offset(self) -> int:
         """The offset after the last batch; the base offset of an empty segment.
 
-        Kafka's readNextOffset: a walk of headers from the last index entry, no CRC.
+        Kafka's readNextOffset: walks headers from the last index entry and checks no CRC.
         """
         found = self.scan(self.locate_last())
         return found.last_offset + 1 if found.batch_count else self.base_offset
 
     def max_timestamp(self) -> tuple[int, int]:
-        """(largest timestamp in ms, last offset of the first batch that has it); (-1, base).
+        """(largest timestamp in ms, last offset of the first batch that has it); (-1, base) if
+        none.
 
-        From the last entry of the time index, if it names a batch with that timestamp, and a
-        walk of the headers behind it; else of all headers. Kafka asks the index alone.
+        Uses the last entry of the time index, if it names a batch with that timestamp, and the
+        headers after it; else all headers. Kafka uses the index alone.
         """
         return self._largest_timestamp()[0]
 
     def sound_max_timestamp(self) -> int | None:
-        """As `max_timestamp`; None if the headers do not lead to the end of the segment, so that
-        damage may hide a larger one."""
+        """As `max_timestamp`; None if the headers do not lead to the end of the segment, because
+        damage may hide a larger timestamp."""
         (timestamp, _), status = self._largest_timestamp()
         return timestamp if status in (Status.END, Status.ZERO_TAIL) else None
 
@@ -300,10 +302,10 @@ class LogSegment:
         return self._timestamp_start(lambda index: index.lookup(timestamp_ms - 1))[0]
 
     def locate_times(self, timestamp_ms: int) -> int | None:
-        """A batch boundary before every record whose timestamp is at least this one; None if there
-        is none so late, 0 if nothing is known.
+        """A batch boundary before every record with at least this timestamp; None if there is no
+        such record, 0 if nothing is known.
 
-        Only of batches of magic 2: the timestamp of an older wrapper need not be its largest.
+        Only for batches of magic 2: the timestamp of an older wrapper need not be its largest.
         """
         if not self.scan(0, collect=True, max_batches=1).batches["magic"].tolist() == [2]:
             return 0
@@ -317,7 +319,7 @@ class LogSegment:
 
     def _timestamp_start(self, entry_of: Callable[[TimeIndexView], tuple[int, int]]
                          ) -> tuple[int, tuple[int, int]]:
-        """Where to walk from after a time index entry, and the entry if it is true."""
+        """Where to walk from after a time index entry, and the entry if it is valid."""
         nothing = (-1, self.base_offset)
         entry = self._ask(self.where.time_index, self.files.time_index, entry_of)
         if entry is None or entry == nothing:

@@ -1,4 +1,4 @@
-"""The ordered set of a log's segments, as columns: a million of them in under 30 bytes each."""
+"""The sorted segments of a log, as columns: a million of them in under 30 bytes each."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = ["Segments"]
 class Segments(Sequence[LogSegment]):
     """The segments of one log at one moment, by base offset. Immutable, for any thread.
 
-    `LogSegment` objects are made when they are asked for, and nothing is opened for them.
-    `overrides` names the files that are not at their canonical name: those of a completed swap
-    that nobody renamed (LogLoader.load), and those of another place, by base offset and kind.
-    `where` the files lie: of objects `versions` has those that were listed, by name.
+    `LogSegment` objects are created on request, and nothing is opened for them. `overrides` names
+    the files that are not at their canonical name, by base offset and kind: those of a completed
+    swap that was not renamed (LogLoader.load), and those of another place. `where` is the store of
+    the files; `versions` has the listed versions of objects by name.
     """
 
     def __init__(self, directory: str, base_offsets: npt.NDArray[np.int64],
@@ -92,7 +92,7 @@ class Segments(Sequence[LogSegment]):
         return self._versions.get(os.path.basename(path)) if self._versions else None
 
     def floor_row(self, offset: int) -> int:
-        """Row of the greatest base offset <= `offset`; -1 when all are above it."""
+        """Row of the greatest base offset <= `offset`; -1 if all are above it."""
         return int(np.searchsorted(self.base_offsets, offset, side="right")) - 1
 
     def floor(self, offset: int) -> LogSegment | None:
@@ -135,8 +135,8 @@ class Segments(Sequence[LogSegment]):
         return (self._at(int(row)) for row in np.flatnonzero(self.flags & HAS_TXN_INDEX))
 
     def sizes(self) -> npt.NDArray[np.int64]:
-        """Physical bytes of every log file now, one system call each without the GIL; -1: gone.
-        Of objects those that were listed."""
+        """Current bytes of every log file, one system call each without the GIL; -1 for a missing
+        file. For objects, the sizes of the listing."""
         if self._versions:
             return np.array([segment.size for segment in self], np.int64)
         present = np.asarray(self.flags, np.uint8) & np.uint8(HAS_LOG | HAS_INDEX)
@@ -152,22 +152,22 @@ class Segments(Sequence[LogSegment]):
 
     @property
     def size(self) -> int:
-        """Bytes of all log files now; none is opened."""
+        """Current bytes of all log files. Opens none."""
         return int(np.maximum(self.sizes(), 0).sum())
 
     def opened(self, path: str) -> AbstractContextManager[LogFile]:
-        """One of the log files, open while inside."""
+        """One of the log files, open inside the context."""
         return self._handles.pin((self._owner, path), self._open)
 
     def _open(self, path: str) -> LogFile:
         return self.where.open_log(path, self._version(path))
 
     def close(self) -> None:
-        """Closes what is open for these segments; they still work, and open again."""
+        """Closes the open files of these segments. They can still be used, and open files again."""
         self._is_closed = True
         self._handles.forget(self._owner)
 
     def let_go(self) -> None:
-        """Whoever was still reading when these segments were closed leaves no file open."""
+        """Closes the files that readers opened after `close`, so that none stays open."""
         if self._is_closed:
             self._handles.forget(self._owner)

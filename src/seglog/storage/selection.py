@@ -1,4 +1,4 @@
-"""Topics and partitions by name, pattern and number, among those that are there."""
+"""Selects existing topics and partitions by name, pattern and number."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _SHOWN = 8
 
 
 def is_internal(topic: str) -> bool:
-    """Topics that a pattern of a consumer passes over (Kafka: exclude.internal.topics)."""
+    """Whether a pattern of a consumer skips the topic (Kafka: exclude.internal.topics)."""
     return topic.startswith("__")
 
 
 def select_partitions(found: Iterable[TopicPartition], topics: Sequence[str] | None,
                       partitions: Collection[int] | None, where: str) -> list[TopicPartition]:
-    """Those of `found` that are of one of `topics` and have one of the numbers, in order.
+    """The members of `found` that belong to one of `topics` and have one of the numbers, in order.
 
-    A topic is a name, a pattern of the shell (`orders-*`), or a regular expression that begins
-    with `^`, as for librdkafka. Patterns pass over internal topics unless they begin with `_`.
-    None stands for all of them.
+    A topic is a name, a shell pattern (`orders-*`), or a regular expression that begins with `^`,
+    as for librdkafka. Patterns skip internal topics unless they begin with `_`. None selects all
+    topics.
 
-    Raises UnknownTopicOrPartitionError, which begins with `where` and names what is there, for a
-    topic, a pattern or a number without a match; ValueError for a bad regular expression.
+    Raises UnknownTopicOrPartitionError for a topic, pattern or number without a match; its message
+    begins with `where` and lists what exists. Raises ValueError for a bad regular expression.
     """
     there = sorted(found)
     names = list(dict.fromkeys(tp.topic for tp in there))
@@ -60,7 +60,7 @@ def _matches(word: str, names: Sequence[str], where: str) -> list[str]:
 
 
 def _matcher(word: str) -> Callable[[str], object] | None:
-    """None for a plain name."""
+    """A function that matches names; None for a plain name."""
     if word.startswith("^"):
         try:
             return re.compile(word).match
@@ -72,10 +72,10 @@ def _matcher(word: str) -> Callable[[str], object] | None:
 
 
 def unknown_topic(where: str, topic: str, names: Collection[str]) -> UnknownTopicOrPartitionError:
-    """The error for a topic that is not there, with the nearest one that is."""
+    """The error for a missing topic, with the most similar name."""
     folded = {name.lower(): name for name in names}
     near = difflib.get_close_matches(topic.lower(), folded, n=1, cutoff=0.6)
-    # TOPIC-PARTITION is the name of a directory.
+    # The caller may have given the name of a directory, TOPIC-PARTITION.
     stem, _, number = topic.rpartition("-")
     if stem in names and number.isdecimal():
         hint = f"; did you mean partition {number} of {stem!r}?"
@@ -86,7 +86,7 @@ def unknown_topic(where: str, topic: str, names: Collection[str]) -> UnknownTopi
 
 def unknown_partition(where: str, topics: Sequence[str], number: int, numbers: Collection[int]
                       ) -> UnknownTopicOrPartitionError:
-    """The error for a partition that is not there, with those that are."""
+    """The error for a missing partition, with the numbers that exist."""
     subject = topics[0] if len(topics) == 1 else "these topics" if topics else "this directory"
     have = "has" if len(topics) == 1 or not topics else "have"
     return UnknownTopicOrPartitionError(
@@ -102,7 +102,7 @@ def _listed(names: Collection[str]) -> str:
 
 
 def _ranges(numbers: Collection[int]) -> str:
-    """`0 to 4, 7`."""
+    """Formats numbers as ranges, such as `0 to 4, 7`."""
     parts: list[list[int]] = []
     for number in sorted(numbers):
         if parts and parts[-1][1] == number - 1:

@@ -21,26 +21,26 @@ __all__ = ["Decoders", "GapList", "decode_skipping"]
 
 _log = logging.getLogger("seglog.read")
 
-#: Codes of what is wrong behind a good CRC begin so.
+#: Error codes for damage inside a batch with a valid CRC begin with these.
 _INSIDE = ("record_", "legacy_", "codec_")
 
 
 class Decoders(Protocol):
-    """Where decoders come from, and go back to."""
+    """A pool of decoders."""
 
     hand_over_bytes: int
 
     def take(self, source: Source, planned: LogRange) -> RecordDecoder:
-        """A decoder of a range."""
+        """A decoder for a range."""
 
     def give_back(self, decoder: RecordDecoder) -> None:
-        """For the next range."""
+        """Returns a decoder to the pool."""
 
 
 class GapList(SurvivesFork):
     """The gaps of one stream, each once and in order. Safe from any thread.
 
-    Each is passed to `on_gap`; without one it is logged as a warning.
+    Each gap is passed to `on_gap`; without one it is logged as a warning.
     """
 
     def __init__(self, on_gap: Callable[[LogGap], None] | None, *also: Callable[[LogGap], None]
@@ -49,7 +49,7 @@ class GapList(SurvivesFork):
         self._gaps: dict[LogGap, None] = {}
 
     def add(self, gap: LogGap) -> None:
-        """Reports a gap, unless it was."""
+        """Reports a gap, unless it was reported before."""
         with self._lock:
             if gap in self._gaps:
                 return
@@ -59,7 +59,7 @@ class GapList(SurvivesFork):
 
     @property
     def gaps(self) -> list[LogGap]:
-        """Those so far."""
+        """The gaps so far."""
         with self._lock:
             return list(self._gaps)
 
@@ -70,7 +70,7 @@ def _warn(gap: LogGap) -> None:
 
 def decode_skipping(planned: LogRange, decoders: Decoders, opened: Opened, surveys: Surveys,
                     ending: Ending) -> Iterator[list[RecordColumns]]:
-    """The records of the batches that begin inside a range; its gaps go to `ending.gaps`."""
+    """Yields the records of the batches that begin inside a range; its gaps go to `ending.gaps`."""
     try:
         with opened(planned.file) as handle:
             yield from _Decoding(planned, decoders, handle, surveys, ending.gaps).run()
@@ -81,7 +81,7 @@ def decode_skipping(planned: LogRange, decoders: Decoders, opened: Opened, surve
 
 
 class _Decoding:
-    """One range of an open file."""
+    """Decodes one range of an open file."""
 
     def __init__(self, planned: LogRange, decoders: Decoders, handle: Readable,
                  surveys: Surveys, gaps: list[LogGap]) -> None:
@@ -112,7 +112,7 @@ class _Decoding:
         self._gaps.sort(key=lambda gap: gap.position)
 
     def _spans(self, survey: Salvage, position: int) -> Iterator[tuple[int, int]]:
-        """What is sound of [position, end of the range): the batches that begin there."""
+        """The sound parts of [position, end of the range): the batches that begin there."""
         stop = self._planned.end
         for start, end in survey.spans:
             if end <= position or start >= stop:
@@ -123,7 +123,7 @@ class _Decoding:
                 yield first, last
 
     def _boundary(self, survey: Salvage, start: int, end: int, position: int) -> int:
-        """The first batch of a span that begins at or behind a position; else the span's end."""
+        """The first batch of a span that begins at or after a position; else the span's end."""
         if position <= start or position >= end:
             return start if position <= start else end
         row = int(survey.marks.searchsorted(position, side="right")) - 1
@@ -132,15 +132,16 @@ class _Decoding:
                          until=position).position
 
     def _is_bounded(self) -> bool:
-        """Whether offsets end the read inside of the segment. Batches that it passes over by their
-        headers may hide others then."""
+        """Whether offsets end the read inside the segment. Then batches that are skipped by their
+        headers may hide others."""
         planned = self._planned
         return planned.start_offset > planned.base_offset or (
             planned.end_offset is not None and (
                 planned.upper_offset is None or planned.end_offset < planned.upper_offset))
 
     def _begins_soundly(self, survey: Salvage, position: int) -> bool:
-        """Whether the batch around a position has a good CRC: a bad length may hide others."""
+        """Whether the batch around a position has a valid CRC: a bad length may hide other
+        batches."""
         row = int(survey.marks.searchsorted(position, side="right")) - 1
         before = scan_file(self._handle.source, int(survey.marks[row]), self._extent.size,
                            check_crcs=False, until=position)
@@ -158,7 +159,7 @@ class _Decoding:
                 while taken := decoder.take(self._decoders.hand_over_bytes):
                     yield taken
                     del taken
-                # The batches lead to `end`: if the decoder did not go so far, no more are wanted.
+                # The batches lead to `end`: if the decoder stopped before, no more are wanted.
                 self._is_beyond = decoder.position < end
                 return decoder.position
             except (CorruptDataError, KafkaStorageError) as error:
@@ -168,7 +169,8 @@ class _Decoding:
                 self._decoders.give_back(decoder)
 
     def _after_error(self, survey: Salvage, position: int) -> tuple[Salvage, int]:
-        """A survey that has met the error, or a gap of the one batch, and where to go on."""
+        """A survey that includes the error, or a gap of the one batch; and the position to continue
+        at."""
         error = self._error
         assert error is not None
         if not survey.is_checked and not error.code.startswith(_INSIDE):
@@ -178,7 +180,7 @@ class _Decoding:
         if not found.batch_count:
             raise error
         batch = found.batches[0]
-        # Of a wrapper of magic 0 or 1 the header has the last offset only.
+        # The header of a wrapper of magic 0 or 1 holds only the last offset.
         first = None if int(batch["record_count"]) < 0 else int(batch["base_offset"])
         gap = LogGap(error.code, self._extent.file, position, int(batch["size"]),
                      first_offset=first, last_offset=int(batch["last_offset"]),

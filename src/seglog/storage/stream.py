@@ -1,8 +1,8 @@
-"""Streams of columns decoded from byte ranges, in order, ahead by threads when asked.
+"""Streams of columns decoded from byte ranges, in order; threads decode ahead on request.
 
-Memory is bounded: a stream without threads holds one set of columns and the decoder's window; with
-`threads=N` at most N + 1 ranges are decoded and not yet taken, none of them holds more than
-`batch_bytes` or one set of columns, and its thread as much again that waits to be handed over.
+Memory is bounded. A stream without threads holds one set of columns and the decoder's window. With
+`threads=N` at most N + 1 ranges are decoded but not consumed. Each holds at most `batch_bytes` or
+one set of columns, and its thread as much again while it waits for the handover.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class DecodeOptions:
     """How records become columns: what is copied, where batches are cut, what is checked.
 
     `batch_rows` and `batch_bytes` (of keys, values and headers) bound one set of columns; a single
-    record may exceed the bytes. With `on_damage="skip"` damaged batches are passed over and
-    reported as gaps, instead of an error at the first. `columns` are names of the `layout`; with
-    `origin`, the topic and partition of all records, `topic` and `partition` may be among them.
-    Rows that `row_filter` leaves out are not given, and batches that it leaves out by their headers
-    are not checked, unless damage is skipped: a damaged header may hide batches.
+    record may exceed the bytes. With `on_damage="skip"` damaged batches are skipped and reported as
+    gaps; otherwise the first raises an error. `columns` are names of the `layout`. With `origin`,
+    the topic and partition of all records, `topic` and `partition` may be among them. Rows that
+    `row_filter` excludes are not returned. Batches that it excludes by their headers are not
+    checked, unless damage is skipped: a damaged header may hide batches.
     """
 
     columns: tuple[str, ...] = DEFAULT_COLUMNS
-    batch_rows: int = 16384  # values of 100 B then stay in a second-level cache: 59 ms, 70 at 65536
+    batch_rows: int = 16384  # values of 100 B then fit a second-level cache: 59 ms, 70 at 65536
     batch_bytes: int = 64 * 1024 * 1024
     check_crcs: bool = True
     include_control: bool = False
@@ -87,19 +87,19 @@ class DecodeOptions:
 
 
 def _opened_alone(planned: LogRange, where: Files) -> Opened:
-    """Opens the file of one range, for whoever has no log that keeps files open."""
+    """Opens the file of one range, for a caller without a log that keeps files open."""
     return lambda path: closing(where.open_log(path, planned.version))
 
 
 def _unchanged() -> None:
-    """Files that nobody truncates."""
+    """The check of files that are never truncated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What one pass through a stream reads: ranges, and how their files are opened.
 
-    `check_unchanged` raises after bytes were decoded that had changed by then.
+    `check_unchanged` raises if bytes changed before they were decoded.
     """
 
     ranges: Iterator[LogRange]
@@ -110,13 +110,13 @@ class Plan:
 def decode_range(planned: LogRange, options: DecodeOptions | None = None, *,
                  on_gap: Callable[[LogGap], None] | None = None, where: Files = LOCAL
                  ) -> Iterator[RecordColumns]:
-    """The columns of one range, without the log that it came from: what a Spark task runs.
-    `where` its file lies is `PartitionLog.where`.
+    """The columns of one range, without the log that it came from: what a Spark task runs. `where`
+    is `PartitionLog.where`.
 
-    With `on_damage="skip"` damage is passed over as by `PartitionLog.to_arrow`, for a range of
+    With `on_damage="skip"` damage is skipped as by `PartitionLog.to_arrow`, for a range of
     `PartitionLog.ranges(on_damage="skip")`, and `on_gap` gets the gaps that begin in this range.
-    Else CorruptDataError at the first bad batch, after everything before it; CorruptIndexError if
-    the range does not end at a batch, which an index that lies about its log can bring about.
+    Otherwise raises CorruptDataError at the first bad batch, after all records before it, and
+    CorruptIndexError if a wrong index made the range end inside a batch.
     """
     opened = _opened_alone(planned, where)
     if options is not None and options.on_damage == "skip":
@@ -134,7 +134,7 @@ def read_batch_headers(planned: LogRange, *, check_crcs: bool = False, where: Fi
                        ) -> Iterator[BatchColumns]:
     """The batches of one range that hold its offsets, some thousands at a time.
 
-    Without `check_crcs` only headers are read, past the records. Raises as `decode_range`.
+    Without `check_crcs` only headers are read. Raises as `decode_range`.
     """
     opened = _opened_alone(planned, where)
     position, _ = yield from header_columns(planned, opened, check_crcs)
@@ -161,19 +161,19 @@ def _check_end(planned: LogRange, position: int, opened: Opened) -> None:
 class _Decoders:
     """The decoders of one stream, each used by one thread at a time, for one range after another.
 
-    With threads they hand over some MiB at once: taking the GIL back costs more than it looks.
+    With threads they hand over some MiB at once, because taking the GIL back is expensive.
     """
 
     def __init__(self, options: DecodeOptions, threads: int) -> None:
         self._options = options
-        # Enough for what the ranges in flight hold: fresh memory costs more than decoding into it.
+        # Enough for the ranges in flight: fresh memory costs more than decoding into it.
         self._pool = ColumnPool(keep=3 * (threads + 1))
         self._idle: list[RecordDecoder] = []
         self.hand_over_bytes = max(
             1, min(HAND_OVER_BYTES, options.batch_bytes // 2) if threads else 1)
 
     def take(self, source: Source, planned: LogRange) -> RecordDecoder:
-        """One that has memory, if there is one."""
+        """A decoder, preferably one that has memory."""
         try:
             decoder = self._idle.pop()
         except IndexError:
@@ -185,7 +185,7 @@ class _Decoders:
         return decoder
 
     def give_back(self, decoder: RecordDecoder) -> None:
-        """For the next range."""
+        """Returns a decoder for the next range."""
         self._idle.append(decoder)
 
 
@@ -211,7 +211,7 @@ def _decode(planned: LogRange, decoders: _Decoders, plan: Plan, ending: Ending
 
 
 def _tell(decoder: RecordDecoder, ending: Ending) -> None:
-    """Fills in the ending, if this was it; an error is told by the decoder's next answer."""
+    """Fills in the ending if the decoder is done; an error is raised by its next call."""
     status = Status(decoder.status)
     if status in (Status.END, Status.TORN_TAIL, Status.ZERO_TAIL):
         ending.is_over, ending.is_sound = True, status == Status.END
@@ -219,7 +219,7 @@ def _tell(decoder: RecordDecoder, ending: Ending) -> None:
 
 
 class Pass(Iterator[RecordColumns]):
-    """One way through a stream. `join` waits for the threads that decode for it."""
+    """One pass through a stream. `join` waits for the threads that decode for it."""
 
     def __init__(self, batches: Generator[RecordColumns], join: Callable[[], None]) -> None:
         self._batches, self._join = batches, join
@@ -245,10 +245,10 @@ def _nothing() -> Generator[RecordColumns]:
 
 
 class ColumnStream:
-    """A lazy stream of record batches that may be used again and again.
+    """A lazy stream of record batches that can be used repeatedly.
 
     A new iteration, and every consumer of the C stream interface, reads the same from the start;
-    only a pass that was begun and not finished continues. `begin` gives one pass.
+    only a pass that was begun and not finished continues. `begin` starts one pass.
     """
 
     def __init__(self, columns: tuple[str, ...], begin: Callable[[], Pass],
@@ -292,24 +292,24 @@ class ColumnStream:
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The stream as an Arrow capsule: the rest of the pass that was begun and not finished,
-        else a pass of its own. A requested schema is not cast to."""
+        else a new pass. Ignores the requested schema."""
         mine = self._pass
         return export_stream(mine if mine is not None and mine.is_begun and not mine.is_over
                              else self._begin(), self.columns, layout=self._layout)
 
 
 class RecordBatchStream(ColumnStream):
-    """Record batches of a log, in order of their offsets, decoded as they are pulled.
+    """Record batches of a log, in the order of their offsets, decoded on demand.
 
-    Iterate it for `RecordColumns`, or hand it to anything that speaks the Arrow C stream
+    Iterate it for `RecordColumns`, or pass it to any library that reads the Arrow C stream
     interface: `pyarrow.RecordBatchReader.from_stream(stream)`, `polars.DataFrame(stream)`,
-    `duckdb.from_arrow(stream)`. It may be used again and again: a new iteration, and every consumer
-    of the C stream interface, reads the same offsets from the start; only a pass that was begun and
-    not finished continues. Corrupt bytes raise CorruptDataError with file and position after
-    everything before them was delivered. `close()`, the end of a `with` block, or the collection
-    of the stream stops the threads that decode ahead.
+    `duckdb.from_arrow(stream)`. It can be used repeatedly: a new iteration, and every consumer of
+    the C stream interface, reads the same offsets from the start; only a pass that was begun and
+    not finished continues. Corrupt bytes raise CorruptDataError with file and position, after all
+    records before them. `close()`, the end of a `with` block, or the garbage collection of the
+    stream stops the threads that decode ahead.
 
-    `plan` gives the ranges of one pass. `about` says in `repr` what is read.
+    `plan` returns the ranges of one pass. `about` describes the read in `repr`.
     """
 
     def __init__(self, plan: Callable[[], Plan], options: DecodeOptions, *,
@@ -319,7 +319,7 @@ class RecordBatchStream(ColumnStream):
         if threads < 0:
             raise ValueError(f"{threads} threads")
         Projection(options.columns, origin=options.origin is not None,
-                   layout=options.layout)  # a wrong name is an error now, not at the first pull
+                   layout=options.layout)  # reports a wrong name now, not at the first read
         known = self._gaps = GapList(lambda gap: None) if gaps is None else gaps
         self._about = about
 
@@ -336,12 +336,12 @@ class RecordBatchStream(ColumnStream):
 
     @property
     def gaps(self) -> list[LogGap]:
-        """What this stream has passed over so far, in the order of the log, each gap once."""
+        """What this stream has skipped so far, in the order of the log, each gap once."""
         return self._gaps.gaps
 
 
 class _Source:
-    """Decodes ranges and judges how each ended."""
+    """Decodes ranges and checks how each ended."""
 
     def __init__(self, options: DecodeOptions, plan: Plan,
                  on_gap: Callable[[LogGap], None], threads: int, surveys: Surveys | None) -> None:
@@ -366,8 +366,8 @@ class _Source:
                 if planned.is_segment_end:
                     self._tell(planned, ending)
                     continue
-                # A cut that an index gave was no batch boundary after all: on from the last
-                # batch that is known, without the cuts.
+                # A boundary from an index was not a batch boundary: continue from the last known
+                # batch, without index boundaries.
                 distrusted = planned.file
                 yield from self._rest(planned, ending)
         if damage is not None:

@@ -1,9 +1,9 @@
-"""Which `.swap` files count: the part of Kafka's loader that reading and the dry run share.
+"""Decides which `.swap` files count, for readers, the loader and the dry run.
 
 A compaction or a split writes `.cleaned` files, renames them to `.swap`, and then puts them in
-place (LogLoader.load). A `.swap` file whose number reaches that of a `.cleaned` file belongs
-to a swap that was not complete, and the old segments are the log. All others are, and what is
-numbered inside the range that they cover is stale.
+place (LogLoader.load). A `.swap` file whose base offset is at or above that of a `.cleaned` file
+belongs to an incomplete swap: the old segments are the log. All other `.swap` files are complete,
+and segments inside the range that they cover are stale.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ __all__ = ["FLAGS", "Swaps", "find_swaps", "java_class"]
 FLAGS: Final = {FileKind.LOG: HAS_LOG, FileKind.INDEX: HAS_INDEX,
                 FileKind.TIME_INDEX: HAS_TIME_INDEX, FileKind.TXN_INDEX: HAS_TXN_INDEX}
 
-# Kafka's minimum of no numbers: a .swap file with this one never counts.
+# Kafka returns Long.MAX_VALUE for the minimum of an empty list, so a .swap file of this number
+# never counts.
 _OFFSET_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Swaps:
-    """Names of the `.swap` files that would be renamed, by number and kind, and of the others."""
+    """Names of the `.swap` files to be renamed, by number and kind, and of the others."""
 
     complete: dict[tuple[int, FileKind], str]
     incomplete: list[str]
 
     def covered(self, next_offset: Callable[[int, str, str | None], int]
                 ) -> tuple[int, int] | None:
-        """The range [start, end) of offsets that the complete segments replace; None without one.
+        """The range [start, end) of offsets that the complete segments replace; None if there are
+        none.
 
-        `next_offset(base offset, name of the log, name of its index or None)` reads where a
+        `next_offset(base offset, name of the log, name of its index or None)` returns where a
         segment ends.
         """
         bounds = [(offset, next_offset(offset, name, self.complete.get((offset, FileKind.INDEX))))
@@ -47,7 +49,8 @@ class Swaps:
 
 
 def java_class(name: str, kind: FileClass) -> FileClass:
-    """Java reads digits of every script as numbers; a listing knows those of ASCII."""
+    """Classifies names with non-ASCII digits, which Java reads as numbers and the native listing
+    does not."""
     if kind is not FileClass.NOT_A_NUMBER:
         return kind
     parsed = parse_file_name(name)
@@ -58,7 +61,7 @@ def java_class(name: str, kind: FileClass) -> FileClass:
 
 
 def find_swaps(others: Iterable[tuple[str, FileClass]]) -> Swaps:
-    """The decision, from the files of a listing that belong to no segment."""
+    """Decides about the listed files that belong to no segment."""
     found: dict[FileClass, list[tuple[int, FileKind, str]]] = {
         FileClass.SWAP: [], FileClass.CLEANED: []}
     for name, listed in others:

@@ -1,4 +1,4 @@
-"""Small files read whole, within bounds, and replaced so that a crash leaves old or new."""
+"""Small files: read whole, within bounds, and replaced atomically."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _Path = str | os.PathLike[str]
 
 
 def read_small_file(path: _Path, bytes_max: int) -> bytes | None:
-    """The content of a regular file, None where there is none.
+    """The content of a regular file, None if there is none.
 
-    Raises KafkaStorageError for what is no regular file or cannot be read, and
+    Raises KafkaStorageError if it is not a regular file or cannot be read, and
     MalformedCheckpointError (`checkpoint_too_large`) above `bytes_max`.
     """
     found = read_beginning(path, bytes_max)
@@ -31,7 +31,7 @@ def read_small_file(path: _Path, bytes_max: int) -> bytes | None:
 
 
 def read_beginning(path: _Path, bytes_max: int) -> tuple[bytes, int] | None:
-    """The first `bytes_max` bytes of a regular file, and the size of the whole; None where there is
+    """The first `bytes_max` bytes of a regular file, and the size of the whole; None if there is
     none. Raises KafkaStorageError as `read_small_file` does."""
     try:
         descriptor, size = native_file.open_read(path)
@@ -46,7 +46,7 @@ def read_beginning(path: _Path, bytes_max: int) -> tuple[bytes, int] | None:
 
 
 def too_large(path: _Path, size: int, bytes_max: int) -> MalformedCheckpointError:
-    """What a file of more than `bytes_max` bytes is refused with."""
+    """The error for a file of more than `bytes_max` bytes."""
     return MalformedCheckpointError(
         f"{os.fspath(path)}: {size} bytes, at most {bytes_max} are read", file=os.fspath(path),
         expected=bytes_max, found=size, code="checkpoint_too_large")
@@ -55,8 +55,8 @@ def too_large(path: _Path, size: int, bytes_max: int) -> MalformedCheckpointErro
 def replace_file(path: _Path, content: bytes, temporary: _Path) -> None:
     """Writes `temporary`, syncs it, renames it onto `path` and syncs the directory.
 
-    After a crash `path` holds the old content or the new, never a part. An OSError of any of the
-    steps becomes KafkaStorageError with its number and leaves the old file in place.
+    After a crash `path` holds the old content or the new, never a part. An OSError of any step
+    becomes KafkaStorageError with its number; the old file stays in place.
     """
     try:
         write_file(temporary, content, model=path)
@@ -69,9 +69,10 @@ def replace_file(path: _Path, content: bytes, temporary: _Path) -> None:
 
 
 def write_file(path: _Path, content: bytes, *, model: _Path | None = None) -> None:
-    """Makes a file anew and syncs it, not its directory. OSError; a crash may leave a part.
+    """Creates or replaces a file and syncs it, but not its directory. Raises OSError; a crash may
+    leave a part.
 
-    Its owner and mode are those of `model`, where that is there.
+    The file gets the owner and mode of `model` if that exists.
     """
     with os.fdopen(create_file(path, model), "wb") as stream:
         stream.write(content)

@@ -1,8 +1,8 @@
 """Offsets by timestamp: the first record at or after a time, in the order of the log.
 
-Kafka looks into the first segment whose largest known timestamp is late enough, and nowhere else;
-when that one turns out to hold nothing (its time index is missing, so the file's time counted) it
-answers "none". Here the next segments are asked too.
+Kafka searches only the first segment whose largest known timestamp is late enough. If that holds no
+such record (its time index is missing, so the file's time counted), Kafka answers "none". Here the
+search continues in the next segments.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Survey = Callable[[LogSegment], Salvage]
 
 def find_offset_by_timestamp(segments: Iterator[LogSegment], timestamp_ms: int, start_offset: int
                              ) -> TimestampOffset | None:
-    """The first record at or above `start_offset` whose timestamp is at least `timestamp_ms`.
+    """The first record at or above `start_offset` with at least this timestamp.
 
-    Control records count, as in Kafka. CorruptDataError when the way there is damaged.
+    Control records count, as in Kafka. Raises CorruptDataError if damage prevents the search.
     """
     for segment in segments:
         if segment.max_timestamp()[0] < timestamp_ms:
@@ -47,7 +47,7 @@ def find_offset_by_timestamp(segments: Iterator[LogSegment], timestamp_ms: int, 
 
 def find_offset_of_max_timestamp(segments: Iterator[LogSegment], start_offset: int
                                  ) -> TimestampOffset | None:
-    """The first record that bears the largest timestamp; None for a log without timestamps."""
+    """The first record with the largest timestamp; None for a log without timestamps."""
     best: tuple[int, LogSegment] | None = None
     for segment in segments:
         timestamp = _max_timestamp(segment, start_offset)
@@ -60,7 +60,8 @@ def find_offset_of_max_timestamp(segments: Iterator[LogSegment], start_offset: i
 
 def ranges_since(segments: Segments, ranges: Iterable[LogRange], timestamp_ms: int
                  ) -> Iterator[LogRange]:
-    """What of the ranges may hold records at or after a time, by headers and time indexes."""
+    """The parts of the ranges that may hold records at or after a time, by headers and time
+    indexes."""
     known: dict[int, int | None] = {}
     for planned in ranges:
         base = planned.base_offset
@@ -77,17 +78,17 @@ def _position_since(segment: LogSegment | None, timestamp_ms: int) -> int | None
     try:
         return segment.locate_times(timestamp_ms)
     except (CorruptDataError, KafkaStorageError):
-        return 0  # the reader finds out what is wrong
+        return 0  # the reader reports the error
 
 
 # ---- past damage
 
 def find_past_damage_by_timestamp(segments: Iterator[LogSegment], timestamp_ms: int,
                                   start_offset: int, survey: Survey) -> TimestampOffset | None:
-    """As `find_offset_by_timestamp`, among the records that a reader that skips damage gets.
+    """As `find_offset_by_timestamp`, among the records that a reader gets that skips damage.
 
-    A segment is passed over by its time index and the headers behind it, as long as they lead to
-    its end. Every CRC of the segment with the answer is checked.
+    A segment is skipped by its time index and the headers after it, if they lead to its end. Every
+    CRC of the segment with the answer is checked.
     """
     for segment in segments:
         try:
@@ -140,7 +141,7 @@ def _find_if_sound(segment: LogSegment, batch: npt.NDArray[np.void] | np.void, t
     try:
         return _find_in_batch(segment, batch, timestamp_ms, start_offset)
     except (CorruptDataError, KafkaStorageError):
-        return None  # its records do not parse
+        return None  # its records are invalid
 
 
 # ---- within a segment

@@ -1,7 +1,7 @@
-"""One moment of a partition directory, as all readers of a `PartitionLog` share it.
+"""One moment of a partition directory, shared by all readers of a `PartitionLog`.
 
-What costs reading (the end of the log, its transactions) is found out when it is first asked for,
-once, and kept.
+The end of the log and its transactions are costly to find, so they are computed on first use and
+kept.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = ["LogView"]
 
 
 class LogView(SurvivesFork):
-    """The segments of a log as one listing found them, and the size of the last one then.
+    """The segments of a log in one listing, and the size of the last one then.
 
-    For any thread. `name` is what errors call the partition.
+    For any thread. `name` is the partition's name in errors.
     """
 
     def __init__(self, path: str, handles: HandleCache, log_start_offset: int | None,
@@ -46,7 +46,7 @@ class LogView(SurvivesFork):
         first = int(self.segments.base_offsets[0]) if len(self.segments) else 0
         self.log_start_offset = max(first, log_start_offset or 0)
         last = self.segments.last
-        # What a broker appends from now on belongs to a later view.
+        # Later appends of a broker belong to a later view.
         self._last = None if last is None else last.limited_to(last.size)
         self._tail: LogTail | None = None
         self._transactions: TransactionState | None = None
@@ -67,7 +67,7 @@ class LogView(SurvivesFork):
             return LogTail(self.log_start_offset, 0, Status.END)
         tail = read_tail(self._last)
         if tail.log_end_offset < self.log_start_offset:
-            # Kafka deletes every segment of such a log, and goes on at its log start offset.
+            # Kafka deletes every segment of such a log, and continues at its log start offset.
             return LogTail(self.log_start_offset, tail.end, tail.status)
         return tail
 
@@ -78,7 +78,7 @@ class LogView(SurvivesFork):
 
     @property
     def transactions(self) -> TransactionState:
-        """What is open and what was aborted."""
+        """The open and the aborted transactions."""
         end = self.tail.end
         with self._lock:
             if self._transactions is None:
@@ -110,14 +110,14 @@ class LogView(SurvivesFork):
     # ---- reading
 
     def read_segments(self, start_offset: int) -> Iterator[LogSegment]:
-        """The segments from the one that holds `start_offset`, each with its end for readers."""
+        """The segments from the one that holds `start_offset` on, each with its end for readers."""
         end = self.tail.end
         for segment in self.segments.values(start_offset):
             last = segment.next_base_offset is None
             yield segment.limited_to(end) if last else segment
 
     def check_start(self, offset: int) -> None:
-        """OffsetOutOfRangeError, in Kafka's words, unless a read may begin there."""
+        """Raises OffsetOutOfRangeError, with Kafka's text, unless a read may begin there."""
         if self.log_start_offset <= offset <= self.log_end_offset:
             return
         limit = f"starting from offset: {self.log_start_offset}" \
@@ -141,18 +141,19 @@ class LogView(SurvivesFork):
 
     def plan(self, start_offset: int, end_offset: int, target_bytes: int, committed: bool,
              on_gap: Callable[[LogGap], None]) -> Iterator[LogRange]:
-        """The byte ranges of `[start_offset, end_offset)`, in order, made as they are asked for."""
-        # Bytes bound what lies behind the last offset, so that a reader meets a corrupt tail, and
-        # a batch whose damaged offset is beyond the end does not look like the end.
+        """Plans the byte ranges of `[start_offset, end_offset)`, in order, on demand."""
+        # Bytes bound what follows the last offset, so that a reader fails at a corrupt tail, and a
+        # batch with a damaged offset beyond the end does not look like the end.
         to_end = end_offset == self.log_end_offset
         aborted = self.transactions.aborted_ranges if committed else None
         return plan_ranges(self.segments, start_offset, None if to_end else end_offset,
                            target_bytes, self.tail, aborted, on_gap)
 
     def hidden_damage(self, end_offset: int | None) -> Damage | None:
-        """What keeps a read_committed reader from an end that it asked for, unless it is decided.
+        """The damage that a read_committed reader meets before a requested end, unless that end is
+        decided.
 
-        Damage may hide the marker of a transaction, so nothing behind it is stable; a reader that
+        Damage may hide the marker of a transaction, so nothing after it is stable. A reader that
         stopped there without an error would take that for the end.
         """
         state = self.transactions
@@ -194,7 +195,7 @@ class LogView(SurvivesFork):
 
 
 class SalvagedView(SurvivesFork):
-    """A log for readers that skip damage: where it ends, and its transactions. For any thread."""
+    """A log for readers that skip damage: its end, and its transactions. For any thread."""
 
     def __init__(self, view: LogView, last: LogSegment | None, end: int,
                  snapshots: Iterator[tuple[int, dict[int, int]]]) -> None:
@@ -212,7 +213,7 @@ class SalvagedView(SurvivesFork):
             return self.surveys.of(handle, extent, checked=checked)
 
     def log_end_offset(self, *, checked: bool = False) -> int:
-        """The offset after the last batch, whatever damage lies before it; with `checked` also if
+        """The offset after the last batch, whatever damage lies before it. With `checked`, also if
         the length of a damaged batch hides it."""
         if self._last is None:
             return self._end
@@ -223,7 +224,7 @@ class SalvagedView(SurvivesFork):
 
     @property
     def transactions(self) -> TransactionState:
-        """As `LogView.transactions`, past all damage."""
+        """As `LogView.transactions`, across all damage."""
         with self._lock:
             if self._transactions is None:
                 self._transactions = read_transactions(
@@ -232,7 +233,7 @@ class SalvagedView(SurvivesFork):
 
     def bounds(self, start_offset: int | None, end_offset: int | None, committed: bool
                ) -> tuple[int, int | None]:
-        """The offsets of a read; the end is None for all that there is."""
+        """The offsets of a read; the end is None for all records."""
         start = self._view.log_start_offset if start_offset is None else start_offset
         if start > self.log_end_offset() and start > self.log_end_offset(checked=True):
             self._view.check_start(start)
@@ -253,7 +254,7 @@ class SalvagedView(SurvivesFork):
         return self.transactions.last_stable_offset(self._view.log_start_offset, last)
 
     def offset_for_timestamp(self, timestamp_ms: int | None) -> TimestampOffset | None:
-        """The first record at or after a time, None: the first with the largest timestamp."""
+        """The first record at or after a time; for None, the first with the largest timestamp."""
         start = self._view.log_start_offset
         segments = self._view.segments.values(start)
         if timestamp_ms is None:

@@ -1,4 +1,4 @@
-"""Tiered storage (KIP-405): what Kafka records of the segments that it copied elsewhere.
+"""Tiered storage (KIP-405): remote segments, and Kafka's metadata about them.
 
     topic = seglog.tiered.read_metadata_topic("/var/lib/kafka/data")
     for partition in topic.store.partitions:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from seglog.tiered.segment_states import RemoteLogSegmentState, RemotePartitionDeleteState
     from seglog.tiered.storage_manager import LayoutStorageManager
 
-# Imported at their first use: a dump needs the records, and not what reads logs.
+# Imported at their first use: a dump needs the records, but no readers of logs.
 _LAZY = {
     "aiven_layout": ("AivenLayout",),
     "aiven_writer": ("AivenWriter",),

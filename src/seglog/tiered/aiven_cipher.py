@@ -1,6 +1,6 @@
-"""Aiven's encryption: AES-256-GCM chunks under a data key, which an RSA key wraps.
+"""Aiven's encryption: AES-256-GCM chunks with a data key that an RSA key wraps.
 
-AES-GCM is that of `cryptography`. It has no RSA-OAEP with SHA-3, PyCryptodome has (`pip install
+`cryptography` provides AES-GCM, but no RSA-OAEP with SHA-3, which PyCryptodome has (`pip install
 'seglog[aiven]'`).
 """
 
@@ -22,13 +22,13 @@ __all__ = ["OVERHEAD", "CipherError", "DataKey", "KeyRing"]
 
 _IV_BYTES: Final = 12
 _TAG_BYTES: Final = 16
-#: What encryption adds to a chunk.
+#: Bytes that encryption adds to a chunk.
 OVERHEAD: Final = _IV_BYTES + _TAG_BYTES
 _KEY_BYTES: Final = 32
 
 
 class CipherError(ValueError):
-    """A key that does not fit, or bytes that were not encrypted with it. The text has no key."""
+    """A wrong key, or bytes that were not encrypted with it. The message contains no key."""
 
 
 class DataKey:
@@ -38,7 +38,7 @@ class DataKey:
         self._cipher, self.aad = AESGCM(key), aad
 
     def decrypt(self, data: memoryview) -> bytes:
-        """The bytes of a chunk or index: IV, ciphertext and tag. CipherError."""
+        """The bytes of a chunk or index: IV, ciphertext and tag. Raises CipherError."""
         if len(data) < OVERHEAD:
             raise CipherError(f"{len(data)} bytes cannot hold an IV and a tag")
         try:
@@ -61,7 +61,7 @@ class KeyRing:
         self._keys = {name: _loaded(name, _pem(value)) for name, value in keys.items()}
 
     def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
-        """A data key. CipherError for a key that is not here, or not the one that wrapped it."""
+        """Unwraps a data key. Raises CipherError for a missing key, or one that did not wrap it."""
         key = self._keys.get(key_id)
         if key is None or not key.has_private():
             known = ", ".join(sorted(self._keys)) or "none"
@@ -77,7 +77,7 @@ class KeyRing:
         return data_key
 
     def wrap(self, key_id: str, data_key: bytes) -> bytes:
-        """A wrapped data key. CipherError for a key that is not here."""
+        """Wraps a data key. Raises CipherError for a missing key."""
         key = self._keys.get(key_id)
         if key is None:
             raise CipherError(f"the key {key_id!r} was not given")

@@ -1,4 +1,5 @@
-"""Aiven's tiered storage for Apache Kafka: three objects a segment (log, indexes, manifest)."""
+"""The layout of Aiven's tiered storage for Apache Kafka: three objects a segment (log, indexes,
+manifest)."""
 
 from __future__ import annotations
 
@@ -35,10 +36,10 @@ _MANIFESTS_KEPT: Final = 1024
 
 
 class AivenLayout(SurvivesFork):
-    """`keys` are RSA keys in PEM, or paths of such files, by their id: private ones to read what
-    was encrypted. `prefix` is put before the topic, without a separator.
+    """`keys` are RSA keys in PEM, or paths of such files, by their id; private ones decrypt.
+    `prefix` is put before the topic, without a separator.
 
-    A segment counts when its manifest is there, which is written last.
+    A segment counts if its manifest exists, which is written last.
     """
 
     name = "aiven"
@@ -52,7 +53,7 @@ class AivenLayout(SurvivesFork):
         self._data_keys: dict[Encryption, DataKey] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Made anew; the keys go with it."""
+        """Pickled with the keys."""
         return type(self), (self.keys, self.prefix)
 
     def __repr__(self) -> str:
@@ -75,7 +76,7 @@ class AivenLayout(SurvivesFork):
         return self._names.listed(tree, partition)
 
     def described(self, tree: RemoteTree, segment: RemoteSegment) -> RemoteSegment:
-        """See Layout: the manifest says."""
+        """See Layout: from the manifest."""
         manifest = self.manifest(tree, segment)
         return replace(
             segment, size=manifest.chunks.file_size,
@@ -87,7 +88,7 @@ class AivenLayout(SurvivesFork):
         return tree.path(segment.objects[LOG].key)
 
     def open_log(self, tree: RemoteTree, segment: RemoteSegment) -> LogFile:
-        """See Layout. One that is neither compressed nor encrypted is read as it lies."""
+        """See Layout. A log that is neither compressed nor encrypted is read directly."""
         manifest, log = self.manifest(tree, segment), segment.objects[LOG]
         chunks, path = manifest.chunks, tree.path(log.key)
         announced = segment.announced
@@ -108,7 +109,8 @@ class AivenLayout(SurvivesFork):
         return ChunkedLog(tree, log, chunks, partial(_decoded, key, manifest.compression))
 
     def has_index(self, segment: RemoteSegment, kind: IndexType) -> bool:
-        """See Layout: only the manifest knows of a transaction index, or the metadata topic."""
+        """See Layout: only the manifest or the metadata topic know whether there is a transaction
+        index."""
         return kind is not IndexType.TRANSACTION or segment.announced is None or \
             not segment.announced.txn_idx_empty
 
@@ -140,8 +142,8 @@ class AivenLayout(SurvivesFork):
     # ---- parts
 
     def manifest(self, tree: RemoteTree, segment: RemoteSegment) -> Manifest:
-        """The manifest of a segment, kept for the next question. KafkaStorageError, with code
-        "manifest" for one that is not what it should be."""
+        """The manifest of a segment, cached. Raises KafkaStorageError, with code "manifest" for an
+        invalid one."""
         stored = segment.objects[MANIFEST]
         path = tree.path(stored.key)
         with self._lock:
@@ -171,8 +173,8 @@ class AivenLayout(SurvivesFork):
         return manifest
 
     def ring(self) -> KeyRing:
-        """The keys. KafkaStorageError where `cryptography` is not installed, ValueError for a PEM
-        that is none."""
+        """The keys. Raises KafkaStorageError if `cryptography` is not installed, ValueError for an
+        invalid PEM."""
         try:
             from seglog.tiered.aiven_cipher import KeyRing
         except ModuleNotFoundError as error:
@@ -204,7 +206,7 @@ class AivenLayout(SurvivesFork):
 
 
 def _decoded(key: DataKey | None, is_compressed: bool, data: memoryview, expected: int) -> Block:
-    """The original bytes of a chunk. ValueError for bytes that are not what was written."""
+    """The original bytes of a chunk. Raises ValueError for bytes that were changed."""
     plain: Block = data if key is None else key.decrypt(data)
     if not is_compressed:
         return plain

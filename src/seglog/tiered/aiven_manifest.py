@@ -1,5 +1,5 @@
-"""The manifest of a segment in Aiven's tiered storage: JSON with a chunk index, and where the
-indexes lie. Every number in it is hostile."""
+"""The manifest of a segment in Aiven's tiered storage: JSON with a chunk index, and the positions
+of the indexes. Every number in it is hostile."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ __all__ = ["ChunkIndex", "Encryption", "Manifest", "parse_manifest"]
 
 _INT32_MAX: Final = (1 << 31) - 1
 _INT64_MAX: Final = (1 << 63) - 1
-#: Of the sizes of all chunks, decompressed: the bound of the plug-in.
+#: Bound of the sum of all decompressed chunk sizes, as in the plug-in.
 _SIZES_BYTES_MAX: Final = 10 << 20
-#: A segment has at most 2 GiB, and no chunk is so small.
+#: A segment has at most 2 GiB, and chunks are never that small.
 _CHUNKS_MAX: Final = 1 << 22
 _VERSION: Final = "1"
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkIndex:
-    """How a log was cut: chunk i has the original bytes from i x `chunk_size` on, and lies in the
-    object at `positions[i]` to `positions[i + 1]`."""
+    """How a log was divided: chunk i has the original bytes from i x `chunk_size` on, and is stored
+    in the object at `positions[i]` to `positions[i + 1]`."""
 
     chunk_size: int
     file_size: int
@@ -39,7 +39,7 @@ class ChunkIndex:
 
     @property
     def count(self) -> int:
-        """How many chunks there are."""
+        """The number of chunks."""
         return len(self.positions) - 1
 
     def original_size(self, chunk: int) -> int:
@@ -58,8 +58,8 @@ class Encryption:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a manifest says. `indexes` are (position, size) in the object of indexes. The last three
-    are None in manifests of older plug-ins."""
+    """The content of a manifest. `indexes` are (position, size) in the object of indexes. The last
+    three are None in manifests of older plug-ins."""
 
     chunks: ChunkIndex
     indexes: Mapping[IndexType, tuple[int, int]]
@@ -71,7 +71,7 @@ class Manifest:
 
 
 class _Manifest:
-    """Reads fields of a JSON object, each of which may be anything."""
+    """Reads fields of a JSON object, each of which may have any type."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -185,10 +185,10 @@ class _Manifest:
 
 def parse_manifest(content: bytes, file: str, start_offset: int,
                    segment_id: bytes | None = None) -> Manifest:
-    """A manifest. Fields that it does not know are passed over.
+    """Parses a manifest. Ignores unknown fields.
 
-    Raises CorruptDataError (code "manifest") that names the field, also for the manifest of a
-    segment other than its name says.
+    Raises CorruptDataError (code "manifest") that names the field, also if the manifest belongs to
+    another segment than its name says.
     """
     reader = _Manifest(file)
     try:
@@ -222,7 +222,7 @@ def parse_manifest(content: bytes, file: str, start_offset: int,
 
 
 def _check_id(reader: _Manifest, known: Mapping[str, Any], segment_id: bytes | None) -> None:
-    """An object that was swapped for another's says whose it is."""
+    """Detects an object that was swapped for another segment's."""
     ids = known.get("remoteLogSegmentId")
     found = ids.get("id") if isinstance(ids, dict) else None
     if segment_id is None or not isinstance(found, str):

@@ -1,5 +1,4 @@
-"""Writes segments in Aiven's layout, as its plug-in would: it refuses fields that it does not know.
-"""
+"""Writes segments in the layout of Aiven's plug-in, which refuses unknown fields."""
 
 from __future__ import annotations
 
@@ -30,8 +29,8 @@ _SUFFIXES: Final = (MANIFEST, INDEXES, LOG)
 
 
 class AivenWriter(AivenLayout):
-    """`chunk_size` (4 MiB) is the plug-in's `chunk.size`, `compression` its
-    `compression.enabled`; with `key_id`, one of `keys`, segments are encrypted.
+    """`chunk_size` (4 MiB) is the plug-in's `chunk.size`, `compression` its `compression.enabled`.
+    With `key_id`, one of `keys`, segments are encrypted.
 
     Raises IllegalArgumentError for a chunk size that the plug-in refuses.
     """
@@ -46,7 +45,7 @@ class AivenWriter(AivenLayout):
         self.chunk_size, self.compression, self.key_id = chunk_size, compression, key_id
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Made anew; the keys go with it."""
+        """Pickled with the keys."""
         return _made, (self.keys, self.prefix, self.chunk_size, self.compression, self.key_id)
 
     def directory(self, metadata: RemoteLogSegmentMetadata) -> str:
@@ -68,7 +67,7 @@ class AivenWriter(AivenLayout):
               ) -> bytes | None:
         """See WritableLayout: log, indexes, manifest. No custom metadata.
 
-        A log that is transformed goes through a temporary file, chunk by chunk.
+        A transformed log is written to a temporary file, chunk by chunk.
         """
         key, encryption = self._new_key()
         stem = self._stem(metadata)
@@ -141,8 +140,8 @@ class AivenWriter(AivenLayout):
 
 
 def encode_chunk_sizes(sizes: Sequence[int]) -> bytes:
-    """The sizes of stored chunks, before compression: the least of all but the last, the others as
-    what they exceed it by, and the last."""
+    """Encodes the sizes of stored chunks, before compression: the smallest of all but the last, the
+    differences of the others to it, and the last."""
     head = struct.pack(">i", len(sizes))
     if len(sizes) < 2:
         return head + b"".join(struct.pack(">i", size) for size in sizes)

@@ -16,8 +16,8 @@ _INT16_MAX = 0x7FFF
 def read_unsigned_varint(data: bytes, position: int) -> tuple[int, int]:
     """A varint as int32 and the position after it, as ByteUtils.readUnsignedVarint reads it.
 
-    At most five bytes; surplus bits of the fifth are dropped. Raises IndexError for data that ends
-    inside of it and ValueError for one that is too long.
+    At most five bytes; surplus bits of the fifth are dropped. Raises IndexError if the data end
+    inside the varint, and ValueError if it is too long.
     """
     byte = data[position]
     if byte < 0x80:
@@ -50,7 +50,7 @@ def read_frame(data: bytes) -> tuple[int, int, int]:
     Raises MetadataParseError with Kafka's text.
     """
     if len(data) > 2 and data[0] == FRAME_VERSION and data[1] < 0x80 and data[2] < 0x80:
-        return data[1], data[2], 3  # what Kafka writes; the rest of this function judges any bytes
+        return data[1], data[2], 3  # what Kafka writes; the rest handles all other bytes
     frame, position = _frame_number(data, 0, "frame version")
     if frame == 0:
         raise MetadataParseError(

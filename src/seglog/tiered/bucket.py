@@ -1,5 +1,4 @@
-"""A remote tier that is opened for reading, with or without the data directory that it belongs to.
-"""
+"""A remote tier that is opened for reading, with or without its data directory."""
 
 from __future__ import annotations
 
@@ -35,16 +34,16 @@ def open_bucket(path: str | os.PathLike[str], *, layout: str | Layout | None = N
                 keys: Mapping[str, str | bytes] | None = None,
                 metadata: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
                 storage_options: Mapping[str, str] | None = None) -> Bucket:
-    """Opens the place where a broker keeps its remote segments: a directory, or the URL of one.
+    """Opens the place of a broker's remote segments: a directory, or the URL of one.
 
     `layout` is "local" (Kafka's LocalTieredStorage), "aiven", "pinterest", or a pattern such as
-    `{topic}/{partition}/{start_offset}-{segment_id}.{kind}` (see NamePattern); without one it is
-    recognised. `keys` are the private keys of Aiven's encryption: PEM text, or the path of a file,
-    by key id. `metadata` are data directories whose `__remote_log_metadata` says which segments
-    count; without them their names, manifests and leader epochs do.
+    `{topic}/{partition}/{start_offset}-{segment_id}.{kind}` (see NamePattern); by default it is
+    detected. `keys` are the private keys of Aiven's encryption: PEM text, or the path of a file, by
+    key id. `metadata` are data directories whose `__remote_log_metadata` says which segments count;
+    without them names, manifests and leader epochs decide.
 
-    Raises KafkaStorageError (not readable, or of no known layout) and IllegalArgumentError (a
-    layout or a pattern that is none).
+    Raises KafkaStorageError (not readable, or an unknown layout) and IllegalArgumentError (an
+    invalid layout or pattern).
     """
     dirs = [metadata] if isinstance(metadata, str | os.PathLike) else list(metadata)
     tree = RemoteTree(path, storage_options)
@@ -78,7 +77,7 @@ class Bucket(SurvivesFork):
     """The remote segments of many partitions, read-only. Picklable, for any thread.
 
     `log` reads a partition from the bucket alone. `PartitionLog.open(path, remote=bucket)` and
-    `open_data_dir(path, remote=bucket)` read what is local too.
+    `open_data_dir(path, remote=bucket)` also read local segments.
     """
 
     def __init__(self, tree: RemoteTree, layout: Layout, metadata: MetadataSource | None) -> None:
@@ -87,15 +86,16 @@ class Bucket(SurvivesFork):
         self._with_metadata: dict[str, Bucket] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Listed again where it is unpickled."""
+        """Unpickling lists it again."""
         return type(self), (self.tree, self.layout, self.metadata)
 
     def __repr__(self) -> str:
         return f"Bucket({self.tree.root!r}, {self.layout.name})"
 
     def with_metadata_of(self, data_dir: str) -> Bucket:
-        """The bucket with the metadata topic of a data directory, unless it has one. The same one
-        for the same directory, so that all its partitions share what was read of the topic."""
+        """The bucket with the metadata topic of a data directory, unless it has one. Returns the
+        same bucket for the same directory, so that all its partitions share one read of the
+        topic."""
         if self.metadata is not None:
             return self
         with self._lock:
@@ -107,7 +107,7 @@ class Bucket(SurvivesFork):
 
     @property
     def partitions(self) -> list[RemotePartition]:
-        """The partitions of which there are objects, in order, listed now. KafkaStorageError."""
+        """The partitions that have objects, in order, listed now. Raises KafkaStorageError."""
         found = self.layout.partitions(self.tree)
         with self._lock:
             self._partitions = found
@@ -117,11 +117,12 @@ class Bucket(SurvivesFork):
             log_start_offset: int | None = None) -> PartitionLog:
         """A partition, from the bucket alone.
 
-        `topic_id` chooses between topics that had the same name. The log start offset is not in a
-        bucket: without `log_start_offset`, segments that await their deletion are read too.
+        `topic_id` chooses between topics that had the same name. A bucket does not contain the log
+        start offset: without `log_start_offset`, segments that wait for their deletion are read
+        too.
 
-        Raises UnknownTopicOrPartitionError for one that is not there, IllegalArgumentError if there
-        are several of that name, KafkaStorageError.
+        Raises UnknownTopicOrPartitionError if there is none, IllegalArgumentError if there are
+        several of that name, KafkaStorageError.
         """
         wanted = id_of(topic_id) if isinstance(topic_id, str) else topic_id
         key = TopicPartition(topic, partition)
@@ -135,7 +136,7 @@ class Bucket(SurvivesFork):
 
     def find(self, topic_partition: TopicPartition, topic_id: bytes | None
              ) -> RemotePartition | None:
-        """The directory of a partition; None where it has none."""
+        """The directory of a partition; None if it has none."""
         with self._lock:
             known = self._partitions
         for partitions in (known, None):
@@ -154,14 +155,14 @@ class Bucket(SurvivesFork):
 
     def announced(self, topic_partition: TopicPartition, topic_id: bytes | None
                   ) -> tuple[list[RemoteLogSegmentMetadata] | None, tuple[TierFinding, ...]]:
-        """What the metadata topic says of a partition; None without it."""
+        """The metadata topic's segments of a partition; None without the topic."""
         return (None, ()) if self.metadata is None else self.metadata.announced(
             topic_partition, topic_id)
 
 
 def _layout(tree: RemoteTree, name: str | None, keys: Mapping[str, str | bytes] | None
             ) -> tuple[RemoteTree, Layout]:
-    """The layout of that name, or the one that the names in the tree show."""
+    """The layout of that name, or the one detected from the names in the tree."""
     if name is not None and "{" in name:
         return tree, PlainLayout("pattern", name)
     layouts = (LOCAL_TIERED_STORAGE, AivenLayout(keys), PINTEREST)

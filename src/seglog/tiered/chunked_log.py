@@ -1,5 +1,5 @@
-"""A log that lies in an object as chunks, each compressed, encrypted or both: read ahead and
-decoded in the threads that wait for requests."""
+"""A log that is stored in an object as chunks, compressed, encrypted or both. Chunks are read ahead
+and decoded in the threads that wait for requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from seglog.tiered.remote_tree import RemoteTree
 
 __all__ = ["ChunkedLog", "chunk_error"]
 
-#: Decoded bytes that a reader of a range may have in flight.
+#: Bound of the decoded bytes in flight of a reader of a range.
 _AHEAD_BYTES: Final = 64 << 20
 _RUNS_KEPT: Final = 2
 
@@ -33,11 +33,11 @@ Decode = Callable[[memoryview, int], Block]
 
 
 class ChunkedLog(SurvivesFork):
-    """See LogFile. Chunks are fetched in runs of about 4 MiB, one request each, and a request
-    decodes what it fetched.
+    """See LogFile. Chunks are fetched in runs of about 4 MiB, one request each, and the requesting
+    thread decodes them.
 
-    Raises KafkaStorageError with `position` in the object: "object_size" where the object ends
-    before a chunk does, "chunk" for bytes that do not decode to what the index says.
+    Raises KafkaStorageError with `position` in the object: "object_size" if the object ends before
+    a chunk does, "chunk" for bytes that do not decode to the size in the index.
     """
 
     def __init__(self, tree: RemoteTree, stored: StoredObject, chunks: ChunkIndex,
@@ -77,12 +77,12 @@ class ChunkedLog(SurvivesFork):
         return bytes(out)
 
     def close(self) -> None:
-        """See LogFile: what is kept."""
+        """See LogFile: drops cached chunks."""
         with self._lock:
             self._kept.clear()
 
     def _here(self, position: int) -> tuple[int, Block]:
-        """One chunk, kept for the next look."""
+        """One chunk, cached for the next read."""
         if position >= self.size:
             return position, b""
         chunk = position // self._chunks.chunk_size
@@ -104,7 +104,7 @@ class ChunkedLog(SurvivesFork):
         return self._decoded(first, min(first + self._run, self._chunks.count))
 
     def _decoded(self, first: int, end: int) -> Block:
-        """The original bytes of chunks [first, end), by one request."""
+        """The original bytes of chunks [first, end), with one request."""
         positions = self._chunks.positions
         start = positions[first]
         if positions[end] > self._stored.version.size:
@@ -154,7 +154,7 @@ class _RunReader:
         return run * self._bytes, self._wanted[run].result()
 
     def close(self) -> None:
-        """Drops what was requested and is not needed."""
+        """Drops requested runs that are not needed."""
         for future in self._wanted.values():
             future.cancel()
         self._wanted.clear()
@@ -162,7 +162,7 @@ class _RunReader:
 
 def chunk_error(path: str, position: int, code: str, reason: str, expected: object = None,
                 found: object = None) -> KafkaStorageError:
-    """An object whose bytes are not what its manifest says."""
+    """The error for an object whose bytes contradict its manifest."""
     error = KafkaStorageError(errno.EIO, f"{reason} (at byte {position})", path)
     error.file, error.position, error.code = path, position, code
     error.expected, error.found = expected, found

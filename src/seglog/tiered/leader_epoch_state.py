@@ -12,9 +12,9 @@ _CHUNK = 1024
 
 
 class _OffsetMap:
-    """A sorted map of offsets to segment ids: chunks, so that no change moves a long array.
+    """A sorted map of offsets to segment ids, in chunks, so that no change moves a long array.
 
-    Needs 16 bytes an entry when offsets arrive in order, the ids apart.
+    Needs 16 bytes an entry if offsets arrive in order, without the ids.
     """
 
     __slots__ = ("_firsts", "_ids", "_offsets")
@@ -84,8 +84,8 @@ class RemoteLogLeaderEpochState:
     """Which segment holds an offset of one leader epoch (KIP-405, Kafka:
     RemoteLogLeaderEpochState). Segments are named by the 16 bytes of their ids.
 
-    `referenced` are copied segments by their first offset in the epoch; `unreferenced` (a set in
-    order of arrival) those that are being copied or deleted, or that a longer copy replaced.
+    `referenced` are copied segments by their first offset in the epoch. `unreferenced` (a set in
+    order of arrival) are those that are being copied or deleted, or that a longer copy replaced.
     """
 
     __slots__ = ("floor", "highest_log_offset", "referenced", "unreferenced")
@@ -117,7 +117,7 @@ class RemoteLogLeaderEpochState:
         self.unreferenced.pop(segment_id, None)
 
     def handle_delete_started(self, start_offset: int, segment_id: bytes) -> None:
-        """A deletion began: the segment is still listed, and no longer found by offset."""
+        """A deletion began: the segment is still listed, but no longer found by offset."""
         self.referenced.remove(start_offset, segment_id)
         self.unreferenced[segment_id] = None
 

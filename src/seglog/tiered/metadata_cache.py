@@ -28,9 +28,9 @@ _INT64_MIN, _INT64_MAX = -2**63, 2**63 - 1
 class RemoteLogMetadataCache:
     """The remote segments of one partition (KIP-405, Kafka: RemoteLogMetadataCache). Thread-safe.
 
-    It takes the events of the partition in order. Events that a segment's state does not allow
+    It applies the events of the partition in order. Events that a segment's state does not allow
     are logged and dropped, as in Kafka. Before `mark_initialized` an update of an unknown segment
-    is dropped silently, because its first event may lie before the start of the metadata topic;
+    is dropped silently, because its first event may precede the start of the metadata topic;
     afterwards it raises RemoteResourceNotFoundError.
     """
 
@@ -42,13 +42,13 @@ class RemoteLogMetadataCache:
         self._initialized = threading.Event()
 
     def __len__(self) -> int:
-        """The segments that are not deleted."""
+        """The number of segments that are not deleted."""
         return len(self._segments)
 
     # ---- events
 
     def mark_initialized(self) -> None:
-        """Every event so far is in the cache."""
+        """Marks the cache as complete: it has every event so far."""
         self._initialized.set()
 
     @property
@@ -57,11 +57,11 @@ class RemoteLogMetadataCache:
         return self._initialized.is_set()
 
     def await_initialized(self, timeout: float) -> bool:
-        """Waits up to `timeout` seconds; whether the cache is initialized."""
+        """Waits up to `timeout` seconds. Returns whether the cache is initialized."""
         return self._initialized.wait(timeout)
 
     def add_copy_in_progress_segment(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """The first event of a segment.
+        """Applies the first event of a segment.
 
         Raises IllegalArgumentError for a state other than COPY_SEGMENT_STARTED, for a segment of
         another partition, and for numbers that do not fit their fields.
@@ -83,9 +83,9 @@ class RemoteLogMetadataCache:
             self._segments[segment_id.id] = packed
 
     def update_remote_log_segment_metadata(self, update: RemoteLogSegmentMetadataUpdate) -> None:
-        """A later event of a segment.
+        """Applies a later event of a segment.
 
-        Raises RemoteResourceNotFoundError for an unknown segment once the cache is initialized,
+        Raises RemoteResourceNotFoundError for an unknown segment once the cache is initialized, and
         IllegalArgumentError for the state COPY_SEGMENT_STARTED where it would be allowed.
         """
         segment_id, target = update.remote_log_segment_id, update.state
@@ -146,11 +146,11 @@ class RemoteLogMetadataCache:
 
     def next_segment_with_txn_index(self, leader_epoch: int,
                                     offset: int) -> RemoteLogSegmentMetadata | None:
-        """The first segment from the one that holds an offset on that may have aborted
+        """The first segment, from the one that holds an offset on, that may have aborted
         transactions; None at the first offset of the epoch that no segment holds.
 
-        Epochs that begin after the end of their segment make Kafka look for ever; here they end
-        the search.
+        Epochs that begin after the end of their segment make Kafka loop forever; here they end the
+        search.
         """
         found = self.remote_log_segment_metadata(leader_epoch, offset)
         while found is not None and found.txn_idx_empty:
@@ -167,15 +167,16 @@ class RemoteLogMetadataCache:
             return None if state is None else state.highest_log_offset
 
     def list_all_remote_log_segments(self) -> list[RemoteLogSegmentMetadata]:
-        """Every segment that is not deleted, in no order that Kafka promises."""
+        """Every segment that is not deleted, unordered as in Kafka."""
         with self._lock:
             found = list(self._segments.items())
         return [unpack_segment(self.topic_id_partition, one, packed) for one, packed in found]
 
     def list_remote_log_segments(self, leader_epoch: int) -> list[RemoteLogSegmentMetadata]:
-        """The segments of an epoch, those that are being copied or deleted too, by start offset.
+        """The segments of an epoch by start offset, including those that are being copied or
+        deleted.
 
-        Raises RemoteResourceNotFoundError when one of them is known by its id alone.
+        Raises RemoteResourceNotFoundError if one of them is known by its id alone.
         """
         with self._lock:
             state = self._epochs.get(leader_epoch)

@@ -37,7 +37,8 @@ _STATE = struct.Struct(">b")
 
 
 def serialize(metadata: RemoteLogMetadata) -> bytes:
-    """The value of the record. Raises IllegalArgumentError for a field that does not fit."""
+    """The bytes of the record's value. Raises IllegalArgumentError for a field that does not
+    fit."""
     try:
         if isinstance(metadata, RemoteLogSegmentMetadata):
             key = 0
@@ -69,8 +70,8 @@ def _segment_id_bytes(segment_id: RemoteLogSegmentId) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _partition_bytes(partition: TopicIdPartition) -> bytes:
-    """Without the tagged fields that follow."""
-    name = partition.topic.encode("utf-8", "replace")  # a lone surrogate is a `?` in Java too
+    """The encoded partition without tagged fields."""
+    name = partition.topic.encode("utf-8", "replace")  # Java also writes a lone surrogate as `?`
     if len(name) > _STRING_MAX:
         raise IllegalArgumentError("'name' field is too long to be serialized")
     return (unsigned_varint(len(name) + 1) + name + check_id(partition.topic_id)
@@ -93,10 +94,10 @@ def _segment_bytes(metadata: RemoteLogSegmentMetadata | RemoteLogSegmentMetadata
 
 
 def deserialize(data: bytes) -> RemoteLogMetadata:
-    """The record in a value.
+    """Decodes the record in a value.
 
-    Raises MetadataParseError: `kafka_name` is the exception that Kafka raises, `position` the byte
-    of the value where the body, or what is left over after it, begins.
+    Raises MetadataParseError: `kafka_name` is Kafka's exception, `position` the byte of the value
+    where the body, or surplus bytes after it, begin.
     """
     key, version, start = read_frame(data)
     if key not in _RECORDS:
@@ -119,8 +120,8 @@ def deserialize(data: bytes) -> RemoteLogMetadata:
                                  kafka_name=error.kafka_name) from None
 
 
-# The readers give the fields of a message and the position after it. Like Kafka's generated code,
-# structures inside of a message refuse a newer version, and the message itself does not.
+# The readers return the fields of a message and the position after it. As in Kafka's generated
+# code, structures inside a message refuse a newer version, and the message itself does not.
 
 _Fields = tuple[tuple[Any, ...], int]
 
@@ -185,7 +186,8 @@ def _read_partition(data: bytes, position: int, version: int) -> tuple[TopicIdPa
 
 @lru_cache(maxsize=4096)
 def _partition_of(raw: bytes) -> TopicIdPartition:
-    """From name, id and number, which the records of a partition all repeat."""
+    """A partition from name, id and number. Cached, because all records of a partition repeat
+    them."""
     name = raw[:-ID_BYTES - _PARTITION.size]
     number, = _PARTITION.unpack_from(raw, len(name) + ID_BYTES)
     return TopicIdPartition(raw[len(name):-_PARTITION.size], java_utf8(name).decode(), number)
@@ -204,7 +206,7 @@ def _read_epochs(data: bytes, position: int, version: int) -> tuple[list[tuple[i
 
 def _read_custom(data: bytes, position: int) -> tuple[bytes | None, int]:
     length, position = read_unsigned_varint(data, position)
-    if -2**31 < length <= 0:  # Java subtracts 1, so that the least int32 becomes the greatest
+    if -2**31 < length <= 0:  # Java subtracts 1, so the least int32 becomes the greatest
         return None, position
     return _read_bytes(data, position, length - 1)
 

@@ -18,19 +18,20 @@ __all__ = ["MetadataSource"]
 
 
 class MetadataSource(SurvivesFork):
-    """What `__remote_log_metadata` in data directories says of partitions. For any thread."""
+    """The metadata of partitions from `__remote_log_metadata` in data directories. For any
+    thread."""
 
     def __init__(self, *data_dirs: str) -> None:
         self.data_dirs = data_dirs
         self._read: tuple[object, MetadataTopic | None] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The topic is read again where it is unpickled."""
+        """Unpickling reads the topic again."""
         return type(self), self.data_dirs
 
     @property
     def topic(self) -> MetadataTopic | None:
-        """The topic as it is now; None where the directories hold none of its partitions.
+        """The current topic; None if the directories hold none of its partitions.
 
         Raises KafkaStorageError.
         """
@@ -45,9 +46,9 @@ class MetadataSource(SurvivesFork):
 
     def announced(self, topic_partition: TopicPartition, topic_id: bytes | None
                   ) -> tuple[list[RemoteLogSegmentMetadata] | None, tuple[TierFinding, ...]]:
-        """The segments of a partition that are not deleted, by start offset, and the records that
-        were skipped. None if the topic here says nothing of the partition: its metadata may be on
-        another broker's disk."""
+        """The segments of a partition that are not deleted, by start offset, and the skipped
+        records. None if this topic has no record of the partition: its metadata may be on another
+        broker's disk."""
         topic = self.topic
         if topic is None:
             return None, ()
@@ -75,6 +76,6 @@ class MetadataSource(SurvivesFork):
                             found += [(file.path, file.stat().st_size, file.stat().st_mtime_ns)
                                       for file in files]
             except OSError:
-                continue  # the read says what is wrong
+                continue  # the read reports the error
         return tuple(sorted(found))
 

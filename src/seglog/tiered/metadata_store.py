@@ -24,8 +24,8 @@ _WAIT_SECONDS = 0.1
 class RemotePartitionMetadataStore:
     """One cache a partition, and the events of all (KIP-405, Kafka: RemotePartitionMetadataStore).
 
-    A partition is loaded with `maybe_load_partition` before its first event. Every question about
-    one raises RemoteResourceNotFoundError if it is not loaded, and ReplicaNotAvailableError (which
+    Call `maybe_load_partition` before the first event of a partition. Lookups raise
+    RemoteResourceNotFoundError if the partition is not loaded, and ReplicaNotAvailableError (which
     is retriable) if it is not initialized within 100 ms.
     """
 
@@ -36,11 +36,11 @@ class RemotePartitionMetadataStore:
     # ---- events
 
     def handle_remote_log_metadata(self, metadata: RemoteLogMetadata) -> None:
-        """Takes one record of the metadata topic.
+        """Applies one record of the metadata topic.
 
         Raises IllegalStateError for a segment of a partition that is not loaded, and
-        IllegalArgumentError for a snapshot and for what the cache refuses. The update of an unknown
-        segment is logged and dropped, as in Kafka.
+        IllegalArgumentError for a snapshot and for events that the cache refuses. The update of an
+        unknown segment is logged and dropped, as in Kafka.
         """
         if isinstance(metadata, RemoteLogSegmentMetadata):
             self._loaded(metadata.topic_id_partition).add_copy_in_progress_segment(metadata)
@@ -64,7 +64,7 @@ class RemotePartitionMetadataStore:
             self._deletions[partition] = metadata
 
     def maybe_load_partition(self, partition: TopicIdPartition) -> None:
-        """Makes an empty cache unless the partition has one."""
+        """Creates an empty cache unless the partition has one."""
         if partition not in self._caches:
             self._caches.setdefault(partition, RemoteLogMetadataCache(partition))
 
@@ -73,7 +73,7 @@ class RemotePartitionMetadataStore:
         self._caches.pop(partition, None)
 
     def mark_initialized(self, partition: TopicIdPartition) -> None:
-        """Every event of a partition is known. Raises IllegalStateError if it is not loaded."""
+        """Marks a partition as complete. Raises IllegalStateError if it is not loaded."""
         self._loaded(partition).mark_initialized()
 
     def is_initialized(self, partition: TopicIdPartition) -> bool:
@@ -96,7 +96,7 @@ class RemotePartitionMetadataStore:
 
     @property
     def partition_deletions(self) -> tuple[RemotePartitionDeleteMetadata, ...]:
-        """The partitions whose deletion began and did not end."""
+        """The partitions whose deletion has begun and not ended."""
         return tuple(self._deletions.values())
 
     def remote_log_segment_metadata(self, partition: TopicIdPartition, leader_epoch: int,
@@ -121,9 +121,10 @@ class RemotePartitionMetadataStore:
 
     def list_remote_log_segments(self, partition: TopicIdPartition,
                                  leader_epoch: int) -> list[RemoteLogSegmentMetadata]:
-        """The segments of an epoch, those that are being copied or deleted too, by start offset.
+        """The segments of an epoch by start offset, including those that are being copied or
+        deleted.
 
-        Raises RemoteResourceNotFoundError also when one of them is known by its id alone.
+        Raises RemoteResourceNotFoundError also if one of them is known by its id alone.
         """
         return self._ready(partition).list_remote_log_segments(leader_epoch)
 

@@ -25,10 +25,10 @@ REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
 
 @dataclass(frozen=True, slots=True)
 class SkippedMetadata:
-    """Records of the metadata topic that are not in the store, and why.
+    """Records of the metadata topic that are not in the store, and the reason.
 
-    They have the offsets `[offset, next_offset)` of the metadata partition, to its end where
-    `next_offset` is None. `error` names the byte: in the value of a record, or in a file.
+    They have the offsets `[offset, next_offset)` of the metadata partition, to its end if
+    `next_offset` is None. `error` names the byte, in the value of a record or in a file.
     """
 
     partition: int
@@ -47,8 +47,8 @@ class SkippedMetadata:
 
 @dataclass(frozen=True, slots=True)
 class MetadataTopic:
-    """What the metadata topic says: the store after every event, how many events there were, and
-    the records that were skipped."""
+    """The content of the metadata topic: the store after every event, the number of events, and the
+    skipped records."""
 
     store: RemotePartitionMetadataStore
     events: int
@@ -56,16 +56,16 @@ class MetadataTopic:
 
 
 def read_metadata_topic(*data_dirs: str | os.PathLike[str]) -> MetadataTopic:
-    """Every event in the partitions of __remote_log_metadata that data directories hold (KIP-405,
+    """Reads every event in the partitions of __remote_log_metadata in data directories (KIP-405,
     Kafka: ConsumerTask).
 
     `data_dirs` are the `log.dirs` of one broker. Nothing is written. Every partition of the store
-    is initialized. A record that does not decode, that has no value (KIP-1266), or that the store
-    refuses is skipped and reported, as is a damaged batch; in Kafka each of them ends the consumer.
-    Keys are ignored. Damage in the last segment of a partition is its end, as of any PartitionLog.
+    is initialized. A record is skipped and reported if it does not decode, has no value (KIP-1266),
+    or is refused by the store; so is a damaged batch. In Kafka each of them ends the consumer. Keys
+    are ignored. Damage in the last segment of a partition is its end, as for any PartitionLog.
 
     Raises KafkaStorageError for a directory that cannot be read, DuplicatePartitionError for a
-    partition that is there twice, UnknownTopicOrPartitionError if there is none.
+    partition that exists twice, UnknownTopicOrPartitionError if there is none.
     """
     store, count = RemotePartitionMetadataStore(), 0
     skipped: list[SkippedMetadata] = []
@@ -122,10 +122,9 @@ def _event(partition: int, offset: int,
 
 
 def _after_damage(log: PartitionLog, start: int) -> int | None:
-    """The first offset after the damage at `start` that can be read: of the following batch, or of
-    the next segment where no batch can be told from the damage. Damage in the last segment is the
-    end of the log."""
-    if start >= log.log_end_offset:  # also where the offset before it is part of the damage
+    """The first readable offset after the damage at `start`: that of the next batch, or of the next
+    segment if no batch can be identified. Damage in the last segment is the end of the log."""
+    if start >= log.log_end_offset:  # also if the offset before it is part of the damage
         return None
     headers = log.batches(start, check_crcs=False)
     try:

@@ -28,9 +28,9 @@ _NEEDED: Final = frozenset(("topic", "partition", "start_offset", "kind"))
 class NamePattern:
     """Keys of objects, part by part between slashes.
 
-    Fields: topic, partition, topic_id, start_offset, segment_id, kind, and any, which matches
-    whatever is there. `{start_offset}` and `{kind}` belong into the last part, `{topic}` and
-    `{partition}` before it. Raises IllegalArgumentError for a pattern that says too little.
+    Fields: topic, partition, topic_id, start_offset, segment_id, kind, and any, which matches any
+    text. `{start_offset}` and `{kind}` must be in the last part, `{topic}` and `{partition}` before
+    it. Raises IllegalArgumentError for an incomplete pattern.
     """
 
     def __init__(self, text: str) -> None:
@@ -53,11 +53,12 @@ class NamePattern:
         self._file = _compiled(file)
 
     def __reduce__(self) -> tuple[type[NamePattern], tuple[str]]:
-        """By its text."""
+        """Pickled by its text."""
         return NamePattern, (self.text,)
 
     def directories(self, tree: RemoteTree) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """The keys that may hold segments, and the fields of each; one list a directory above."""
+        """The keys that may hold segments, and the fields of each, with one list request per parent
+        directory."""
         yield from self._below(tree, "", 0, {})
 
     def _below(self, tree: RemoteTree, key: str, depth: int, fields: Mapping[str, str]
@@ -72,7 +73,7 @@ class NamePattern:
 
     def files(self, tree: RemoteTree, directory: str, fields: Mapping[str, str]
               ) -> Iterator[tuple[Mapping[str, str], str, ObjectVersion]]:
-        """The fields, key and version of every object of a directory that has such a name."""
+        """The fields, key and version of every object of a directory with a matching name."""
         for name, version in sorted(tree.list(directory)[0].items()):
             found = _match(self._file, name, fields)
             if found is not None:
@@ -95,7 +96,7 @@ def _compiled(part: str) -> re.Pattern[str]:
 
 def _match(pattern: re.Pattern[str], name: str, known: Mapping[str, str]
            ) -> Mapping[str, str] | None:
-    """The fields of a name and those before it; None where they do not agree."""
+    """The fields of a name and those before it; None if they contradict each other."""
     match = pattern.fullmatch(name)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""A remote segment's metadata as packed bytes, which need a quarter of the memory of an object."""
+"""A remote segment's metadata as packed bytes, which need a quarter of an object's memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STATES = tuple(RemoteLogSegmentState)
 
 
 def pack_segment(metadata: RemoteLogSegmentMetadata) -> bytes:
-    """Everything but the id. Raises IllegalArgumentError for numbers that do not fit."""
+    """Packs everything but the id. Raises IllegalArgumentError for numbers that do not fit."""
     (_, start, end, max_timestamp, broker_id, event_timestamp, size, epochs, custom, state,
      txn_idx_empty) = metadata
     try:
@@ -37,7 +37,7 @@ def pack_segment(metadata: RemoteLogSegmentMetadata) -> bytes:
 
 def unpack_segment(partition: TopicIdPartition, segment_id: bytes,
                    packed: bytes) -> RemoteLogSegmentMetadata:
-    """The metadata again."""
+    """Unpacks the metadata."""
     (start, end, max_timestamp, event_timestamp, broker_id, size, state, txn_idx_empty, length,
      epoch, offset) = _HEAD.unpack_from(packed)
     epochs: SegmentLeaderEpochs = ((epoch, offset),)
@@ -59,8 +59,9 @@ def packed_state(packed: bytes) -> RemoteLogSegmentState:
 
 def update_packed(packed: bytes, update: RemoteLogSegmentMetadataUpdate
                   ) -> tuple[bytes, SegmentLeaderEpochs, int]:
-    """With the update's broker, time, state and custom metadata, as
-    `RemoteLogSegmentMetadata.create_with_updates`; the leader epochs and the end offset too.
+    """Applies the update's broker, time, state and custom metadata, as
+    `RemoteLogSegmentMetadata.create_with_updates`. Also returns the leader epochs and the end
+    offset.
 
     Raises IllegalArgumentError for numbers that do not fit.
     """

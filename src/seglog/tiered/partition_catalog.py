@@ -1,5 +1,5 @@
-"""What a remote tier holds of one partition: from the metadata topic where it is there, else from
-manifests, names and leader-epoch checkpoints."""
+"""The segments of one partition in a remote tier: from the metadata topic if there is one, else
+from manifests, names and leader-epoch checkpoints."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from seglog.tiered.segment_states import RemoteLogSegmentState
 
 __all__ = ["Catalog", "PartitionCatalog"]
 
-#: Objects that are asked at once: small ones, whose latency is all they cost.
+#: Concurrent requests for small objects, whose cost is latency.
 _THREADS: Final = 16
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
-#: A reader of a segment's batches, for what no name and no manifest says.
+#: Opens a reader of a segment's batches, for facts that neither names nor manifests tell.
 Reader = Callable[[RemoteSegment], LogSegment]
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """One moment of a partition: the pieces of its log in the tier, its lineage (empty: not known)
-    and what is to be said of it."""
+    """One moment of a partition: the pieces of its log in the tier, its lineage (empty: unknown)
+    and the findings."""
 
     pieces: tuple[Piece, ...]
     lineage: tuple[EpochEntry, ...]
@@ -49,7 +49,7 @@ class _Unusable:
 
 
 class PartitionCatalog:
-    """Looks for the segments of one partition. For one thread."""
+    """Finds the segments of one partition. For one thread."""
 
     def __init__(self, tree: RemoteTree, layout: Layout, reader: Reader) -> None:
         self._tree, self._layout, self._reader = tree, layout, reader
@@ -59,9 +59,9 @@ class PartitionCatalog:
     def look(self, partition: RemotePartition | None,
              announced: Sequence[RemoteLogSegmentMetadata] | None,
              local_epochs: Sequence[EpochEntry], until: int | None) -> Catalog:
-        """The log below offset `until`. `announced` is what the metadata topic says, None without
-        one; `local_epochs` the local leader-epoch checkpoint, empty without one. KafkaStorageError
-        if the tier cannot be listed."""
+        """The log below offset `until`. `announced` are the segments in the metadata topic, None
+        without one; `local_epochs` is the local leader-epoch checkpoint, empty without one. Raises
+        KafkaStorageError if the tier cannot be listed."""
         listed = [] if partition is None else self._layout.segments(self._tree, partition)
         if announced is not None:
             segments = self._announced(listed, announced)
@@ -74,8 +74,8 @@ class PartitionCatalog:
         return Catalog(tuple(self._explained(pieces)), tuple(lineage), tuple(self._findings))
 
     def _lineage(self, segments: list[RemoteSegment]) -> list[EpochEntry]:
-        """The leader-epoch checkpoint of the segment that was written last, else what the epochs of
-        all segments make up."""
+        """The leader-epoch checkpoint of the segment that was written last, else the merged epochs
+        of all segments."""
         known = [one for one in segments if one.epochs]
         if not known:
             return []
@@ -84,7 +84,7 @@ class PartitionCatalog:
         return self._checkpoint(newest) or _merged_epochs(known)
 
     def _checkpoint(self, segment: RemoteSegment) -> list[EpochEntry]:
-        """The lineage up to a segment's end; empty where it cannot be read, which is a finding."""
+        """The lineage up to a segment's end; empty if it cannot be read, which is a finding."""
         if not self._layout.has_index(segment, IndexType.LEADER_EPOCH):
             return []
         try:
@@ -119,7 +119,7 @@ class PartitionCatalog:
         return found
 
     def _checked(self, segment: RemoteSegment) -> RemoteSegment:
-        """Its end is where its batches end, if the object is shorter than was announced."""
+        """The segment with the end of its batches, if the object is shorter than announced."""
         assert segment.announced is not None and segment.end_offset is not None
         expected = segment.announced.segment_size_in_bytes
         if segment.size is None:
@@ -161,14 +161,14 @@ class PartitionCatalog:
         return segment
 
     def _with_ends(self, segments: list[RemoteSegment]) -> list[RemoteSegment]:
-        """Where no manifest says it, the batches say where a segment ends. The next one's start
-        would hide a segment that is missing."""
+        """The segments with their ends. If no manifest has an end, the batches tell it; the next
+        segment's start would hide a missing segment."""
         rows = [row for row, segment in enumerate(segments) if segment.end_offset is None]
         found = list(segments)
         for row, end in zip(rows, _in_parallel(self._scanned_end, [segments[row] for row in rows]),
                             strict=True):
             segment = segments[row]
-            if end is None:  # its reader meets the error, up to the next one
+            if end is None:  # its reader gets the error, up to the next segment
                 end = next((one.start_offset for one in segments[row + 1:]
                             if one.start_offset > segment.start_offset),
                            segment.start_offset + 1) - 1
@@ -177,7 +177,7 @@ class PartitionCatalog:
         return found
 
     def _scanned_end(self, segment: RemoteSegment) -> int | None:
-        """The last offset that the batches reach; None where they cannot be read."""
+        """The last offset of the batches; None if they cannot be read."""
         try:
             return self._reader(segment).read_next_offset() - 1
         except SeglogError as error:
@@ -192,7 +192,7 @@ class PartitionCatalog:
         self._findings.append(TierFinding(code, reason, file, start, end))
 
     def _explained(self, pieces: list[Piece]) -> Iterable[Piece]:
-        """Gaps with the segments that should have filled them; one before all others too."""
+        """The pieces; gaps get the names of the missing segments, also one before all others."""
         first = pieces[0].start_offset if pieces else None
         lost = [one for one in self._unusable if first is not None and one.start_offset < first]
         if lost and first is not None:
@@ -214,7 +214,7 @@ def _in_parallel(ask: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
 
 
 def _epochs_from(entries: Sequence[EpochEntry], start_offset: int) -> SegmentLeaderEpochs | None:
-    """The epochs from a segment's start on, of a checkpoint that ends with the segment."""
+    """The epochs from a segment's start on, in a checkpoint that ends with the segment."""
     found = [(entry.epoch, max(entry.start_offset, start_offset))
              for entry, following in zip(entries, [*entries[1:], None], strict=True)
              if following is None or following.start_offset > start_offset]
@@ -231,8 +231,8 @@ def _finding(error: SeglogError, segment: RemoteSegment) -> TierFinding:
 
 
 def _merged_epochs(segments: Sequence[RemoteSegment]) -> list[EpochEntry]:
-    """The epochs of the segment with the greatest last epoch, and before them those of segments
-    that lead up to it."""
+    """The epochs of the segment with the greatest last epoch, and of the segments that lead up to
+    it."""
     lineage: dict[int, int] = {}
     for segment in sorted(segments, key=lambda one: (
             _last_epoch(one) or 0, one.end_offset or one.start_offset), reverse=True):

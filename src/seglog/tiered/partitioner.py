@@ -1,4 +1,4 @@
-"""Where the records of a partition lie in __remote_log_metadata (KIP-405)."""
+"""The partition of __remote_log_metadata that holds a partition's records (KIP-405)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RemoteLogMetadataTopicPartitioner:
         self._count = num_metadata_topic_partitions
 
     def metadata_partition(self, topic_id_partition: TopicIdPartition) -> int:
-        """The number of the metadata partition; the topic's name has no part in it.
+        """The number of the metadata partition; does not depend on the topic's name.
 
         Raises IllegalArgumentError for a topic id that does not have 16 bytes.
         """

@@ -1,5 +1,5 @@
-"""Layouts that store each file of a segment as it is: Kafka's LocalTieredStorage, Pinterest's, and
-any that a pattern of names describes."""
+"""Layouts that store each file of a segment unchanged: Kafka's LocalTieredStorage, Pinterest's, and
+any that a name pattern describes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from seglog.tiered.remote_tree import RemoteTree
 __all__ = ["LOCAL_TIERED_STORAGE", "LOCAL_TIERED_STORAGE_DIRECTORY", "PINTEREST",
            "LocalTieredLayout", "PlainLayout", "id_of", "text_of"]
 
-#: The directory that LocalTieredStorage makes in the one it is given.
+#: The directory that LocalTieredStorage creates in the configured one.
 LOCAL_TIERED_STORAGE_DIRECTORY: Final = "kafka-tiered-storage"
 
 _OFFSET_MAX: Final = (1 << 63) - 1
@@ -41,8 +41,7 @@ class PlainLayout:
     """Objects whose names follow a pattern, each with the bytes of one file.
 
     `{kind}` is log, index, timeindex, txnindex, snapshot or leader_epoch_checkpoint; objects of
-    other kinds are passed over. A segment counts when its log is there, and also the files of
-    `required` kinds.
+    other kinds are ignored. A segment counts if its log and the files of `required` kinds exist.
     """
 
     def __init__(self, name: str, pattern: str | NamePattern, required: tuple[str, ...] = ()
@@ -51,7 +50,7 @@ class PlainLayout:
         self.pattern = pattern if isinstance(pattern, NamePattern) else NamePattern(pattern)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Made anew."""
+        """Pickled by its arguments."""
         return type(self), (self.name, self.pattern, self.required)
 
     def __repr__(self) -> str:
@@ -92,7 +91,7 @@ class PlainLayout:
                 for (start, segment_id), objects in sorted(groups.items())]
 
     def described(self, tree: RemoteTree, segment: RemoteSegment) -> RemoteSegment:
-        """See Layout: names and sizes are all that there is."""
+        """See Layout: only names and sizes are known."""
         return replace(segment, size=segment.objects[LOG].version.size)
 
     def open_log(self, tree: RemoteTree, segment: RemoteSegment) -> LogFile:
@@ -128,14 +127,14 @@ class PlainLayout:
 
 
 class LocalTieredLayout(PlainLayout):
-    """Kafka's LocalTieredStorage, which also takes segments."""
+    """Kafka's LocalTieredStorage, which can also be written."""
 
     def __init__(self) -> None:
         super().__init__("local", "{topic}-{partition}-{topic_id}/{start_offset}-{segment_id}."
                          "{kind}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """There is one."""
+        """Unpickles as the only instance."""
         return type(self), ()
 
     def directory(self, metadata: RemoteLogSegmentMetadata) -> str:
@@ -145,9 +144,9 @@ class LocalTieredLayout(PlainLayout):
 
     def write(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
               ) -> bytes | None:
-        """See WritableLayout: the log last, because a segment counts when it is there.
+        """See WritableLayout. Writes the log last, because a segment counts once its log exists.
 
-        Kafka writes it first, and no file for empty leader epochs.
+        Kafka writes it first, and writes no file for empty leader epochs.
         """
         stem = self._stem(metadata)
         for kind, source in ((IndexType.OFFSET, data.offset_index),
@@ -177,12 +176,13 @@ def id_of(text: str | None) -> bytes | None:
 
 
 def text_of(raw: bytes) -> str:
-    """An id as it stands in a name (Kafka: Uuid.toString)."""
+    """The text form of an id in names (Kafka: Uuid.toString)."""
     return base64.urlsafe_b64encode(raw)[:22].decode()
 
 
 #: Kafka's own (org.apache.kafka.server.log.remote.storage.LocalTieredStorage).
 LOCAL_TIERED_STORAGE: Final = LocalTieredLayout()
-#: Of sidecars that upload closed segments; without ids, epochs, snapshots and aborted transactions.
+#: Written by sidecars that upload closed segments; without ids, epochs, snapshots and aborted
+#: transactions.
 PINTEREST: Final = PlainLayout("pinterest", "{topic}-{partition}/{start_offset}.{kind}")
 

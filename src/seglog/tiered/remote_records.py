@@ -1,7 +1,7 @@
-"""What a broker records of its remote segments (KIP-405): ids, metadata, updates, deletions.
+"""A broker's records about its remote segments (KIP-405): ids, metadata, updates, deletions.
 
 Values are immutable and compare by their fields. Ids (Kafka: Uuid) are 16 bytes, offsets are int64,
-timestamps are ms. `str` of a value is the text that Kafka prints.
+timestamps are ms. `str` of a value is Kafka's text form.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RemoteLogSegmentId(NamedTuple):
 
     @classmethod
     def generate_new(cls, topic_id_partition: TopicIdPartition) -> Self:
-        """A random id, which like Kafka's does not begin with a dash in its text form."""
+        """A random id. Like Kafka's, its text form does not begin with a dash."""
         while True:
             raw = bytearray(os.urandom(ID_BYTES))
             raw[6], raw[8] = raw[6] & 0x0F | 0x40, raw[8] & 0x3F | 0x80
@@ -155,7 +155,7 @@ class RemoteLogSegmentMetadataUpdate(NamedTuple):
 
 
 class RemotePartitionDeleteMetadata(NamedTuple):
-    """How far the deletion of a remote partition is (KIP-405, Kafka:
+    """The progress of the deletion of a remote partition (KIP-405, Kafka:
     RemotePartitionDeleteMetadata)."""
 
     topic_id_partition: TopicIdPartition
@@ -223,14 +223,14 @@ RemoteLogMetadata = (RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate
 
 
 def check_id(raw: bytes) -> bytes:
-    """The id itself. Raises IllegalArgumentError if it does not have 16 bytes."""
+    """Returns the id. Raises IllegalArgumentError if it does not have 16 bytes."""
     if len(raw) != ID_BYTES:
         raise IllegalArgumentError(f"An id has {ID_BYTES} bytes, not {len(raw)}")
     return raw
 
 
 def _sorted_epochs(epochs: Mapping[int, int] | Iterable[tuple[int, int]]) -> SegmentLeaderEpochs:
-    """By epoch; of an epoch that is given twice the last one counts, as in Kafka's map."""
+    """Sorted by epoch; the last entry of a repeated epoch counts, as in Kafka's map."""
     found = tuple(sorted(dict(epochs).items()))
     if not found:
         raise IllegalArgumentError("segmentLeaderEpochs can not be null or empty")

@@ -1,4 +1,4 @@
-"""A segment of a remote tier as its objects show it, and the layouts that name them."""
+"""A segment of a remote tier as its objects show it, and the protocol of layouts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from seglog.tiered.remote_tree import RemoteTree
 __all__ = ["INDEX_BYTES_MAX", "Layout", "RemotePartition",
            "RemoteSegment", "StoredObject"]
 
-#: More than Kafka can write of any index, snapshot or checkpoint: what lies in a bucket may be
-#: anything.
+#: Larger than any index, snapshot or checkpoint that Kafka writes, because objects in a bucket may
+#: have any size.
 INDEX_BYTES_MAX = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class RemotePartition:
-    """A partition in a remote tier. `directory` is its key; the id is None where the layout has
+    """A partition in a remote tier. `directory` is its key; the id is None if the layout has
     none."""
 
     topic: str
@@ -44,11 +44,10 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class RemoteSegment:
-    """One upload of a segment. Offsets are inclusive; None is what is not known yet.
+    """One upload of a segment. Offsets are inclusive; unknown values are None.
 
-    `objects` has what the listing found, by the name that the layout has for the kind.
-    `announced` is the record of the metadata topic. `is_end_scanned`: only the batches say where it
-    ends.
+    `objects` are the listed objects, by the layout's name of their kind. `announced` is the record
+    of the metadata topic. `is_end_scanned`: the end is known only from the batches.
     """
 
     start_offset: int
@@ -69,37 +68,38 @@ class RemoteSegment:
 class Layout(Protocol):
     """How a plug-in names and stores the objects of segments. Picklable, for any thread.
 
-    Errors are KafkaStorageError (a request failed, or an object is not what it should be) with
-    object, byte and `code`.
+    Errors are KafkaStorageError (a request failed, or an object is invalid) with object, byte and
+    `code`.
     """
 
-    #: By which it is chosen.
+    #: The name by which a caller chooses it.
     name: str
 
     def recognises(self, tree: RemoteTree) -> bool:
-        """Whether there is an object that has such a name."""
+        """Whether there is an object with such a name."""
 
     def partitions(self, tree: RemoteTree) -> list[RemotePartition]:
-        """The partitions of which there are objects, in order."""
+        """The partitions that have objects, in order."""
 
     def segments(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
-        """The complete segments of a partition, by start offset; one list of names, no content."""
+        """The complete segments of a partition, by start offset. Lists names once, reads no
+        content."""
 
     def listed(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
-        """As `segments`, the incomplete ones too."""
+        """As `segments`, including incomplete ones."""
 
     def described(self, tree: RemoteTree, segment: RemoteSegment) -> RemoteSegment:
-        """The segment with what its objects say: size, and where the layout has them the end
+        """The segment with the facts from its objects: size, and if the layout has them the end
         offset, largest timestamp and leader epochs."""
 
     def open_log(self, tree: RemoteTree, segment: RemoteSegment) -> LogFile:
-        """The log of a segment, decoded where it is compressed or encrypted."""
+        """The log of a segment, decoded if it is compressed or encrypted."""
 
     def log_path(self, tree: RemoteTree, segment: RemoteSegment) -> str:
-        """What errors call the log."""
+        """The name of the log in errors."""
 
     def has_index(self, segment: RemoteSegment, kind: IndexType) -> bool:
-        """Whether there may be such an index."""
+        """Whether such an index may exist."""
 
     def index(self, tree: RemoteTree, segment: RemoteSegment, kind: IndexType) -> Block | None:
-        """The content of an index; None where there is none."""
+        """The content of an index; None if there is none."""

@@ -13,7 +13,8 @@ __all__ = ["IndexType", "LogSegmentData", "RemoteStorageManager"]
 
 
 class IndexType(enum.Enum):
-    """What is stored beside the log of a segment (Kafka: RemoteStorageManager.IndexType)."""
+    """The files that are stored beside the log of a segment (Kafka:
+    RemoteStorageManager.IndexType)."""
 
     OFFSET = "offset"
     TIMESTAMP = "timestamp"
@@ -36,29 +37,29 @@ class LogSegmentData:
 
 
 class RemoteStorageManager(Protocol):
-    """Stores segments and gives them back (KIP-405, Kafka: of the same name).
+    """Stores and returns segments (KIP-405, Kafka: RemoteStorageManager).
 
-    Calls raise RemoteStorageError, RetriableRemoteStorageError where the same call may succeed
-    later, and RemoteResourceNotFoundError for what is not there. Any thread may call.
+    Calls raise RemoteStorageError, RetriableRemoteStorageError if the same call may succeed later,
+    and RemoteResourceNotFoundError for missing objects. Safe from any thread.
     """
 
     def configure(self, properties: Mapping[str, object]) -> None:
-        """Takes the settings, without their prefix; `broker.id` is among them."""
+        """Sets the settings, without their prefix; `broker.id` is among them."""
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata,
                               data: LogSegmentData) -> bytes | None:
         """Stores a segment. Returns custom metadata for the metadata topic, or None. A repeated
-        call replaces what an earlier one left."""
+        call replaces an earlier one's objects."""
 
     def fetch_log_segment(self, metadata: RemoteLogSegmentMetadata, start_position: int,
                           end_position: int | None = None) -> BinaryIO:
-        """The log from a byte to another one, inclusive, or to its end."""
+        """The log from one byte to another, inclusive, or to its end."""
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> BinaryIO:
-        """An index. RemoteResourceNotFoundError for a transaction index that is absent."""
+        """An index. Raises RemoteResourceNotFoundError for a transaction index that is absent."""
 
     def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """Deletes a segment; one that is not there is success."""
+        """Deletes a segment. Succeeds if it does not exist."""
 
     def close(self) -> None:
         """Releases everything."""

@@ -22,7 +22,7 @@ __all__ = ["RemoteTree"]
 class RemoteTree(SurvivesFork):
     """Objects by their key below `root`: a local directory, or the URL of one in a store.
 
-    For any thread. A pickle of it has the options with it, which may be secrets. Each method raises
+    For any thread. A pickle holds the options, which may be secrets. Each method raises
     KafkaStorageError, with the path or URL of the object.
     """
 
@@ -36,7 +36,7 @@ class RemoteTree(SurvivesFork):
         self._made: tuple[int, Requests] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The client is made anew where it is unpickled."""
+        """Unpickling creates a new client."""
         return (type(self), (self.root, self.options))
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class RemoteTree(SurvivesFork):
 
     def list(self, key: str = "") -> tuple[dict[str, ObjectVersion], list[str]]:
         """Names and versions of the objects directly below a key, and the names of directories;
-        nothing where there is none."""
+        empty if there is nothing."""
         return self._requests.list(self._key(key), self.path(key))
 
     def version(self, key: str) -> ObjectVersion:
@@ -76,13 +76,13 @@ class RemoteTree(SurvivesFork):
         return self._requests.read(self._key(key), start, end, version, self.path(key))
 
     def beginning(self, key: str, bytes_max: int) -> tuple[Block, int] | None:
-        """The first bytes of an object and its size; None where there is none."""
+        """The first bytes of an object and its size; None if there is none."""
         return self._requests.beginning(self._key(key), self.path(key), bytes_max)
 
     def write(self, key: str, content: bytes | Path) -> None:
-        """Makes or replaces an object. On a file system it is durable when this returns."""
+        """Creates or replaces an object. On a file system it is durable on return."""
         self._requests.write(self._key(key), content, self.path(key))
 
     def delete(self, key: str) -> None:
-        """Removes an object, if it is there."""
+        """Deletes an object, if it exists."""
         self._requests.delete(self._key(key), self.path(key))

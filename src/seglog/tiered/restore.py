@@ -1,4 +1,4 @@
-"""Makes an ordinary log directory of what a tier holds of a partition."""
+"""Restores a log directory from a partition's segments in a tier."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _INDEXES = ((IndexType.OFFSET, FileKind.INDEX), (IndexType.TIMESTAMP, FileKind.T
 
 
 def restore(log: PartitionLog, target: str | os.PathLike[str]) -> int:
-    """Writes the segments that a tier has of a log into the directory `target`, as a broker would
-    have them: logs, indexes, the last producer snapshot, leader epochs, partition.metadata. Returns
-    the number of segments.
+    """Writes the tier's segments of a log into the directory `target`, as a broker would have them:
+    logs, indexes, the last producer snapshot, leader epochs, partition.metadata. Returns the number
+    of segments.
 
     `log` is one of `Bucket.log`, or of `PartitionLog.open(path, remote=...)`, whose local segments
-    are not copied. Everything is durable when this returns. A segment that the next one overlaps is
-    cut where that one begins, and its indexes are left out.
+    are not copied. Everything is durable on return. A segment that the next one overlaps is
+    truncated where that one begins, and gets no indexes.
 
-    Raises KafkaStorageError for a target that is not empty, a gap between segments, an object that
-    cannot be read; then the target is incomplete.
+    Raises KafkaStorageError for a target that is not empty, a gap between segments, or an object
+    that cannot be read; then the target is incomplete.
     """
     where = log.where
     assert isinstance(where, TieredFiles)

@@ -1,8 +1,8 @@
-"""Which remote segments make up one log, by leader-epoch lineage.
+"""Chooses the remote segments that form one log, by leader-epoch lineage.
 
 Two leaders may have uploaded the same offsets, and after an unclean election offsets that the log
-no longer has. An offset belongs to the segment that holds it in the epoch that the lineage gives
-it.
+no longer has. An offset belongs to the segment that holds it in the epoch that it has in the
+lineage.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ __all__ = ["Piece", "TierFinding", "select_segments"]
 
 @dataclass(frozen=True, slots=True)
 class TierFinding:
-    """Something about a remote tier that a user should know. `code` is stable; `object` is a path
-    or URL; `first_offset` and `last_offset` are what it concerns, where that is known."""
+    """A problem of a remote tier that a user should know. `code` is stable; `object` is a path or
+    URL; `first_offset` and `last_offset` are the affected offsets, if known."""
 
     code: str
     message: str
@@ -33,8 +33,8 @@ class TierFinding:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Offsets `[start_offset, end_offset]` of the log that one segment holds; without a segment a
-    gap, and `cause` says between what."""
+    """Offsets `[start_offset, end_offset]` of the log that one segment holds. Without a segment it
+    is a gap, and `cause` names its neighbours."""
 
     start_offset: int
     end_offset: int
@@ -44,11 +44,11 @@ class Piece:
 
 def select_segments(segments: Iterable[RemoteSegment], lineage: Sequence[EpochEntry],
                     until: int | None, findings: list[TierFinding]) -> list[Piece]:
-    """The pieces of the log below offset `until` (None: all), in order, gaps between them included.
+    """The pieces of the log below offset `until` (None: all), in order, including gaps.
 
-    Each segment has its end offset. `lineage` is empty where nothing says which epochs the log has:
-    then every segment counts. At each offset the segment is taken that reaches furthest; of equals
-    the one with the largest timestamp, then the lowest id.
+    Each segment has its end offset. `lineage` is empty if the log's epochs are unknown: then every
+    segment counts. At each offset the segment that reaches furthest is chosen; among equals the one
+    with the largest timestamp, then the lowest id.
     """
     spans = _spans(segments, lineage, findings)
     pieces: list[Piece] = []
@@ -89,8 +89,8 @@ def _gap(first: int, last: int, pieces: list[Piece], after: RemoteSegment | None
 
 def _spans(segments: Iterable[RemoteSegment], lineage: Sequence[EpochEntry],
            findings: list[TierFinding]) -> list[tuple[int, int, RemoteSegment]]:
-    """(first offset, last offset, segment) of what each holds of the lineage, by first offset; of
-    the same offsets the one that is to be taken comes first."""
+    """(first offset, last offset, segment) of the part of each that is in the lineage, sorted by
+    first offset; of the same offsets the preferred one comes first."""
     found = []
     for segment in segments:
         assert segment.end_offset is not None
@@ -133,7 +133,7 @@ def _in_lineage(segment: RemoteSegment, end: int, lineage: Sequence[EpochEntry])
             continue  # an epoch without records
         assert epoch is not None
         if epoch < earliest:
-            inside = last  # the lineage no longer has it: its start was cut with the log's
+            inside = last  # its start was truncated with the log's
             continue
         if epoch not in ends:
             return inside

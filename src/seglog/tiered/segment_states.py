@@ -31,7 +31,8 @@ class RemoteLogSegmentState(IntEnum):
 
 
 class RemotePartitionDeleteState(IntEnum):
-    """How far the deletion of a remote partition is (KIP-405, Kafka: RemotePartitionDeleteState).
+    """The progress of the deletion of a remote partition (KIP-405, Kafka:
+    RemotePartitionDeleteState).
     """
 
     DELETE_PARTITION_MARKED = 0

@@ -1,4 +1,4 @@
-"""A RemoteStorageManager over any tree of objects, in any layout that can be written (KIP-405)."""
+"""A RemoteStorageManager over any tree of objects, in any writable layout (KIP-405)."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from seglog.tiered.remote_tree import RemoteTree
 
 __all__ = ["LayoutStorageManager", "WritableLayout"]
 
-#: What a stream reads ahead.
+#: Bytes that a stream reads ahead.
 _FETCH_BYTES = 1 << 20
 
 
 class WritableLayout(Layout, Protocol):
-    """A layout that segments can be written in."""
+    """A layout in which segments can be written."""
 
     def directory(self, metadata: RemoteLogSegmentMetadata) -> str:
-        """The key under which the objects of a partition lie."""
+        """The key of the directory of a partition's objects."""
 
     def write(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
               ) -> bytes | None:
-        """Writes the objects of a segment, the one that makes it count last. Returns custom
-        metadata, if the layout has any."""
+        """Writes the objects of a segment; the last one makes it count. Returns custom metadata, if
+        the layout has any."""
 
     def keys_of(self, metadata: RemoteLogSegmentMetadata) -> list[str]:
-        """Every key that `write` may have written, the one that makes the segment count first."""
+        """Every key that `write` may have written, first the one that makes the segment count."""
 
 
 class LayoutStorageManager:
     """A RemoteStorageManager over a directory or an object store, in a layout.
 
-    Given its tree, or made without one and configured: `rsm.config.url` is the directory or URL,
-    `rsm.config.dir` a directory as Kafka's LocalTieredStorage takes it (segments lie in
+    Created with its tree, or without one and configured: `rsm.config.url` is the directory or URL,
+    `rsm.config.dir` a directory as for Kafka's LocalTieredStorage (which stores segments in
     `kafka-tiered-storage` below it). `rsm.config.layout` is `local` (the default) or `aiven`, with
     Aiven's `chunk.size` and `compression.enabled`.
 
@@ -64,13 +64,13 @@ class LayoutStorageManager:
 
     @property
     def tree(self) -> RemoteTree:
-        """Where the objects lie. IllegalStateError before `configure`."""
+        """The tree of objects. Raises IllegalStateError before `configure`."""
         if self._tree is None:
             raise IllegalStateError("LayoutStorageManager was given no tree and not configured")
         return self._tree
 
     def configure(self, properties: Mapping[str, object]) -> None:
-        """See RemoteStorageManager. ConfigError for a setting that is missing or wrong."""
+        """See RemoteStorageManager. Raises ConfigError for a missing or wrong setting."""
         if self._tree is not None:
             return
         given = {name: str(value) for name, value in properties.items()}
@@ -80,7 +80,7 @@ class LayoutStorageManager:
             raise ConfigError("rsm.config.url (a directory or the URL of one) is not set")
         layout = given.get("layout", "local")
         if layout == "aiven":
-            from seglog.tiered.aiven_writer import AivenWriter  # needs more than most tiers do
+            from seglog.tiered.aiven_writer import AivenWriter  # needs more packages
 
             try:
                 self.layout = AivenWriter(
@@ -95,7 +95,7 @@ class LayoutStorageManager:
         self._tree = RemoteTree(url)
 
     def close(self) -> None:
-        """See RemoteStorageManager. Streams that were handed out stay open."""
+        """See RemoteStorageManager. Returned streams stay open."""
 
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
                               ) -> bytes | None:
@@ -106,13 +106,14 @@ class LayoutStorageManager:
             try:
                 self._delete(metadata)
             except KafkaStorageError:
-                pass  # the first error says what is wrong
+                pass  # the first error is the one to report
             raise RemoteStorageError(f"{metadata.remote_log_segment_id}: not copied: {error}"
                                      ) from error
 
     def fetch_log_segment(self, metadata: RemoteLogSegmentMetadata, start_position: int,
                           end_position: int | None = None) -> BinaryIO:
-        """See RemoteStorageManager. IllegalArgumentError for a negative or an empty range."""
+        """See RemoteStorageManager. Raises IllegalArgumentError for a negative or an empty
+        range."""
         if start_position < 0:
             raise IllegalArgumentError(f"Start position must be positive: [{start_position}]")
         if end_position is not None and end_position < start_position:
@@ -150,7 +151,7 @@ class LayoutStorageManager:
             self.tree.delete(key)
 
     def _found(self, metadata: RemoteLogSegmentMetadata) -> RemoteSegment:
-        """The segment by its names. RemoteResourceNotFoundError."""
+        """Finds the segment by its names. Raises RemoteResourceNotFoundError."""
         partition = metadata.topic_id_partition
         where = RemotePartition(partition.topic, partition.partition, partition.topic_id,
                                 self.layout.directory(metadata))
@@ -178,7 +179,7 @@ class _LogRange(io.RawIOBase):
         return True
 
     def readinto(self, into: Any, /) -> int:
-        """RemoteStorageError where the store refuses."""
+        """Raises RemoteStorageError if the store refuses."""
         view = memoryview(into)
         count = max(min(len(view), self._end - self._position), 0)
         try:

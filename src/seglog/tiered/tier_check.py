@@ -1,4 +1,4 @@
-"""Checks the segments of a partition in a tier: batches, indexes, and what was announced."""
+"""Checks the segments of a partition in a tier: batches, indexes, and announced metadata."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from seglog.tiered.tiered_files import TieredFiles
 
 __all__ = ["PartitionCheck", "check_partition", "find_orphans"]
 
-#: Findings of a listing that are no damage: both copies are sound, or the log has no use for it.
+#: Findings of a listing that are not damage: both copies are sound, or the log does not need the
+#: segment.
 _HARMLESS = frozenset(("duplicate_segment", "outside_lineage"))
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionCheck:
-    """What was checked of a partition in its tier, and what was found."""
+    """The result of checking a partition in its tier."""
 
     name: str
     segments: int
@@ -40,9 +41,9 @@ class PartitionCheck:
 
 
 def check_partition(log: PartitionLog) -> PartitionCheck:
-    """Reads all that the tier has of a log that was opened with it: the CRC of every batch, offsets
-    against names, metadata and manifests, the offset index against the batches, and the producer
-    snapshot. Nothing is changed.
+    """Reads everything that the tier has of a log that was opened with it. Checks the CRC of every
+    batch, offsets against names, metadata and manifests, the offset index against the batches, and
+    the producer snapshot. Changes nothing.
     """
     where = log.where
     assert isinstance(where, TieredFiles)
@@ -120,8 +121,8 @@ def _of(error: SeglogError, path: str, first: int | None, last: int | None) -> T
 
 
 def find_orphans(where: TieredFiles) -> list[TierFinding]:
-    """Objects that no live announcement names, each with the reason. Only listed, never deleted: an
-    upload that is under way looks the same. Empty without the metadata topic."""
+    """Objects that no live announcement names, each with the reason. Only listed, never deleted,
+    because a running upload looks the same. Empty without the metadata topic."""
     bucket = where.bucket
     partition = bucket.find(where.topic_partition, where.topic_id)
     announced, _ = bucket.announced(where.topic_partition, where.topic_id)

@@ -49,7 +49,7 @@ _INDEXES: Final = ((FileKind.INDEX, IndexType.OFFSET), (FileKind.TIME_INDEX, Ind
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file of a segment in the tier; of a gap `cause` says why there is none."""
+    """A file of a segment in the tier; for a gap `cause` says why there is none."""
 
     segment: RemoteSegment | None
     kind: IndexType | None = None
@@ -57,12 +57,12 @@ class _File:
 
 
 class TieredFiles(SurvivesFork):
-    """See Files: what is local, and before it the segments of the tier.
+    """See Files: the local files, and before them the segments of the tier.
 
     Each segment of the tier appears under the name that its first offset would have in the local
-    directory, and errors call it by its path or URL in the tier. A gap between segments is one
-    that cannot be opened. `local` is None for a partition that is read from the tier alone.
-    `directory` is then the partition's path in the tier.
+    directory; errors show its path or URL in the tier. A gap between segments is a segment that
+    cannot be opened. `local` is None for a partition that is read from the tier alone; `directory`
+    is then the partition's path in the tier.
     """
 
     def __init__(self, bucket: Bucket, topic_partition: TopicPartition, topic_id: bytes | None,
@@ -79,12 +79,12 @@ class TieredFiles(SurvivesFork):
         self._checked: set[str] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The tier is listed again where it is unpickled."""
+        """Unpickling lists the tier again."""
         return (type(self), (self.bucket, self.topic_partition, self.topic_id, self.directory,
                              self._local))
 
     def __setstate__(self, state: tuple[dict[str, _File]]) -> None:
-        """What `for_ranges` passed on."""
+        """Restores the state that `for_ranges` passed on."""
         self._table, = state
 
     def __repr__(self) -> str:
@@ -92,13 +92,13 @@ class TieredFiles(SurvivesFork):
 
     @property
     def findings(self) -> tuple[TierFinding, ...]:
-        """What the last listing found: gaps, objects that are missing or superfluous."""
+        """The findings of the last listing: gaps, missing or superfluous objects."""
         return self._findings
 
     # ---- the directory
 
     def listing(self, path: str) -> tuple[PartitionListing, Mapping[str, ObjectVersion]]:
-        """See Files: the tier is listed, and of the segments as many are taken as are needed."""
+        """See Files: lists the tier, and selects the needed segments."""
         local_names: list[str] = []
         versions: dict[str, ObjectVersion] = {}
         if self._local is not None:
@@ -155,8 +155,8 @@ class TieredFiles(SurvivesFork):
 
     def _gap(self, piece: Piece, path: str, table: dict[str, _File],
              versions: dict[str, ObjectVersion]) -> list[str]:
-        """A segment that cannot be opened; its index is there, so that no reader believes that a
-        recovery would have to read all that follows."""
+        """Adds a segment that cannot be opened. It gets an index, because without one readers would
+        assume that Kafka rebuilds its state from there on."""
         log = os.path.join(path, file_name(piece.start_offset, FileKind.LOG))
         table[log] = table[f"{log}#{IndexType.OFFSET.value}"] = _File(None, cause=piece.cause)
         versions[os.path.basename(log)] = ObjectVersion(1)
@@ -174,7 +174,7 @@ class TieredFiles(SurvivesFork):
 
     def _version(self, segment: RemoteSegment, limit: int, table: dict[str, _File]
                  ) -> ObjectVersion:
-        """The size of a log as far as the next segment does not hold it too."""
+        """The size of a log up to the offset where the next segment begins."""
         size = segment.size or 0
         if segment.end_offset is not None and limit <= segment.end_offset:
             self._table.update(table)
@@ -200,7 +200,7 @@ class TieredFiles(SurvivesFork):
         return self._names
 
     def for_ranges(self, files: set[str]) -> TieredFiles:
-        """The same place for a process that opens these logs only, and lists nothing."""
+        """The same place for a process that opens only these logs, and lists nothing."""
         other = _Carried(self.bucket, self.topic_partition, self.topic_id, self.directory,
                          self._local)
         other._table = {file: found for file in files
@@ -209,7 +209,7 @@ class TieredFiles(SurvivesFork):
 
     def pieces_of(self, segments: Iterable[LogSegment]
                   ) -> Iterator[tuple[RemoteSegment, LogSegment]]:
-        """Of the segments of a log those that lie in the tier, each with what the tier has."""
+        """The segments of a log that are in the tier, each with its remote segment."""
         for segment in segments:
             found = self._table.get(segment.files.log)
             if found is not None and found.segment is not None:
@@ -233,11 +233,11 @@ class TieredFiles(SurvivesFork):
             file, small_file(self._local, file, CHECKPOINT_BYTES_MAX) or b""))
 
     def entries(self, path: str) -> list[tuple[str, bool]]:
-        """See Files: of the local directory, or none."""
+        """See Files: the entries of the local directory, or none."""
         return [] if self._local is None else self._local.entries(path)
 
     def stamp(self, directory: str, file: str | None) -> Stamp:
-        """See Files: a segment that leaves the local directory is in the tier by then."""
+        """See Files. A segment that leaves the local directory is in the tier by then."""
         if self._local is not None:
             return self._local.stamp(directory, None if file in self._table else file)
         found = self.bucket.find(self.topic_partition, self.topic_id)
@@ -249,7 +249,7 @@ class TieredFiles(SurvivesFork):
         return None if self._local is None else self._local.state(path)
 
     def beginning(self, path: str, bytes_max: int) -> tuple[bytes, int] | None:
-        """See Files. From the tier alone, the checkpoints are those that the tier amounts to."""
+        """See Files. From the tier alone, the checkpoints are computed from its content."""
         found = None if self._local is None else self._local.beginning(path, bytes_max)
         if found is not None:
             return found
@@ -298,7 +298,7 @@ class TieredFiles(SurvivesFork):
         return self._local.time_index(path, base_offset)
 
     def aborted(self, path: str) -> npt.NDArray[np.void]:
-        """See Files. One that is not there is empty (KIP-405)."""
+        """See Files. A missing one is empty (KIP-405)."""
         if path in self._table or self._local is None:
             return read_aborted(path, self._index(path))
         return self._local.aborted(path)
@@ -312,10 +312,10 @@ class TieredFiles(SurvivesFork):
 
 
 class _Carried(TieredFiles):
-    """What opens logs in another process."""
+    """Opens logs in another process."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """With the table of those logs."""
+        """Pickled with the table of those logs."""
         return (_Carried, (self.bucket, self.topic_partition, self.topic_id, self.directory,
                            self._local), (self._table,))
 
@@ -329,8 +329,8 @@ def _first_base(names: list[str]) -> int | None:
 
 
 def _check_first(log: LogFile, segment: RemoteSegment) -> None:
-    """KafkaStorageError for a log whose first batch is not one of the segment: it was swapped for
-    another's. No index and no CRC would show that."""
+    """Raises KafkaStorageError for a log whose first batch is not in the segment: it was swapped
+    for another's. No index and no CRC would show that."""
     if log.size < _MAGIC_AT + 1:
         return
     head = log.read(_MAGIC_AT + 1, 0)
