@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from seglog.arguments import given_path
-from seglog.cli import render, tier_lint
+from seglog.cli import render, tier_indexes, tier_lint
 from seglog.cli.export import add_export_options, export
 from seglog.cli.found_logs import found_in
 from seglog.cli.tier_options import add_bucket_options, bucket_of
@@ -137,6 +137,11 @@ _ACTIONS = {
     "export": _Action("write records as Parquet, Arrow, CSV or JSON lines", "As seglog export, "
                       "from the tier alone: the file needs no broker and no seglog. It appears "
                       "when it is complete.", _add_export, _export),
+    "rebuild-indexes": _Action(
+        "rebuild indexes from the bytes of segments", "Rebuilds offset, time and transaction "
+        "indexes, producer snapshots and leader epochs as a recovery would, and compares them with "
+        "what is there. Writes only with --write. Exit code 1: something is not right in the end.",
+        tier_indexes.add_options, lambda args: tier_indexes.check_indexes(args, _logs(args))),
     "lint": _Action("check the records of __remote_log_metadata", "Checks each record of the "
                     "metadata topic in a broker's data directories, and what they amount to. Exit "
                     "code 1: an error or a warning.", tier_lint.add_options, tier_lint.run),
