@@ -52,7 +52,8 @@ LAYERS: dict[str, set[str]] = {
     "embedded": {"cleaner", "log", "manager", "storage", "_native", *VALUES},
     "datadir": {"recovery", "storage", "arrow", "tiered", *VALUES},
     "tiered": {"objects", "storage", "_native", *VALUES},
-    "remote_log": {"arrow", "log", "manager", "metrics", "storage", "tiered", "_native", *VALUES},
+    "remote_log": {"arrow", "log", "manager", "metrics", "recovery", "storage", "tiered", "_native",
+                   *VALUES},
     "dump": {"storage", "tiered", "_native", *VALUES},
     # Executors only read: of the loader they have what `scrub` hands out (docs/architecture.md).
     "scrub": {"recovery", "storage", "_native", *VALUES},
@@ -60,7 +61,7 @@ LAYERS: dict[str, set[str]] = {
               "storage", "tiered", *VALUES},
     "export": {"arrow", "_native", *VALUES},
     "cli": {"", "cleaner", "datadir", "dump", "export", "log", "manager", "metrics", "recovery",
-            "arrow", "storage", "tiered", "_native", "spark", *VALUES},
+            "remote_log", "arrow", "storage", "tiered", "_native", "spark", *VALUES},
     "__main__": {"cli"},
     "": {"embedded", "log", "manager", "datadir", "recovery", "arrow", "storage", "_native",
          *VALUES},
@@ -69,7 +70,7 @@ LAYERS: dict[str, set[str]] = {
 # Packages outside the standard library, and the only rooms that may import them.
 OUTSIDERS: dict[str, set[str]] = {
     "numpy": {"_native", "storage", "arrow", "recovery", "log", "cleaner", "fragments", "manager",
-              "datadir", "dump", "tiered", "cli", "spark"},
+              "datadir", "dump", "tiered", "remote_log", "cli", "spark"},
     "cramjam": {"storage"},
     "cryptography": {"tiered"},
     "Crypto": {"tiered"},

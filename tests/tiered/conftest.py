@@ -53,9 +53,9 @@ class Tiered(NamedTuple):
             for line in lines:
                 row = json.loads(line)
                 if isolation == "read_uncommitted" or row["committed"]:
-                    found.append(Row(row["offset"], row["timestamp"], _raw(row["key"]),
-                                     _raw(row["value"]), tuple(
-                                         (key, _raw(value)) for key, value in row["headers"])))
+                    found.append(Row(row["offset"], row["timestamp"], raw(row["key"]),
+                                     raw(row["value"]), tuple(
+                                         (key, raw(value)) for key, value in row["headers"])))
         return found
 
     def objects(self, name: str, suffix: str = ".log") -> list[Path]:
@@ -84,7 +84,8 @@ def _header(one: object) -> tuple[str, bytes | None]:
     return key, value
 
 
-def _raw(text: str | None) -> bytes | None:
+def raw(text: str | None) -> bytes | None:
+    """The bytes of base64."""
     return None if text is None else base64.b64decode(text)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from seglog.arguments import given_path
 from seglog.cli import render
 from seglog.cli.format import Columns, Formatter, compile_format, json_formatter
+from seglog.cli.found_logs import found_logs
 from seglog.cli.gaps import GapReport, add_skip_damaged, explain_damage
 from seglog.cli.kcat import (
     Bounds, add_explained_options, add_topic_options, bounds_of, partitions_of, topics_of,
@@ -19,12 +20,8 @@ from seglog.cli.tier_options import add_tier_options, tier_of
 from seglog.cli.unpack import UnpackError, parse_deserializers
 from seglog.errors import CorruptDataError, KafkaStorageError, UnknownTopicOrPartitionError
 from seglog.model import TopicPartition
-from seglog.storage.discover import find_partitions
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.selection import is_internal, select_partitions
-
-if TYPE_CHECKING:
-    from seglog.tiered.bucket import Bucket
 
 __all__ = ["add_parser", "run"]
 
@@ -130,7 +127,7 @@ def _remark(text: str) -> None:
 def _sources(args: argparse.Namespace) -> list[_Source]:
     tier = tier_of(args)
     place = args.path or args.remote
-    found = _found(args.path, tier)
+    found = found_logs(args.path, tier)
     topics = topics_of(args)
     chosen = select_partitions(found, topics, partitions_of(args), place)
     if topics is None and len(found) > 1:
@@ -144,22 +141,11 @@ def _sources(args: argparse.Namespace) -> list[_Source]:
         raise ValueError("-s does not go with -J, which shows text; use -f, or -J --base64")
     sources = []
     for tp in chosen:
-        log = found[tp]()
+        log = found[tp].open()
         formatter = _formatter(args, tp)
         bounds = bounds_of(args.offset, log, str(tp), args.isolation, args.on_damage)
         sources.append(_Source(tp, log, bounds, formatter.with_unpacked(unpack), GapReport()))
     return sources
-
-
-def _found(path: str | None, tier: Bucket | None
-           ) -> dict[TopicPartition, Callable[[], PartitionLog]]:
-    """How each partition is opened that is there."""
-    if path is None:
-        assert tier is not None
-        keys = {TopicPartition(one.topic, one.partition) for one in tier.partitions}
-        return {key: partial(tier.log, key.topic, key.partition) for key in keys}
-    return {key: partial(PartitionLog.open, directory, topic_partition=key, remote=tier)
-            for key, directory in find_partitions(path).items()}
 
 
 def _formatter(args: argparse.Namespace, tp: TopicPartition) -> Formatter:

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import BinaryIO
 
 from seglog.arguments import given_path
 from seglog.arrow import COLUMNS, ORIGIN_COLUMNS, TOPIC_COLUMNS, TopicStream
 from seglog.arrow.topics import to_millis
 from seglog.cli import render
+from seglog.cli.found_logs import FoundLog, found_logs
 from seglog.cli.gaps import GapReport, add_skip_damaged, explain_damage
 from seglog.cli.kcat import add_topic_options, partitions_of, topics_of
-from seglog.errors import ConfigError, CorruptDataError, UnknownTopicOrPartitionError
+from seglog.cli.tier_options import add_tier_options, tier_of
+from seglog.errors import (
+    ConfigError, CorruptDataError, KafkaStorageError, UnknownTopicOrPartitionError,
+)
 from seglog.export import FORMATS, OutputFile, Sink, format_of, make_sink
 from seglog.model import TopicPartition
-from seglog.storage.discover import find_partitions
-from seglog.storage.partition_log import PartitionLog
 from seglog.storage.selection import is_internal, select_partitions
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_export_options", "add_parser", "export", "run"]
 
 _BATCH_ROWS, _BATCH_BYTES = 65536, 32 << 20
 
@@ -34,8 +35,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Writes the records of topics to one file, partition after partition, in "
                     "bounded memory. The file appears when it is complete. Parquet and Arrow need "
                     "pyarrow: pip install 'seglog[export]'.")
-    parser.add_argument("path", type=given_path,
+    parser.add_argument("path", type=given_path, nargs="?",
                         help="a data directory or one partition's directory")
+    add_tier_options(parser)
+    add_export_options(parser)
+
+
+def add_export_options(parser: argparse.ArgumentParser) -> None:
+    """Which records are written, and how."""
     add_topic_options(parser, "all but Kafka's internal ones")
     parser.add_argument("-o", "--output", required=True, metavar="FILE",
                         help="where to write; - is stdout (with --format)")
@@ -64,6 +71,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
                         help="decode ahead with so many threads; default: one per CPU, up to 4")
     parser.add_argument("--force", action="store_true", help="replace a file that is there")
     parser.add_argument("-q", "--quiet", action="store_true", help="no messages on stderr")
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
 
 
 def _moment(text: str) -> int:
@@ -85,45 +93,64 @@ def _moment(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Writes the file. Returns 2 if no file was written, 1 if damaged records are missing in it."""
+    return export(args, lambda: found_logs(args.path, tier_of(args)), args.path or args.remote)
+
+
+def export(args: argparse.Namespace, find: Callable[[], Mapping[TopicPartition, FoundLog]],
+           place: str) -> int:
+    """Writes records of the partitions that `find` finds at `place`; the exit code as `run`."""
     try:
-        return _export(args)
+        return _export(args, find(), place)
     except CorruptDataError as error:
         explain_damage(args, error)
+        return 2
+    except KafkaStorageError as error:
+        if error.code == KafkaStorageError.code:
+            render.error(error)  # a failed call, which no other option avoids
+        else:
+            explain_damage(args, error)
         return 2
     except (ConfigError, ValueError) as error:
         render.error(error)
         return 2
 
 
-def _export(args: argparse.Namespace) -> int:
+def _export(args: argparse.Namespace, found: Mapping[TopicPartition, FoundLog], place: str) -> int:
     columns = TOPIC_COLUMNS if args.columns is None else tuple(
         name.strip() for name in args.columns.split(","))
     if args.output == "-" and args.format is None:
         raise ConfigError("-o - needs --format: stdout has no suffix")
+    if args.output == "-" and args.json:
+        raise ConfigError("--json and the records would both be on stdout; name a file with -o")
     name = args.format or format_of(args.output)
-    found = find_partitions(args.path)
-    chosen = select_partitions(found, topics_of(args), partitions_of(args), args.path)
+    chosen = select_partitions(found, topics_of(args), partitions_of(args), place)
     if args.topic is None and len(found) > 1:
         chosen = [tp for tp in chosen if not is_internal(tp.topic)]
     if not chosen:
-        raise UnknownTopicOrPartitionError(f"{args.path}: there is no partition to export" + (
+        raise UnknownTopicOrPartitionError(f"{place}: there is no partition to export" + (
             "; -t names one of Kafka's internal topics" if found else ""))
-    _refuse_source(args.output, found.values())
-    at, reading, gaps = [str(chosen[0])], [chosen[0]], GapReport()
-    with render.Progress("exporting", detail=lambda room: f"records, {at[0]}"[:room]) as progress:
+    _refuse_source(args.output, (one.directory for one in found.values()))
+    counts, reading, gaps = dict.fromkeys(chosen, 0), [chosen[0]], GapReport()
 
-        def on_partition(tp: TopicPartition) -> None:
-            reading[0] = tp
-            at[0] = f"{tp} ({chosen.index(tp) + 1} of {len(chosen)})"
+    def on_partition(tp: TopicPartition) -> None:
+        reading[0] = tp
 
-        stream = TopicStream(
-            [(tp, partial(PartitionLog.open, found[tp], topic_partition=tp)) for tp in chosen],
-            columns, start_offset=args.start_offset, end_offset=args.end_offset,
-            start_timestamp=args.start_time, end_timestamp=args.end_time,
-            isolation=args.isolation, threads=args.threads, batch_rows=_BATCH_ROWS,
-            batch_bytes=_BATCH_BYTES, on_partition=on_partition, on_damage=args.on_damage,
-            on_gap=lambda gap: gaps.add(reading[0], gap))
-        size = _write(args, name, columns, stream, progress)
+    def on_rows(count: int) -> None:
+        counts[reading[0]] += count
+        progress.advance(count)
+
+    stream = TopicStream(
+        [(tp, found[tp].open) for tp in chosen],
+        columns, start_offset=args.start_offset, end_offset=args.end_offset,
+        start_timestamp=args.start_time, end_timestamp=args.end_time,
+        isolation=args.isolation, threads=args.threads, batch_rows=_BATCH_ROWS,
+        batch_bytes=_BATCH_BYTES, on_partition=on_partition, on_damage=args.on_damage,
+        on_gap=lambda gap: gaps.add(reading[0], gap))
+    with render.Progress("exporting", detail=lambda room: _position(reading[0], chosen)[:room]
+                         ) as progress:
+        size = _write(args, name, columns, stream, on_rows)
+    if args.json:
+        _print_row(args, name, counts, size, gaps)
     if not args.quiet:
         render.message(
             f"{progress.done} records of {len(chosen)} partition{'s' if len(chosen) > 1 else ''} "
@@ -134,15 +161,32 @@ def _export(args: argparse.Namespace) -> int:
     return 1 if gaps else 0
 
 
+def _position(reading: TopicPartition, chosen: Sequence[TopicPartition]) -> str:
+    return f"records, {reading} ({chosen.index(reading) + 1} of {len(chosen)})"
+
+
+def _print_row(args: argparse.Namespace, name: str, counts: Mapping[TopicPartition, int],
+               size: int, gaps: GapReport) -> None:
+    out = render.stdout()
+    out.write(render.json_line({
+        "output": args.output, "format": name, "isolation": args.isolation, "size": size,
+        "records": sum(counts.values()),
+        "partitions": [{"partition": str(tp), "records": count} for tp, count in counts.items()],
+        "gaps": [{"partition": str(tp), "code": gap.kind, "message": str(gap), "object": gap.file,
+                  "first_offset": gap.first_offset, "last_offset": gap.last_offset}
+                 for tp, gap in gaps.found]}))
+    out.flush()
+
+
 def _write(args: argparse.Namespace, name: str, columns: Sequence[str], stream: TopicStream,
-           progress: render.Progress) -> int:
+           on_rows: Callable[[int], None]) -> int:
     """Writes the whole stream. Returns the size of the file in bytes."""
     if args.output == "-":
         counting = _Counting(render.stdout())
-        _pump(_sink(args, name, counting, columns), stream, progress)  # type: ignore[arg-type]
+        _pump(_sink(args, name, counting, columns), stream, on_rows)  # type: ignore[arg-type]
         return counting.size
     with OutputFile(args.output, force=args.force) as output:
-        _pump(_sink(args, name, output.file, columns), stream, progress)
+        _pump(_sink(args, name, output.file, columns), stream, on_rows)
         return output.size
 
 
@@ -150,12 +194,12 @@ def _sink(args: argparse.Namespace, name: str, file: BinaryIO, columns: Sequence
     return make_sink(name, file, columns, binary=args.binary, compression=args.compression)
 
 
-def _pump(sink: Sink, stream: TopicStream, progress: render.Progress) -> None:
+def _pump(sink: Sink, stream: TopicStream, on_rows: Callable[[int], None]) -> None:
     try:
         with stream:
             for batch in stream:
                 sink.write(batch)
-                progress.advance(batch.num_rows)
+                on_rows(batch.num_rows)
         sink.close()
     except BaseException:
         sink.discard()

@@ -17,15 +17,17 @@ class GapReport:
 
     def __init__(self) -> None:
         self._told: set[tuple[str, int]] = set()
+        self.found: list[tuple[TopicPartition, LogGap]] = []
 
     def __bool__(self) -> bool:
-        return bool(self._told)
+        return bool(self.found)
 
     def add(self, tp: TopicPartition, gap: LogGap) -> None:
         """Adds a gap of a partition; an overlap loses no record."""
         where = (gap.file, gap.position)
         if gap.kind != "overlap" and where not in self._told:
             self._told.add(where)
+            self.found.append((tp, gap))
             render.message(f"% {tp.topic} [{tp.partition}]: {gap}")
 
 

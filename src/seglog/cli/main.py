@@ -36,7 +36,7 @@ VERBS: dict[str, str] = {
     "compact": "compact the logs of a stopped broker",
     "cat": "print records (kcat's formats)",
     "export": "write records as Parquet, Arrow, CSV or JSON lines",
-    "tier": "list, check and restore remote segments (KIP-405)",
+    "tier": "list, check, export and restore remote segments (KIP-405)",
     "demo": "the main job on real directories",
 }
 

@@ -1,20 +1,20 @@
-"""`seglog tier`: what a remote tier holds, whether it is sound, and a log directory made of it."""
+"""`seglog tier`: what a remote tier holds, whether it is sound, and what can be made of it."""
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from seglog.arguments import given_path
-from seglog.cli import render
-from seglog.cli.tier_options import keys_of
+from seglog.cli import render, tier_indexes, tier_lint
+from seglog.cli.export import add_export_options, export
+from seglog.cli.found_logs import found_in
+from seglog.cli.tier_options import add_bucket_options, bucket_of
 from seglog.errors import ConfigError
 from seglog.model import TopicPartition
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import parse_directory_name
-from seglog.tiered.bucket import Bucket, open_bucket
 from seglog.tiered.restore import restore
 from seglog.tiered.segment_selection import TierFinding
 from seglog.tiered.tier_check import check_partition, find_orphans
@@ -25,51 +25,37 @@ __all__ = ["add_parser", "check_tier", "run"]
 Row = dict[str, Any]
 
 
+class _Action(NamedTuple):
+    """What follows `seglog tier`."""
+
+    summary: str
+    description: str
+    add_options: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The options of the verb."""
+    """The options of the verb and its actions."""
     parser = subparsers.add_parser(
-        "tier", help="list, check and restore remote segments (KIP-405)",
-        description="Works on the remote segments of a broker, without the broker. Exit code 1: "
-                    "something is damaged or missing (verify), or an object is not announced "
-                    "(orphans). Deletes nothing.")
-    parser.add_argument("action", choices=("ls", "verify", "orphans", "restore"),
-                        help="list partitions; check every batch and index; list objects that no "
-                        "announcement names; make a log directory of one partition")
-    parser.add_argument("remote", type=given_path, help="directory or URL of the remote segments")
-    parser.add_argument("partition", nargs="?", metavar="TOPIC-PARTITION",
-                        help="one partition; restore needs it")
-    parser.add_argument("target", nargs="?", type=given_path,
-                        help="restore: the directory to make, such as TOPIC-PARTITION")
-    parser.add_argument("--metadata", action="append", default=[], type=given_path, metavar="DIR",
-                        help="a data directory with partitions of __remote_log_metadata")
-    parser.add_argument("--layout", help="local, aiven, pinterest, or a pattern; default: "
-                        "recognised")
-    parser.add_argument("--key", action="append", default=[], metavar="ID=FILE",
-                        help="a private key of Aiven's encryption, as PEM")
-    parser.add_argument("--json", action="store_true", help="one JSON object a partition")
+        "tier", help="list, check, export and restore remote segments (KIP-405)",
+        description="Works on the remote segments of a broker, without the broker.")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, action in _ACTIONS.items():
+        action.add_options(actions.add_parser(name, help=action.summary,
+                                              description=action.description))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Does it. 0: nothing wrong; 1: findings."""
-    bucket = open_bucket(args.remote, layout=args.layout, keys=keys_of(args),
-                         metadata=args.metadata)
-    if args.action == "restore":
-        return _restore(args, bucket)
-    if args.action == "orphans" and not args.metadata:
-        raise ConfigError("orphans needs --metadata: only the metadata topic says what is live")
-    if args.action == "verify":
-        return check_tier(_logs(bucket, args.partition), as_json=args.json)
-    code = 0
-    for log in _logs(bucket, args.partition):
+    """Does it. 0: nothing wrong; 1: findings; 2: not done."""
+    return _ACTIONS[args.action].run(args)
+
+
+# ---- actions
+
+def _ls(args: argparse.Namespace) -> int:
+    for log in _logs(args):
         where = log.where
         assert isinstance(where, TieredFiles)
-        if args.action == "orphans":
-            orphans = find_orphans(where)
-            code = 1 if orphans else code
-            _print({"partition": str(log.topic_partition),
-                    "orphans": [_finding(one) for one in orphans]},
-                   [one.message for one in orphans], args.json)
-            continue
         segments = [remote for remote, _ in where.pieces_of(log.segments)]
         first = segments[0].start_offset if segments else log.log_start_offset
         row = {"partition": str(log.topic_partition), "topic_id": log.topic_id,
@@ -81,7 +67,85 @@ def run(args: argparse.Namespace) -> int:
         _print(row, [f"{row['partition']}  {row['topic_id'] or '-'}  {row['segments']} segments, "
                      f"offsets {first} to {row['last_offset']}, {row['size']} bytes",
                      *(f"  {one}" for one in where.findings)], args.json)
+    return 0
+
+
+def _orphans(args: argparse.Namespace) -> int:
+    if not args.metadata:
+        raise ConfigError("orphans needs --metadata: only the metadata topic says what is live")
+    code = 0
+    for log in _logs(args):
+        where = log.where
+        assert isinstance(where, TieredFiles)
+        orphans = find_orphans(where)
+        code = 1 if orphans else code
+        _print({"partition": str(log.topic_partition),
+                "orphans": [_finding(one) for one in orphans]},
+               [one.message for one in orphans], args.json)
     return code
+
+
+def _restore(args: argparse.Namespace) -> int:
+    log, = _logs(args)
+    count = restore(log, args.target)
+    _print({"partition": args.partition, "target": args.target, "segments": count,
+            "log_end_offset": log.log_end_offset},
+           [f"{args.target}: {count} segments, offsets {log.log_start_offset} to "
+            f"{log.log_end_offset - 1}"], args.json)
+    return 0
+
+
+def _export(args: argparse.Namespace) -> int:
+    return export(args, lambda: found_in(bucket_of(args), args.topic_id), args.remote)
+
+
+def _add_partition(parser: argparse.ArgumentParser) -> None:
+    add_bucket_options(parser)
+    parser.add_argument("partition", nargs="?", metavar="TOPIC-PARTITION",
+                        help="one partition; default: all")
+    _add_json(parser)
+
+
+def _add_restore(parser: argparse.ArgumentParser) -> None:
+    add_bucket_options(parser)
+    parser.add_argument("partition", metavar="TOPIC-PARTITION")
+    parser.add_argument("target", metavar="DIR", type=given_path,
+                        help="the directory to make, such as TOPIC-PARTITION")
+    _add_json(parser)
+
+
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    add_bucket_options(parser)
+    add_export_options(parser)
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON object a partition")
+
+
+_ACTIONS = {
+    "ls": _Action("list partitions", "Lists the partitions of a tier: segments, offsets, bytes, "
+                  "and what is wrong with them.", _add_partition, _ls),
+    "verify": _Action("check every batch and index", "Reads every batch, index and snapshot. Exit "
+                      "code 1: something is damaged or missing.", _add_partition,
+                      lambda args: check_tier(_logs(args), as_json=args.json)),
+    "orphans": _Action("list objects that no announcement names", "Lists objects that no "
+                       "announcement names, and deletes none. Exit code 1: there are some.",
+                       _add_partition, _orphans),
+    "restore": _Action("make a log directory of one partition", "Makes an ordinary log directory "
+                       "of one partition, which a broker opens.", _add_restore, _restore),
+    "export": _Action("write records as Parquet, Arrow, CSV or JSON lines", "As seglog export, "
+                      "from the tier alone: the file needs no broker and no seglog. It appears "
+                      "when it is complete.", _add_export, _export),
+    "rebuild-indexes": _Action(
+        "rebuild indexes from the bytes of segments", "Rebuilds offset, time and transaction "
+        "indexes, producer snapshots and leader epochs as a recovery would, and compares them with "
+        "what is there. Writes only with --write. Exit code 1: something is not right in the end.",
+        tier_indexes.add_options, lambda args: tier_indexes.check_indexes(args, _logs(args))),
+    "lint": _Action("check the records of __remote_log_metadata", "Checks each record of the "
+                    "metadata topic in a broker's data directories, and what they amount to. Exit "
+                    "code 1: an error or a warning.", tier_lint.add_options, tier_lint.run),
+}
 
 
 def check_tier(logs: Iterator[PartitionLog], *, as_json: bool) -> int:
@@ -101,26 +165,16 @@ def check_tier(logs: Iterator[PartitionLog], *, as_json: bool) -> int:
     return code
 
 
-def _restore(args: argparse.Namespace, bucket: Bucket) -> int:
-    if args.partition is None or args.target is None:
-        raise ConfigError("restore needs TOPIC-PARTITION and the directory to make")
-    log, = _logs(bucket, args.partition)
-    count = restore(log, args.target)
-    _print({"partition": args.partition, "target": args.target, "segments": count,
-            "log_end_offset": log.log_end_offset},
-           [f"{args.target}: {count} segments, offsets {log.log_start_offset} to "
-            f"{log.log_end_offset - 1}"], args.json)
-    return 0
-
-
-def _logs(bucket: Bucket, name: str | None) -> Iterator[PartitionLog]:
-    if name is not None:
-        key = parse_directory_name(name).topic_partition
-        yield bucket.log(key.topic, key.partition)
+def _logs(args: argparse.Namespace) -> Iterator[PartitionLog]:
+    bucket = bucket_of(args)
+    if args.partition is not None:
+        key = parse_directory_name(args.partition).topic_partition
+        yield bucket.log(key.topic, key.partition, topic_id=args.topic_id)
         return
     for one in bucket.partitions:
-        key = TopicPartition(one.topic, one.partition)
-        yield bucket.log(key.topic, key.partition, topic_id=one.topic_id)
+        if args.topic_id in (None, one.topic_id):
+            key = TopicPartition(one.topic, one.partition)
+            yield bucket.log(key.topic, key.partition, topic_id=one.topic_id)
 
 
 def _finding(one: TierFinding) -> Row:
@@ -130,6 +184,6 @@ def _finding(one: TierFinding) -> Row:
 
 def _print(row: Row, lines: list[str], as_json: bool) -> None:
     out = render.stdout()
-    text = [json.dumps(row)] if as_json else lines
-    out.writelines(f"{line}\n".encode() for line in text)
+    out.writelines([render.json_line(row)] if as_json else
+                   [f"{line}\n".encode() for line in lines])
     out.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import binascii
 from typing import TYPE_CHECKING
 
 from seglog.arguments import given_path
@@ -11,7 +12,9 @@ from seglog.errors import ConfigError
 if TYPE_CHECKING:
     from seglog.tiered.bucket import Bucket
 
-__all__ = ["add_tier_options", "keys_of", "tier_of"]
+__all__ = ["add_bucket_options", "add_tier_options", "bucket_of", "tier_of"]
+
+_ID_BYTES = 16
 
 
 def add_tier_options(parser: argparse.ArgumentParser) -> None:
@@ -39,10 +42,44 @@ def tier_of(args: argparse.Namespace) -> Bucket | None:
         return None
     from seglog.tiered.bucket import open_bucket
 
-    return open_bucket(args.remote, layout=args.layout, keys=keys_of(args))
+    return open_bucket(args.remote, layout=args.layout, keys=_keys_of(args))
 
 
-def keys_of(args: argparse.Namespace) -> dict[str, str | bytes]:
+def add_bucket_options(parser: argparse.ArgumentParser) -> None:
+    """The tier that a verb of `tier` works on."""
+    parser.add_argument("remote", type=given_path, metavar="URL",
+                        help="directory or URL of the remote segments")
+    parser.add_argument("--metadata", action="append", default=[], type=given_path, metavar="DIR",
+                        help="a data directory with partitions of __remote_log_metadata")
+    parser.add_argument("--layout", help="local, aiven, pinterest, or a pattern; default: "
+                        "recognised")
+    parser.add_argument("--key", action="append", default=[], metavar="ID=FILE",
+                        help="a private key of Aiven's encryption, as PEM")
+    parser.add_argument("--topic-id", type=_topic_id, metavar="ID", help="the topic of this id, "
+                        "where several had the same name")
+
+
+def bucket_of(args: argparse.Namespace) -> Bucket:
+    """The tier that the options of `add_bucket_options` name. What `open_bucket` raises."""
+    from seglog.tiered.bucket import open_bucket
+
+    return open_bucket(args.remote, layout=args.layout, keys=_keys_of(args),
+                       metadata=args.metadata)
+
+
+def _topic_id(text: str) -> bytes:
+    try:
+        raw = binascii.a2b_base64(text.translate({ord("-"): "+", ord("_"): "/"}) + "==",
+                                  strict_mode=True)
+    except (binascii.Error, ValueError):
+        raw = b""
+    if len(raw) != _ID_BYTES:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no topic id, such as SCh4E8VdQyakXnuXoblENg")
+    return raw
+
+
+def _keys_of(args: argparse.Namespace) -> dict[str, str | bytes]:
     """The keys that `--key` names. Raises ConfigError."""
     keys: dict[str, str | bytes] = {}
     for text in args.key:

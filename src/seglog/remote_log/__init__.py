@@ -11,10 +11,14 @@ and reads of remote segments.
 
 from __future__ import annotations
 
+from seglog.remote_log.index_rebuild import (
+    IndexState, RebuiltIndex, RebuiltSegment, rebuild_indexes,
+)
 from seglog.remote_log.metadata_manager import BrokerReadyCallback, RemoteLogMetadataManager
 from seglog.remote_log.remote_config import RemoteLogManagerConfig
 from seglog.remote_log.remote_log_manager import RemoteLogManager
 from seglog.remote_log.topic_based_manager import TopicBasedRemoteLogMetadataManager
 
-__all__ = ["BrokerReadyCallback", "RemoteLogManager", "RemoteLogManagerConfig",
-           "RemoteLogMetadataManager", "TopicBasedRemoteLogMetadataManager"]
+__all__ = ["BrokerReadyCallback", "IndexState", "RebuiltIndex", "RebuiltSegment",
+           "RemoteLogManager", "RemoteLogManagerConfig", "RemoteLogMetadataManager",
+           "TopicBasedRemoteLogMetadataManager", "rebuild_indexes"]

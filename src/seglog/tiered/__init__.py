@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from seglog.tiered.aiven_writer import AivenWriter
     from seglog.tiered.bucket import Bucket, open_bucket
     from seglog.tiered.metadata_cache import RemoteLogMetadataCache
+    from seglog.tiered.metadata_finding import MetadataFinding
+    from seglog.tiered.metadata_lint import MetadataLint, lint_metadata
     from seglog.tiered.metadata_serde import deserialize, serialize
     from seglog.tiered.metadata_store import RemotePartitionMetadataStore
     from seglog.tiered.metadata_topic import (
@@ -46,6 +48,8 @@ _LAZY = {
     "segment_selection": ("TierFinding",),
     "storage_manager": ("LayoutStorageManager",),
     "metadata_cache": ("RemoteLogMetadataCache",),
+    "metadata_finding": ("MetadataFinding",),
+    "metadata_lint": ("MetadataLint", "lint_metadata"),
     "metadata_serde": ("deserialize", "serialize"),
     "metadata_store": ("RemotePartitionMetadataStore",),
     "metadata_topic": ("MetadataTopic", "SkippedMetadata", "read_metadata_events",
@@ -59,13 +63,14 @@ _LAZY = {
 
 __all__ = [
     "LOCAL_TIERED_STORAGE", "PINTEREST", "AivenLayout", "AivenWriter", "Bucket", "IndexType",
-    "LayoutStorageManager", "LogSegmentData", "MetadataTopic", "PlainLayout",
+    "LayoutStorageManager", "LogSegmentData", "MetadataFinding", "MetadataLint", "MetadataTopic",
+    "PlainLayout",
     "RemoteLogMetadata", "RemoteLogMetadataCache", "RemoteLogMetadataTopicPartitioner",
     "RemoteLogSegmentId", "RemoteLogSegmentMetadata", "RemoteLogSegmentMetadataSnapshot",
     "RemoteLogSegmentMetadataUpdate", "RemoteLogSegmentState", "RemotePartitionDeleteMetadata",
     "RemotePartitionDeleteState", "RemotePartitionMetadataStore", "RemoteStorageManager",
     "RemoteTree", "SkippedMetadata", "TierFinding", "TopicIdPartition", "deserialize",
-    "open_bucket", "read_metadata_events", "read_metadata_topic", "serialize",
+    "lint_metadata", "open_bucket", "read_metadata_events", "read_metadata_topic", "serialize",
 ]
 
 

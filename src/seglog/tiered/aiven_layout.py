@@ -4,6 +4,7 @@ manifest)."""
 from __future__ import annotations
 
 import errno
+import json
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
@@ -138,6 +139,36 @@ class AivenLayout(SurvivesFork):
         except ValueError as error:
             raise chunk_error(path, position, "chunk",
                               f"the {kind.value} index does not decode: {error}") from None
+
+    def replace_indexes(self, tree: RemoteTree, segment: RemoteSegment,
+                        contents: Mapping[IndexType, bytes]) -> None:
+        """Replaces these indexes, encrypted as the segment is: the object of all indexes, then the
+        manifest, which says where each lies. KafkaStorageError."""
+        manifest, stored = self.manifest(tree, segment), segment.objects[INDEXES]
+        key = self._data_key(manifest, tree.path(stored.key))
+        parts: dict[str, Any] = {}
+        joined = bytearray()
+        for kind in IndexType:
+            part = manifest.indexes.get(kind)
+            content = contents.get(kind)
+            if content is not None:
+                data = content if key is None or not content else key.encrypt(content)
+            elif part is None:
+                parts[kind.value] = None
+                continue
+            else:
+                data = bytes(memoryview(tree.read(
+                    stored.key, part[0], sum(part), stored.version))) if part[1] else b""
+            parts[kind.value] = {"position": len(joined), "size": len(data)}
+            joined += data
+        name = segment.objects[MANIFEST].key
+        text, _ = tree.beginning(name, _MANIFEST_BYTES_MAX) or (b"", 0)
+        described = json.loads(bytes(memoryview(text)))
+        described["segmentIndexes"] = parts
+        tree.write(stored.key, bytes(joined))
+        tree.write(name, json.dumps(described).encode())
+        with self._lock:
+            self._manifests.pop(tree.path(name), None)
 
     # ---- parts
 

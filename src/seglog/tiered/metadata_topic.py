@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from seglog.errors import (
     CorruptDataError, DuplicatePartitionError, IllegalArgumentError, InvalidTopicPartitionError,
@@ -17,8 +18,8 @@ from seglog.tiered.metadata_serde import deserialize
 from seglog.tiered.metadata_store import RemotePartitionMetadataStore
 from seglog.tiered.remote_records import RemoteLogMetadata, RemoteLogSegmentMetadataSnapshot
 
-__all__ = ["REMOTE_LOG_METADATA_TOPIC", "MetadataTopic", "SkippedMetadata", "read_metadata_events",
-           "read_metadata_topic"]
+__all__ = ["REMOTE_LOG_METADATA_TOPIC", "MetadataTopic", "SkippedMetadata", "metadata_partitions",
+           "read_metadata_events", "read_metadata_rows", "read_metadata_topic"]
 
 REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
 
@@ -69,7 +70,7 @@ def read_metadata_topic(*data_dirs: str | os.PathLike[str]) -> MetadataTopic:
     """
     store, count = RemotePartitionMetadataStore(), 0
     skipped: list[SkippedMetadata] = []
-    for topic_partition, path in _metadata_partitions(data_dirs):
+    for topic_partition, path in metadata_partitions(data_dirs):
         with PartitionLog.open(path, topic_partition=topic_partition) as log:
             for offset, event in read_metadata_events(log):
                 if isinstance(event, SkippedMetadata):
@@ -95,19 +96,32 @@ def read_metadata_events(log: PartitionLog) -> Iterator[
     Raises KafkaStorageError.
     """
     number = -1 if log.topic_partition is None else log.topic_partition.partition
+    for row in read_metadata_rows(log, ("offset", "value")):
+        if isinstance(row, SkippedMetadata):
+            yield row.offset, row
+        else:
+            yield row[0], _event(number, *row)
+
+
+def read_metadata_rows(log: PartitionLog, columns: Sequence[str]
+                       ) -> Iterator[tuple[Any, ...] | SkippedMetadata]:
+    """These columns of the records of one partition, the offset first, and damage between them.
+
+    Raises KafkaStorageError.
+    """
+    number = -1 if log.topic_partition is None else log.topic_partition.partition
     start: int | None = log.log_start_offset
     while start is not None:
-        offset = start
         try:
-            for columns in log.to_arrow(start, columns=["offset", "value"]):
-                rows = columns.to_pylists()
-                for offset, value in zip(rows["offset"], rows["value"], strict=True):
-                    yield offset, _event(number, offset, value)
-                    start = offset + 1
+            for batch in log.to_arrow(start, columns=columns):
+                rows = batch.to_pylists()
+                for row in zip(*(rows[name] for name in columns), strict=True):
+                    yield row
+                    start = row[0] + 1
             return
         except CorruptDataError as error:
             following = _after_damage(log, start)
-            yield start, SkippedMetadata(number, start, following, error)
+            yield SkippedMetadata(number, start, following, error)
             start = following
 
 
@@ -137,8 +151,12 @@ def _after_damage(log: PartitionLog, start: int) -> int | None:
     return None if following is None or following >= log.log_end_offset else following
 
 
-def _metadata_partitions(data_dirs: tuple[str | os.PathLike[str], ...]
-                         ) -> list[tuple[TopicPartition, str]]:
+def metadata_partitions(data_dirs: Sequence[str | os.PathLike[str]]
+                        ) -> list[tuple[TopicPartition, str]]:
+    """The partitions of __remote_log_metadata in data directories, each with its path.
+
+    Raises as `read_metadata_topic`.
+    """
     found: dict[TopicPartition, str] = {}
     for data_dir in data_dirs:
         try:

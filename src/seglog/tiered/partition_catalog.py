@@ -19,7 +19,7 @@ from seglog.tiered.remote_tree import RemoteTree
 from seglog.tiered.segment_selection import Piece, TierFinding, select_segments
 from seglog.tiered.segment_states import RemoteLogSegmentState
 
-__all__ = ["Catalog", "PartitionCatalog"]
+__all__ = ["Catalog", "PartitionCatalog", "merged_epochs"]
 
 #: Concurrent requests for small objects, whose cost is latency.
 _THREADS: Final = 16
@@ -81,7 +81,7 @@ class PartitionCatalog:
             return []
         newest = max(known, key=lambda one: (_last_epoch(one) or 0,
                                              one.end_offset or one.start_offset))
-        return self._checkpoint(newest) or _merged_epochs(known)
+        return self._checkpoint(newest) or merged_epochs(known)
 
     def _checkpoint(self, segment: RemoteSegment) -> list[EpochEntry]:
         """The lineage up to a segment's end; empty if it cannot be read, which is a finding."""
@@ -230,7 +230,7 @@ def _finding(error: SeglogError, segment: RemoteSegment) -> TierFinding:
                        getattr(error, "file", None), segment.start_offset, segment.end_offset)
 
 
-def _merged_epochs(segments: Sequence[RemoteSegment]) -> list[EpochEntry]:
+def merged_epochs(segments: Sequence[RemoteSegment]) -> list[EpochEntry]:
     """The epochs of the segment with the greatest last epoch, and of the segments that lead up to
     it."""
     lineage: dict[int, int] = {}

@@ -18,6 +18,7 @@ __all__ = [
     "ID_BYTES", "RemoteLogMetadata", "RemoteLogSegmentId", "RemoteLogSegmentMetadata",
     "RemoteLogSegmentMetadataSnapshot", "RemoteLogSegmentMetadataUpdate",
     "RemotePartitionDeleteMetadata", "SegmentLeaderEpochs", "TopicIdPartition", "check_id",
+    "id_text",
 ]
 
 ID_BYTES = 16
@@ -34,7 +35,7 @@ class TopicIdPartition(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        return f"{_uuid_text(self.topic_id)}:{self.topic}-{self.partition}"
+        return f"{id_text(self.topic_id)}:{self.topic}-{self.partition}"
 
 
 class RemoteLogSegmentId(NamedTuple):
@@ -50,12 +51,12 @@ class RemoteLogSegmentId(NamedTuple):
         while True:
             raw = bytearray(os.urandom(ID_BYTES))
             raw[6], raw[8] = raw[6] & 0x0F | 0x40, raw[8] & 0x3F | 0x80
-            if not _uuid_text(bytes(raw)).startswith("-"):
+            if not id_text(bytes(raw)).startswith("-"):
                 return cls(topic_id_partition, bytes(raw))
 
     def __str__(self) -> str:
         return (f"RemoteLogSegmentId{{topicIdPartition={self.topic_id_partition}, "
-                f"id={_uuid_text(self.id)}}}")
+                f"id={id_text(self.id)}}}")
 
 
 class _Segment(NamedTuple):
@@ -208,7 +209,7 @@ class RemoteLogSegmentMetadataSnapshot(_Snapshot):
         return cls(metadata.remote_log_segment_id.id, *metadata[1:])
 
     def __str__(self) -> str:
-        return (f"RemoteLogSegmentMetadataSnapshot{{segmentId={_uuid_text(self.segment_id)}, "
+        return (f"RemoteLogSegmentMetadataSnapshot{{segmentId={id_text(self.segment_id)}, "
                 f"startOffset={self.start_offset}, endOffset={self.end_offset}, "
                 f"maxTimestampMs={self.max_timestamp_ms}, "
                 f"segmentLeaderEpochs={_epochs_text(self.segment_leader_epochs)}, "
@@ -237,7 +238,8 @@ def _sorted_epochs(epochs: Mapping[int, int] | Iterable[tuple[int, int]]) -> Seg
     return found
 
 
-def _uuid_text(raw: bytes) -> str:
+def id_text(raw: bytes) -> str:
+    """An id as Kafka prints it (Uuid.toString)."""
     return urlsafe_b64encode(raw)[:22].decode()
 
 

@@ -8,7 +8,9 @@ from typing import Protocol
 
 from seglog.objects.store import Block, ObjectVersion
 from seglog.storage.log_store import LogFile
-from seglog.tiered.remote_records import RemoteLogSegmentMetadata, SegmentLeaderEpochs
+from seglog.tiered.remote_records import (
+    RemoteLogSegmentMetadata, SegmentLeaderEpochs, id_text,
+)
 from seglog.tiered.remote_storage import IndexType
 from seglog.tiered.remote_tree import RemoteTree
 
@@ -62,7 +64,8 @@ class RemoteSegment:
 
     def __str__(self) -> str:
         keys = (one.key for kind, one in self.objects.items() if kind == "log")
-        return next(keys, f"start offset {self.start_offset}")
+        name = "" if self.segment_id is None else f"{id_text(self.segment_id)}, "
+        return next(keys, f"segment {name}start offset {self.start_offset}")
 
 
 class Layout(Protocol):

@@ -1,0 +1,94 @@
+"""`seglog tier lint`: the records of __remote_log_metadata against Kafka's rules."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+from seglog.arguments import given_path
+from seglog.cli import render
+from seglog.cli.tier_options import tier_of
+from seglog.dump.topic_facts import read_topic_facts
+from seglog.errors import ConfigError
+from seglog.tiered.metadata_finding import MetadataFinding
+from seglog.tiered.metadata_lint import check_topic_config, lint_metadata
+from seglog.tiered.metadata_topic import REMOTE_LOG_METADATA_TOPIC
+
+__all__ = ["add_options", "run"]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the action."""
+    parser.add_argument("path", nargs="+", type=given_path, metavar="DIR",
+                        help="the data directories of a broker, with partitions of "
+                        f"{REMOTE_LOG_METADATA_TOPIC}")
+    parser.add_argument("--remote", metavar="URL", type=given_path,
+                        help="directory or URL of the remote segments: finds absent objects too")
+    parser.add_argument("--layout", help="local, aiven, pinterest, or a pattern; default: "
+                        "recognised")
+    parser.add_argument("--key", action="append", default=[], metavar="ID=FILE",
+                        help="a private key of Aiven's encryption, as PEM")
+    parser.add_argument("--partitions", type=_count, metavar="N", help="partitions of the topic; "
+                        "default: those of __cluster_metadata, else what fits most records")
+    parser.add_argument("--config", action="append", default=[], metavar="KEY=VALUE",
+                        help="a setting of the topic; default: those of __cluster_metadata")
+    parser.add_argument("--grace", type=_seconds, default=3600, metavar="SECONDS",
+                        help="a copy or deletion that is younger may be under way; default: 3600")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the findings. 1 if one of them is an error or a warning."""
+    given = _settings(args.config)
+    known = [facts for path in args.path
+             if (facts := read_topic_facts(path, REMOTE_LOG_METADATA_TOPIC)) is not None]
+    count = args.partitions or (known[0].partitions if known else 0) or None
+    lint = lint_metadata(*args.path, partition_count=count, bucket=tier_of(args),
+                         grace_ms=args.grace * 1000)
+    config = {**(known[0].config if known else {}), **given}
+    findings = [*check_topic_config(config, is_complete=bool(known)), *lint.findings]
+    is_sound = all(one.severity == "info" for one in findings)
+    out = render.stdout()
+    if args.json:
+        out.write(render.json_line({
+            "metadata_partitions": list(lint.metadata_partitions),
+            "partition_count": lint.partition_count, "records": lint.records,
+            "partitions": lint.user_partitions, "segments": lint.segments, "ok": is_sound,
+            "findings": [_row(one) for one in findings]}))
+    else:
+        compared = "an unknown number" if lint.partition_count is None else lint.partition_count
+        out.writelines(f"{one}\n".encode() for one in findings)
+        out.write(f"{REMOTE_LOG_METADATA_TOPIC}: {len(lint.metadata_partitions)} of {compared} "
+                  f"partitions, {lint.records} records of {lint.user_partitions} partitions, "
+                  f"{lint.segments} segments: {'sound' if is_sound else 'not sound'}\n".encode())
+    out.flush()
+    return 0 if is_sound else 1
+
+
+def _row(one: MetadataFinding) -> dict[str, Any]:
+    return asdict(one)
+
+
+def _settings(texts: list[str]) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise ConfigError(f"--config {text}: expected KEY=VALUE")
+        found[name.strip()] = value
+    return found
+
+
+def _count(text: str) -> int:
+    return _number(text, 1)
+
+
+def _seconds(text: str) -> int:
+    return _number(text, 0)
+
+
+def _number(text: str, least: int) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} on")
+    return int(text)

@@ -1,0 +1,117 @@
+"""Whether an index in a tier is right for its segment, though not the one that a recovery makes.
+
+A broker that was restarted while the segment was active, or that had another index.interval.bytes,
+wrote other entries. They are as good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from seglog._native.index import read_aborted
+from seglog.errors import SeglogError
+from seglog.model import EpochEntry, ProducerStateEntry
+from seglog.storage.epochs import read_leader_epochs
+from seglog.storage.producer_state import decode_snapshot, encode_snapshot
+from seglog.tiered.remote_storage import IndexType
+
+__all__ = ["SegmentFacts", "problem_of"]
+
+_OFFSET = np.dtype([("offset", ">i4"), ("position", ">i4")])
+_TIME = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
+
+Batches = npt.NDArray[np.void]
+
+
+class SegmentFacts:
+    """What the batches of a segment say: every batch, the leader epochs and the producers at its
+    end. `is_complete`: the producers before the segment were known."""
+
+    def __init__(self, start_offset: int, end_offset: int, batches: Batches,
+                 epochs: Sequence[EpochEntry], producers: Sequence[ProducerStateEntry],
+                 is_complete: bool) -> None:
+        self.start_offset, self.end_offset, self.batches = start_offset, end_offset, batches
+        self.epochs, self.producers, self.is_complete = epochs, producers, is_complete
+
+
+def problem_of(kind: IndexType, content: bytes, facts: SegmentFacts) -> str | None:
+    """What is wrong with an index that is not the rebuilt one; None if readers can use it."""
+    try:
+        if kind is IndexType.OFFSET:
+            return _offset_problem(content, facts)
+        if kind is IndexType.TIMESTAMP:
+            return _time_problem(content, facts)
+        if kind is IndexType.LEADER_EPOCH:
+            return _epochs_problem(content, facts)
+        if kind is IndexType.PRODUCER_SNAPSHOT:
+            return _producers_problem(content, facts)
+        return _aborted_problem(content, facts)
+    except SeglogError as error:
+        return str(error)
+
+
+def _offset_problem(content: bytes, facts: SegmentFacts) -> str | None:
+    if len(content) % _OFFSET.itemsize:
+        return f"{len(content)} bytes are no whole entries of {_OFFSET.itemsize}"
+    entries = np.frombuffer(content, _OFFSET)
+    offsets = entries["offset"].astype(np.int64) + facts.start_offset
+    positions = entries["position"].astype(np.int64)
+    rows = np.searchsorted(facts.batches["position"], positions)
+    rows = np.minimum(rows, len(facts.batches) - 1)
+    wrong = (facts.batches["position"][rows] != positions) \
+        | (offsets < facts.batches["base_offset"][rows]) | (offsets > facts.end_offset)
+    wrong[1:] |= (np.diff(offsets) <= 0) | (np.diff(positions) <= 0)
+    return None if not wrong.any() else _at(int(wrong.argmax()), "names no batch of its offset")
+
+
+def _time_problem(content: bytes, facts: SegmentFacts) -> str | None:
+    if len(content) % _TIME.itemsize:
+        return f"{len(content)} bytes are no whole entries of {_TIME.itemsize}"
+    entries = np.frombuffer(content, _TIME)
+    offsets = entries["offset"].astype(np.int64) + facts.start_offset
+    timestamps = entries["timestamp"].astype(np.int64)
+    latest = np.maximum.accumulate(facts.batches["max_timestamp"])
+    rows = np.searchsorted(facts.batches["last_offset"], offsets)
+    wrong = rows >= len(facts.batches)
+    wrong |= latest[np.minimum(rows, len(facts.batches) - 1)] != timestamps
+    wrong[1:] |= (np.diff(offsets) < 0) | (np.diff(timestamps) < 0)
+    return None if not wrong.any() else _at(
+        int(wrong.argmax()), "is not the largest timestamp up to its offset")
+
+
+def _at(row: int, what: str) -> str:
+    return f"entry {row} {what}"
+
+
+def _aborted_problem(content: bytes, facts: SegmentFacts) -> str | None:
+    ends = read_aborted("transaction index", content)["last_offset"]
+    if facts.is_complete or ((ends < facts.start_offset) | (ends > facts.end_offset)).any():
+        return "its entries are not the aborted transactions that end in the segment"
+    return None
+
+
+def _epochs_problem(content: bytes, facts: SegmentFacts) -> str | None:
+    found = read_leader_epochs("leader epochs", content)
+    for entry in facts.epochs:
+        if found.epoch_for_offset(entry.start_offset) != entry.epoch:
+            return f"offset {entry.start_offset} has epoch {entry.epoch} in the segment and " \
+                f"{found.epoch_for_offset(entry.start_offset)} here"
+    if found.latest is not None and found.latest.start_offset > facts.end_offset:
+        return f"epoch {found.latest.epoch} begins after the segment"
+    return None
+
+
+def _producers_problem(content: bytes, facts: SegmentFacts) -> str | None:
+    found = {one.producer_id: encode_snapshot([one]) for one in decode_snapshot(content)}
+    for entry in decode_snapshot(content):
+        if entry.last_data_offset > facts.end_offset:
+            return f"producer {entry.producer_id} wrote offset {entry.last_data_offset}, after " \
+                "the segment"
+    for entry in facts.producers:
+        if entry.last_data_offset >= facts.start_offset and \
+                found.get(entry.producer_id) != encode_snapshot([entry]):
+            return f"producer {entry.producer_id} is not as the segment leaves it"
+    return None

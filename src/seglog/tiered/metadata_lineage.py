@@ -1,0 +1,69 @@
+"""How the copied segments of a partition fit together, by what the metadata topic says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from seglog.tiered.metadata_finding import METADATA_CODES, MetadataFinding
+from seglog.tiered.partition_catalog import merged_epochs
+from seglog.tiered.remote_records import RemoteLogSegmentMetadata, TopicIdPartition, id_text
+from seglog.tiered.remote_segment import RemoteSegment
+from seglog.tiered.segment_selection import TierFinding, select_segments
+
+__all__ = ["LiveSegment", "lineage_findings"]
+
+
+class LiveSegment(NamedTuple):
+    """A segment that is not deleted, and the record that said so last."""
+
+    metadata: RemoteLogSegmentMetadata
+    partition: int
+    offset: int
+
+
+def lineage_findings(key: TopicIdPartition, copied: Sequence[LiveSegment]
+                     ) -> list[MetadataFinding]:
+    """Gaps, overlaps and segments of other lineages. The lineage is that of the newest epoch."""
+    records = {one.metadata.remote_log_segment_id.id: one for one in copied}
+    segments = sorted((_remote(one.metadata) for one in copied), key=lambda one: one.start_offset)
+    outside: list[TierFinding] = []
+    pieces = select_segments(segments, merged_epochs(segments), None, outside)
+    findings = []
+
+    def add(code: str, segment: RemoteSegment, message: str) -> None:
+        one = records[segment.segment_id or b""]
+        findings.append(MetadataFinding(
+            code, METADATA_CODES[code][0], message, one.partition, one.offset,
+            topic_partition=str(key), segment_id=id_text(segment.segment_id or b"")))
+
+    by_name: dict[str, Any] = {str(one): one for one in segments}
+    for finding in outside:
+        if finding.code == "outside_lineage":
+            add("outside_lineage", by_name[finding.object or ""], finding.message)
+    read: dict[bytes | None, RemoteSegment] = {}
+    before = None
+    for piece in pieces:
+        if piece.segment is None:
+            continue
+        if before is not None and piece.start_offset > before.end_offset + 1:
+            add("segment_gap", piece.segment, f"offsets {before.end_offset + 1} to "
+                f"{piece.start_offset - 1} are in no segment: they lie between {before.segment} "
+                f"and {piece.segment}")
+        elif before is not None and piece.start_offset <= before.end_offset:
+            add("segment_overlap", piece.segment, f"{before.segment} and {piece.segment} both hold "
+                f"offsets {piece.start_offset} to {before.end_offset}")
+        read[piece.segment.segment_id], before = piece.segment, piece
+    left_out = {finding.object for finding in outside if finding.code == "outside_lineage"}
+    for segment in segments:
+        if segment.segment_id not in read and str(segment) not in left_out:
+            add("segment_overlap", segment, f"{segment}: other segments hold its offsets "
+                f"{segment.start_offset} to {segment.end_offset} too")
+    return findings
+
+
+def _remote(metadata: RemoteLogSegmentMetadata) -> RemoteSegment:
+    return RemoteSegment(
+        metadata.start_offset, metadata.remote_log_segment_id.id, {}, metadata.end_offset,
+        metadata.max_timestamp_ms, metadata.segment_leader_epochs, metadata.segment_size_in_bytes,
+        metadata)
