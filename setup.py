@@ -40,6 +40,7 @@ STEMS = [
     "producers",
     "rebuild",
     "records",
+    "remote_segments",
     "scan",
     "snappy",
     "status",

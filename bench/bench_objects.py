@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bench.data import Log, write_log
+from bench.data import START_MS, Log, write_log
 from bench.harness import Against, Compare, pick
 
 obstore = pytest.importorskip("obstore",
@@ -24,12 +24,19 @@ from obstore.store import S3Store  # noqa: E402
 
 from seglog import PartitionLog  # noqa: E402
 from seglog.storage.blocks import BLOCK_BYTES  # noqa: E402
+from seglog.storage.producer_state import encode_snapshot  # noqa: E402
+from seglog.tiered import (  # noqa: E402
+    LayoutStorageManager, LogSegmentData, RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteTree,
+    TopicIdPartition, open_bucket,
+)
+from seglog.tiered.plain_layout import text_of  # noqa: E402
 from tests.objects.server import (  # noqa: E402
     ACCESS_KEY, SECRET_KEY, ServerMissing, options_of, serve,
 )
 
 RECORDS = pick(20_000, 5_000_000, 8_000_000)
 REQUESTS = 8
+PARTITION = TopicIdPartition(bytes(range(16)), "orders", 0)
 GOAL = 0.8
 
 
@@ -44,12 +51,12 @@ def server(scratch: Path) -> Iterator[tuple[int, Log]]:
         pytest.skip(str(missing))
 
 
-def read_ranges(port: int, log: Log) -> int:
+def read_ranges(port: int, log: Log, key: str = "") -> int:
     """The bytes of all ranges, in order, with REQUESTS in flight."""
     store = S3Store("data", endpoint=f"http://127.0.0.1:{port}", region="us-east-1",
                     access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY,
                     client_options={"allow_http": True})
-    key = f"orders-0/{log.path.name}"
+    key = key or f"orders-0/{log.path.name}"
     starts = deque(range(0, log.size, BLOCK_BYTES))
     asked: deque[Future[Any]] = deque()
     total = 0
@@ -84,5 +91,37 @@ def test_read(compare: Compare, server: tuple[int, Log], threads: int) -> None:
     compare(f"S3 on loopback, {log.size / 1e6:.0f} MB of records of 100 B, threads={threads}",
             lambda: read_log(port, threads),
             [Against("obstore's ranges alone", lambda: read_ranges(port, log), goal=GOAL,
+                     check=is_whole)],
+            work=log.size / 1e6, unit="MB", check=has_all)
+
+
+def test_tier(compare: Compare, server: tuple[int, Log]) -> None:
+    """The same log as a remote segment: all Arrow columns, from the bucket alone."""
+    port, log = server
+    options = {**options_of(port), "max_requests": str(REQUESTS)}
+    for suffix in (".timeindex", ".snapshot"):
+        log.path.with_suffix(suffix).write_bytes(encode_snapshot(()) if "snap" in suffix else b"")
+    metadata = RemoteLogSegmentMetadata(
+        RemoteLogSegmentId(PARTITION, bytes(16)), 0, log.last_offset, START_MS, 1, START_MS,
+        log.size, {0: 0})
+    LayoutStorageManager(RemoteTree("s3://data/tier", options)).copy_log_segment_data(
+        metadata, LogSegmentData(
+            str(log.path), str(log.path.with_suffix(".index")),
+            str(log.path.with_suffix(".timeindex")), None, str(log.path.with_suffix(".snapshot")),
+            b"0\n1\n0 0\n"))
+    key = f"tier/orders-0-{text_of(PARTITION.topic_id)}/{log.path.stem}-{text_of(bytes(16))}.log"
+
+    def read() -> int:
+        with open_bucket("s3://data/tier", storage_options=options).log("orders", 0) as opened:
+            return sum(columns.num_rows for columns in opened.to_arrow())
+
+    def is_whole(total: int) -> None:
+        assert total == log.size
+
+    def has_all(records: int) -> None:
+        assert records == log.records
+
+    compare(f"tier in S3 on loopback, {log.size / 1e6:.0f} MB of records of 100 B", read,
+            [Against("obstore's ranges alone", lambda: read_ranges(port, log, key), goal=GOAL,
                      check=is_whole)],
             work=log.size / 1e6, unit="MB", check=has_all)

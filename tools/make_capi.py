@@ -25,7 +25,7 @@ NATIVE = ROOT / "src" / "seglog" / "_native"
 FILES = {
     "capi": ["status", "format", "wire", "crc32c", "utf8", "file", "window", "batch", "walk",
              "framing", "snappy"],
-    "capi_index": ["index", "scan", "clean_load"],
+    "capi_index": ["index", "scan", "clean_load", "remote_segments"],
     "capi_columns": ["columns", "arrow", "records", "encode", "encode_sources",
                      "encode_columns", "checksums", "murmur2"],
     "capi_append": ["producers", "validate", "append", "rebuild"],

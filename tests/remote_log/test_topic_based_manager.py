@@ -184,6 +184,20 @@ def test_a_partition_without_events_is_initialized_at_once(stepped: Stepped) -> 
     assert stepped.task.assigned_metadata_partitions == {PARTITIONER.metadata_partition(ORDERS)}
 
 
+def test_the_logs_may_be_shut_down_before_the_task(
+        stepped: Stepped, caplog: pytest.LogCaptureFixture) -> None:
+    stepped.write(ORDERS, 0)
+    stepped.task.add_assignments([ORDERS])
+    stepped.task.step()
+    stepped.write(ORDERS, 10)
+    stepped.logs.shutdown()
+    caplog.clear()
+    for _ in range(3):
+        stepped.task.step()
+    assert not [one for one in caplog.records if one.levelname in ("WARNING", "ERROR")]
+    assert stepped.task.failure is None and stepped.starts(ORDERS) == [0]
+
+
 def test_only_assigned_partitions_are_kept(stepped: Stepped) -> None:
     other = same_metadata_partition(0)
     stepped.write(ORDERS, 0)

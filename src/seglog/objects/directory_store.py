@@ -7,13 +7,10 @@ import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
 from seglog.objects.store import Block, ObjectInfo, ObjectVersion, StoreError
 
 __all__ = ["DirectoryStore"]
-
-_COPY_BYTES: Final = 1 << 20
 
 
 class DirectoryStore:
@@ -61,12 +58,11 @@ class DirectoryStore:
         try:
             os.makedirs(directory, exist_ok=True)
             try:
-                with open(part, "wb") as stream:
+                if isinstance(content, Path):
+                    shutil.copyfile(content, part)  # in the kernel, where it can
+                with open(part, "ab") as stream:
                     if isinstance(content, bytes):
                         stream.write(content)
-                    else:
-                        with open(content, "rb") as source:
-                            shutil.copyfileobj(source, stream, _COPY_BYTES)
                     stream.flush()
                     os.fsync(stream.fileno())
                 os.replace(part, path)
@@ -82,6 +78,21 @@ class DirectoryStore:
         """See ObjectStore. The directory stays."""
         try:
             os.unlink(os.path.join(self._root, key))
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            raise _failure(error) from None
+
+    def sweep(self, prefix: str) -> None:
+        """See ObjectStore."""
+        directory, name = os.path.split(os.path.join(self._root, prefix))
+        try:
+            with os.scandir(directory) as entries:
+                parts = [entry.path for entry in entries
+                         if entry.name.startswith(f".{name}") and entry.name.endswith(".part")]
+            for path in parts:
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
         except (FileNotFoundError, NotADirectoryError):
             pass
         except OSError as error:

@@ -104,6 +104,9 @@ class FsspecStore:
         except Exception as error:
             raise _failure(error) from None
 
+    def sweep(self, prefix: str) -> None:
+        """See ObjectStore. fsspec does not say what it left."""
+
 
 def _patience(system: Any, options: StorageOptions) -> dict[str, str]:
     """Retry settings for hdfs-native, which by default retries an unresponsive name node for

@@ -15,6 +15,7 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from seglog.errors import KafkaStorageError
+from seglog.objects.s3_uploads import S3Uploads
 from seglog.objects.store_options import StorageOptions
 from seglog.objects.store import Block, ObjectInfo, ObjectVersion, StoreError
 from seglog.objects.urls import ObjectUrl
@@ -62,6 +63,7 @@ class ObstoreStore:
         except Exception as error:
             raise KafkaStorageError(errno.EINVAL, _reason(error, options), url.root) from None
         self._options = options
+        self._uploads = S3Uploads(url, options) if url.scheme == "s3" else None
 
     def list(self, prefix: str) -> tuple[list[ObjectInfo], list[str]]:
         """See ObjectStore."""
@@ -93,7 +95,10 @@ class ObstoreStore:
         try:
             obstore.put(self._store, key, content)
         except Exception as error:
-            raise self._failure(error) from None
+            failure = self._failure(error)
+            if "NoSuchUpload" in str(error):  # it was completed, and the answer was lost
+                failure = StoreError("the upload ended", may_pass=True)
+            raise failure from None
 
     def delete(self, key: str) -> None:
         """See ObjectStore."""
@@ -103,6 +108,11 @@ class ObstoreStore:
             return
         except Exception as error:
             raise self._failure(error) from None
+
+    def sweep(self, prefix: str) -> None:
+        """See ObjectStore: of S3. Azure drops unfinished blocks after a week."""
+        if self._uploads is not None:
+            self._uploads.abort(prefix)
 
     def _failure(self, error: Exception) -> StoreError:
         reason = _reason(error, self._options)

@@ -32,7 +32,7 @@ class Requests:
 
     Each method blocks, retries transient failures within the limits of the options, and raises
     KafkaStorageError with `code` file_missing (no such object), object_changed (not the requested
-    version) or object_read (the last failure).
+    version), object_read or object_write (the last failure).
     """
 
     def __init__(self, store: ObjectStore, options: StorageOptions) -> None:
@@ -83,11 +83,15 @@ class Requests:
 
     def write(self, key: str, content: bytes | Path, url: str) -> None:
         """Makes or replaces an object. Written again after a failure that may pass."""
-        self._retry(lambda: self._store.write(key, content), url, 0)
+        self._retry(lambda: self._store.write(key, content), url, 0, "object_write")
 
     def delete(self, key: str, url: str) -> None:
         """Removes an object, if it is there."""
-        self._retry(lambda: self._store.delete(key), url, 0)
+        self._retry(lambda: self._store.delete(key), url, 0, "object_write")
+
+    def sweep(self, prefix: str, url: str) -> None:
+        """Removes what broken writes left of objects whose key begins with `prefix`."""
+        self._retry(lambda: self._store.sweep(prefix), url, 0, "object_write")
 
     def _read_first(self, key: str, size: int) -> tuple[Block, ObjectVersion]:
         data, version = self._store.read(key, 0, size)
@@ -107,7 +111,8 @@ class Requests:
             return
         _check_version(version, found, url, start)
 
-    def _retry(self, ask: Callable[[], _T], url: str, position: int) -> _T:
+    def _retry(self, ask: Callable[[], _T], url: str, position: int,
+               code: str = "object_read") -> _T:
         deadline = time.monotonic() + self._options.retry_timeout_seconds
         pause = _PAUSE_FIRST
         for attempt in range(self._options.max_retries + 1):
@@ -120,7 +125,7 @@ class Requests:
                 wait = pause * random.uniform(0.5, 1)
                 if not failure.may_pass or attempt == self._options.max_retries or \
                         time.monotonic() + wait > deadline:
-                    raise _error(errno.EIO, str(failure), url, position, "object_read") from None
+                    raise _error(errno.EIO, str(failure), url, position, code) from None
             time.sleep(wait)
             pause = min(2 * pause, _PAUSE_MAX)
         raise AssertionError("the last attempt returns or raises")

@@ -83,6 +83,10 @@ class ObjectStore(Protocol):
     def delete(self, key: str) -> None:
         """Removes an object. No error where there is none."""
 
+    def sweep(self, prefix: str) -> None:
+        """Removes what broken writes left of objects whose key begins with `prefix`: parts of
+        uploads, temporary files. Not for use while such an object is written."""
+
 
 class _Adapters(Protocol):
     def __call__(self, url: ObjectUrl, options: StorageOptions) -> ObjectStore: ...

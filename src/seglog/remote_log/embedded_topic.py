@@ -36,6 +36,10 @@ _COLUMNS = DecodeOptions(columns=("offset", "value"))
 class MetadataLogs(Protocol):
     """The methods of a LogManager that the topic needs."""
 
+    @property
+    def is_running(self) -> bool:
+        """See LogManager."""
+
     def get_log(self, topic_partition: TopicPartition,
                 is_future: bool = False) -> UnifiedLog | None:
         """See LogManager."""
@@ -187,9 +191,14 @@ class EmbeddedMetadataTopic:
 
     def _take(self) -> list[ConsumedRecord]:
         found: list[ConsumedRecord] = []
-        for partition in self._positions:
-            with _retriable("read"):
-                found += self._read(partition)
+        try:
+            for partition in self._positions:
+                with _retriable("read"):
+                    found += self._read(partition)
+        except RetriableRemoteStorageError:
+            if self._logs.is_running:
+                raise
+            # The LogManager was shut down first: until `close` there is no more to read.
         return found
 
     def _read(self, partition: int) -> list[ConsumedRecord]:

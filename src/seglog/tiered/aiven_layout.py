@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seglog.errors import CorruptDataError, DecompressionError, KafkaStorageError
 from seglog.forks import SurvivesFork
-from seglog.objects.store import Block
+from seglog.objects.store import Block, ObjectVersion
 from seglog.storage import codecs
 from seglog.storage.log_store import LogFile
 from seglog.tiered.aiven_manifest import Encryption, Manifest, parse_manifest
 from seglog.tiered.chunked_log import ChunkedLog, chunk_error
 from seglog.tiered.name_pattern import NamePattern
-from seglog.tiered.plain_layout import PlainLayout
-from seglog.tiered.remote_segment import RemotePartition, RemoteSegment
+from seglog.tiered.plain_layout import PlainLayout, text_of
+from seglog.tiered.remote_records import RemoteLogSegmentMetadata
+from seglog.tiered.remote_segment import (
+    RemotePartition, RemoteSegment, StoredObject, announced_segment,
+)
 from seglog.tiered.remote_storage import IndexType
 from seglog.tiered.remote_tree import RemoteTree
 
@@ -75,6 +78,22 @@ class AivenLayout(SurvivesFork):
     def listed(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
         """See Layout."""
         return self._names.listed(tree, partition)
+
+    def stem(self, metadata: RemoteLogSegmentMetadata) -> str:
+        """The keys of a segment's objects, but for their suffix."""
+        partition = metadata.topic_id_partition
+        return (f"{self.prefix}{partition.topic}-{text_of(partition.topic_id)}/"
+                f"{partition.partition}/{metadata.start_offset:020d}-"
+                f"{text_of(metadata.remote_log_segment_id.id)}")
+
+    def named(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata) -> RemoteSegment:
+        """See Layout. Reads the manifest, unless it is known."""
+        stem = self.stem(metadata)
+        manifest = StoredObject(f"{stem}.{MANIFEST}", ObjectVersion(0))  # read at any size
+        self.manifest(tree, announced_segment(metadata, {MANIFEST: manifest}, None))
+        objects = {kind: StoredObject(f"{stem}.{kind}", tree.version(f"{stem}.{kind}"))
+                   for kind in (LOG, INDEXES)}
+        return announced_segment(metadata, {MANIFEST: manifest, **objects}, None)
 
     def described(self, tree: RemoteTree, segment: RemoteSegment) -> RemoteSegment:
         """See Layout: from the manifest."""

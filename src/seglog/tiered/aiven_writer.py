@@ -9,7 +9,7 @@ import struct
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from seglog.errors import IllegalArgumentError
 from seglog.storage import codecs
@@ -48,20 +48,10 @@ class AivenWriter(AivenLayout):
         """Pickled with the keys."""
         return _made, (self.keys, self.prefix, self.chunk_size, self.compression, self.key_id)
 
-    def directory(self, metadata: RemoteLogSegmentMetadata) -> str:
-        """See WritableLayout."""
-        partition = metadata.topic_id_partition
-        return (f"{self.prefix}{partition.topic}-{text_of(partition.topic_id)}/"
-                f"{partition.partition}")
-
     def keys_of(self, metadata: RemoteLogSegmentMetadata) -> list[str]:
         """See WritableLayout."""
-        stem = self._stem(metadata)
+        stem = self.stem(metadata)
         return [f"{stem}.{suffix}" for suffix in _SUFFIXES]
-
-    def _stem(self, metadata: RemoteLogSegmentMetadata) -> str:
-        return (f"{self.directory(metadata)}/{metadata.start_offset:020d}-"
-                f"{text_of(metadata.remote_log_segment_id.id)}")
 
     def write(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
               ) -> bytes | None:
@@ -70,8 +60,10 @@ class AivenWriter(AivenLayout):
         A transformed log is written to a temporary file, chunk by chunk.
         """
         key, encryption = self._new_key()
-        stem = self._stem(metadata)
+        stem = self.stem(metadata)
         manifest: dict[str, Any] = {"version": "1"}
+        if encryption is not None:  # a manifest of an earlier copy has another key
+            tree.delete(f"{stem}.{MANIFEST}")
         manifest["chunkIndex"] = self._write_log(tree, f"{stem}.{LOG}", data.log_segment, key)
         manifest["segmentIndexes"] = self._write_indexes(tree, f"{stem}.{INDEXES}", data, key)
         manifest["compression"] = self.compression
@@ -96,20 +88,15 @@ class AivenWriter(AivenLayout):
 
     def _write_log(self, tree: RemoteTree, key: str, source: str, data_key: DataKey | None
                    ) -> dict[str, Any]:
-        sizes = []
-        file_size = 0
-        with open(source, "rb") as stream, tempfile.NamedTemporaryFile(
-                prefix="seglog-", suffix=".log") as out:
-            while chunk := stream.read(self.chunk_size):
-                file_size += len(chunk)
-                stored = zstd_frame(chunk) if self.compression else chunk
-                if data_key is not None:
-                    stored = data_key.encrypt(stored)
-                out.write(stored)
-                sizes.append(len(stored))
-            out.flush()
-            plain = not self.compression and data_key is None
-            tree.write(key, Path(source if plain else out.name))
+        file_size = os.path.getsize(source)
+        if not self.compression and data_key is None:
+            tree.write(key, Path(source))
+            sizes = [min(self.chunk_size, file_size - start)
+                     for start in range(0, file_size, self.chunk_size)]
+        else:
+            with tempfile.NamedTemporaryFile(prefix="seglog-", suffix=".log") as out:
+                sizes = self._transform(source, out, data_key)
+                tree.write(key, Path(out.name))
         index: dict[str, Any] = {"originalChunkSize": self.chunk_size if file_size else 0,
                                  "originalFileSize": file_size}
         if self.compression and file_size:
@@ -118,6 +105,19 @@ class AivenWriter(AivenLayout):
                     "transformedChunks": base64.b64encode(frame).decode()}
         return {"type": "fixed", **index, "transformedChunkSize": sizes[0] if sizes else 0,
                 "finalTransformedChunkSize": sizes[-1] if sizes else 0}
+
+    def _transform(self, source: str, out: IO[bytes], data_key: DataKey | None) -> list[int]:
+        """Writes the chunks of a log as they are stored; their sizes."""
+        sizes = []
+        with open(source, "rb") as stream:
+            while chunk := stream.read(self.chunk_size):
+                stored = zstd_frame(chunk) if self.compression else chunk
+                if data_key is not None:
+                    stored = data_key.encrypt(stored)
+                out.write(stored)
+                sizes.append(len(stored))
+        out.flush()
+        return sizes
 
     def _write_indexes(self, tree: RemoteTree, key: str, data: LogSegmentData,
                        data_key: DataKey | None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ and decoded in the threads that wait for requests."""
 from __future__ import annotations
 
 import errno
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -17,6 +18,7 @@ from seglog.errors import KafkaStorageError
 from seglog.forks import SurvivesFork
 from seglog.objects.requests import in_background
 from seglog.objects.store import Block
+from seglog.objects.urls import is_url
 from seglog.storage.blocks import BLOCK_BYTES
 from seglog.tiered.aiven_manifest import ChunkIndex
 from seglog.tiered.remote_segment import StoredObject
@@ -55,8 +57,11 @@ class ChunkedLog(SurvivesFork):
     @contextmanager
     def span(self, start: int, end: int) -> Iterator[WindowSource]:
         """See LogFile."""
+        ahead = self._tree.options.max_requests
+        if not is_url(self._tree.root):  # only decoding takes time: 8 threads on 2 processors
+            ahead = min(ahead, os.cpu_count() or 1)  # take twice as long as 2
         reader = _RunReader(self._runs, self._run * self._chunks.chunk_size, min(end, self.size),
-                            self._tree.options.max_requests)
+                            ahead)
         source = WindowSource(reader.block)
         try:
             yield source

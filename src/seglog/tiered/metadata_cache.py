@@ -6,14 +6,13 @@ from __future__ import annotations
 import logging
 import threading
 
+from seglog._native.remote_segments import (
+    pack_segment, segment_epochs, segment_state, unpack_segment, update_segment,
+)
 from seglog.errors import IllegalArgumentError, RemoteResourceNotFoundError
 from seglog.tiered.leader_epoch_state import RemoteLogLeaderEpochState
-from seglog.tiered.packed_segment import (
-    pack_segment, packed_state, unpack_segment, update_packed,
-)
 from seglog.tiered.remote_records import (
-    RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate,
-    SegmentLeaderEpochs, TopicIdPartition,
+    RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, TopicIdPartition,
 )
 from seglog.tiered.segment_states import RemoteLogSegmentState
 
@@ -22,7 +21,7 @@ __all__ = ["RemoteLogMetadataCache"]
 _logger = logging.getLogger("seglog.RemoteLogMetadataCache")
 
 _STARTED, _FINISHED, _DELETE_STARTED, _DELETE_FINISHED = RemoteLogSegmentState
-_INT64_MIN, _INT64_MAX = -2**63, 2**63 - 1
+_STATES = tuple(RemoteLogSegmentState)
 
 
 class RemoteLogMetadataCache:
@@ -75,7 +74,7 @@ class RemoteLogMetadataCache:
         packed = pack_segment(metadata)
         with self._lock:
             existing = self._segments.get(segment_id.id)
-            state = None if existing is None else packed_state(existing)
+            state = None if existing is None else _STATES[segment_state(existing)]
             if not _check_transition(state, _STARTED, segment_id):
                 return
             for epoch, _ in metadata.segment_leader_epochs:
@@ -99,24 +98,25 @@ class RemoteLogMetadataCache:
                     return
                 raise RemoteResourceNotFoundError(
                     f"No remote log segment metadata found for :{segment_id}")
-            if not _check_transition(packed_state(packed), target, segment_id):
+            if not _check_transition(_STATES[segment_state(packed)], target, segment_id):
                 return
             if target == _STARTED:
                 raise IllegalArgumentError(f"metadataUpdate: {update} with state {target.name} "
                                            "can not be updated")
-            updated, epochs, end = update_packed(packed, update)
-            self._apply(segment_id.id, epochs, end, target)
+            updated = update_segment(packed, update)
+            self._apply(segment_id.id, updated, target)
             if target == _DELETE_FINISHED:
                 del self._segments[segment_id.id]
             else:
                 self._segments[segment_id.id] = updated
 
-    def _apply(self, segment_id: bytes, epochs: SegmentLeaderEpochs, end: int,
-               target: RemoteLogSegmentState) -> None:
-        for epoch, offset in epochs:
+    def _apply(self, segment_id: bytes, packed: bytes, target: RemoteLogSegmentState) -> None:
+        # Only copied segments are referenced, and each event of theirs comes by here: what an epoch
+        # finds is always the latest.
+        for epoch, offset in segment_epochs(packed):
             state = self._epoch(epoch)
             if target == _FINISHED:
-                state.handle_copy_finished(offset, segment_id, _epoch_end(epochs, epoch, end))
+                state.handle_copy_finished(offset, segment_id, packed)
             elif target == _DELETE_STARTED:
                 state.handle_delete_started(offset, segment_id)
             else:
@@ -131,18 +131,12 @@ class RemoteLogMetadataCache:
             state = self._epochs.get(leader_epoch)
             if state is None:
                 return None
-            segment_id = state.floor(offset)
-            if segment_id is None:
-                _logger.warning("No remote segment found for leaderEpoch: %d, offset: %d",
-                                leader_epoch, offset)
-                return None
-            packed = self._segments.get(segment_id)
-        if packed is None:
+            found = state.find(offset)
+        if found is None:
+            _logger.warning("No remote segment found for leaderEpoch: %d, offset: %d",
+                            leader_epoch, offset)
             return None
-        found = unpack_segment(self.topic_id_partition, segment_id, packed)
-        if offset > _epoch_end(found.segment_leader_epochs, leader_epoch, found.end_offset):
-            return None
-        return found
+        return self._unpacked(found[0]) if found[1] else None
 
     def next_segment_with_txn_index(self, leader_epoch: int,
                                     offset: int) -> RemoteLogSegmentMetadata | None:
@@ -169,8 +163,8 @@ class RemoteLogMetadataCache:
     def list_all_remote_log_segments(self) -> list[RemoteLogSegmentMetadata]:
         """Every segment that is not deleted, unordered as in Kafka."""
         with self._lock:
-            found = list(self._segments.items())
-        return [unpack_segment(self.topic_id_partition, one, packed) for one, packed in found]
+            found = list(self._segments.values())
+        return [self._unpacked(packed) for packed in found]
 
     def list_remote_log_segments(self, leader_epoch: int) -> list[RemoteLogSegmentMetadata]:
         """The segments of an epoch by start offset, including those that are being copied or
@@ -182,16 +176,16 @@ class RemoteLogMetadataCache:
             state = self._epochs.get(leader_epoch)
             if state is None:
                 return []
-            ids = [*state.referenced, *state.unreferenced]
+            found = list(state.referenced)
             is_sorted = not state.unreferenced
-            found = [(one, self._segments.get(one)) for one in ids]
-        segments = []
-        for one, packed in found:
-            if packed is None:
-                raise RemoteResourceNotFoundError(
-                    "No remote log segment metadata found for :"
-                    f"{RemoteLogSegmentId(self.topic_id_partition, one)}")
-            segments.append(unpack_segment(self.topic_id_partition, one, packed))
+            for one in state.unreferenced:
+                packed = self._segments.get(one)
+                if packed is None:
+                    raise RemoteResourceNotFoundError(
+                        "No remote log segment metadata found for :"
+                        f"{RemoteLogSegmentId(self.topic_id_partition, one)}")
+                found.append(packed)
+        segments = [self._unpacked(packed) for packed in found]
         return segments if is_sorted else sorted(segments, key=lambda item: item.start_offset)
 
     # ---- parts
@@ -199,8 +193,12 @@ class RemoteLogMetadataCache:
     def _epoch(self, epoch: int) -> RemoteLogLeaderEpochState:
         state = self._epochs.get(epoch)
         if state is None:
-            state = self._epochs[epoch] = RemoteLogLeaderEpochState()
+            state = self._epochs[epoch] = RemoteLogLeaderEpochState(epoch)
         return state
+
+    def _unpacked(self, packed: bytes) -> RemoteLogSegmentMetadata:
+        return unpack_segment(packed, self.topic_id_partition, RemoteLogSegmentMetadata,
+                              RemoteLogSegmentId, _STATES)
 
     def _check_partition(self, segment_id: RemoteLogSegmentId) -> None:
         if segment_id.topic_id_partition != self.topic_id_partition:
@@ -216,11 +214,3 @@ def _check_transition(existing: RemoteLogSegmentState | None, target: RemoteLogS
                   "Dropping the event", "null" if existing is None else existing.name, target.name,
                   segment_id)
     return False
-
-
-def _epoch_end(epochs: SegmentLeaderEpochs, epoch: int, end_offset: int) -> int:
-    """The last offset of an epoch in a segment: before its next epoch, or the segment's end."""
-    if epochs[-1][0] <= epoch:
-        return end_offset
-    following = next(offset for one, offset in epochs if one > epoch)
-    return following - 1 if following > _INT64_MIN else _INT64_MAX  # as Java's long

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from seglog.errors import SeglogError
+from seglog.errors import KafkaStorageError, SeglogError
 from seglog.model import EpochEntry
 from seglog.storage.epochs import read_leader_epochs
 from seglog.storage.segment import LogSegment
@@ -101,12 +101,13 @@ class PartitionCatalog:
                    announced: Sequence[RemoteLogSegmentMetadata]) -> list[RemoteSegment]:
         objects = {(one.start_offset, one.segment_id): one for one in listed}
         unnamed = {one.start_offset: one for one in listed if one.segment_id is None}
+        copied = {metadata: objects.get((metadata.start_offset, metadata.remote_log_segment_id.id))
+                  or unnamed.get(metadata.start_offset) for metadata in announced
+                  if metadata.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED}
+        unlisted = [metadata for metadata, segment in copied.items() if segment is None]
+        copied.update(zip(unlisted, _in_parallel(self._named, unlisted), strict=True))
         found = []
-        for metadata in announced:
-            if metadata.state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
-                continue
-            segment = objects.get((metadata.start_offset, metadata.remote_log_segment_id.id)) \
-                or unnamed.get(metadata.start_offset)
+        for metadata, segment in copied.items():
             if segment is None:
                 self._cannot_use("object_missing", metadata.start_offset, metadata.end_offset, None,
                                  f"{metadata.remote_log_segment_id} is announced, and its objects "
@@ -117,6 +118,20 @@ class PartitionCatalog:
                 max_timestamp_ms=metadata.max_timestamp_ms,
                 epochs=metadata.segment_leader_epochs)))
         return found
+
+    def _named(self, metadata: RemoteLogSegmentMetadata) -> RemoteSegment | None:
+        """A segment that the store has and does not list yet."""
+        try:
+            segment = self._layout.named(self._tree, metadata)
+        except KafkaStorageError as error:
+            if error.code == "object_read":
+                raise
+            if error.code != "file_missing":
+                self._findings.append(TierFinding(error.code or "object_unreadable", str(error),
+                                                  error.file, metadata.start_offset,
+                                                  metadata.end_offset))
+            return None
+        return None if segment is None or segment.size == 0 else segment
 
     def _checked(self, segment: RemoteSegment) -> RemoteSegment:
         """The segment with the end of its batches, if the object is shorter than announced."""

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from seglog.errors import KafkaStorageError
-from seglog.objects.store import Block
+from seglog.objects.store import Block, ObjectVersion
 from seglog.storage.log_store import LogFile
 from seglog.tiered.name_pattern import NamePattern
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata
 from seglog.tiered.remote_segment import (
-    INDEX_BYTES_MAX, RemotePartition, RemoteSegment, StoredObject,
+    INDEX_BYTES_MAX, RemotePartition, RemoteSegment, StoredObject, announced_segment,
 )
 from seglog.tiered.remote_storage import IndexType, LogSegmentData
 from seglog.tiered.remote_tree import RemoteTree
@@ -91,6 +91,10 @@ class PlainLayout:
                               size=objects[LOG].version.size if LOG in objects else None)
                 for (start, segment_id), objects in sorted(groups.items())]
 
+    def named(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata) -> RemoteSegment | None:
+        """See Layout: a pattern need not have the ids."""
+        return None
+
     def described(self, tree: RemoteTree, segment: RemoteSegment) -> RemoteSegment:
         """See Layout: only names and sizes are known."""
         return replace(segment, size=segment.objects[LOG].version.size)
@@ -138,11 +142,6 @@ class LocalTieredLayout(PlainLayout):
         """Unpickles as the only instance."""
         return type(self), ()
 
-    def directory(self, metadata: RemoteLogSegmentMetadata) -> str:
-        """See WritableLayout."""
-        partition = metadata.topic_id_partition
-        return f"{partition.topic}-{partition.partition}-{text_of(partition.topic_id)}"
-
     def write(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
               ) -> bytes | None:
         """See WritableLayout. Writes the log last, because a segment counts once its log exists.
@@ -161,12 +160,13 @@ class LocalTieredLayout(PlainLayout):
         tree.write(f"{stem}.{LOG}", Path(data.log_segment))
         return None
 
-    def replace_indexes(self, tree: RemoteTree, segment: RemoteSegment,
-                        contents: Mapping[IndexType, bytes]) -> None:
-        """Replaces these indexes, one object each. KafkaStorageError."""
-        stem = segment.objects[LOG].key.removesuffix(f".{LOG}")
-        for kind, content in contents.items():
-            tree.write(f"{stem}.{_KINDS[kind]}", content)
+    def named(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata) -> RemoteSegment:
+        """See Layout: one request, for the log."""
+        stem = self._stem(metadata)
+        log = StoredObject(f"{stem}.{LOG}", tree.version(f"{stem}.{LOG}"))
+        objects = {kind: StoredObject(f"{stem}.{kind}", ObjectVersion(0))
+                   for kind in _KINDS.values()}  # `index` asks for content, and takes any size
+        return announced_segment(metadata, {LOG: log, **objects}, log.version.size)
 
     def keys_of(self, metadata: RemoteLogSegmentMetadata) -> list[str]:
         """See WritableLayout."""
@@ -174,7 +174,9 @@ class LocalTieredLayout(PlainLayout):
         return [f"{stem}.{kind}" for kind in (LOG, *_KINDS.values())]
 
     def _stem(self, metadata: RemoteLogSegmentMetadata) -> str:
-        return (f"{self.directory(metadata)}/{metadata.start_offset:020d}-"
+        partition = metadata.topic_id_partition
+        return (f"{partition.topic}-{partition.partition}-{text_of(partition.topic_id)}/"
+                f"{metadata.start_offset:020d}-"
                 f"{text_of(metadata.remote_log_segment_id.id)}")
 
 

@@ -14,8 +14,8 @@ from seglog.tiered.remote_records import (
 from seglog.tiered.remote_storage import IndexType
 from seglog.tiered.remote_tree import RemoteTree
 
-__all__ = ["INDEX_BYTES_MAX", "Layout", "RemotePartition",
-           "RemoteSegment", "StoredObject"]
+__all__ = ["INDEX_BYTES_MAX", "Layout", "RemotePartition", "RemoteSegment", "StoredObject",
+           "announced_segment"]
 
 #: Larger than any index, snapshot or checkpoint that Kafka writes, because objects in a bucket may
 #: have any size.
@@ -68,6 +68,14 @@ class RemoteSegment:
         return next(keys, f"segment {name}start offset {self.start_offset}")
 
 
+def announced_segment(metadata: RemoteLogSegmentMetadata, objects: Mapping[str, StoredObject],
+                      size: int | None) -> RemoteSegment:
+    """The segment that the metadata topic announces, with its objects."""
+    return RemoteSegment(
+        metadata.start_offset, metadata.remote_log_segment_id.id, objects, metadata.end_offset,
+        metadata.max_timestamp_ms, metadata.segment_leader_epochs, size, metadata)
+
+
 class Layout(Protocol):
     """How a plug-in names and stores the objects of segments. Picklable, for any thread.
 
@@ -90,6 +98,14 @@ class Layout(Protocol):
 
     def listed(self, tree: RemoteTree, partition: RemotePartition) -> list[RemoteSegment]:
         """As `segments`, including incomplete ones."""
+
+    def named(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata) -> RemoteSegment | None:
+        """The segment by the names of its objects; None where names do not follow from metadata.
+
+        Without a listing: the number of objects does not matter, nor whether the store lists an
+        object later than it has it. KafkaStorageError, with code file_missing where an object that
+        the segment needs is absent.
+        """
 
     def described(self, tree: RemoteTree, segment: RemoteSegment) -> RemoteSegment:
         """The segment with the facts from its objects: size, and if the layout has them the end

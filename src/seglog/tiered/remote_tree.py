@@ -86,3 +86,7 @@ class RemoteTree(SurvivesFork):
     def delete(self, key: str) -> None:
         """Deletes an object, if it exists."""
         self._requests.delete(self._key(key), self.path(key))
+
+    def sweep(self, prefix: str) -> None:
+        """Removes what broken writes left of objects whose key begins with `prefix`."""
+        self._requests.sweep(self._key(prefix), self.path(prefix))

@@ -25,9 +25,7 @@ class RemoteLogSegmentState(IntEnum):
 
         A state may follow itself, because brokers publish again after a failure.
         """
-        if source is None:
-            return target is RemoteLogSegmentState.COPY_SEGMENT_STARTED
-        return target is source or target in _AFTER[source]
+        return target in (_FIRST if source is None else _ALLOWED[source])
 
 
 class RemotePartitionDeleteState(IntEnum):
@@ -47,6 +45,8 @@ class RemotePartitionDeleteState(IntEnum):
 
 
 _STARTED, _FINISHED, _DELETE_STARTED, _DELETE_FINISHED = RemoteLogSegmentState
+_FIRST = (_STARTED,)
 # By the number of the state; a hash of an enum's member is slow.
-_AFTER: tuple[tuple[RemoteLogSegmentState, ...], ...] = (
-    (_FINISHED, _DELETE_STARTED), (_DELETE_STARTED,), (_DELETE_FINISHED,), ())
+_ALLOWED: tuple[tuple[RemoteLogSegmentState, ...], ...] = (
+    (_STARTED, _FINISHED, _DELETE_STARTED), (_FINISHED, _DELETE_STARTED),
+    (_DELETE_STARTED, _DELETE_FINISHED), (_DELETE_FINISHED,))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, BinaryIO, Protocol
 
 from seglog.errors import (
@@ -17,26 +17,28 @@ from seglog.objects.urls import is_url
 from seglog.storage.log_store import LogFile
 from seglog.tiered.plain_layout import LOCAL_TIERED_STORAGE, LOCAL_TIERED_STORAGE_DIRECTORY
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata
-from seglog.tiered.remote_segment import Layout, RemotePartition, RemoteSegment
+from seglog.tiered.remote_segment import Layout, RemoteSegment
 from seglog.tiered.remote_storage import IndexType, LogSegmentData
 from seglog.tiered.remote_tree import RemoteTree
 
 __all__ = ["LayoutStorageManager", "WritableLayout"]
 
-#: Bytes that a stream reads ahead.
+_logger = logging.getLogger("seglog.LayoutStorageManager")
+
+#: What a stream reads ahead.
 _FETCH_BYTES = 1 << 20
 
 
 class WritableLayout(Layout, Protocol):
     """A layout in which segments can be written."""
 
-    def directory(self, metadata: RemoteLogSegmentMetadata) -> str:
-        """The key of the directory of a partition's objects."""
-
     def write(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
               ) -> bytes | None:
         """Writes the objects of a segment; the last one makes it count. Returns custom metadata, if
         the layout has any."""
+
+    def named(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata) -> RemoteSegment:
+        """See Layout."""
 
     def keys_of(self, metadata: RemoteLogSegmentMetadata) -> list[str]:
         """Every key that `write` may have written, first the one that makes the segment count."""
@@ -50,8 +52,10 @@ class LayoutStorageManager:
     `kafka-tiered-storage` below it). `rsm.config.layout` is `local` (the default) or `aiven`, with
     Aiven's `chunk.size` and `compression.enabled`.
 
-    A copy that fails deletes what it wrote, as far as the store answers. On a file system every
-    object is durable when `copy_log_segment_data` returns.
+    A copy that fails deletes what it wrote, as far as the store answers. A copy of the same
+    segment id begins anew under the same keys, and first removes the unfinished uploads and
+    temporary files of one that was killed; so does a deletion. On a file system every object is
+    durable when `copy_log_segment_data` returns.
     """
 
     def __init__(self, tree: RemoteTree | None = None,
@@ -100,6 +104,7 @@ class LayoutStorageManager:
     def copy_log_segment_data(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData
                               ) -> bytes | None:
         """See RemoteStorageManager."""
+        self._sweep(metadata)
         try:
             return self.layout.write(self.tree, metadata, data)
         except OSError as error:
@@ -120,7 +125,7 @@ class LayoutStorageManager:
             raise IllegalArgumentError(
                 f"End position cannot be less than startPosition: [{end_position}]")
         try:
-            log = self.layout.open_log(self.tree, self._found(metadata))
+            log = self.layout.open_log(self.tree, self.layout.named(self.tree, metadata))
         except KafkaStorageError as error:
             raise _failure(error) from error
         end = log.size if end_position is None else min(end_position + 1, log.size)
@@ -129,7 +134,8 @@ class LayoutStorageManager:
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> BinaryIO:
         """See RemoteStorageManager."""
         try:
-            content: Block | None = self.layout.index(self.tree, self._found(metadata), index_type)
+            content: Block | None = self.layout.index(
+                self.tree, self.layout.named(self.tree, metadata), index_type)
         except KafkaStorageError as error:
             raise _failure(error) from error
         if content is None:
@@ -149,18 +155,15 @@ class LayoutStorageManager:
     def _delete(self, metadata: RemoteLogSegmentMetadata) -> None:
         for key in self.layout.keys_of(metadata):
             self.tree.delete(key)
+        self._sweep(metadata)
 
-    def _found(self, metadata: RemoteLogSegmentMetadata) -> RemoteSegment:
-        """Finds the segment by its names. Raises RemoteResourceNotFoundError."""
-        partition = metadata.topic_id_partition
-        where = RemotePartition(partition.topic, partition.partition, partition.topic_id,
-                                self.layout.directory(metadata))
-        for segment in self.layout.segments(self.tree, where):
-            if (segment.start_offset, segment.segment_id) == (
-                    metadata.start_offset, metadata.remote_log_segment_id.id):
-                return replace(segment, announced=metadata)
-        raise RemoteResourceNotFoundError(
-            f"No log file found for {metadata.remote_log_segment_id}")
+    def _sweep(self, metadata: RemoteLogSegmentMetadata) -> None:
+        """Ends uploads of the segment that a killed process began. A failure costs space only."""
+        try:
+            self.tree.sweep(os.path.commonprefix(self.layout.keys_of(metadata)))
+        except KafkaStorageError as error:
+            _logger.warning("%s: unfinished uploads may be left: %s",
+                            metadata.remote_log_segment_id, error)
 
 
 def _failure(error: KafkaStorageError) -> RemoteStorageError:
