@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from seglog.cleaner import Cleaner, LogToClean, OffsetMap, cleanable_offsets
+from seglog.config import LogConfig
 from seglog.errors import IllegalArgumentError, LogCleaningAbortedError, SeglogError
+from seglog.log.scheduler import MockScheduler, MockTime
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.storage.producer_state import read_snapshot
@@ -322,3 +324,33 @@ def test_bad_records_leave_the_log_as_it_was(tmp_path: Path) -> None:
                 else "Invalid negative timestamp -7")):
             clean(log)
         assert {one.name: one.read_bytes() for one in path.iterdir()} == before
+
+
+class Idle(MockScheduler):
+    """Never gets to the flush of a rolled segment."""
+
+    def tick(self) -> None:
+        pass
+
+
+def test_what_replaces_a_record_is_durable_before_it_goes(tmp_path: Path) -> None:
+    """The segments of a round are swapped in one group after the other. A power cut in between must
+    not find that an old value is gone and that the new one was never synced."""
+    clock = MockTime(current_time_ms=NOW)
+    log = UnifiedLog.create(
+        tmp_path / "t-0", LogConfig.from_properties({"cleanup.policy": "compact",
+                                                     "internal.segment.bytes": "120"}),
+        scheduler=Idle(clock), time=clock)
+    for number in range(4):
+        append(log, [(b"a", b"%d" % number), (b"own %d" % number, b"1")])
+        roll(log)
+    disk: Any = log.disk
+    events: list[str] = []
+    sync, rename = disk.open_for_sync, disk.rename
+    disk.open_for_sync = lambda names: events.extend(found := list(names)) or sync(found)
+    disk.rename = lambda name, new_name: events.append(new_name) or rename(name, new_name)
+    assert log.recovery_point == 0 and clean(log) == 8
+    first_swap = next(at for at, name in enumerate(events) if name.endswith(".swap"))
+    assert sum(name.endswith(".log.swap") for name in events) == 4
+    assert {f"{base:020d}.log" for base in (0, 2, 4, 6)} <= set(events[:first_swap])
+    assert log.recovery_point == 0  # as Kafka leaves it

@@ -89,6 +89,9 @@ class Cleaner:
         """
         log, upper_bound = cleanable.log, cleanable.first_uncleanable_offset
         round_, end, stats = self.begin(cleanable, now_ms)
+        # A record goes because a later one has its key. After a power cut that one must be there,
+        # though the group of its segment is swapped in last. Kafka syncs only what it writes.
+        log.sync_to(end)
         with log.lock, log.guarded(f"Error while cleaning {log.topic_partition}"):
             groups = group_segments_by_size(
                 log, log_segments(log, 0, end), log.config.segment_size,

@@ -278,6 +278,14 @@ class LocalLog:
             if self.recovery_point > before:
                 self.last_flush_ms = self.now_ms()
 
+    def sync_to(self, offset: int) -> None:
+        """Syncs the segments with offsets below `offset` that are not flushed yet; the recovery
+        point stays. Raises KafkaStorageError."""
+        with self.guarded_as(f"Error while syncing log for {self.topic_partition} in dir "
+                             f"{self.parent_dir} up to offset {offset}"):
+            if offset > (start := self.recovery_point):
+                self.files.flush(start, offset, self._flush_timer)
+
     def flush_due_at(self) -> int:
         """The log end offset at which `flush.messages` requires a flush."""
         return min(self.recovery_point + self.config.flush_messages, _INT64_MAX)

@@ -231,6 +231,11 @@ class UnifiedLog(LogView):
         """
         self._local.flush_to(int64("offset", offset), including_offset)
 
+    def sync_to(self, offset: int) -> None:
+        """Makes everything below `offset` durable, but leaves the recovery point where it is.
+        Raises KafkaStorageError."""
+        self._local.sync_to(offset)
+
     # ---- watermarks and starts ----------------------------------------------------------------
 
     def update_high_watermark(self, offset: int) -> int:

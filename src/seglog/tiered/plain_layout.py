@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import base64
 import errno
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
