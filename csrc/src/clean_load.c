@@ -357,7 +357,8 @@ slg_status slg_clean_load(const char *root, const char *names, size_t count, siz
                                                                : segments_max * FILES_PER_SEGMENT;
     slg_window_init(&l->window, slg_source_of(-1), 0, WINDOW_SIZE);
     struct stat st;
-    const bool fits = slg_clean_root(l->path, &l->root_size, root) && stat(root, &st) == 0;
+    const bool fits = slg_clean_root(l->path, &l->root_size, root) &&
+                      fstatat(AT_FDCWD, root, &st, 0) == 0;
     if (fits) {
         l->device = st.st_dev;
     }
