@@ -59,6 +59,8 @@ C_SOURCES = [
     "clean_batches",
     "clean_load",
     "clean_load_files",
+    "clean_load_producers",
+    "clean_load_recovered",
     "columns",
     "columns_layout",
     "columns_select",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -13,14 +14,19 @@ import pytest
 
 import seglog
 from bench.bench_startup import SMALL_PARTITIONS, counted, start_up, written
+from bench.data import last_base_offset
 from bench.floors import Floors
 from bench.harness import Against, Compare, Row, Timed
 from bench.peers import kafka
 from bench.startup import CLEAN_SHUTDOWN, start
+from seglog.log.batch_builder import RecordBatchBuilder
 from tests.kafka.harness import KafkaUnavailable
 
 SEGMENTS = 3
 MANY = SMALL_PARTITIONS * 10
+#: Partitions that need recovery after a crash.
+RECOVERED = 20
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HELP_SECONDS = 0.060
 WHAT = f"{SMALL_PARTITIONS:,} partitions of {SEGMENTS} segments"
 CHECK = counted(SEGMENTS, SMALL_PARTITIONS)
@@ -123,6 +129,69 @@ def test_unclean(compare: Compare, small: Path) -> None:
     compare(f"unclean start, {WHAT}", run,
             [Against("the clean start", start_up(small, partitions=SMALL_PARTITIONS),
                      goal=1 / 1.3, check=CHECK)],
+            work=SMALL_PARTITIONS, unit="partitions", check=CHECK)
+
+
+def died_with_appends(home: Path) -> Path:
+    """Logs that have records after their recovery points, as a process that dies leaves them."""
+    builder = RecordBatchBuilder()
+    for number in range(100):
+        builder.append(1_700_000_000_000 + number, b"key", b"v" * 100)
+    record_batch = bytes(builder.build())
+    image = home.with_name(f"{home.name}-image")
+    if not image.exists():
+        with seglog.LogManager(written(home, SEGMENTS, RECOVERED)) as manager:
+            for log in manager.all_logs:
+                log.append_as_leader(record_batch, 0)
+            shutil.copytree(home, image)
+    return image
+
+
+def crashed_start(home: Path, image: Path, partitions: int) -> Callable[[], Timed]:
+    """A start after a crash that left the partitions of `image` to be recovered. It counts the
+    segments by the reports, so that it opens no log."""
+    def run() -> Timed:
+        for partition in image.glob("load-*"):
+            shutil.copytree(partition, home / partition.name, dirs_exist_ok=True)
+            for path in (home / partition.name).iterdir():
+                if not (partition / path.name).exists():
+                    path.unlink()
+        with (home / RECOVERY_POINTS).open("w") as file:
+            end = last_base_offset(SEGMENTS)
+            file.write(f"0\n{partitions}\n")
+            file.writelines(f"load {number} {end}\n" for number in range(partitions))
+        (home / CLEAN_SHUTDOWN).unlink(missing_ok=True)
+        os.sync()
+        seconds, manager = start(home)
+        [report] = manager.load_reports.values()
+        segments = sum(one.segments for one in report.partitions)
+        recovered = sum(one.log_end_offset == last_base_offset(SEGMENTS) + 100
+                        for one in report.partitions)
+        manager.shutdown()
+        assert recovered == RECOVERED, recovered
+        return Timed(seconds, segments)
+
+    return run
+
+
+def test_unclean_with_appends(compare: Compare, small: Path) -> None:
+    """Goal: within 1.3 times the clean start and the recovery of the logs that need it."""
+    alone = small.with_name("startup-appends")
+    image = died_with_appends(alone)
+    home = small.with_name("startup-unclean-appends")
+    if not home.exists():
+        shutil.copytree(small, home)
+    crashed = crashed_start(home, image, SMALL_PARTITIONS)
+    only = crashed_start(alone, image, RECOVERED)
+    clean = start_up(small, partitions=SMALL_PARTITIONS)
+
+    def apart() -> Timed:
+        first, second = clean(), only()
+        return Timed(first.seconds + second.seconds, first.result)
+
+    compare(f"unclean start, {WHAT}, {RECOVERED} of them with records to recover", crashed,
+            [Against(f"the clean start, and the start of those {RECOVERED}", apart, goal=1 / 1.3,
+                     check=CHECK)],
             work=SMALL_PARTITIONS, unit="partitions", check=CHECK)
 
 

@@ -19,33 +19,12 @@
 #include "seglog/wire.h"
 
 enum {
-    BUFFER_SIZE = 1 << 16, /* of small files: larger ones are not ordinary */
     WINDOW_SIZE = 4096,
     PROVED_SIZE_MAX = 1 << 20, /* a reader finds the end of a longer segment sooner */
-    BATCHES = 64,
-    FILES_PER_SEGMENT = 4, /* log, two indexes, snapshot */
-    SNAPSHOT_HEADER = 10,  /* version, CRC, number of entries */
-    SNAPSHOT_CRC_FROM = 6,
-    SNAPSHOT_ENTRY = 46,
-    SNAPSHOT_TIMESTAMP = 26, /* bytes into an entry */
-    SNAPSHOT_TXN = 38
+    FILES_PER_SEGMENT = 4 /* log, two indexes, snapshot */
 };
 
-/* What one call works with. The functions below say whether a part of the partition is ordinary. */
-typedef struct loader {
-    char path[PATH_MAX];
-    size_t root_size; /* of `path`, with its slash */
-    int dir;
-    unsigned checks; /* SLG_CLEAN_* */
-    slg_crc32c_kernel kernel;
-    slg_listing listing;
-    size_t files_max;
-    slg_window window;
-    slg_clean_table *table;
-    uint8_t buffer[BUFFER_SIZE];
-    slg_batch batches[BATCHES];
-    int64_t producer_ids[BUFFER_SIZE / SNAPSHOT_ENTRY];
-} loader;
+typedef slg_clean_loader loader;
 
 /* The size of a regular file, -1 for anything else. */
 static int64_t size_of(int dir, const char *name) {
@@ -54,22 +33,6 @@ static int64_t size_of(int dir, const char *name) {
         return -1;
     }
     return (int64_t)st.st_size;
-}
-
-/* All of a small file into the buffer. SLG_FILE_MISSING; SLG_LIMIT for a large one. */
-static slg_status read_small(loader *l, const char *name, size_t *size) {
-    int64_t length;
-    int fd;
-    slg_error error;
-    slg_status status = slg_open_read(l->dir, name, false, &fd, &length, &error);
-    if (status != SLG_OK) {
-        return status;
-    }
-    status = length > BUFFER_SIZE ? SLG_LIMIT
-                                  : slg_pread_exact(fd, l->buffer, (size_t)length, 0, &error);
-    close(fd);
-    *size = (size_t)length;
-    return status;
 }
 
 /* ---- the listing ---------------------------------------------------------------------------- */
@@ -96,7 +59,7 @@ static bool is_txn_index_sound(loader *l, int64_t base, int64_t end, int64_t log
     slg_index_check check;
     slg_error error;
     size_t size;
-    if (read_small(l, slg_segment_name(name, base, ".txnindex"), &size) != SLG_OK ||
+    if (slg_clean_read_small(l, slg_segment_name(name, base, ".txnindex"), &size) != SLG_OK ||
         size % slg_index_entry_size(SLG_INDEX_KIND_TXN) != 0) {
         return false;
     }
@@ -160,12 +123,6 @@ static bool add_segments(loader *l, slg_clean_partition *p, int64_t *last_size) 
 
 /* ---- the last segment ----------------------------------------------------------------------- */
 
-/* A start for writing makes the indexes of the last segment longer, and may not be allowed to. */
-static bool is_accessible(const loader *l, const char *name) {
-    return (l->checks & SLG_CLEAN_WRITABLE) == 0 ||
-           faccessat(l->dir, name, R_OK | W_OK, AT_EACCESS) == 0;
-}
-
 /*
  * The last entry of the offset index, where Kafka's binary search finds it: behind entries of its
  * warm section that ascend. -1 and 0 for an empty index.
@@ -183,7 +140,8 @@ static bool read_last_entry(loader *l, slg_clean_partition *p, int64_t *offset, 
     const int64_t last = entries - 1;
     const int64_t warm = last > SLG_WARM_BYTES / width ? last - SLG_WARM_BYTES / width : 0;
     const size_t size = (size_t)((entries - warm) * width);
-    bool ok = p->index_size % width == 0 && p->index_size <= INT32_MAX && is_accessible(l, name) &&
+    bool ok = p->index_size % width == 0 && p->index_size <= INT32_MAX &&
+              slg_clean_is_accessible(l, name) &&
               slg_pread_exact(fd, l->buffer, entries > 0 ? size : 0, warm * width, &error) ==
                   SLG_OK;
     close(fd);
@@ -213,7 +171,7 @@ static bool follow_batches(loader *l, int fd, int64_t position, int64_t size, in
     for (;;) {
         const int64_t before = scan.batch_count;
         scan.batches = l->batches;
-        scan.batches_left = BATCHES;
+        scan.batches_left = SLG_CLEAN_BATCHES;
         const slg_status status = slg_batch_scan_file(&scan, &l->window, &error);
         if (status != SLG_END && status != SLG_FULL) {
             return false;
@@ -254,7 +212,7 @@ static bool find_end(loader *l, slg_clean_partition *p, int64_t log_size) {
     p->time_index_size = size_of(l->dir, name);
     if (p->time_index_size < 0 || p->time_index_size > INT32_MAX ||
         p->time_index_size % (int64_t)slg_index_entry_size(SLG_INDEX_KIND_TIME) != 0 ||
-        !is_accessible(l, name)) {
+        !slg_clean_is_accessible(l, name)) {
         return false;
     }
     if (log_size == 0) {
@@ -281,142 +239,77 @@ static bool find_end(loader *l, slg_clean_partition *p, int64_t log_size) {
 
 static bool are_epochs_settled(loader *l, int64_t start, slg_clean_partition *p) {
     size_t size;
-    return read_small(l, "leader-epoch-checkpoint", &size) == SLG_OK &&
+    return slg_clean_read_small(l, "leader-epoch-checkpoint", &size) == SLG_OK &&
            slg_clean_epochs(l->buffer, size, start, p->log_end_offset, &p->leader_epoch);
 }
 
 static bool read_topic_id(loader *l, slg_clean_partition *p) {
     size_t size;
-    return read_small(l, "partition.metadata", &size) == SLG_OK &&
+    return slg_clean_read_small(l, "partition.metadata", &size) == SLG_OK &&
            slg_clean_topic_id(l->buffer, size, p->topic_id);
 }
 
-/* ---- producers ------------------------------------------------------------------------------ */
-
-static slg_status add_timestamp(slg_clean_table *table, int64_t timestamp, slg_error *error) {
-    if (table->timestamp_count == table->timestamp_capacity) {
-        const size_t grown = table->timestamp_capacity == 0 ? 64 : table->timestamp_capacity * 2;
-        int64_t *moved = grown > SIZE_MAX / sizeof *moved
-                             ? NULL
-                             : realloc(table->timestamps, grown * sizeof *moved);
-        if (moved == NULL) {
-            return slg_fail(error, SLG_NO_MEMORY, 0, 0, 0);
-        }
-        table->timestamps = moved;
-        table->timestamp_capacity = grown;
-    }
-    table->timestamps[table->timestamp_count++] = timestamp;
-    return SLG_OK;
-}
-
-static int compare_ids(const void *a, const void *b) {
-    const int64_t left = *(const int64_t *)a;
-    const int64_t right = *(const int64_t *)b;
-    return (left > right) - (left < right);
-}
-
-/* No producer is there twice. */
-static bool are_ids_unique(loader *l, uint32_t count) {
-    for (uint32_t n = 0; n < count; n++) {
-        l->producer_ids[n] =
-            (int64_t)slg_load_u64(l->buffer + SNAPSHOT_HEADER + n * SNAPSHOT_ENTRY);
-    }
-    qsort(l->producer_ids, count, sizeof l->producer_ids[0], compare_ids);
-    for (uint32_t n = 1; n < count; n++) {
-        if (l->producer_ids[n] == l->producer_ids[n - 1]) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* The snapshot at the log's end reads well, and no transaction is open in it. */
-static bool read_producers(loader *l, slg_clean_partition *p, slg_status *status,
-                           slg_error *error) {
-    char name[SLG_NAME_SIZE];
-    size_t size;
-    if (read_small(l, slg_segment_name(name, p->log_end_offset, ".snapshot"), &size) != SLG_OK ||
-        size < SNAPSHOT_HEADER || slg_load_u16(l->buffer) != 1) {
-        return false;
-    }
-    const uint32_t count = slg_load_u32(l->buffer + SNAPSHOT_CRC_FROM);
-    if (count > BUFFER_SIZE || SNAPSHOT_HEADER + (size_t)count * SNAPSHOT_ENTRY != size ||
-        slg_load_u32(l->buffer + 2) !=
-            slg_crc32c(l->kernel, 0, l->buffer + SNAPSHOT_CRC_FROM, size - SNAPSHOT_CRC_FROM)) {
-        return false;
-    }
-    for (uint32_t n = 0; n < count; n++) {
-        if ((int64_t)slg_load_u64(l->buffer + SNAPSHOT_HEADER + n * SNAPSHOT_ENTRY +
-                                  SNAPSHOT_TXN) >= 0) {
-            return false;
-        }
-    }
-    if (!are_ids_unique(l, count)) {
-        return false;
-    }
-    p->producers = count;
-    p->producers_at = (int64_t)l->table->timestamp_count;
-    for (uint32_t n = 0; n < count && *status == SLG_OK; n++) {
-        *status = add_timestamp(l->table,
-                                (int64_t)slg_load_u64(l->buffer + SNAPSHOT_HEADER +
-                                                      n * SNAPSHOT_ENTRY + SNAPSHOT_TIMESTAMP),
-                                error);
-    }
-    return *status == SLG_OK;
-}
+/* ---- after a crash -------------------------------------------------------------------------- */
 
 /*
- * ProducerStateManager needs only the snapshot at the log's end, and keeps those that are at the
- * base of a segment, behind the log's start. It deletes any other; at most one is ordinary. A log
- * that begins and ends at 0 has none.
+ * Where recovery begins with the producers of the last segment: at its base, with none. Kafka then
+ * writes the snapshot at the log's end again (LogLoader.recoverSegment), with the same bytes.
  */
-static bool are_producers_settled(loader *l, slg_clean_partition *p, slg_status *status,
-                                  slg_error *error) {
-    const slg_listing *listing = &l->listing;
-    int64_t last = -1;
-    p->producers = p->producers_at = 0;
-    p->stray_snapshot = -1;
-    for (size_t row = 0; row < listing->numbered_count; row++) {
-        const slg_numbered *one = &listing->numbered[row];
-        if ((one->has & SLG_HAS_SNAPSHOT) == 0) {
-            continue;
+static bool are_producers_recovered(loader *l, const slg_clean_partition *p, int64_t start,
+                                    int64_t last_size) {
+    return p->stray_snapshot < 0 &&
+           (last_size == 0 ||
+            (p->producers == 0 && (p->last_base_offset <= start ||
+                                   slg_clean_is_without_producers(l, p->last_base_offset))));
+}
+
+static bool has_txn_index(const slg_listing *listing, int64_t base) {
+    for (size_t row = listing->numbered_count; row-- > 0;) {
+        if (listing->numbered[row].number == base) {
+            return (listing->numbered[row].has & SLG_HAS_TXN_INDEX) != 0;
         }
-        if ((one->has & SLG_HAS_LOG) == 0 && one->number != p->log_end_offset) {
-            if (p->stray_snapshot >= 0) {
-                return false;
-            }
-            p->stray_snapshot = one->number;
-        } else if (one->number <= p->log_start_offset || one->number > p->log_end_offset) {
-            return false;
-        }
-        last = one->number;
     }
-    p->has_snapshot = last >= 0;
-    if (last < 0) {
-        return p->log_end_offset == 0;
-    }
-    return last == p->log_end_offset && read_producers(l, p, status, error);
+    return false;
 }
 
 /* ---- one partition -------------------------------------------------------------------------- */
 
 static bool load_opened(loader *l, slg_clean_partition *p, slg_status *status, slg_error *error) {
+    const bool after_crash = (l->checks & SLG_CLEAN_AFTER_CRASH) != 0;
     const int64_t start = p->log_start_offset;
     int64_t last_size = 0;
+    int64_t highest_epoch = -1;
     bool has_topic_id;
     if (start < 0 || !are_names_ordinary(&l->listing, &has_topic_id) ||
-        !add_segments(l, p, &last_size) || !find_end(l, p, last_size) ||
-        p->log_end_offset < start) {
+        !add_segments(l, p, &last_size)) {
+        return false;
+    }
+    p->last_size = last_size;
+    if (after_crash ? has_txn_index(&l->listing, p->last_base_offset) ||
+                          !slg_clean_is_recovered(l, p, last_size, &highest_epoch)
+                    : !find_end(l, p, last_size)) {
+        return false;
+    }
+    if (p->log_end_offset < start || (after_crash && (p->recovery_point < p->log_end_offset ||
+                                                      p->recovery_point == INT64_MAX))) {
         return false;
     }
     p->log_start_offset = start > p->first_base_offset ? start : p->first_base_offset;
     p->has_topic_id = has_topic_id;
-    const bool ok = are_epochs_settled(l, start, p) && (!has_topic_id || read_topic_id(l, p)) &&
-                    are_producers_settled(l, p, status, error);
+    const bool ok = are_epochs_settled(l, start, p) && highest_epoch <= p->leader_epoch &&
+                    (!has_topic_id || read_topic_id(l, p)) &&
+                    slg_clean_producers(l, p, status, error) &&
+                    (!after_crash || are_producers_recovered(l, p, start, last_size));
     if (!ok) {
         p->log_start_offset = start;
     }
     return ok;
+}
+
+/* The partition is on the file system of the data directory. */
+static bool is_on_device(const loader *l) {
+    struct stat st;
+    return fstat(l->dir, &st) == 0 && st.st_dev == l->device;
 }
 
 static slg_status load_partition(loader *l, const char *name, slg_clean_partition *p,
@@ -431,6 +324,10 @@ static slg_status load_partition(loader *l, const char *name, slg_clean_partitio
     memcpy(l->path + l->root_size, name, size);
     l->dir = open(l->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (l->dir < 0) {
+        return SLG_OK;
+    }
+    if ((l->checks & SLG_CLEAN_AFTER_CRASH) != 0 && !is_on_device(l)) {
+        close(l->dir); /* slg_clean_sync would not reach it */
         return SLG_OK;
     }
     l->listing = (slg_listing){.files_max = l->files_max};
@@ -459,7 +356,12 @@ slg_status slg_clean_load(const char *root, const char *names, size_t count, siz
     l->files_max = segments_max > SIZE_MAX / FILES_PER_SEGMENT ? 0
                                                                : segments_max * FILES_PER_SEGMENT;
     slg_window_init(&l->window, slg_source_of(-1), 0, WINDOW_SIZE);
-    const bool fits = slg_clean_root(l->path, &l->root_size, root);
+    struct stat st;
+    const bool fits = slg_clean_root(l->path, &l->root_size, root) &&
+                      fstatat(AT_FDCWD, root, &st, 0) == 0;
+    if (fits) {
+        l->device = st.st_dev;
+    }
     for (size_t row = 0; row < count && status == SLG_OK; row++) {
         partitions[row].ordinary = 0;
         if (fits) {

@@ -23,7 +23,22 @@ bool slg_clean_root(char path[PATH_MAX], size_t *root_size, const char *root) {
     return true;
 }
 
-/* ---- text files ----------------------------------------------------------------------------- */
+/* ---- small files ---------------------------------------------------------------------------- */
+
+slg_status slg_clean_read_small(slg_clean_loader *l, const char *name, size_t *size) {
+    int64_t length;
+    int fd;
+    slg_error error;
+    slg_status status = slg_open_read(l->dir, name, false, &fd, &length, &error);
+    if (status != SLG_OK) {
+        return status;
+    }
+    status = length > SLG_CLEAN_BUFFER ? SLG_LIMIT
+                                       : slg_pread_exact(fd, l->buffer, (size_t)length, 0, &error);
+    close(fd);
+    *size = (size_t)length;
+    return status;
+}
 
 /* A number as Java prints one that is not negative. */
 static bool take_number(const uint8_t **at, const uint8_t *end, int64_t most, char stop,

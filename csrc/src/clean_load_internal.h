@@ -4,9 +4,41 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "segment_name.h"
+#include "seglog/batch.h"
 #include "seglog/clean_load.h"
+#include "seglog/crc32c.h"
+#include "seglog/format.h"
+#include "seglog/scan.h"
+#include "seglog/window.h"
+
+enum {
+    SLG_CLEAN_BUFFER = 1 << 16, /* of small files: larger ones are not ordinary */
+    SLG_CLEAN_BATCHES = 64,
+    SLG_CLEAN_PRODUCER = 46,   /* an entry of a snapshot */
+    SLG_CLEAN_ENTRIES = 8192 /* of rebuilt indexes */
+};
+
+/* What one call works with. The functions below say whether a part of the partition is ordinary. */
+typedef struct slg_clean_loader {
+    char path[PATH_MAX];
+    size_t root_size; /* of `path`, with its slash */
+    int dir;
+    dev_t device; /* of the root */
+    unsigned checks; /* SLG_CLEAN_* */
+    slg_crc32c_kernel kernel;
+    slg_listing listing;
+    size_t files_max;
+    slg_window window;
+    slg_clean_table *table;
+    uint8_t buffer[SLG_CLEAN_BUFFER];
+    slg_batch batches[SLG_CLEAN_BATCHES];
+    int64_t producer_ids[SLG_CLEAN_BUFFER / SLG_CLEAN_PRODUCER];
+    uint8_t offset_entries[SLG_CLEAN_ENTRIES * SLG_OFFSET_ENTRY_SIZE];
+    uint8_t time_entries[SLG_CLEAN_ENTRIES * SLG_TIME_ENTRY_SIZE];
+} slg_clean_loader;
 
 /* Puts `root` with a slash behind it into `path`; false where it does not fit. */
 bool slg_clean_root(char path[PATH_MAX], size_t *root_size, const char *root);
@@ -22,5 +54,32 @@ bool slg_clean_epochs(const uint8_t *data, size_t size, int64_t start, int64_t l
 /* Whether `data` are partition.metadata as PartitionMetadataFile writes it, with an id that does
  * not begin with A: so it is not the zero id. */
 bool slg_clean_topic_id(const uint8_t *data, size_t size, uint8_t id[SLG_TOPIC_ID_BYTES]);
+
+/* All of a small file of the partition into the buffer. SLG_FILE_MISSING; SLG_LIMIT for a large
+ * one. */
+slg_status slg_clean_read_small(slg_clean_loader *l, const char *name, size_t *size);
+
+/*
+ * ProducerStateManager needs only the snapshot at the log's end, and keeps those that are at the
+ * base of a segment, behind the log's start. It deletes any other; at most one is ordinary. A log
+ * that begins and ends at 0 has none.
+ */
+bool slg_clean_producers(slg_clean_loader *l, slg_clean_partition *p, slg_status *status,
+                         slg_error *error);
+
+/* Whether the snapshot at `offset` reads well and has no entry. */
+bool slg_clean_is_without_producers(slg_clean_loader *l, int64_t offset);
+
+/* A start for writing makes the indexes of the last segment longer, and may not be allowed to. */
+bool slg_clean_is_accessible(const slg_clean_loader *l, const char *name);
+
+/*
+ * Whether a recovery of the last segment, of `log_size` bytes, would keep every byte of its log and
+ * every entry of its indexes. Sets the log's end, the segment's batches and records, and the sizes
+ * of the entries of both indexes. *highest_epoch is the highest leader epoch of its batches, -1
+ * without one.
+ */
+bool slg_clean_is_recovered(slg_clean_loader *l, slg_clean_partition *p, int64_t log_size,
+                            int64_t *highest_epoch);
 
 #endif

@@ -418,12 +418,12 @@ static int make_durable(int fd)
 }
 EXPORT int fsync(int fd) { return make_durable(fd); }
 EXPORT int fdatasync(int fd) { return make_durable(fd); }
+EXPORT int syncfs(int fd) { return make_durable(fd); }
 /* A hint: nothing is durable after it, and nobody looks at what it returns. */
 EXPORT int sync_file_range(int fd, off64_t offset, off64_t size, unsigned flags)
 { return fd < 0 || offset < 0 || size < 0 || flags == 0 ? -1 : 0; }
 
 /* ---- names */
-
 EXPORT int renameat2(int dir, const char *path, int new_dir, const char *new_path, unsigned flags)
 {
     char full[PATH_MAX], other[PATH_MAX];

@@ -12,7 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seglog._native.clean_load import CLEAN_DTYPE, largest_timestamps, load_clean
+from seglog._native.batch import scan_file
+from seglog._native.clean_load import CLEAN_DTYPE, largest_timestamps, load_clean, sync_clean
+from seglog._native.rebuild import IndexRebuild
+from seglog.errors import KafkaStorageError
 from seglog.model import ProducerStateEntry
 from seglog.storage.meta import read_partition_metadata
 from seglog.storage.producer_state import encode_snapshot, read_snapshot
@@ -226,6 +229,107 @@ def test_a_directory_behind_a_link(root: Path) -> None:
 def test_names_that_are_too_long(root: Path) -> None:
     assert not ordinary(root, "x" * 5000)
     assert load_clean(root, [], [])[0].shape == (0,)
+
+
+# ---- after a crash ------------------------------------------------------------------------------
+
+END, LAST_BASE = 625, 558
+INTERVAL, INDEX_BYTES = 256, 16384
+
+
+def idle(root: Path, *, point: int = END, interval: int = INTERVAL, start: int = 0) -> np.void:
+    rows, _ = load_clean(root, ["plain-none-0"], [start],
+                         after_crash=([point], [interval], [INDEX_BYTES]))
+    row: np.void = rows[0]
+    return row
+
+
+@pytest.fixture
+def recovered(root: Path) -> Path:
+    """The indexes are those that a recovery would write, and there is a snapshot at each base."""
+    home = root / "plain-none-0"
+    log = last(home, ".log")
+    with log.open("rb") as file:
+        scan = scan_file(file.fileno(), 0, log.stat().st_size)
+    rebuilt = IndexRebuild(LAST_BASE, interval_bytes=INTERVAL, index_bytes=INDEX_BYTES)
+    assert rebuilt.feed(scan.batches) == len(scan.batches) and rebuilt.finish()
+    log.with_suffix(".index").write_bytes(rebuilt.offset_index)
+    log.with_suffix(".timeindex").write_bytes(rebuilt.time_index)
+    for path in sorted(home.glob("*.log"))[1:]:
+        path.with_suffix(".snapshot").write_bytes(encode_snapshot([]))
+    return root
+
+
+def test_an_idle_partition(recovered: Path) -> None:
+    row, home = idle(recovered), recovered / "plain-none-0"
+    log = last(home, ".log")
+    assert row["ordinary"] and not row["has_longer_indexes"]
+    assert (row["log_end_offset"], row["last_base_offset"]) == (END, LAST_BASE)
+    assert (row["last_size"], row["last_records"]) == (log.stat().st_size, END - LAST_BASE)
+    assert row["index_size"] == log.with_suffix(".index").stat().st_size > 0
+    assert row["time_index_size"] == log.with_suffix(".timeindex").stat().st_size > 0
+
+
+def test_indexes_at_full_length(recovered: Path) -> None:
+    """Whatever follows the entries: a recovery truncates it."""
+    before = idle(recovered)
+    for suffix in (".index", ".timeindex"):
+        rewrite(last(recovered / "plain-none-0", suffix), lambda data: data + bytes(99) + b"x")
+    row = idle(recovered)
+    assert row["ordinary"] and row["has_longer_indexes"]
+    for size in ("index_size", "time_index_size"):
+        assert row[size] == before[size]
+
+
+NOT_IDLE: dict[str, Change] = {
+    "a bad CRC": lambda home: rewrite(
+        last(home, ".log"), lambda data: data[:-1] + bytes([data[-1] ^ 1])),
+    "a torn batch": lambda home: rewrite(last(home, ".log"), lambda data: data[:-1]),
+    "zeros after the log": lambda home: rewrite(last(home, ".log"), lambda data: data + bytes(99)),
+    "an offset entry less": lambda home: rewrite(last(home, ".index"), lambda data: data[:-8]),
+    "a time entry less": lambda home: rewrite(last(home, ".timeindex"), lambda data: data[:-12]),
+    "another offset entry": lambda home: rewrite(
+        last(home, ".index"), lambda data: b"\0\0\0\1" + data[4:]),
+    "a transaction index": lambda home: last(home, ".log").with_suffix(".txnindex").touch(),
+    "no snapshot at the base": lambda home: (home / f"{LAST_BASE:020d}.snapshot").unlink(),
+    "a producer at the base": lambda home: (home / f"{LAST_BASE:020d}.snapshot").write_bytes(
+        encode_snapshot([ProducerStateEntry(1, 0, -1, 5, None, ())])),
+    "a producer at the end": lambda home: (home / f"{END:020d}.snapshot").write_bytes(
+        encode_snapshot([ProducerStateEntry(1, 0, -1, 5, None, ())])),
+    "a stray snapshot": lambda home: shutil.copy(
+        last(home, ".snapshot"), home / "00000000000000000003.snapshot"),
+    "an epoch less": lambda home: (home / "leader-epoch-checkpoint").write_text(""),
+}
+
+
+@pytest.mark.parametrize("what", NOT_IDLE)
+def test_a_recovery_would_change_it(recovered: Path, what: str) -> None:
+    assert idle(recovered)["ordinary"]
+    NOT_IDLE[what](recovered / "plain-none-0")
+    assert not idle(recovered)["ordinary"]
+
+
+def test_recovery_points_and_settings(recovered: Path) -> None:
+    assert idle(recovered, point=END + 1)["ordinary"]
+    for point in (-1, 0, END - 1, 2**63 - 1):
+        assert not idle(recovered, point=point)["ordinary"]
+    assert not idle(recovered, interval=INTERVAL * 4)["ordinary"]
+
+
+def test_a_sync(recovered: Path) -> None:
+    """Each partition, or the whole file system for more than 64; the error names what failed."""
+    rows, _ = load_clean(recovered, ["plain-none-0"], [0], after_crash=([END], [INTERVAL],
+                                                                        [INDEX_BYTES]))
+    sync_clean(recovered, ["plain-none-0"], rows)
+    sync_clean(recovered, ["plain-none-0"] * 65, np.repeat(rows, 65))
+    sync_clean(recovered, [], rows[:0])
+    with pytest.raises(ValueError, match="2 names but 1 rows"):
+        sync_clean(recovered, ["a-0", "b-0"], rows)
+    last(recovered / "plain-none-0", ".index").unlink()
+    with pytest.raises(KafkaStorageError, match="plain-none-0"):
+        sync_clean(recovered, ["plain-none-0"], rows)
+    with pytest.raises(KafkaStorageError, match="absent"):
+        sync_clean(recovered / "absent", ["plain-none-0"] * 65, np.repeat(rows, 65))
 
 
 def test_timestamps(root: Path) -> None:

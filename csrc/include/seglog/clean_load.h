@@ -1,12 +1,12 @@
 /*
- * Loads partitions that were closed cleanly, many per call.
+ * Loads partitions that were closed cleanly, or were idle when the process died, many per call.
  *
- * A partition is ordinary when Kafka's LogLoader.load, after a clean shutdown, would find nothing
- * to tell, and would change nothing in its directory but the length of the last segment's indexes,
- * which are cut again at the close. One thing more is ordinary: a producer snapshot of the shutdown
- * before, which every start deletes; the caller does that. Such a partition becomes one row. All
- * others are left to whoever knows what to do with them: a row says that a partition is not
- * ordinary, never why.
+ * A partition is ordinary when Kafka's LogLoader.load would report nothing of it but a recovery
+ * that changes no segment, and would change nothing in its directory but the length of the last
+ * segment's indexes, which are truncated again at the close. One thing more is ordinary: a producer
+ * snapshot of the shutdown before, which every start deletes; the caller does that. Such a
+ * partition becomes one row. The loader of single partitions takes all others: a row says that a
+ * partition is not ordinary, never why.
  *
  * Nothing is written. No descriptor outlives a call. Several threads may load at the same time.
  */
@@ -27,30 +27,41 @@ enum { SLG_TOPIC_ID_BYTES = 16 };
 /* What else must hold of an ordinary partition. */
 enum {
     SLG_CLEAN_WRITABLE = 1, /* the indexes of the last segment are writable */
-    SLG_CLEAN_CRCS = 2      /* every batch of the last segment has a good CRC; 1 MiB at most */
+    SLG_CLEAN_CRCS = 2,     /* every batch of the last segment has a good CRC; 1 MiB at most */
+    /* The shutdown was not clean. Nothing is after the recovery point, nothing is to delete, and
+     * Kafka's recovery of the last segment (16 MiB at most) would find in it what its indexes, the
+     * leader epochs and the snapshot at the log's end already say. No producer is in that
+     * segment. */
+    SLG_CLEAN_AFTER_CRASH = 4
 };
 
 /* One partition. Sizes are bytes. Where `ordinary` is 0 nothing else means anything. */
 typedef struct slg_clean_partition {
     /* In: what the checkpoint says, 0 without an entry. Out: where the log starts. */
     int64_t log_start_offset;
+    int64_t recovery_point; /* In: the checkpoint's. The next two too: the topic's settings. */
+    int64_t index_interval_bytes; /* read after a crash only */
+    int64_t index_bytes;
     int64_t log_end_offset;
     int64_t segments;
     int64_t first_base_offset;
     int64_t second_base_offset; /* -1 for a partition of one segment */
     int64_t last_base_offset;
-    int64_t size;               /* of all logs */
-    int64_t first_size;         /* of the first log */
-    int64_t index_size;         /* of the last segment's indexes */
+    int64_t size; /* of all logs */
+    int64_t first_size; /* of the first log */
+    int64_t last_size;
+    int64_t last_batches; /* of the last log, after a crash */
+    int64_t last_records;
+    int64_t index_size; /* of the last segment's indexes; after a crash of their entries */
     int64_t time_index_size;
-    int64_t producers;          /* in the snapshot at the log's end */
-    int64_t producers_at;       /* where their timestamps begin in slg_clean_table.timestamps */
-    int64_t stray_snapshot;     /* the offset of a snapshot to delete, -1 for none */
-    int32_t leader_epoch;       /* the latest one, -1 for none */
+    int64_t producers; /* in the snapshot at the log's end */
+    int64_t producers_at; /* where their timestamps begin in slg_clean_table.timestamps */
+    int64_t stray_snapshot; /* the offset of a snapshot to delete, -1 for none */
+    int32_t leader_epoch; /* the latest one, -1 for none */
     uint8_t has_topic_id;
     uint8_t has_snapshot;
     uint8_t ordinary;
-    uint8_t unused;
+    uint8_t has_longer_indexes; /* after a crash: the caller truncates them to these sizes */
     uint8_t topic_id[SLG_TOPIC_ID_BYTES];
 } slg_clean_partition;
 
@@ -72,6 +83,16 @@ slg_status slg_clean_load(const char *root, const char *names, size_t count, siz
                           unsigned checks, slg_clean_partition *partitions, slg_clean_table *table,
                           slg_error *error);
 void slg_clean_table_free(slg_clean_table *table);
+
+/*
+ * Makes durable what the ordinary partitions of a load after a crash rely on: the names of their
+ * files, the indexes of their last segments and the snapshots at their ends, which the process that
+ * died may have left to the page cache. Linux syncs the file system of `root` once for more than 64
+ * partitions. SLG_IO, SLG_FILE_MISSING; *failed is the row then.
+ */
+slg_status slg_clean_sync(const char *root, const char *names,
+                          const slg_clean_partition *partitions, size_t count, size_t *failed,
+                          slg_error *error);
 
 /*
  * The largest timestamp of each of `count` segments, in ms, as retention asks for it: of the last

@@ -149,10 +149,13 @@ cdef extern from "seglog/clean_load.h" nogil:
         SLG_TOPIC_ID_BYTES
 
     enum:
-        SLG_CLEAN_WRITABLE, SLG_CLEAN_CRCS
+        SLG_CLEAN_WRITABLE, SLG_CLEAN_CRCS, SLG_CLEAN_AFTER_CRASH
 
     ctypedef struct slg_clean_partition:
         int64_t log_start_offset
+        int64_t recovery_point
+        int64_t index_interval_bytes
+        int64_t index_bytes
         int64_t log_end_offset
         int64_t segments
         int64_t first_base_offset
@@ -160,6 +163,9 @@ cdef extern from "seglog/clean_load.h" nogil:
         int64_t last_base_offset
         int64_t size
         int64_t first_size
+        int64_t last_size
+        int64_t last_batches
+        int64_t last_records
         int64_t index_size
         int64_t time_index_size
         int64_t producers
@@ -169,7 +175,7 @@ cdef extern from "seglog/clean_load.h" nogil:
         uint8_t has_topic_id
         uint8_t has_snapshot
         uint8_t ordinary
-        uint8_t unused
+        uint8_t has_longer_indexes
         uint8_t topic_id[16]
 
     ctypedef struct slg_clean_table:
@@ -181,6 +187,8 @@ cdef extern from "seglog/clean_load.h" nogil:
         segments_max, unsigned checks, slg_clean_partition *partitions, slg_clean_table *table,
         slg_error *error) noexcept
     void slg_clean_table_free(slg_clean_table *table) noexcept
+    slg_status slg_clean_sync(const char *root, const char *names, const slg_clean_partition
+        *partitions, size_t count, size_t *failed, slg_error *error) noexcept
     void slg_clean_timestamps(const char *root, const char *names, const int64_t *base_offsets,
         size_t count, int64_t *timestamps) noexcept
 

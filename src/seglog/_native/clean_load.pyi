@@ -11,7 +11,10 @@ def load_clean(
     root: str | PathLike[str], names: Sequence[str], log_start_offsets: npt.ArrayLike,
     *, segments_max: int = 0, will_write: bool = True,
     check_crcs: bool = False,
+    after_crash: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike] | None = None,
 ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64]]: ...
+def sync_clean(
+    root: str | PathLike[str], names: Sequence[str], rows: npt.NDArray[np.void]) -> None: ...
 def largest_timestamps(
     root: str | PathLike[str], names: Sequence[str], base_offsets: npt.ArrayLike
 ) -> npt.NDArray[np.int64]: ...

@@ -1,4 +1,4 @@
-"""Partitions that were closed cleanly, many per call, as rows of one array."""
+"""Partitions that were closed cleanly or idle at a crash, many per call, as rows of one array."""
 
 import os
 
@@ -11,13 +11,15 @@ from seglog._native.capi_index cimport *
 from seglog._native.status cimport check
 
 CLEAN_DTYPE = np.dtype([
-    ("log_start_offset", np.int64), ("log_end_offset", np.int64), ("segments", np.int64),
-    ("first_base_offset", np.int64), ("second_base_offset", np.int64),
+    ("log_start_offset", np.int64), ("recovery_point", np.int64),
+    ("index_interval_bytes", np.int64), ("index_bytes", np.int64), ("log_end_offset", np.int64),
+    ("segments", np.int64), ("first_base_offset", np.int64), ("second_base_offset", np.int64),
     ("last_base_offset", np.int64), ("size", np.int64), ("first_size", np.int64),
+    ("last_size", np.int64), ("last_batches", np.int64), ("last_records", np.int64),
     ("index_size", np.int64), ("time_index_size", np.int64), ("producers", np.int64),
     ("producers_at", np.int64), ("stray_snapshot", np.int64),
     ("leader_epoch", np.int32), ("has_topic_id", np.bool_),
-    ("has_snapshot", np.bool_), ("ordinary", np.bool_), ("unused", np.uint8),
+    ("has_snapshot", np.bool_), ("ordinary", np.bool_), ("has_longer_indexes", np.bool_),
     ("topic_id", np.uint8, SLG_TOPIC_ID_BYTES),
 ])
 assert CLEAN_DTYPE.itemsize == sizeof(slg_clean_partition)
@@ -28,13 +30,17 @@ cdef bytes _packed(object names):
 
 
 def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint will_write=True,
-               bint check_crcs=False):
+               bint check_crcs=False, after_crash=None):
     """(rows of CLEAN_DTYPE, timestamps of their producers) of the partition directories `names`.
 
     `log_start_offsets` are those of the checkpoint, 0 for none. A row that is not `ordinary` says
     nothing else; one with more than `segments_max` segments never is (0: however many), nor, with
     `will_write`, one whose last indexes are not writable, nor, with `check_crcs`, one whose last
     segment has a bad batch or more than 1 MiB. MemoryError is all that is raised.
+
+    `after_crash` (after an unclean shutdown): the recovery point, index.interval.bytes and
+    segment.index.bytes of each partition, three arrays. A partition that a recovery changes
+    is not ordinary; of others the index sizes are those of the entries.
     """
     cdef bytes raw = os.fsencode(os.path.abspath(root))
     cdef bytes packed = _packed(names)
@@ -42,7 +48,8 @@ def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint wi
     cdef const char *c_names = packed
     cdef size_t count = len(names)
     cdef unsigned checks = ((SLG_CLEAN_WRITABLE if will_write else 0)
-                            | (SLG_CLEAN_CRCS if check_crcs else 0))
+                            | (SLG_CLEAN_CRCS if check_crcs else 0)
+                            | (0 if after_crash is None else SLG_CLEAN_AFTER_CRASH))
     cdef slg_clean_table table
     cdef slg_error error
     cdef slg_status status
@@ -52,6 +59,10 @@ def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint wi
     if count == 0:
         return rows, np.empty(0, np.int64)
     rows["log_start_offset"] = log_start_offsets
+    if after_crash is not None:
+        for column, values in zip(("recovery_point", "index_interval_bytes", "index_bytes"),
+                                  after_crash, strict=True):
+            rows[column] = values
     into = rows.view(np.int8)
     memset(&table, 0, sizeof(table))
     with nogil:
@@ -66,6 +77,30 @@ def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint wi
     finally:
         slg_clean_table_free(&table)
     return rows, timestamps
+
+
+def sync_clean(root, names, rows):
+    """Makes durable what ordinary `rows` of a load after a crash rely on. KafkaStorageError names
+    the partition, or `root` where Linux syncs its whole file system, for more than 64 rows."""
+    cdef bytes raw = os.fsencode(os.path.abspath(root))
+    cdef bytes packed = _packed(names)
+    cdef const char *c_root = raw
+    cdef const char *c_names = packed
+    cdef size_t count = len(names)
+    cdef size_t failed = 0
+    cdef slg_error error
+    cdef slg_status status
+    cdef const char[::1] held
+    if rows.dtype != CLEAN_DTYPE or len(rows) != count:
+        raise ValueError(f"{count} names but {len(rows)} rows of {rows.dtype}")
+    if count == 0:
+        return
+    held = np.ascontiguousarray(rows).view(np.int8)
+    with nogil:
+        status = slg_clean_sync(c_root, c_names, <const slg_clean_partition *>&held[0], count,
+                                &failed, &error)
+    if status != SLG_OK:
+        check(status, &error, os.path.join(root, names[failed]) if count <= 64 else root)
 
 
 def largest_timestamps(root, names, base_offsets):

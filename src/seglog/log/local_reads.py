@@ -15,7 +15,7 @@ from seglog.log.local_log import LocalLog
 from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.readers import OpenSegment, SegmentView
 from seglog.model import AbortedTxn
-from seglog.recovery.loader_failures import LoaderFailure
+from seglog.recovery.loader_failures import CorruptRecord, LoaderFailure
 from seglog.recovery.next_offset import find_offset
 
 __all__ = ["LocalReads", "public_error"]
@@ -173,8 +173,8 @@ def _fetch_old_formats(segment: OpenSegment, start_offset: int, size: int, entri
 
 
 def public_error(failure: LoaderFailure, path: str) -> SeglogError:
-    """The exception for a reader where Kafka's iteration throws."""
-    if failure.kafka_error == "CorruptRecordException":
+    """The exception of a reader for bytes at which Kafka's iteration throws."""
+    if isinstance(failure, CorruptRecord):
         return CorruptRecordError(failure.message, file=path,
                                   position=failure.where.get("position"), code="batch_length")
     return failure.to_error(os.path.dirname(path))

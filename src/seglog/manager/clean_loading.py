@@ -1,4 +1,4 @@
-"""Loads the logs of a cleanly closed directory as rows, many per call (see `unopened`).
+"""The logs that were closed cleanly or idle at a crash, many per call, as rows (see `unopened`).
 
 All logs that need a repair, a report or an error are left to the loader.
 """
@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from seglog._native.clean_load import sync_clean
 from seglog.log.unified_log import UnifiedLog, load_unified_log
 from seglog.manager.state import ManagerState
 from seglog.manager.unopened import UnopenedLogs
@@ -22,7 +23,7 @@ from seglog.recovery.inputs import LoadInputs
 from seglog.storage.meta import format_uuid
 from seglog.storage.paths import (
     HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,
-    DirectoryName, snapshot_name,
+    DirectoryName, FileKind, file_names, snapshot_name,
 )
 
 __all__ = ["CleanLoading", "says_little"]
@@ -30,6 +31,7 @@ __all__ = ["CleanLoading", "says_little"]
 _log = logging.getLogger("seglog.manager.loading")
 _loader_log = logging.getLogger("seglog.UnifiedLog")
 _snapshot_log = logging.getLogger("seglog.ProducerStateManager")
+_recovery_log = logging.getLogger("seglog.LogLoader")
 
 _Offsets = Mapping[str, Mapping[TopicPartition, int]]
 _Found = tuple[str, DirectoryName]
@@ -43,12 +45,13 @@ def says_little() -> bool:
 
 
 class CleanLoading:
-    """Loads the logs of one data directory that C can load. `offsets` are those of its checkpoints
-    by name. A log of more than `segments_max` segments (0: any number) is left to the loader."""
+    """The ordinary logs of one data directory. `offsets` are those of its checkpoints by name. A
+    log of more than `segments_max` segments (0: of any number) is not ordinary, nor, `after_crash`,
+    one whose recovery changes a file."""
 
     def __init__(self, state: ManagerState, log_dir: str, offsets: _Offsets,
-                 listener: LoadListener | None, segments_max: int) -> None:
-        self._segments_max = segments_max
+                 listener: LoadListener | None, segments_max: int, *, after_crash: bool) -> None:
+        self._segments_max, self._after_crash = segments_max, after_crash
         self._state, self._log_dir, self._listener = state, log_dir, listener
         self._offsets = offsets
         self._parts: dict[int, CleanRows] = {}
@@ -67,7 +70,7 @@ class CleanLoading:
             start_offsets=self._offsets[LOG_START_OFFSET_CHECKPOINT],
             recovery_points=self._offsets[RECOVERY_POINT_CHECKPOINT],
             high_watermarks=self._offsets[HIGH_WATERMARK_CHECKPOINT],
-            segments_max=self._segments_max, will_write=True)
+            segments_max=self._segments_max, will_write=True, after_crash=self._after_crash)
         # A tiered log begins before its first segment.
         is_remote = [self._state.context.is_remote(config, key.topic)
                      for key, config in zip(keys, configs, strict=True)]
@@ -75,6 +78,8 @@ class CleanLoading:
         strays = rows.files["stray_snapshot"]
         for row in np.flatnonzero(is_ordinary & (strays >= 0)).tolist():
             is_ordinary[row] = self._delete_stray(keys[row], int(strays[row]))
+        for row in np.flatnonzero(is_ordinary & rows.files["has_longer_indexes"]).tolist():
+            is_ordinary[row] = self._truncate_indexes(keys[row], rows.files[row])
         part = rows.where(is_ordinary)
         self._parts[number] = part
         self._tell(part, count)
@@ -89,14 +94,29 @@ class CleanLoading:
             return False
         return True
 
+    def _truncate_indexes(self, key: TopicPartition, files: np.void) -> bool:
+        """Whether the last segment's indexes have no bytes after their entries any more. A process
+        that dies leaves them at `segment.index.bytes`."""
+        names = file_names(int(files["last_base_offset"]), (FileKind.INDEX, FileKind.TIME_INDEX))
+        try:
+            for name, size in zip(names, ("index_size", "time_index_size"), strict=True):
+                os.truncate(os.path.join(self._log_dir, str(key), name), int(files[size]))
+        except OSError:
+            return False
+        return True
+
     def finish(self) -> UnopenedLogs | None:
-        """The logs of all parts; None if there are none."""
+        """All parts; None where nothing was ordinary. After a crash they are durable now: names
+        that the process that died gave or took away must not change again after what is written
+        from now on. KafkaStorageError."""
         parts = [self._parts[number] for number in sorted(self._parts)]
         if not any(len(part.keys) for part in parts):
             return None
-        context = self._state.context
+        context, rows = self._state.context, CleanRows.joined(parts)
+        if self._after_crash:
+            sync_clean(self._log_dir, [str(key) for key in rows.keys], rows.files)
         return UnopenedLogs(
-            self._log_dir, CleanRows.joined(parts), self._state.now_ms(),
+            self._log_dir, rows, self._state.now_ms(),
             partial(_open_log, self._state), self._state.producer_id_expiration_ms,
             context.producer_id_expiration_check_interval_ms)
 
@@ -114,8 +134,13 @@ class CleanLoading:
                 self._listener.partition_started(name)
                 self._listener.segments_listed(name, segments)
                 self._listener.segments_loaded(name, segments, 0)
+                size = int(part.files["last_size"][row])
+                if self._after_crash:
+                    self._listener.recovery_started(name, 1, size)
                 for found in findings_of_row(part, row):
                     self._listener.finding(found)
+                if self._after_crash:
+                    self._listener.segments_recovered(name, 1, size)
             self._log_load(part, row)
             _log.info("Completed load of %s with %d segments, local-log-start-offset %d and "
                       "log-end-offset %d in %dms %s", _described(self._log_dir, part, row),
@@ -125,26 +150,50 @@ class CleanLoading:
                 self._listener.partition_loaded(report_of_row(part, row))
 
     def _log_load(self, part: CleanRows, row: int) -> None:
-        key, end = part.keys[row], part.files["log_end_offset"][row]
+        key, end = part.keys[row], int(part.files["log_end_offset"][row])
         prefix = f"[LogLoader partition={key}, dir={self._log_dir}] "
+        has_snapshot = bool(part.files["has_snapshot"][row])
         if (stray := int(part.files["stray_snapshot"][row])) >= 0:
-            _snapshot_log.info("Deleted producer state snapshot %s", os.path.join(
-                self._log_dir, str(key), snapshot_name(stray)))
+            _snapshot_log.info("Deleted producer state snapshot %s", self._snapshot(key, stray))
+        if self._after_crash:
+            self._log_recovery(part, row, prefix)
         _loader_log.info("%sLoading producer state till offset %s", prefix, end)
-        if part.files["has_snapshot"][row]:
+        if has_snapshot or self._after_crash:
             _loader_log.info("%sReloading from producer snapshot and rebuilding producer state "
                              "from offset %s", prefix, end)
-            _snapshot_log.info("Loading producer state from snapshot file '%s'", os.path.join(
-                self._log_dir, str(key), snapshot_name(int(end))))
+        if has_snapshot:
+            _snapshot_log.info("Loading producer state from snapshot file '%s'",
+                               self._snapshot(key, end))
         if key not in self._offsets[HIGH_WATERMARK_CHECKPOINT]:
             _log.info("No checkpointed highwatermark is found for partition %s", key)
         _log.info("Log loaded for partition %s with initial high watermark %d", key,
                   part.high_watermarks[row])
 
 
+    def _log_recovery(self, part: CleanRows, row: int, prefix: str) -> None:
+        """The recovery of the last segment, which has no producer if it has batches."""
+        key, files = part.keys[row], part.files[row]
+        base, end = int(files["last_base_offset"]), int(files["log_end_offset"])
+        _recovery_log.info("%sRecovering unflushed segment %s. %s recovered for %s.", prefix, base,
+                           0, key)
+        _loader_log.info("%sLoading producer state till offset %s", prefix, base)
+        _loader_log.info("%sReloading from producer snapshot and rebuilding producer state from "
+                         "offset %s", prefix, base)
+        if end > base:
+            _snapshot_log.info("Deleted producer state snapshot %s", self._snapshot(key, end))
+        if base > part.start_offsets[row]:
+            _snapshot_log.info("Loading producer state from snapshot file '%s'",
+                               self._snapshot(key, base))
+        if end > base:
+            _snapshot_log.info("Wrote producer snapshot at offset %s with %s producer ids.", end, 0)
+
+    def _snapshot(self, key: TopicPartition, offset: int) -> str:
+        return os.path.join(self._log_dir, str(key), snapshot_name(offset))
+
+
 def _open_log(state: ManagerState, logs: UnopenedLogs, row: int) -> UnifiedLog:
-    """Loads the log of a row as the start would have done. Raises KafkaStorageError,
-    LogLoadError."""
+    """Loads the log of a row as the start would have done, but for a second recovery of what one
+    has found sound. KafkaStorageError, LogLoadError."""
     rows = logs.rows
     key, log_dir = rows.keys[row], logs.log_dir
     inputs = LoadInputs(

@@ -238,8 +238,8 @@ class LogLoading:
         self._announce(load, clean)
         self._settings.listener.load_started(len(found), self._settings.segment_threads)
         directory.loading_completed = not found
-        if clean and self._knows_rows():
-            self._submit_clean(load)
+        if self._knows_rows():
+            self._submit_clean(load, after_crash=not clean)
 
     def _knows_rows(self) -> bool:
         """Whether rows suffice for logs that C can load."""
@@ -247,12 +247,13 @@ class LogLoading:
         return (settings.level is LoadLevel.KAFKA and not settings.deferred
                 and settings.load is None and settings.is_stray is None and says_little())
 
-    def _submit_clean(self, load: _DirectoryLoad) -> None:
-        """Starts with the logs that C may be able to load."""
+    def _submit_clean(self, load: _DirectoryLoad, *, after_crash: bool) -> None:
+        """Begins with the logs that may be ordinary."""
         listener = self._settings.listener
         load.clean = CleanLoading(self._state, load.directory.path, load.offsets,
                                   None if type(listener) is NullListener else listener,
-                                  PART_SEGMENTS if self._settings.segment_threads > 1 else 0)
+                                  PART_SEGMENTS if self._settings.segment_threads > 1 else 0,
+                                  after_crash=after_crash)
         candidates = [one for one in load.found if _may_be_row(one)]
         load.parts = [
             load.pool.submit(partial(self._run_part, load, load.clean, start,
@@ -267,7 +268,12 @@ class LogLoading:
             rest = [one for one in rest if not _may_be_row(one)]
             for part in load.parts:
                 rest += part.result()
-            logs = load.clean.finish()
+            try:
+                logs = load.clean.finish()
+            except OSError as error:
+                load.found = []  # as if it could not be listed
+                self._fail(load.directory, error)
+                return
             if logs is not None:
                 load.rows = logs.rows
                 self._state.table.add_unopened(logs)

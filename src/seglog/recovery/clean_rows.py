@@ -1,4 +1,5 @@
-"""Partitions that were closed cleanly, as rows of one table that C fills, many per call.
+"""Partitions that were closed cleanly, or were idle at a crash, read by C, many per call: rows of
+one table.
 
 A row holds the result that Kafka's loader would reach. C decides which partitions it can load
 (`seglog/clean_load.h`); the loader itself loads all others.
@@ -18,7 +19,9 @@ from seglog._native.clean_load import load_clean
 from seglog.model import TopicPartition
 from seglog.recovery.findings import Finding, finding
 from seglog.recovery.load_report import PartitionReport
-from seglog.storage.paths import CLUSTER_METADATA_TOPIC, DirectoryKind, snapshot_name
+from seglog.storage.paths import (
+    CLUSTER_METADATA_TOPIC, DirectoryKind, FileKind, file_name, snapshot_name,
+)
 
 if TYPE_CHECKING:
     from seglog.config import LogConfig
@@ -54,32 +57,39 @@ class CleanRows:
     recovery_points: npt.NDArray[np.int64]
     configs: Sequence[LogConfig]
     timestamps: npt.NDArray[np.int64]
+    #: The shutdown was unclean: the last segment of each was recovered, and nothing changed.
+    after_crash: bool = False
 
     @classmethod
     def read(cls, log_dir: str, keys: Sequence[TopicPartition],
              configs: Sequence[LogConfig] = (), *, start_offsets: _Offsets,
              recovery_points: _Offsets, high_watermarks: _Offsets, segments_max: int = 0,
-             will_write: bool = False, check_crcs: bool = False) -> CleanRows:
-        """Reads a row for each of `keys`; `is_ordinary` says which rows are valid.
+             will_write: bool = False, check_crcs: bool = False,
+             after_crash: bool = False) -> CleanRows:
+        """A row for each of `keys`; `is_ordinary` says which of them count.
 
         The offsets are those of the checkpoints. A partition of more than `segments_max` segments
-        (0: any number) is not loaded here. With `will_write` its last indexes must be writable.
-        With `check_crcs` every batch of its last segment must have a valid CRC, which Kafka's
-        loader does not check. Without `configs` indexes may have any size.
+        (0: any number) is not ordinary. With `will_write` its last
+        indexes must be writable; with `check_crcs` every batch of its last segment must have a
+        good CRC, which Kafka's loader does not check. Without `configs` indexes may have any
+        size. `after_crash`, which needs `configs`: the shutdown was unclean, and a partition that
+        its recovery changes is not ordinary.
         """
         starts = np.array([start_offsets.get(key, 0) for key in keys], np.int64)
+        points = np.array([recovery_points.get(key, 0) for key in keys], np.int64)
         files, timestamps = load_clean(log_dir, [str(key) for key in keys], starts,
                                        segments_max=segments_max, will_write=will_write,
-                                       check_crcs=check_crcs)
-        if configs:  # the loader refuses an index that is longer than configured
+                                       check_crcs=check_crcs, after_crash=None if not after_crash
+                                       else (points, [one.index_interval_bytes for one in configs],
+                                             [one.segment_index_bytes for one in configs]))
+        if configs:  # the loader refuses an index that is longer than they allow
             limits = np.array([config.segment_index_bytes for config in configs], np.int64)
             files["ordinary"] &= ((files["index_size"] <= limits // 8 * 8)
                                   & (files["time_index_size"] <= limits // 12 * 12))
         marks = np.array([high_watermarks.get(key, _NO_HIGH_WATERMARK) for key in keys], np.int64)
         return cls(
             keys, files, np.clip(marks, files["log_start_offset"], files["log_end_offset"]),
-            starts, np.array([recovery_points.get(key, 0) for key in keys], np.int64), configs,
-            timestamps)
+            starts, points, configs, timestamps, after_crash)
 
     @property
     def is_ordinary(self) -> npt.NDArray[np.bool_]:
@@ -93,7 +103,8 @@ class CleanRows:
         return CleanRows(
             [self.keys[row] for row in rows], self.files[mask], self.high_watermarks[mask],
             self.start_offsets[mask], self.recovery_points[mask],
-            [self.configs[row] for row in rows] if self.configs else (), self.timestamps)
+            [self.configs[row] for row in rows] if self.configs else (), self.timestamps,
+            self.after_crash)
 
     def topic_id(self, row: int) -> uuid.UUID:
         """The topic id of a row that has one."""
@@ -113,7 +124,8 @@ class CleanRows:
             np.concatenate([part.start_offsets for part in parts]),
             np.concatenate([part.recovery_points for part in parts]),
             [config for part in parts for config in part.configs],
-            np.concatenate([part.timestamps for part in parts]))
+            np.concatenate([part.timestamps for part in parts]),
+            any(part.after_crash for part in parts))
 
 
 def report_of_row(rows: CleanRows, row: int) -> PartitionReport:
@@ -123,15 +135,24 @@ def report_of_row(rows: CleanRows, row: int) -> PartitionReport:
         directory=str(key), topic_partition=key, segments=int(files["segments"]),
         size=int(files["size"]), log_start_offset=int(files["log_start_offset"]),
         log_end_offset=int(files["log_end_offset"]),
-        recovery_point=int(rows.recovery_points[row]), recovery_segments=0, recovery_bytes=0,
+        recovery_point=int(rows.recovery_points[row]), recovery_segments=int(rows.after_crash),
+        recovery_bytes=int(files["last_size"]) if rows.after_crash else 0,
         kafka_error=None, kafka_message=None,
         findings=findings_of_row(rows, row))
 
 
 def findings_of_row(rows: CleanRows, row: int) -> tuple[Finding, ...]:
-    """The findings of a row: at most one, about a producer snapshot that a start deletes."""
-    offset = int(rows.files["stray_snapshot"][row])
-    return () if offset < 0 else (finding("snapshot-stray", directory=str(rows.keys[row]),
+    """The findings of an ordinary partition: a producer snapshot that a start deletes or, after a
+    crash, the recovery of its last segment."""
+    files, directory = rows.files[row], str(rows.keys[row])
+    if rows.after_crash:
+        base = int(files["last_base_offset"])
+        return (finding(
+            "segment-rebuilt", directory=directory, file=file_name(base, FileKind.LOG),
+            offset=base, bytes=int(files["last_size"]), records=int(files["last_records"]),
+            batches=int(files["last_batches"])),)
+    offset = int(files["stray_snapshot"])
+    return () if offset < 0 else (finding("snapshot-stray", directory=directory,
                                           offset=offset, file=snapshot_name(offset)),)
 
 

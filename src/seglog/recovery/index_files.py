@@ -16,7 +16,7 @@ from typing import Final
 
 from seglog.model import AbortedTxn, TimestampOffset
 from seglog.recovery.disk import Disk
-from seglog.recovery.loader_failures import LoaderFailure
+from seglog.recovery.loader_failures import InvalidOffset, LoaderFailure
 from seglog.storage.txn_entries import encode_entries
 
 __all__ = ["OFFSET_ENTRY", "TIME_ENTRY", "TXN_ENTRY", "OffsetIndexFile", "TimeIndexFile",
@@ -194,8 +194,8 @@ class OffsetIndexFile(_IndexFile):
             raise LoaderFailure("IllegalArgumentException", "Attempt to append to a full index "
                                 f"(size = {self.entries}).", file=self.name)
         if self.entries and offset <= self.last_offset:
-            raise LoaderFailure(
-                "InvalidOffsetException", f"Attempt to append an offset {offset} to position "
+            raise InvalidOffset(
+                f"Attempt to append an offset {offset} to position "
                 f"{self.entries} no larger than the last offset appended ({self.last_offset}) to "
                 f"{os.path.abspath(self.disk.path)}/{self.name}", file=self.name)
         self._append(self._relative(offset), position)
@@ -256,8 +256,8 @@ class TimeIndexFile(_IndexFile):
         LoaderFailure."""
         last = self.last_entry
         if self.entries and found.offset < last.offset:
-            raise LoaderFailure(
-                "InvalidOffsetException", f"Attempt to append an offset ({found.offset}) to slot "
+            raise InvalidOffset(
+                f"Attempt to append an offset ({found.offset}) to slot "
                 f"{self.entries} no larger than the last offset appended ({last.offset}) to "
                 f"{self.disk.path}/{self.name}", file=self.name)
         if self.entries and found.timestamp < last.timestamp:

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from seglog.errors import (
-    KafkaStorageError, LogLoadError, MalformedCheckpointError, SeglogError,
+    CorruptRecordError, InvalidRecordError, KafkaStorageError, LogLoadError,
+    MalformedCheckpointError, SeglogError,
 )
 from seglog.recovery.findings import Finding, finding
 
-__all__ = ["FileVanished", "LoaderFailure", "checkpoint_failure", "public_errors"]
+__all__ = ["CorruptRecord", "FileVanished", "InvalidOffset", "InvalidRecord", "IoFailure",
+           "LoaderFailure", "OffsetOverflow", "checkpoint_failure", "public_errors"]
 
 # Exceptions other than IOException of Kafka's checkpoint reader, by the code of our error.
 _UNCHECKED = {
@@ -26,32 +28,76 @@ _UNCHECKED = {
 
 
 class LoaderFailure(Exception):
-    """Kafka's loader would throw `kafka_error` with `message`. Does not leave seglog.recovery."""
+    """Kafka's loader would throw `kafka_error` with `message`. Stays inside seglog.recovery.
 
-    def __init__(self, kafka_error: str, message: str, *, number: int | None = None,
-                 **where: Any) -> None:
-        """`number` is the errno of an IOException."""
+    A failure that some caller handles has a class of its own.
+    """
+
+    def __init__(self, kafka_error: str, message: str, **where: Any) -> None:
         super().__init__(message)
         self.kafka_error, self.message, self.where = kafka_error, message, where
-        self.number = number or errno.EIO
 
     def to_error(self, path: str) -> SeglogError:
         """The public error for a load of the partition directory `path`."""
         where = {name: self.where.get(name) for name in ("position", "expected", "found")}
-        file = os.path.join(path, self.where.get("file") or "")
-        if self.kafka_error not in ("IOException", "KafkaStorageException"):
-            return LogLoadError(self.message, kafka_name=self.kafka_error, file=file,
-                                code="log_unloadable", **where)
-        error = KafkaStorageError(self.number, self.message, file)
-        error.kafka_name = self.kafka_error  # type: ignore[misc]
-        error.file = file
-        error.position, error.expected, error.found = where.values()
-        return error
+        return LogLoadError(self.message, kafka_name=self.kafka_error, file=self._file(path),
+                            code="log_unloadable", **where)
+
+    def _file(self, path: str) -> str:
+        return os.path.join(path, self.where.get("file") or "")
 
     def to_finding(self, directory: str, code: str = "log-unloadable") -> Finding:
         """The failure as a finding."""
         return finding(code, message=self.message, directory=directory,
                        kafka_error=self.kafka_error, **self.where)
+
+
+class IoFailure(LoaderFailure):
+    """A file cannot be read, which takes its data directory offline: Kafka's IOException or
+    KafkaStorageException. `number` is the system's."""
+
+    def __init__(self, message: str, *, kafka_error: str = "IOException",
+                 number: int | None = None, **where: Any) -> None:
+        super().__init__(kafka_error, message, **where)
+        self.number = number or errno.EIO
+
+    def to_error(self, path: str) -> SeglogError:
+        """See LoaderFailure."""
+        file = self._file(path)
+        error = KafkaStorageError(self.number, self.message, file)
+        error.kafka_name = self.kafka_error  # type: ignore[misc]
+        error.file = file
+        error.position, error.expected, error.found = (
+            self.where.get(name) for name in ("position", "expected", "found"))
+        return error
+
+
+class CorruptRecord(LoaderFailure):
+    """CorruptRecordException: a length that no batch or record has."""
+
+    def __init__(self, message: str, **where: Any) -> None:
+        super().__init__(CorruptRecordError.kafka_name, message, **where)
+
+
+class InvalidRecord(LoaderFailure):
+    """InvalidRecordException: a record that does not parse."""
+
+    def __init__(self, message: str, **where: Any) -> None:
+        super().__init__(InvalidRecordError.kafka_name, message, **where)
+
+
+class InvalidOffset(LoaderFailure):
+    """InvalidOffsetException: an index entry that is not above the last one."""
+
+    def __init__(self, message: str, **where: Any) -> None:
+        super().__init__("InvalidOffsetException", message, **where)
+
+
+class OffsetOverflow(LoaderFailure):
+    """LogSegmentOffsetOverflowException: a batch too far from the base of its segment."""
+
+    def __init__(self, message: str, **where: Any) -> None:
+        super().__init__("LogSegmentOffsetOverflowException", message, **where)
 
 
 class FileVanished(Exception):
@@ -88,5 +134,5 @@ def checkpoint_failure(error: MalformedCheckpointError, what: str, path: str,
     unchecked = _UNCHECKED.get(error.code)
     if unchecked is not None:
         return LoaderFailure(unchecked, str(error), **where)
-    return LoaderFailure("KafkaStorageException", f"Error while reading {what} file {path}/{name}",
-                         **where)
+    return IoFailure(f"Error while reading {what} file {path}/{name}",
+                     kafka_error="KafkaStorageException", **where)

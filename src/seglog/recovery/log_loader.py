@@ -22,7 +22,7 @@ import numpy as np
 from seglog._native.batch import scan_file
 from seglog.recovery.claims import Claims, claims_behind, claims_of, counted
 from seglog.recovery.disk import Disk
-from seglog.recovery.loader_failures import LoaderFailure
+from seglog.recovery.loader_failures import InvalidOffset, IoFailure, LoaderFailure
 from seglog.recovery.loading_passes import number_failure
 from seglog.recovery.findings import Finding, Severity, finding
 from seglog.recovery.index_files import check_txn_index
@@ -180,7 +180,7 @@ class LogLoader:
             self._split_unopened(overflow.recovery, index_last)
             return
         except _Backwards as backwards:
-            raise LoaderFailure("InvalidOffsetException", backwards.recovery.message,
+            raise InvalidOffset(backwards.recovery.message,
                                 file=file_name(base, FileKind.LOG)) from None
         self._take(segment, recovery, producers, index_last)
 
@@ -231,8 +231,8 @@ class LogLoader:
                 base, segment.extent, self.inputs.config, producers.state, scans=self.scans,
                 latest_epoch=-1 if latest is None else latest.epoch)
         except RecoveryFailure as failure:
-            # A failed read says nothing about the bytes: everything stays unchanged.
-            if failure.kafka_error != "IOException":
+            # What a read failed at is not what is in the file: everything stays as it is.
+            if not isinstance(failure.failure, IoFailure):
                 self._assign(failure.recovery)
                 self._take_failed(segment, failure.recovery)
             raise

@@ -17,7 +17,9 @@ import numpy.typing as npt
 from seglog._native.batch import BATCH_DTYPE, scan_file
 from seglog._native.status import Status
 from seglog.numbers import wrap_int64
-from seglog.recovery.loader_failures import FileVanished, LoaderFailure
+from seglog.recovery.loader_failures import (
+    CorruptRecord, FileVanished, IoFailure, LoaderFailure,
+)
 from seglog.recovery.wrappers import base_offsets, first_offset
 
 __all__ = ["LOG_OVERHEAD", "find_offset", "framing_failure", "next_offset_from", "open_log",
@@ -35,29 +37,26 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 
 
 def open_log(path: str) -> int:
-    """Opens a log file; returns its descriptor. Raises FileVanished, or LoaderFailure
-    (IOException)."""
+    """A descriptor of a log file. FileVanished, IoFailure."""
     try:
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         raise FileVanished(os.path.basename(path)) from None
     except OSError as error:
-        raise LoaderFailure("IOException", f"{path}: {error.strerror}", number=error.errno,
-                            file=os.path.basename(path)) from None
+        raise IoFailure(f"{path}: {error.strerror}", number=error.errno,
+                        file=os.path.basename(path)) from None
 
 
 def framing_failure(path: str, position: int, length: int) -> LoaderFailure:
-    """Kafka's exception for a length that no batch has, in its file iteration."""
-    return LoaderFailure(
-        "CorruptRecordException",
+    """What Kafka's file iteration throws at a length that no batch has."""
+    return CorruptRecord(
         f"Found record size {length} smaller than minimum record overhead (14) in file {path}.",
         file=os.path.basename(path), position=position, expected=14, found=length)
 
 
 def read_failure(path: str, position: int) -> LoaderFailure:
-    """The failure for a read error. It says nothing about the bytes."""
-    return LoaderFailure("IOException", f"{path}: cannot be read",
-                         file=os.path.basename(path), position=position)
+    """A read that the file system refused. It says nothing about the bytes."""
+    return IoFailure(f"{path}: cannot be read", file=os.path.basename(path), position=position)
 
 
 def _header_batches(fd: int, path: str, start: int, end: int, most: int = _BATCHES_PER_CHUNK

@@ -19,8 +19,11 @@ from seglog._native.batch import BatchScan
 from seglog._native.rebuild import IndexRebuild
 from seglog._native.status import Status
 from seglog.config import LogConfig
+from seglog.errors import SeglogError
 from seglog.model import AbortedTxn, EpochEntry
-from seglog.recovery.loader_failures import LoaderFailure
+from seglog.recovery.loader_failures import (
+    InvalidOffset, InvalidRecord, IoFailure, LoaderFailure, OffsetOverflow,
+)
 from seglog.recovery.scans import Extent, SegmentScans
 from seglog.recovery.next_offset import open_log
 from seglog.recovery.txn_index_file import fold_batches
@@ -71,7 +74,7 @@ class SegmentRecovery:
     max_timestamp: int = -1
     offset_of_max_timestamp: int = -1
     last_offset: int | None = None
-    invalid_record: LoaderFailure | None = None
+    invalid_record: InvalidRecord | None = None
     is_scanned: bool = False
 
     @property
@@ -85,9 +88,12 @@ class RecoveryFailure(LoaderFailure):
     are not trimmed, assigned epochs, added transactions. Nothing is truncated."""
 
     def __init__(self, failure: LoaderFailure, recovery: SegmentRecovery) -> None:
-        super().__init__(failure.kafka_error, failure.message, number=failure.number,
-                         **failure.where)
-        self.recovery = recovery
+        super().__init__(failure.kafka_error, failure.message, **failure.where)
+        self.failure, self.recovery = failure, recovery
+
+    def to_error(self, path: str) -> SeglogError:
+        """That of the failure itself."""
+        return self.failure.to_error(path)
 
 
 def recover_extent(base_offset: int, extent: Extent, config: LogConfig, producers: ProducerState,
@@ -95,9 +101,9 @@ def recover_extent(base_offset: int, extent: Extent, config: LogConfig, producer
                    ) -> SegmentRecovery:
     """Scans the extent with CRCs as recovery does, and applies its batches to `producers`.
 
-    `latest_epoch` is the newest of the leader epoch cache, -1 for none. `scans` may scan ahead in
-    parallel; the result is the same. Raises RecoveryFailure where Kafka abandons the log,
-    FileVanished, and LoaderFailure (IOException) for a log that cannot be opened.
+    `latest_epoch` is the newest of the leader epoch cache, -1 for none. `scans` may scan ahead and
+    side by side; the result is the same. Raises RecoveryFailure where Kafka gives up, FileVanished,
+    and IoFailure for a log that cannot be opened.
     """
     if extent.size <= 0:
         return SegmentRecovery(base_offset, extent, extent.end, base_offset, 0, 0, Status.END, 0,
@@ -132,14 +138,14 @@ class _Recovery:
             if self.failure is not None or self.rebuild.status != Status.OK:
                 break
             if scan.status in (Status.IO, Status.FILE_SHRANK):
-                self.failure = self._failure(
-                    "IOException", f"{self.extent.path}: cannot be read", scan.position)
+                self.failure = IoFailure(f"{self.extent.path}: cannot be read", file=self.file,
+                                         position=scan.position)
                 break
             if scan.status == Status.NO_MEMORY:
                 scan.raise_for_status(self.extent.path)
             status, expected, found = Status(scan.status), scan.expected, scan.found
         if self.failure is not None:
-            if self.failure.kafka_error != "InvalidRecordException":
+            if not isinstance(self.failure, InvalidRecord):
                 raise RecoveryFailure(self.failure, self._result(Status.END, 0, 0))
             status, expected, found = Status.END, 0, 0
         if self.rebuild.status != Status.OK:
@@ -208,7 +214,7 @@ class _Recovery:
         exceptions."""
         rebuild, status = self.rebuild, Status(self.rebuild.status)
         failure = index_failure(rebuild, self.base_offset, self.extent.path, finishing=finishing)
-        if failure.kafka_error in ("LogSegmentOffsetOverflowException", "InvalidOffsetException"):
+        if isinstance(failure, (OffsetOverflow, InvalidOffset)):
             return self._result(status, rebuild.expected, rebuild.found, message=failure.message,
                                 overflow=status == Status.BATCH_OFFSET_RANGE,
                                 backwards=status == Status.INDEX_OFFSET_ORDER,
@@ -218,7 +224,7 @@ class _Recovery:
 
     def _result(self, status: Status, expected: int, found: int, *, overflow: bool = False,
                 backwards: bool = False, message: str = "",
-                invalid_record: LoaderFailure | None = None,
+                invalid_record: InvalidRecord | None = None,
                 is_scanned: bool = False) -> SegmentRecovery:
         rebuild = self.rebuild
         return SegmentRecovery(
@@ -237,16 +243,14 @@ def index_failure(rebuild: IndexRebuild, base_offset: int, log_path: str, *,
                              "expected": rebuild.expected, "found": rebuild.found}
     status, is_time = Status(rebuild.status), rebuild.failed_is_time_index
     if status == Status.BATCH_OFFSET_RANGE:
-        return LoaderFailure("LogSegmentOffsetOverflowException",
-                             f"Detected offset overflow at offset {rebuild.found}", **where)
+        return OffsetOverflow(f"Detected offset overflow at offset {rebuild.found}", **where)
     if status == Status.INDEX_OFFSET_ORDER:
         path = os.path.join(os.path.dirname(os.path.abspath(log_path)), file_name(
             base_offset, FileKind.TIME_INDEX if is_time else FileKind.INDEX, state))
         what = (f"an offset ({rebuild.found}) to slot {rebuild.time_entries}" if is_time else
                 f"an offset {rebuild.found} to position {rebuild.offset_entries}")
-        return LoaderFailure(
-            "InvalidOffsetException", f"Attempt to append {what} no larger than the last offset "
-            f"appended ({rebuild.expected}) to {path}", **where)
+        return InvalidOffset(f"Attempt to append {what} no larger than the last offset appended "
+                             f"({rebuild.expected}) to {path}", **where)
     if finishing:
         return LoaderFailure("BufferOverflowException", "null", **where)
     full = (f"time index (size = {rebuild.time_entries})" if is_time

@@ -14,7 +14,7 @@ from seglog._native.rebuild import IndexRebuild
 from seglog._native.status import Status
 from seglog.config import LogConfig
 from seglog.recovery.disk import Disk
-from seglog.recovery.loader_failures import LoaderFailure
+from seglog.recovery.loader_failures import CorruptRecord, LoaderFailure
 from seglog.recovery.segment_recovery import SegmentRecovery, index_failure
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.next_offset import open_log, whole_headers
@@ -183,8 +183,7 @@ class _Splitting:
             raise LoaderFailure("IndexOutOfBoundsException", "null", file=self.segment.log_name,
                                 position=position, expected=_TIMESTAMP_END,
                                 found=int(batch["size"]))
-        raise LoaderFailure("CorruptRecordException",
-                            f"Invalid magic found in record: {batch['magic']}",
+        raise CorruptRecord(f"Invalid magic found in record: {batch['magic']}",
                             file=self.segment.log_name, position=position)
 
     def _copy_chunk(self, fd: int, piece: _Piece, position: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +16,8 @@ import numpy.typing as npt
 from seglog._native.file import read_at
 from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.model import AbortedTxn
-from seglog.recovery.loader_failures import LoaderFailure
-from seglog.storage.markers import thrown_at
+from seglog.recovery.loader_failures import InvalidRecord, IoFailure, LoaderFailure
+from seglog.storage.markers import is_invalid_record, thrown_at
 from seglog.storage.producer_state import ProducerState
 
 __all__ = ["Folded", "fold_batches", "replay_batches"]
@@ -37,16 +38,19 @@ def _reader(fd: int, file: str) -> Callable[[int, int], bytes]:
         try:
             return read_at(fd, size, position, file=file)
         except KafkaStorageError as error:
-            raise LoaderFailure("IOException", f"{file}: {error.strerror}", number=error.errno,
-                                file=file, position=position) from None
+            raise IoFailure(f"{file}: {error.strerror}", number=error.errno, file=file,
+                            position=position) from None
 
     return read
 
 
 def _failure(error: CorruptDataError, file: str) -> LoaderFailure:
     kafka_error, message = thrown_at(error)
-    return LoaderFailure(kafka_error, message, file=file, position=error.position,
-                         expected=error.expected, found=error.found)
+    where: dict[str, Any] = {"file": file, "position": error.position,
+                             "expected": error.expected, "found": error.found}
+    if is_invalid_record(error):
+        return InvalidRecord(message, **where)
+    return LoaderFailure(kafka_error, message, **where)
 
 
 def fold_batches(producers: ProducerState, batches: npt.NDArray[np.void], fd: int, file: str, *,

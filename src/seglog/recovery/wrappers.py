@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seglog._native.file import read_at
-from seglog.recovery.loader_failures import LoaderFailure
+from seglog.recovery.loader_failures import CorruptRecord, InvalidRecord, LoaderFailure
 from seglog.storage.codec_streams import StreamError, open_stream
 from seglog.storage.codecs import CODECS
 
@@ -54,7 +54,7 @@ def _codec(record: bytes) -> int:
 
 
 def _invalid(message: str) -> LoaderFailure:
-    return LoaderFailure("InvalidRecordException", message)
+    return InvalidRecord(message)
 
 
 def _first_offset(data: bytes) -> int:
@@ -122,7 +122,7 @@ def _inner(codec: int, magic: int, payload: bytes) -> list[tuple[int, bytes]]:
         while len(head := stream.read(_ENTRY.size)) == _ENTRY.size:
             offset, size = _ENTRY.unpack(head)
             if size < _RECORD_BYTES_MIN:
-                raise LoaderFailure("CorruptRecordException", "Record size is less than the "
+                raise CorruptRecord("Record size is less than the "
                                     f"minimum record overhead ({_RECORD_BYTES_MIN})")
             record = stream.read(size)
             if len(record) < size:

@@ -17,8 +17,8 @@ from seglog.storage import codecs
 from seglog.storage.codec_streams import CodecStream, StreamError, open_stream
 
 __all__ = [
-    "CONTROL_BATCH_BYTES_MAX", "ControlType", "EndTransactionMarker", "as_thrown", "parse_marker",
-    "read_control_type", "read_marker", "thrown_at",
+    "CONTROL_BATCH_BYTES_MAX", "ControlType", "EndTransactionMarker", "as_thrown",
+    "is_invalid_record", "parse_marker", "read_control_type", "read_marker", "thrown_at",
 ]
 
 #: A marker's batch has 78 bytes; of a longer one at most this many are read.
@@ -324,6 +324,11 @@ def thrown_at(error: CorruptDataError) -> tuple[str, str]:
     that ends a transaction that was not open."""
     name, message = _UNCHECKED.get(error.code, (error.kafka_name, None))
     return name, str(error) if message is None else message
+
+
+def is_invalid_record(error: CorruptDataError) -> bool:
+    """Whether a JVM throws InvalidRecordException there."""
+    return isinstance(error, InvalidRecordError) and error.code not in _UNCHECKED
 
 
 def _first(batch: memoryview) -> tuple[_Record, tuple[int, ...]] | None:

@@ -1,0 +1,220 @@
+#define _GNU_SOURCE /* AT_EACCESS, O_DIRECTORY, syncfs under -std=c11 */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "clean_load_internal.h"
+#include "seglog/file.h"
+#include "seglog/index.h"
+#include "seglog/rebuild.h"
+
+/*
+ * After a crash Kafka recovers the segment that holds the recovery point and all after it, so the
+ * last one at least, wherever the recovery point is (LogLoader.recoverLog, LogSegments.values). An
+ * idle partition gets back what it had. Comparing the rebuilt entries with those of the index files
+ * costs one read of the segment, which the recovery costs in any case, and saves writing them.
+ */
+
+enum {
+    RECOVERED_SIZE_MAX = 16 << 20, /* several threads share the scan of a longer segment */
+    RECOVERY_WINDOW = 1 << 18,
+    SYNCED_EACH_MAX = 64 /* partitions; a sync of the file system replaces that of more */
+};
+
+bool slg_clean_is_accessible(const slg_clean_loader *l, const char *name) {
+    return (l->checks & SLG_CLEAN_WRITABLE) == 0 ||
+           faccessat(l->dir, name, R_OK | W_OK, AT_EACCESS) == 0;
+}
+
+/* A recovery takes the batch, and neither a producer nor a transaction changes with it. */
+static bool is_batch_plain(const slg_batch *batch, int64_t last) {
+    return batch->magic == 2 && batch->producer_id == -1 && batch->base_offset > last &&
+           batch->last_offset >= batch->base_offset;
+}
+
+/* Rebuilds both indexes from the log into l->offset_entries and l->time_entries. */
+static bool rebuild_indexes(slg_clean_loader *l, int fd, int64_t size, slg_rebuild *rebuild,
+                            int64_t *highest_epoch) {
+    slg_batch_scan scan = {.checks = SLG_SCAN_CRC, .kernel = l->kernel, .end = size};
+    slg_error error;
+    size_t taken;
+    int64_t last = rebuild->base_offset - 1;
+    slg_batch_scan_init(&scan);
+    slg_window_restart(&l->window, slg_source_of(fd), size, RECOVERY_WINDOW);
+    for (;;) {
+        const int64_t before = scan.batch_count;
+        scan.batches = l->batches;
+        scan.batches_left = SLG_CLEAN_BATCHES;
+        const slg_status status = slg_batch_scan_file(&scan, &l->window, &error);
+        const size_t count = (size_t)(scan.batch_count - before);
+        if ((status != SLG_END && status != SLG_FULL) ||
+            rebuild->offset_entries + (int64_t)count >= SLG_CLEAN_ENTRIES) {
+            return false;
+        }
+        for (size_t i = 0; i < count; i++) {
+            if (!is_batch_plain(&l->batches[i], last)) {
+                return false;
+            }
+            last = l->batches[i].last_offset;
+            if (l->batches[i].partition_leader_epoch > *highest_epoch) {
+                *highest_epoch = l->batches[i].partition_leader_epoch;
+            }
+        }
+        if (slg_rebuild_feed(rebuild, l->batches, count,
+                             l->offset_entries + (size_t)rebuild->offset_entries *
+                                                     slg_index_entry_size(SLG_INDEX_KIND_OFFSET),
+                             l->time_entries + (size_t)rebuild->time_entries *
+                                                   slg_index_entry_size(SLG_INDEX_KIND_TIME),
+                             &taken, &error) != SLG_OK) {
+            return false;
+        }
+        if (status == SLG_END) {
+            return true;
+        }
+    }
+}
+
+/* The index begins with these entries; what follows them a recovery truncates. */
+static bool has_entries(slg_clean_loader *l, slg_clean_partition *p, const char *suffix,
+                        const uint8_t *entries, int64_t size) {
+    char name[SLG_NAME_SIZE];
+    slg_error error;
+    int64_t length;
+    int fd;
+    slg_segment_name(name, p->last_base_offset, suffix);
+    if (!slg_clean_is_accessible(l, name) ||
+        slg_open_read(l->dir, name, false, &fd, &length, &error) != SLG_OK) {
+        return false;
+    }
+    bool same = length >= size;
+    for (int64_t at = 0; same && at < size;) {
+        const int64_t left = size - at;
+        const size_t piece = left < SLG_CLEAN_BUFFER ? (size_t)left : SLG_CLEAN_BUFFER;
+        same = slg_pread_exact(fd, l->buffer, piece, at, &error) == SLG_OK &&
+               memcmp(l->buffer, entries + at, piece) == 0;
+        at += (int64_t)piece;
+    }
+    close(fd);
+    p->has_longer_indexes |= length > size;
+    return same;
+}
+
+bool slg_clean_is_recovered(slg_clean_loader *l, slg_clean_partition *p, int64_t log_size,
+                            int64_t *highest_epoch) {
+    char name[SLG_NAME_SIZE];
+    slg_rebuild rebuild;
+    slg_error error;
+    size_t written;
+    int64_t size;
+    int fd;
+    *highest_epoch = -1;
+    p->has_longer_indexes = 0;
+    if (log_size > RECOVERED_SIZE_MAX || p->last_base_offset > INT64_MAX - INT32_MAX ||
+        slg_open_read(l->dir, slg_segment_name(name, p->last_base_offset, ".log"), false, &fd,
+                      &size, &error) != SLG_OK) {
+        return false;
+    }
+    slg_rebuild_init(&rebuild, p->last_base_offset, 0, p->index_interval_bytes, p->index_bytes);
+    const bool is_sound =
+        size == log_size && rebuild_indexes(l, fd, size, &rebuild, highest_epoch) &&
+        slg_rebuild_finish(&rebuild,
+                           l->time_entries + (size_t)rebuild.time_entries *
+                                                 slg_index_entry_size(SLG_INDEX_KIND_TIME),
+                           &written, &error) == SLG_OK;
+    close(fd);
+    if (!is_sound) {
+        return false;
+    }
+    p->log_end_offset = slg_rebuild_next_offset(&rebuild);
+    p->last_batches = rebuild.batch_count;
+    p->last_records = rebuild.record_count;
+    p->index_size = rebuild.offset_entries * (int64_t)slg_index_entry_size(SLG_INDEX_KIND_OFFSET);
+    p->time_index_size = rebuild.time_entries * (int64_t)slg_index_entry_size(SLG_INDEX_KIND_TIME);
+    return has_entries(l, p, ".index", l->offset_entries, p->index_size) &&
+           has_entries(l, p, ".timeindex", l->time_entries, p->time_index_size);
+}
+
+/* ---- durability ----------------------------------------------------------------------------- */
+
+static slg_status sync_file(int dir, const char *name, slg_error *error) {
+    int64_t size;
+    int fd;
+    slg_status status = slg_open_read(dir, name, false, &fd, &size, error);
+    if (status == SLG_OK) {
+        status = slg_sync(fd, true, error);
+        close(fd);
+    }
+    return status;
+}
+
+static slg_status open_directory(const char *path, int *fd, slg_error *error) {
+    *fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return *fd < 0 ? slg_fail_errno(error, SLG_IO, 0, errno) : SLG_OK;
+}
+
+/* The indexes of the last segment, the snapshot at the log's end, and the names of all files. */
+static slg_status sync_partition(const char *path, const slg_clean_partition *p, slg_error *error) {
+    char name[SLG_NAME_SIZE];
+    int dir;
+    slg_status status = open_directory(path, &dir, error);
+    if (status != SLG_OK) {
+        return status;
+    }
+    status = sync_file(dir, slg_segment_name(name, p->last_base_offset, ".index"), error);
+    if (status == SLG_OK) {
+        status = sync_file(dir, slg_segment_name(name, p->last_base_offset, ".timeindex"), error);
+    }
+    if (status == SLG_OK && p->has_snapshot) {
+        status = sync_file(dir, slg_segment_name(name, p->log_end_offset, ".snapshot"), error);
+    }
+    if (status == SLG_OK) {
+        status = slg_sync(dir, true, error);
+    }
+    close(dir);
+    return status;
+}
+
+#if defined(__linux__)
+static slg_status sync_file_system(const char *path, slg_error *error) {
+    int fd;
+    slg_status status = open_directory(path, &fd, error);
+    if (status == SLG_OK) {
+        if (syncfs(fd) != 0) {
+            status = slg_fail_errno(error, SLG_IO, 0, errno);
+        }
+        close(fd);
+    }
+    return status;
+}
+#endif
+
+slg_status slg_clean_sync(const char *root, const char *names,
+                          const slg_clean_partition *partitions, size_t count, size_t *failed,
+                          slg_error *error) {
+    char path[PATH_MAX];
+    size_t root_size;
+    slg_status status = SLG_OK;
+    *failed = 0;
+    if (!slg_clean_root(path, &root_size, root)) {
+        return slg_fail_errno(error, SLG_IO, 0, ENAMETOOLONG);
+    }
+#if defined(__linux__)
+    if (count > SYNCED_EACH_MAX) {
+        return sync_file_system(path, error);
+    }
+#endif
+    for (size_t row = 0; row < count && status == SLG_OK; row++) {
+        const size_t size = strlen(names) + 1;
+        *failed = row;
+        if (root_size + size > sizeof path) {
+            return slg_fail_errno(error, SLG_IO, 0, ENAMETOOLONG);
+        }
+        memcpy(path + root_size, names, size);
+        status = sync_partition(path, &partitions[row], error);
+        names += size;
+    }
+    return status;
+}

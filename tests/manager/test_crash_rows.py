@@ -1,0 +1,134 @@
+"""Logs that were idle at a crash as rows, beside a start that recovers each with the loader: the
+same logs, reports, messages, metrics, events, and the same files at every step."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zlib
+from pathlib import Path
+
+import pytest
+
+import seglog
+from seglog.config import LogConfig
+from seglog.manager import clean_loading
+from seglog.model import TopicPartition
+from seglog.storage.checkpoint_files import read_offset_checkpoint, write_offset_checkpoint
+from tests.differential import registry as damages
+from tests.differential.cases import plan
+from tests.differential.sources import Source, Sources
+from tests.manager.records import batch
+from tests.manager.row_starts import CLEAN, ORDINARY, SETTINGS, compare, idle_directory, settled
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+SEED = os.environ.get("SEGLOG_CLEAN_SEED", "7")
+
+
+@pytest.fixture(scope="module")
+def template(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Logs that a start has recovered and a shutdown has closed, without the marker."""
+    root = idle_directory(golden, tmp_path_factory.mktemp("crash") / "k")
+    (root / CLEAN).unlink()
+    settled(root)  # the indexes are those that a recovery writes
+    (root / CLEAN).unlink()
+    return root
+
+
+def killed(root: Path, target: Path) -> Path:
+    """What is left when a process dies that has opened every log of `root`."""
+    with seglog.LogManager([root], log_config=SETTINGS) as manager:
+        assert len(manager.all_logs) == len(ORDINARY)
+        shutil.copytree(root, target)
+    return target
+
+
+@pytest.fixture
+def idle(template: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(template, tmp_path / "idle"))
+
+
+def test_idle_logs_are_rows(idle: Path, tmp_path: Path) -> None:
+    """All but the two with a producer in the last segment."""
+    for threads in (1, 2):
+        assert compare(idle, tmp_path / "k", threads=threads) == 3
+
+
+def test_indexes_of_a_process_that_died(idle: Path, tmp_path: Path) -> None:
+    """They are `segment.index.bytes` long, and are truncated to their entries."""
+    image = killed(idle, tmp_path / "image")
+    sizes = {path.stat().st_size for path in image.glob("t-0/*.index")}
+    assert max(sizes) == SETTINGS.segment_index_bytes // 8 * 8
+    assert compare(image, tmp_path / "k") == 3
+
+
+def test_what_is_not_flushed_is_recovered(idle: Path, tmp_path: Path) -> None:
+    """A recovery point before the log's end, or none at all."""
+    points = dict(read_offset_checkpoint(idle / RECOVERY_POINTS))
+    key = TopicPartition("t", 0)
+    for point, rows in ((points[key] - 1, 2), (points[key] + 1, 3), (2**63 - 1, 2), (None, 2)):
+        changed = {one: at for one, at in points.items() if one != key}
+        write_offset_checkpoint(idle / RECOVERY_POINTS,
+                                changed if point is None else {**changed, key: point})
+        assert compare(idle, tmp_path / "k") == rows
+
+
+def test_appends_before_the_crash(idle: Path, tmp_path: Path) -> None:
+    """The logs that got records are recovered, the others are rows."""
+    with seglog.LogManager([idle], log_config=SETTINGS) as manager:
+        log = manager.get_log(TopicPartition("t", 0))
+        assert log is not None
+        log.append_as_leader(batch(2), 0)
+        shutil.copytree(idle, tmp_path / "image")
+    assert compare(tmp_path / "image", tmp_path / "k") == 2
+
+
+@pytest.mark.parametrize("first", range(0, 32, 8))
+def test_drawn_damage(golden: Path, tmp_path: Path, first: int) -> None:
+    """Directories as Kafka's loader is compared with ours, loaded once more after a crash."""
+    sources = Sources(golden, tmp_path / "sources")
+    for number in range(first, first + 8):
+        case = plan(sources, int(SEED) + 1, number)
+        root = tmp_path / f"case-{number}"
+        case.build(sources, root)
+        config = LogConfig.from_properties(dict(case.config))
+        compare(root, tmp_path / "k", config)
+        try:
+            settled(root, config)
+        except seglog.SeglogError:
+            continue
+        (root / CLEAN).unlink(missing_ok=True)
+        compare(root, tmp_path / "k", config)
+
+
+@pytest.mark.parametrize("kind", sorted(damages.kinds()))
+def test_one_damage_to_an_idle_log(golden: Path, tmp_path: Path, kind: str) -> None:
+    """Each of the kinds that Kafka's loader is compared by, to a log that would be a row: with
+    batches in its last segment, or with producers and none."""
+    partition = ("plain-none-0", "txn-0")[zlib.crc32(kind.encode()) % 2]
+    root = tmp_path / "template"
+    Sources(golden, tmp_path / "sources").copy(Source("clean", partition), root)
+    with seglog.LogManager([root], log_config=SETTINGS) as manager:
+        if partition == "txn-0":
+            [log] = manager.all_logs
+            log.roll()
+    (root / CLEAN).unlink()
+    settled(root)
+    (root / CLEAN).unlink()
+    assert compare(root, tmp_path / "k") == 1
+    damages.apply(kind, root, partition, f"{SEED}/{partition}")
+    compare(root, tmp_path / "k")
+
+
+def test_a_file_system_that_does_not_sync(idle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its directory goes offline before anything is written to it."""
+    def refuse(*_: object) -> None:
+        raise seglog.KafkaStorageError(5, "Input/output error", str(idle))
+
+    monkeypatch.setattr(clean_loading, "sync_clean", refuse)
+    other = idle.with_name("other")
+    other.mkdir()
+    with seglog.LogManager([idle, other], log_config=SETTINGS) as manager:
+        assert manager.offline_log_dirs == [str(idle)]
+        assert not manager.all_logs
+    assert not (idle / CLEAN).exists() and (other / CLEAN).exists()
