@@ -91,7 +91,7 @@ def sync_clean(root, names, rows):
     cdef slg_error error
     cdef slg_status status
     cdef const char[::1] held
-    if rows.dtype != CLEAN_DTYPE or len(rows) != count:
+    if rows.dtype != CLEAN_DTYPE or <size_t>len(rows) != count:
         raise ValueError(f"{count} names but {len(rows)} rows of {rows.dtype}")
     if count == 0:
         return
