@@ -59,7 +59,7 @@ static bool put_block(slg_offset_map *map, key_block *block, int32_t limit, int6
     return true;
 }
 
-/* A block is hashed, then looked up, then put, each while the memory of the next ones is fetched. */
+/* A block is hashed, then looked up, then put, each while memory of the next ones is fetched. */
 typedef struct key_queue {
     key_block blocks[3];
     unsigned last; /* the block that is being filled */
