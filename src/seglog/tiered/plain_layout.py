@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import errno
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -158,6 +159,13 @@ class LocalTieredLayout(PlainLayout):
             tree.write(f"{stem}.{_KINDS[IndexType.LEADER_EPOCH]}", data.leader_epoch_index)
         tree.write(f"{stem}.{LOG}", Path(data.log_segment))
         return None
+
+    def replace_indexes(self, tree: RemoteTree, segment: RemoteSegment,
+                        contents: Mapping[IndexType, bytes]) -> None:
+        """Replaces these indexes, one object each. Raises KafkaStorageError."""
+        stem = segment.objects[LOG].key.removesuffix(f".{LOG}")
+        for kind, content in contents.items():
+            tree.write(f"{stem}.{_KINDS[kind]}", content)
 
     def named(self, tree: RemoteTree, metadata: RemoteLogSegmentMetadata) -> RemoteSegment:
         """See Layout: one request, for the log."""
