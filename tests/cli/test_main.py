@@ -35,7 +35,11 @@ def test_help_lists_the_verbs_and_imports_none() -> None:
 
 
 def test_the_pages_name_options_that_a_verb_has() -> None:
-    helps = "".join(run_seglog(verb, "--help").out.decode() for verb in cli.VERBS)
+    tier = run_seglog("tier", "--help").out.decode()
+    actions = re.findall(r"^    ([a-z][a-z-]+)", tier, re.M)
+    assert "rebuild-indexes" in actions
+    helps = "".join(run_seglog(*words, "--help").out.decode() for words in
+                    [*((verb,) for verb in cli.VERBS), *(("tier", one) for one in actions)])
     known = set(re.findall(r"--[a-z][a-z0-9-]+", helps))
     for page in ("README.md", "docs/cli.md", "docs/damage.md", "docs/json.md", "docs/loading.md",
                  "docs/tiered.md"):
