@@ -157,28 +157,42 @@ static bool read_last_entry(loader *l, slg_clean_partition *p, int64_t *offset, 
     return ok;
 }
 
+void slg_clean_scan_begin(loader *l, slg_batch_scan *scan, int fd, int64_t size,
+                          size_t window_size) {
+    scan->kernel = l->kernel;
+    scan->end = size;
+    slg_batch_scan_init(scan);
+    slg_window_restart(&l->window, slg_source_of(fd), size, window_size);
+}
+
+bool slg_clean_scan_next(loader *l, slg_batch_scan *scan, size_t *count, bool *is_end) {
+    const int64_t before = scan->batch_count;
+    slg_error error;
+    scan->batches = l->batches;
+    scan->batches_left = SLG_CLEAN_BATCHES;
+    const slg_status status = slg_batch_scan_file(scan, &l->window, &error);
+    *count = (size_t)(scan->batch_count - before);
+    *is_end = status == SLG_END;
+    return status == SLG_END || status == SLG_FULL;
+}
+
 /* The batches of [position, size): offsets ascend, and the first one holds `target`. */
 static bool follow_batches(loader *l, int fd, int64_t position, int64_t size, int64_t base,
                            int64_t target, int64_t *end_offset) {
-    slg_batch_scan scan = {.kernel = l->kernel, .position = position, .end = size};
-    slg_error error;
+    slg_batch_scan scan = {.position = position};
+    size_t count;
+    bool is_end = false, is_first = true;
     int64_t last = -1;
     if ((l->checks & SLG_CLEAN_CRCS) != 0) {
         scan.checks = SLG_SCAN_CRC;
     }
-    slg_batch_scan_init(&scan);
-    slg_window_restart(&l->window, slg_source_of(fd), size, WINDOW_SIZE);
-    for (;;) {
-        const int64_t before = scan.batch_count;
-        scan.batches = l->batches;
-        scan.batches_left = SLG_CLEAN_BATCHES;
-        const slg_status status = slg_batch_scan_file(&scan, &l->window, &error);
-        if (status != SLG_END && status != SLG_FULL) {
+    slg_clean_scan_begin(l, &scan, fd, size, WINDOW_SIZE);
+    while (!is_end) {
+        if (!slg_clean_scan_next(l, &scan, &count, &is_end)) {
             return false;
         }
-        for (int64_t i = 0; i < scan.batch_count - before; i++) {
+        for (size_t i = 0; i < count; i++) {
             const slg_batch *batch = &l->batches[i];
-            const bool is_first = before == 0 && i == 0;
             if (batch->magic != 2 || batch->base_offset < base ||
                 (!is_first && batch->base_offset <= last) ||
                 batch->last_offset < batch->base_offset || batch->last_offset == INT64_MAX) {
@@ -189,12 +203,11 @@ static bool follow_batches(loader *l, int fd, int64_t position, int64_t size, in
                 return false;
             }
             last = batch->last_offset;
-        }
-        if (status == SLG_END) {
-            *end_offset = last + 1;
-            return scan.batch_count > 0;
+            is_first = false;
         }
     }
+    *end_offset = last + 1;
+    return scan.batch_count > 0;
 }
 
 /* LogSegment.readNextOffset: the end of the log. */

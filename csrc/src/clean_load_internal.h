@@ -67,6 +67,14 @@ slg_status slg_clean_read_small(slg_clean_loader *l, const char *name, size_t *s
 bool slg_clean_producers(slg_clean_loader *l, slg_clean_partition *p, slg_status *status,
                          slg_error *error);
 
+/* A scan of the first `size` bytes of a log from scan->position on. */
+void slg_clean_scan_begin(slg_clean_loader *l, slg_batch_scan *scan, int fd, int64_t size,
+                          size_t window_size);
+
+/* Puts the next batches into l->batches; *is_end after the last ones. False at bytes that are no
+ * batch, or a bad CRC if the scan checks it. */
+bool slg_clean_scan_next(slg_clean_loader *l, slg_batch_scan *scan, size_t *count, bool *is_end);
+
 /* Whether the snapshot at `offset` reads well and has no entry. */
 bool slg_clean_is_without_producers(slg_clean_loader *l, int64_t offset);
 

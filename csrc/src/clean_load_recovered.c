@@ -38,19 +38,14 @@ static bool is_batch_plain(const slg_batch *batch, int64_t last) {
 /* Rebuilds both indexes from the log into l->offset_entries and l->time_entries. */
 static bool rebuild_indexes(slg_clean_loader *l, int fd, int64_t size, slg_rebuild *rebuild,
                             int64_t *highest_epoch) {
-    slg_batch_scan scan = {.checks = SLG_SCAN_CRC, .kernel = l->kernel, .end = size};
+    slg_batch_scan scan = {.checks = SLG_SCAN_CRC};
     slg_error error;
-    size_t taken;
+    size_t count, taken;
+    bool is_end = false;
     int64_t last = rebuild->base_offset - 1;
-    slg_batch_scan_init(&scan);
-    slg_window_restart(&l->window, slg_source_of(fd), size, RECOVERY_WINDOW);
-    for (;;) {
-        const int64_t before = scan.batch_count;
-        scan.batches = l->batches;
-        scan.batches_left = SLG_CLEAN_BATCHES;
-        const slg_status status = slg_batch_scan_file(&scan, &l->window, &error);
-        const size_t count = (size_t)(scan.batch_count - before);
-        if ((status != SLG_END && status != SLG_FULL) ||
+    slg_clean_scan_begin(l, &scan, fd, size, RECOVERY_WINDOW);
+    while (!is_end) {
+        if (!slg_clean_scan_next(l, &scan, &count, &is_end) ||
             rebuild->offset_entries + (int64_t)count >= SLG_CLEAN_ENTRIES) {
             return false;
         }
@@ -71,10 +66,8 @@ static bool rebuild_indexes(slg_clean_loader *l, int fd, int64_t size, slg_rebui
                              &taken, &error) != SLG_OK) {
             return false;
         }
-        if (status == SLG_END) {
-            return true;
-        }
     }
+    return true;
 }
 
 /* The index begins with these entries; what follows them a recovery truncates. */

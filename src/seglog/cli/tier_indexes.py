@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from seglog.cli import render
-from seglog.cli.tier_options import add_bucket_options
+from seglog.cli.tier_options import add_bucket_options, pairs_of
 from seglog.config import LogConfig
 from seglog.dump.topic_facts import read_topic_facts
-from seglog.errors import ConfigError
 from seglog.storage.partition_log import PartitionLog
 from seglog.tiered.tiered_files import TieredFiles
 
@@ -40,13 +40,15 @@ def check_indexes(args: argparse.Namespace, logs: Iterator[PartitionLog]) -> int
     """Rebuilds and compares the indexes of logs; 1 if one is not right in the end."""
     from seglog.remote_log.index_rebuild import rebuild_indexes  # with all of a LogManager
 
-    given = _settings(args.config)
+    given = pairs_of("--config", args.config, f"{' or '.join(_SETTINGS)}, = and a number",
+                     _SETTINGS)
+    known = cache(partial(_known, args.metadata))
     code = 0
     with render.Progress("rebuilding", detail=lambda room: "segments"[:room]) as progress:
         for log in logs:
             assert log.topic_partition is not None and isinstance(log.where, TieredFiles)
             config = LogConfig.from_properties(
-                {**_known(args.metadata, log.topic_partition.topic), **given})
+                {**known(log.topic_partition.topic), **given})
             found = []
             for segment in rebuild_indexes(log, config, write=args.write):
                 found.append(segment)
@@ -91,13 +93,3 @@ def _known(metadata: list[str], topic: str) -> dict[str, str]:
         if facts is not None:
             return {name: facts.config[name] for name in _SETTINGS if name in facts.config}
     return {}
-
-
-def _settings(texts: list[str]) -> dict[str, str]:
-    found = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator or name not in _SETTINGS:
-            raise ConfigError(f"--config {text}: expected {' or '.join(_SETTINGS)}, = and a number")
-        found[name] = value
-    return found

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from typing import Any
 
 from seglog.arguments import given_path
 from seglog.cli import render
-from seglog.cli.tier_options import tier_of
+from seglog.cli.tier_options import add_layout_options, pairs_of, tier_of
 from seglog.dump.topic_facts import read_topic_facts
-from seglog.errors import ConfigError
-from seglog.tiered.metadata_finding import MetadataFinding
 from seglog.tiered.metadata_lint import check_topic_config, lint_metadata
 from seglog.tiered.metadata_topic import REMOTE_LOG_METADATA_TOPIC
 
@@ -25,10 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         f"{REMOTE_LOG_METADATA_TOPIC}")
     parser.add_argument("--remote", metavar="URL", type=given_path,
                         help="directory or URL of the remote segments: finds absent objects too")
-    parser.add_argument("--layout", help="local, aiven, pinterest, or a pattern; default: "
-                        "recognised")
-    parser.add_argument("--key", action="append", default=[], metavar="ID=FILE",
-                        help="a private key of Aiven's encryption, as PEM")
+    add_layout_options(parser)
     parser.add_argument("--partitions", type=_count, metavar="N", help="partitions of the topic; "
                         "default: those of __cluster_metadata, else what fits most records")
     parser.add_argument("--config", action="append", default=[], metavar="KEY=VALUE",
@@ -40,7 +34,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints the findings. 1 if one of them is an error or a warning."""
-    given = _settings(args.config)
+    given = {name.strip(): value for name, value in
+             pairs_of("--config", args.config, "KEY=VALUE").items()}
     known = [facts for path in args.path
              if (facts := read_topic_facts(path, REMOTE_LOG_METADATA_TOPIC)) is not None]
     count = args.partitions or (known[0].partitions if known else 0) or None
@@ -55,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
             "metadata_partitions": list(lint.metadata_partitions),
             "partition_count": lint.partition_count, "records": lint.records,
             "partitions": lint.user_partitions, "segments": lint.segments, "ok": is_sound,
-            "findings": [_row(one) for one in findings]}))
+            "findings": [asdict(one) for one in findings]}))
     else:
         compared = "an unknown number" if lint.partition_count is None else lint.partition_count
         out.writelines(f"{one}\n".encode() for one in findings)
@@ -64,20 +59,6 @@ def run(args: argparse.Namespace) -> int:
                   f"{lint.segments} segments: {'sound' if is_sound else 'not sound'}\n".encode())
     out.flush()
     return 0 if is_sound else 1
-
-
-def _row(one: MetadataFinding) -> dict[str, Any]:
-    return asdict(one)
-
-
-def _settings(texts: list[str]) -> dict[str, str]:
-    found = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator:
-            raise ConfigError(f"--config {text}: expected KEY=VALUE")
-        found[name.strip()] = value
-    return found
 
 
 def _count(text: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import binascii
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 
 from seglog.arguments import given_path
@@ -12,7 +13,8 @@ from seglog.errors import ConfigError
 if TYPE_CHECKING:
     from seglog.tiered.bucket import Bucket
 
-__all__ = ["add_bucket_options", "add_tier_options", "bucket_of", "tier_of"]
+__all__ = ["add_bucket_options", "add_layout_options", "add_tier_options", "bucket_of", "pairs_of",
+           "tier_of"]
 
 _ID_BYTES = 16
 
@@ -23,10 +25,15 @@ def add_tier_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--remote", metavar="URL", type=given_path,
                        help="directory or URL of the remote segments: logs then begin with what "
                        "only the tier has; without PATH they are read from the tier alone")
-    group.add_argument("--layout", help="local, aiven, pinterest, or a pattern such as "
-                       "{topic}/{partition}/{start_offset}.{kind}; default: recognised")
-    group.add_argument("--key", action="append", default=[], metavar="ID=FILE",
-                       help="a private key of Aiven's encryption, as PEM")
+    add_layout_options(group, "a pattern such as {topic}/{partition}/{start_offset}.{kind}")
+
+
+def add_layout_options(parser: argparse._ActionsContainer, pattern: str = "a pattern") -> None:
+    """`--layout` and `--key`, which tell how to read a tier."""
+    parser.add_argument("--layout", help=f"local, aiven, pinterest, or {pattern}; default: "
+                        "recognised")
+    parser.add_argument("--key", action="append", default=[], metavar="ID=FILE",
+                        help="a private key of Aiven's encryption, as PEM")
 
 
 def tier_of(args: argparse.Namespace) -> Bucket | None:
@@ -51,10 +58,7 @@ def add_bucket_options(parser: argparse.ArgumentParser) -> None:
                         help="directory or URL of the remote segments")
     parser.add_argument("--metadata", action="append", default=[], type=given_path, metavar="DIR",
                         help="a data directory with partitions of __remote_log_metadata")
-    parser.add_argument("--layout", help="local, aiven, pinterest, or a pattern; default: "
-                        "recognised")
-    parser.add_argument("--key", action="append", default=[], metavar="ID=FILE",
-                        help="a private key of Aiven's encryption, as PEM")
+    add_layout_options(parser)
     parser.add_argument("--topic-id", type=_topic_id, metavar="ID", help="the topic of this id, "
                         "where several had the same name")
 
@@ -81,10 +85,17 @@ def _topic_id(text: str) -> bytes:
 
 def _keys_of(args: argparse.Namespace) -> dict[str, str | bytes]:
     """The keys that `--key` names. Raises ConfigError."""
-    keys: dict[str, str | bytes] = {}
-    for text in args.key:
-        name, separator, file = text.partition("=")
-        if not separator:
-            raise ConfigError(f"--key {text}: expected ID=FILE")
-        keys[name] = file
-    return keys
+    return {**pairs_of("--key", args.key, "ID=FILE")}
+
+
+def pairs_of(option: str, texts: Iterable[str], expected: str,
+             names: Container[str] | None = None) -> dict[str, str]:
+    """The values of an option that takes NAME=VALUE, with one of `names` if given. Raises
+    ConfigError."""
+    found = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or (names is not None and name not in names):
+            raise ConfigError(f"{option} {text}: expected {expected}")
+        found[name] = value
+    return found

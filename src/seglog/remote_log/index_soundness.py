@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seglog._native.index import read_aborted
-from seglog.errors import SeglogError
+from seglog.errors import CorruptIndexError, SeglogError
 from seglog.model import EpochEntry, ProducerStateEntry
 from seglog.storage.epochs import read_leader_epochs
 from seglog.storage.producer_state import decode_snapshot, encode_snapshot
@@ -54,9 +54,7 @@ def problem_of(kind: IndexType, content: bytes, facts: SegmentFacts) -> str | No
 
 
 def _offset_problem(content: bytes, facts: SegmentFacts) -> str | None:
-    if len(content) % _OFFSET.itemsize:
-        return f"{len(content)} bytes are no whole entries of {_OFFSET.itemsize}"
-    entries = np.frombuffer(content, _OFFSET)
+    entries = _entries(content, _OFFSET)
     offsets = entries["offset"].astype(np.int64) + facts.start_offset
     positions = entries["position"].astype(np.int64)
     rows = np.searchsorted(facts.batches["position"], positions)
@@ -68,9 +66,7 @@ def _offset_problem(content: bytes, facts: SegmentFacts) -> str | None:
 
 
 def _time_problem(content: bytes, facts: SegmentFacts) -> str | None:
-    if len(content) % _TIME.itemsize:
-        return f"{len(content)} bytes are no whole entries of {_TIME.itemsize}"
-    entries = np.frombuffer(content, _TIME)
+    entries = _entries(content, _TIME)
     offsets = entries["offset"].astype(np.int64) + facts.start_offset
     timestamps = entries["timestamp"].astype(np.int64)
     latest = np.maximum.accumulate(facts.batches["max_timestamp"])
@@ -80,6 +76,13 @@ def _time_problem(content: bytes, facts: SegmentFacts) -> str | None:
     wrong[1:] |= (np.diff(offsets) < 0) | (np.diff(timestamps) < 0)
     return None if not wrong.any() else _at(
         int(wrong.argmax()), "is not the largest timestamp up to its offset")
+
+
+def _entries(content: bytes, dtype: np.dtype[np.void]) -> Batches:
+    """Raises CorruptIndexError."""
+    if len(content) % dtype.itemsize:
+        raise CorruptIndexError(f"{len(content)} bytes are no whole entries of {dtype.itemsize}")
+    return np.frombuffer(content, dtype)
 
 
 def _at(row: int, what: str) -> str:

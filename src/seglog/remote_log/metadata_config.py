@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from seglog.config.definition import Config, Kind, at_least, invalid, setting
+from seglog.tiered.metadata_topic import METADATA_PARTITIONS_DEFAULT
 
 __all__ = ["CLIENT_PREFIXES", "TopicBasedRemoteLogMetadataManagerConfig"]
 
@@ -27,7 +28,8 @@ class TopicBasedRemoteLogMetadataManagerConfig(Config):
     metadata_topic_replication_factor: int = setting(
         "remote.log.metadata.topic.replication.factor", Kind.SHORT, 3, at_least(1))
     metadata_topic_partitions_count: int = setting(
-        "remote.log.metadata.topic.num.partitions", Kind.INT, 50, at_least(1))
+        "remote.log.metadata.topic.num.partitions", Kind.INT,
+        METADATA_PARTITIONS_DEFAULT, at_least(1))
     metadata_topic_retention_ms: int = setting(
         "remote.log.metadata.topic.retention.ms", Kind.LONG, -1)
     metadata_topic_min_isr: int = setting(

@@ -17,7 +17,8 @@ from seglog.tiered.metadata_objects import find_absent_objects
 from seglog.tiered.metadata_lineage import LiveSegment, lineage_findings
 from seglog.tiered.metadata_serde import deserialize, serialize
 from seglog.tiered.metadata_topic import (
-    REMOTE_LOG_METADATA_TOPIC, SkippedMetadata, metadata_partitions, read_metadata_rows,
+    METADATA_PARTITIONS_DEFAULT, REMOTE_LOG_METADATA_TOPIC, SkippedMetadata, metadata_partitions,
+    read_metadata_rows,
 )
 from seglog.tiered.partitioner import RemoteLogMetadataTopicPartitioner
 from seglog.tiered.remote_records import (
@@ -31,8 +32,6 @@ __all__ = ["MetadataLint", "check_topic_config", "lint_metadata"]
 
 _STARTED, _FINISHED, _DELETE_STARTED, _DELETE_FINISHED = RemoteLogSegmentState
 _PARTITION_DELETED: Final = RemotePartitionDeleteState.DELETE_PARTITION_FINISHED
-#: Kafka: TopicBasedRemoteLogMetadataManagerConfig.
-_PARTITIONS_DEFAULT: Final = 50
 _GRACE_MS: Final = 3_600_000
 _KINDS: Final = 4
 
@@ -282,7 +281,7 @@ class _Lint:
 
     def likely_partition_count(self, numbers: list[int]) -> int | None:
         """How many partitions the topic has, if more than half of the user partitions fit."""
-        candidates = [_PARTITIONS_DEFAULT]
+        candidates = [METADATA_PARTITIONS_DEFAULT]
         if numbers == list(range(len(numbers))):
             candidates.insert(0, len(numbers))
         fitting = {count: sum(_home(key, count) in homes for key, homes in self.homes.items())

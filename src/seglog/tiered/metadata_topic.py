@@ -18,10 +18,13 @@ from seglog.tiered.metadata_serde import deserialize
 from seglog.tiered.metadata_store import RemotePartitionMetadataStore
 from seglog.tiered.remote_records import RemoteLogMetadata, RemoteLogSegmentMetadataSnapshot
 
-__all__ = ["REMOTE_LOG_METADATA_TOPIC", "MetadataTopic", "SkippedMetadata", "metadata_partitions",
-           "read_metadata_events", "read_metadata_rows", "read_metadata_topic"]
+__all__ = ["METADATA_PARTITIONS_DEFAULT", "REMOTE_LOG_METADATA_TOPIC", "MetadataTopic",
+           "SkippedMetadata", "metadata_partitions", "read_metadata_events", "read_metadata_rows",
+           "read_metadata_topic"]
 
 REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
+#: How many partitions it has by default (Kafka: TopicBasedRemoteLogMetadataManagerConfig).
+METADATA_PARTITIONS_DEFAULT = 50
 
 
 @dataclass(frozen=True, slots=True)
