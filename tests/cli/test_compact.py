@@ -127,7 +127,8 @@ def test_what_is_refused(root: Path, tmp_path: Path, capsys: Capture) -> None:
 
 @pytest.mark.parametrize("what", ["length", "record"])
 def test_a_log_that_cannot_be_cleaned(root: Path, capsys: Capture, what: str) -> None:
-    """The others are; the line names the batch."""
+    """The others are; the line names the batch. A first batch whose length cannot be fails while
+    Kafka chooses a log, before there is a checkpoint line."""
     (root / CLEANER).write_text("0\n1\nusers 0 0\n")
     name = "00000000000000000002.log"
     data = bytearray((root / "__consumer_offsets-0" / name).read_bytes())
@@ -144,7 +145,7 @@ def test_a_log_that_cannot_be_cleaned(root: Path, capsys: Capture, what: str) ->
     after = snapshot(root / "__consumer_offsets-0")
     assert {one: after[one] for one in before} == before
     assert rows(root / "users-0") == KEPT and (root / MARKER).exists()
-    assert entries(root / CLEANER)[GROUP] == 0
+    assert entries(root / CLEANER).get(GROUP) == (None if what == "length" else 0)
     done = run_seglog("compact", str(root))
     assert done.code == 1 and f"({name} at byte 0)" in done.out.decode()
 

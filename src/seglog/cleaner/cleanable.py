@@ -10,8 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from seglog.errors import IllegalArgumentError
+from seglog.log.local_reads import public_error
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
+from seglog.recovery.loader_failures import CorruptRecord
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.next_offset import open_log, whole_headers
 
@@ -108,8 +110,8 @@ def max_compaction_delay(log: UnifiedLog, first_dirty_offset: int, now_ms: int,
     """For how many ms a dirty record has been due by `max.compaction.lag.ms`, 0 if none is.
 
     The age of a segment is that of its first batch. `seen` keeps it, by the base offset and bytes
-    of a segment, for the next call (Kafka: LogSegment.getFirstBatchTimestamp). Raises LoaderFailure
-    (CorruptRecordException) where a segment does not begin with a batch.
+    of a segment, for the next call (Kafka: LogSegment.getFirstBatchTimestamp). Raises
+    CorruptRecordError where a segment does not begin with a batch.
     """
     due = now_ms - max(log.config.max_compaction_lag_ms, 0)
     with log.lock, log.guarded(f"Error while reading {log.topic_partition} for its cleaning"):
@@ -134,6 +136,10 @@ def _first_batch_timestamp(segment: SegmentFiles) -> int:
     fd = open_log(extent.path)
     try:
         first = next(whole_headers(fd, extent.path, extent.start, extent.end, most=1), None)
+    except CorruptRecord as failure:
+        error = public_error(failure, extent.path)
+        error.batch_at = extent.path, extent.start
+        raise error from None
     finally:
         os.close(fd)
     return -1 if first is None else int(first["max_timestamp"][0])

@@ -99,14 +99,16 @@ def run(args: argparse.Namespace) -> int:
 def export(args: argparse.Namespace, find: Callable[[], Mapping[TopicPartition, FoundLog]],
            place: str) -> int:
     """Writes records of the partitions that `find` finds at `place`; the exit code as `run`."""
+    found = None
     try:
-        return _export(args, find(), place)
+        found = find()
+        return _export(args, found, place)
     except CorruptDataError as error:
         explain_damage(args, error)
         return 2
     except KafkaStorageError as error:
-        if error.code == KafkaStorageError.code:
-            render.error(error)  # a failed call, which no other option avoids
+        if found is None or error.code == KafkaStorageError.code:
+            render.error(error)  # no logs, or a failed call: no other option avoids that
         else:
             explain_damage(args, error)
         return 2
