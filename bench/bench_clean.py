@@ -108,9 +108,9 @@ def closed(log: UnifiedLog) -> None:
     shutil.rmtree(log.path)
 
 
-def cleaner() -> Cleaner:
+def cleaner(threads: int = 1) -> Cleaner:
     return Cleaner(offset_map=OffsetMap(_MAP_BYTES), io_buffer_size=512 << 10,
-                   max_io_buffer_size=10 << 20)
+                   max_io_buffer_size=10 << 20, threads=threads)
 
 
 def cleaned(log: UnifiedLog, by: Cleaner, start: int = 0) -> tuple[float, int, CleanerStats]:
@@ -128,10 +128,10 @@ def sha256(path: str) -> str:
     return digest.hexdigest()
 
 
-def a_round(folder: Path) -> Callable[[], Timed]:
+def a_round(folder: Path, threads: int = 1) -> Callable[[], Timed]:
     def run() -> Timed:
         log = opened(folder)
-        seconds, _, stats = cleaned(log, cleaner())
+        seconds, _, stats = cleaned(log, cleaner(threads))
         found = stats.messages_read, stats.messages_written, sha256(log.path)
         closed(log)
         return Timed(seconds, found)
@@ -313,6 +313,22 @@ def test_two_logs(compare: Compare, given: Any) -> None:
     compare("two logs, two threads", two, [Against("one log, one thread", one, goal=1.8,
                                                    work=RECORDS)],
             work=2 * RECORDS, unit="records", check=are_clean, rounds=ROUNDS)
+
+
+def test_one_log(compare: Compare, given: Any) -> None:
+    """One log by two threads, beside one."""
+    load, folder = given
+    if (os.cpu_count() or 1) < 2:
+        pytest.skip("one CPU")
+    one = a_round(folder)
+    wanted = one().result
+
+    def is_the_same(found: Any) -> None:
+        assert found == wanted
+
+    compare(f"one log, two threads, {load.codec}", a_round(folder, 2),
+            [Against("one log, one thread", one, work=RECORDS)],
+            work=RECORDS, unit="records", check=is_the_same, rounds=ROUNDS)
 
 
 _MEMORY = """

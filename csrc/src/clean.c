@@ -7,42 +7,12 @@
 /* The next records whose keys are wanted, up to SLG_OFFSET_HASHES. */
 typedef struct key_block {
     slg_offset_key keys[SLG_OFFSET_HASHES];
-    uint32_t numbers[SLG_OFFSET_HASHES]; /* of the records in the batch */
     bool has_value[SLG_OFFSET_HASHES];
     size_t count;
 } key_block;
 
-/* What the cleaner wants to know of a record. */
-typedef struct seen_record {
-    int64_t offset;
-    const uint8_t *key; /* NULL for a key of no bytes, too */
-    int32_t key_size;   /* negative without one */
-    bool has_value;
-} seen_record;
-
-static inline slg_refusal next_record(slg_record_walk *walk, seen_record *seen) {
-    slg_peeked peeked;
-    if (slg_walk_peek(walk, &peeked)) {
-        seen->offset = slg_java_add(walk->base_offset, slg_zigzag32((uint32_t)peeked.offset_delta));
-        seen->key = peeked.key;
-        seen->key_size = peeked.key_is_null ? -1 : (int32_t)peeked.key_length;
-        seen->has_value = !peeked.value_is_null;
-        return SLG_ACCEPTED;
-    }
-    const slg_refusal refusal = slg_record_next(walk);
-    seen->offset = walk->record.offset;
-    seen->key = walk->record.key;
-    seen->key_size = walk->record.key_size;
-    seen->has_value = walk->record.value_size >= 0;
-    return refusal;
-}
-
-static void add_key(key_block *block, const seen_record *seen, int32_t index) {
-    slg_offset_key *key = &block->keys[block->count];
-    key->data = seen->key;
-    key->size = (uint32_t)seen->key_size;
-    key->offset = seen->offset;
-    block->numbers[block->count] = (uint32_t)index - 1;
+static void add_key(key_block *block, const slg_seen *seen, int32_t index) {
+    slg_seen_key(seen, index, &block->keys[block->count]);
     block->has_value[block->count] = seen->has_value;
     block->count++;
 }
@@ -51,7 +21,7 @@ static void add_key(key_block *block, const seen_record *seen, int32_t index) {
 static bool put_block(slg_offset_map *map, key_block *block, int32_t limit, int64_t *number) {
     for (size_t i = 0; i < block->count; i++) {
         if (map->entries >= limit || !slg_offset_map_put(map, &block->keys[i])) {
-            *number = block->numbers[i];
+            *number = block->keys[i].number;
             return false;
         }
     }
@@ -80,9 +50,9 @@ slg_refusal slg_map_records(slg_offset_map *map, slg_record_walk *walk, int64_t 
     queue.last = 0;
     queue.blocks[0].count = queue.blocks[1].count = queue.blocks[2].count = 0;
     slg_refusal refusal;
-    seen_record seen;
+    slg_seen seen;
     found->is_full = true;
-    while ((refusal = next_record(walk, &seen)) == SLG_ACCEPTED) {
+    while ((refusal = slg_next_seen(walk, &seen)) == SLG_ACCEPTED) {
         key_block *block = &queue.blocks[queue.last];
         if (seen.key_size < 0 || seen.offset < start_offset) {
             continue;
@@ -119,7 +89,7 @@ static void keep_latest(const slg_retention *retention, key_block *block, uint8_
     for (size_t i = 0; i < block->count; i++) {
         const slg_offset_key *key = &block->keys[i];
         if (key->offset >= slg_offset_map_get(retention->map, key)) {
-            keep(found, kept, block->numbers[i], key->offset, block->has_value[i]);
+            keep(found, kept, key->number, key->offset, block->has_value[i]);
         }
     }
     block->count = 0;
@@ -131,10 +101,10 @@ slg_refusal slg_retain_records(const slg_retention *retention, slg_record_walk *
     key_block block;
     block.count = 0;
     slg_refusal refusal;
-    seen_record seen;
+    slg_seen seen;
     memset(found, 0, sizeof *found);
     found->max_offset = -1;
-    while ((refusal = next_record(walk, &seen)) == SLG_ACCEPTED) {
+    while ((refusal = slg_next_seen(walk, &seen)) == SLG_ACCEPTED) {
         const uint32_t number = (uint32_t)walk->index - 1;
         found->read++;
         kept[number] = 0;

@@ -28,27 +28,13 @@ slg_clean_step slg_clean_kind(const slg_batch *batch) {
     return codec != SLG_CODEC_NONE ? SLG_CLEAN_CODEC : SLG_CLEAN_DONE;
 }
 
-static slg_record_walk walk_of(const slg_batch *batch, const uint8_t *records, size_t size) {
-    slg_record_walk walk;
-    slg_record_walk_init(&walk, batch, records, size,
-                         (batch->attributes & SLG_ATTRIBUTE_CODEC) != 0 ? SLG_RECORDS_STREAM
-                                                                        : SLG_RECORDS_BUFFER,
-                         NULL);
-    return walk;
-}
-
 /* ---- the offset map ------------------------------------------------------------------------ */
 
-slg_clean_step slg_map_batch(slg_offset_map *map, const slg_batch *batch, const uint8_t *records,
-                             size_t size, int64_t start_offset, int32_t limit,
-                             slg_map_counts *counts) {
-    slg_record_walk walk = walk_of(batch, records, size);
-    slg_mapped found;
-    if (slg_map_records(map, &walk, start_offset, limit, &found) != SLG_NO_MORE) {
-        return SLG_CLEAN_REFUSED;
-    }
-    counts->messages += found.read;
-    if (found.is_full) {
+static slg_clean_step count_mapped(slg_offset_map *map, const slg_batch *batch,
+                                   const slg_mapped *found, int64_t start_offset,
+                                   slg_map_counts *counts) {
+    counts->messages += found->read;
+    if (found->is_full) {
         return SLG_CLEAN_FULL;
     }
     if (batch->last_offset >= start_offset) {
@@ -58,14 +44,35 @@ slg_clean_step slg_map_batch(slg_offset_map *map, const slg_batch *batch, const 
     return SLG_CLEAN_DONE;
 }
 
+slg_clean_step slg_map_batch(slg_offset_map *map, const slg_batch *batch, const uint8_t *records,
+                             size_t size, int64_t start_offset, int32_t limit,
+                             slg_map_counts *counts) {
+    slg_record_walk walk = slg_clean_walk(batch, records, size);
+    slg_mapped found;
+    if (slg_map_records(map, &walk, start_offset, limit, &found) != SLG_NO_MORE) {
+        return SLG_CLEAN_REFUSED;
+    }
+    return count_mapped(map, batch, &found, start_offset, counts);
+}
+
+slg_clean_step slg_map_row(slg_offset_map *map, const slg_batch *batches, size_t row,
+                           slg_batch_keys *ahead, int64_t start_offset, int32_t limit,
+                           slg_map_counts *counts) {
+    slg_mapped found;
+    slg_batch_keys_put(ahead, row, map, limit, &found);
+    return count_mapped(map, &batches[row], &found, start_offset, counts);
+}
+
 slg_clean_step slg_map_batches(slg_offset_map *map, const uint8_t *data, const slg_batch *batches,
                                size_t count, size_t *row, int64_t start_offset, int32_t limit,
-                               slg_map_counts *counts) {
+                               slg_batch_keys *ahead, slg_map_counts *counts) {
     slg_clean_step step = SLG_CLEAN_DONE;
     for (; *row < count && step == SLG_CLEAN_DONE; *row += step == SLG_CLEAN_DONE) {
         const slg_batch *batch = &batches[*row];
         step = slg_clean_kind(batch);
-        if (step == SLG_CLEAN_DONE) {
+        if (step != SLG_CLEAN_TRANSACTION && ahead != NULL && ahead->rows[*row].is_read) {
+            step = slg_map_row(map, batches, *row, ahead, start_offset, limit, counts);
+        } else if (step == SLG_CLEAN_DONE) {
             step = slg_map_batch(map, batch, data + batch->position + SLG_BATCH_HEADER_SIZE,
                                  (size_t)batch->size - SLG_BATCH_HEADER_SIZE, start_offset, limit,
                                  counts);
@@ -313,7 +320,7 @@ slg_clean_step slg_clean_batch(const slg_clean_rules *rules, const slg_batch *ba
         .keeps_tombstones = !has_horizon || rules->now < batch->base_timestamp,
         .uses_marks = rules->uses_marks,
     };
-    const slg_record_walk walk = walk_of(batch, records, size);
+    const slg_record_walk walk = slg_clean_walk(batch, records, size);
     slg_record_walk run = walk;
     slg_retained found;
     size_t most = slg_records_max(size);

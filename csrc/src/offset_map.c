@@ -84,7 +84,7 @@ static inline bool has_hash(const uint8_t *slot, const uint8_t *hash) {
            slg_load_u64(slot + 8) == slg_load_u64(hash + 8);
 }
 
-void slg_offset_map_hash(const slg_offset_map *map, slg_offset_key *keys, size_t count) {
+void slg_offset_keys_hash(slg_offset_key *keys, size_t count) {
     const uint8_t *data[SLG_MD5_LANES];
     uint32_t sizes[SLG_MD5_LANES];
     uint8_t digests[SLG_MD5_LANES][SLG_MD5_SIZE];
@@ -122,11 +122,19 @@ void slg_offset_map_hash(const slg_offset_map *map, slg_offset_key *keys, size_t
             slg_md5(waiting[lane]->data, waiting[lane]->size, waiting[lane]->hash);
         }
     }
+}
+
+void slg_offset_map_place(const slg_offset_map *map, slg_offset_key *keys, size_t count) {
     for (size_t i = 0; i < count; i++) {
         keys[i].attempt = 0;
         keys[i].slot = slot_of(map, keys[i].hash, 0);
         prefetch_slot(slot_at(map, keys[i].slot));
     }
+}
+
+void slg_offset_map_hash(const slg_offset_map *map, slg_offset_key *keys, size_t count) {
+    slg_offset_keys_hash(keys, count);
+    slg_offset_map_place(map, keys, count);
 }
 
 void slg_offset_map_look(const slg_offset_map *map, slg_offset_key *keys, size_t count) {

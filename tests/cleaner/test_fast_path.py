@@ -25,7 +25,8 @@ class Declines:
     def __init__(self, inner: BatchCleaner) -> None:
         self._inner = inner
 
-    def map(self, data: Any, rows: Any, row: int, start: int, limit: int) -> tuple[Step, int]:
+    def map(self, data: Any, rows: Any, row: int, start: int, limit: int, keys: Any
+            ) -> tuple[Step, int]:
         return (Step.OTHER if row < len(rows) else Step.DONE), row
 
     def filter(self, rows: Any, row: int) -> int:
@@ -64,12 +65,14 @@ def files(path: Path) -> dict[str, bytes]:
             if one.suffix in (".log", ".index", ".timeindex", ".txnindex")}
 
 
-def rounds(path: Path, slots: int) -> tuple[dict[str, bytes], list[tuple[int, ...]]]:
+def rounds(path: Path, slots: int, threads: int = 1, **config: Any
+           ) -> tuple[dict[str, bytes], list[tuple[int, ...]]]:
     """Three rounds, the last when tombstones may go."""
-    log, end, found = opened(path), 0, []
+    log, end, found = opened(path, **config), 0, []
     log.update_high_watermark(log.log_end_offset)
     for now in (NOW, NOW + 1, NOW + 60_000):
-        cleaner = Cleaner(offset_map=OffsetMap(slots * SLOT), io_buffer_size=4096)
+        cleaner = Cleaner(offset_map=OffsetMap(slots * SLOT), io_buffer_size=4096,
+                          threads=threads)
         end, stats = cleaner.do_clean(LogToClean.of(log, end), now)
         found.append((end, *_counts(stats)))
         append(log, [(b"1", b"later")])

@@ -71,6 +71,7 @@ class Driver:
         self.time, self.scheduler = StillTime(), SettlingScheduler()
         self.failures, self.is_left_closed = LogDirFailureChannel(), False
         self.last_clean: int | None = None
+        self.rounds = 0  # every other one in several threads
         path.mkdir(parents=True, exist_ok=True)
         self.log = self._open(True, 0, 0)
 
@@ -131,7 +132,9 @@ class Driver:
         bounds = cleanable_offsets(self.log, self.last_clean, self.time.milliseconds())
         what = LogToClean(self.log, *bounds[:2])
         cleaner = Cleaner(offset_map=OffsetMap(op.get("dedupe_bytes", 1 << 20)),
-                          io_buffer_size=64 * 1024, max_io_buffer_size=1024 * 1024)
+                          io_buffer_size=64 * 1024, max_io_buffer_size=1024 * 1024,
+                          threads=1 + 2 * (self.rounds % 2))
+        self.rounds += 1
         end, stats = cleaner.clean(what)
         self.last_clean = end
         return {"first_dirty": bounds.first_dirty_offset,

@@ -82,18 +82,60 @@ typedef struct slg_map_counts {
 } slg_map_counts;
 
 /*
+ * Keys of a span's batches, hashed before their turn to be put: any thread reads them, one thread
+ * at a time. Batches that it leaves out are those that slg_map_batches does not take or refuses,
+ * and those after SLG_BATCH_KEYS_MAX keys.
+ */
+enum { SLG_BATCH_KEYS_MAX = 1 << 15 };
+
+typedef struct slg_row_keys {
+    size_t first, end; /* its keys */
+    int64_t read;      /* records */
+    bool is_read;      /* else it was left out */
+} slg_row_keys;
+
+typedef struct slg_batch_keys {
+    slg_offset_key *keys;
+    size_t count, room;
+    size_t placed, looked; /* keys whose memory of the map was fetched */
+    slg_row_keys *rows;
+    size_t row_room;
+} slg_batch_keys;
+
+/* Begins with a span of so many batches; the memory stays. False: no memory. */
+bool slg_batch_keys_begin(slg_batch_keys *keys, size_t rows);
+void slg_batch_keys_free(slg_batch_keys *keys);
+
+/* Reads batches from row *row on and moves *row on. CODEC: the caller brings the plain bytes of
+ * that row. FULL: there is no room for more. */
+slg_clean_step slg_batch_keys_read(slg_batch_keys *keys, const uint8_t *data,
+                                   const slg_batch *batches, size_t count, size_t *row,
+                                   int64_t start_offset);
+/* The same of one batch, whose plain records are given; OTHER: it is left out. */
+slg_clean_step slg_batch_keys_add(slg_batch_keys *keys, size_t row, const slg_batch *batch,
+                                  const uint8_t *records, size_t size, int64_t start_offset);
+/* As slg_map_records, of a row that was read. Rows come in their order. */
+void slg_batch_keys_put(slg_batch_keys *keys, size_t row, slg_offset_map *map, int32_t limit,
+                        slg_mapped *found);
+
+/*
  * Puts the keys of the batches from row *row on and moves *row on, up to the first that is not
  * DONE. `data` is the span that the rows count their positions from, and they lie inside of it.
- * map->latest_offset follows the batches.
+ * `ahead` has keys of these rows, or is NULL. map->latest_offset follows the batches.
  */
 slg_clean_step slg_map_batches(slg_offset_map *map, const uint8_t *data, const slg_batch *batches,
                                size_t count, size_t *row, int64_t start_offset, int32_t limit,
-                               slg_map_counts *counts);
+                               slg_batch_keys *ahead, slg_map_counts *counts);
 
 /* The same of one batch, whose plain records are given. */
 slg_clean_step slg_map_batch(slg_offset_map *map, const slg_batch *batch, const uint8_t *records,
                              size_t size, int64_t start_offset, int32_t limit,
                              slg_map_counts *counts);
+
+/* The same of one row whose keys `ahead` has. */
+slg_clean_step slg_map_row(slg_offset_map *map, const slg_batch *batches, size_t row,
+                           slg_batch_keys *ahead, int64_t start_offset, int32_t limit,
+                           slg_map_counts *counts);
 
 typedef struct slg_clean_rules {
     const slg_offset_map *map;

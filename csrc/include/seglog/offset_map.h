@@ -51,21 +51,28 @@ typedef struct slg_offset_key {
     const uint8_t *data; /* NULL for an empty key */
     uint32_t size;
     uint32_t slot, attempt; /* where its hash may lie, and how many probes lead there */
+    uint32_t number;        /* the caller's */
     int64_t offset;
     uint8_t hash[SLG_MD5_SIZE];
 } slg_offset_key;
 
-/* Hashes `count` keys, at most SLG_OFFSET_HASHES, and prefetches their first slots. */
+/* Hashes `count` keys; needs no map. */
+void slg_offset_keys_hash(slg_offset_key *keys, size_t count);
+
+/* Prefetches the first slots of hashed keys. */
+void slg_offset_map_place(const slg_offset_map *map, slg_offset_key *keys, size_t count);
+
+/* Both. */
 void slg_offset_map_hash(const slg_offset_map *map, slg_offset_key *keys, size_t count);
 
-/* For hashed keys that will be put, prefetches what lies behind the first slot: the second one of a
+/* For placed keys that will be put, prefetches what lies behind the first slot: the second one of a
  * key that finds another there, the mark of one that finds itself. To no other effect. */
 void slg_offset_map_look(const slg_offset_map *map, slg_offset_key *keys, size_t count);
 
-/* The offset of a hashed key, or -1. */
+/* The offset of a placed key, or -1. */
 int64_t slg_offset_map_get(const slg_offset_map *map, const slg_offset_key *key);
 
-/* Puts a hashed key, new or known; false if every slot is taken. Marks hold as long as the offsets
+/* Puts a placed key, new or known; false if every slot is taken. Marks hold as long as the offsets
  * that are put increase. */
 bool slg_offset_map_put(slg_offset_map *map, const slg_offset_key *key);
 

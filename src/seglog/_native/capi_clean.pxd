@@ -53,9 +53,13 @@ cdef extern from "seglog/offset_map.h" nogil:
         uint32_t size
         uint32_t slot
         uint32_t attempt
+        uint32_t number
         int64_t offset
         uint8_t hash[16]
 
+    void slg_offset_keys_hash(slg_offset_key *keys, size_t count) noexcept
+    void slg_offset_map_place(const slg_offset_map *map, slg_offset_key *keys, size_t
+        count) noexcept
     void slg_offset_map_hash(const slg_offset_map *map, slg_offset_key *keys, size_t count) noexcept
     void slg_offset_map_look(const slg_offset_map *map, slg_offset_key *keys, size_t count) noexcept
     int64_t slg_offset_map_get(const slg_offset_map *map, const slg_offset_key *key) noexcept
@@ -103,11 +107,39 @@ cdef extern from "seglog/clean.h" nogil:
         int64_t bytes
         int64_t messages
 
+    enum:
+        SLG_BATCH_KEYS_MAX
+
+    ctypedef struct slg_row_keys:
+        size_t first
+        size_t end
+        int64_t read
+        bint is_read
+
+    ctypedef struct slg_batch_keys:
+        slg_offset_key *keys
+        size_t count
+        size_t room
+        size_t placed
+        size_t looked
+        slg_row_keys *rows
+        size_t row_room
+
+    bint slg_batch_keys_begin(slg_batch_keys *keys, size_t rows) noexcept
+    void slg_batch_keys_free(slg_batch_keys *keys) noexcept
+    slg_clean_step slg_batch_keys_read(slg_batch_keys *keys, const uint8_t *data, const slg_batch
+        *batches, size_t count, size_t *row, int64_t start_offset) noexcept
+    slg_clean_step slg_batch_keys_add(slg_batch_keys *keys, size_t row, const slg_batch *batch,
+        const uint8_t *records, size_t size, int64_t start_offset) noexcept
+    void slg_batch_keys_put(slg_batch_keys *keys, size_t row, slg_offset_map *map, int32_t limit,
+        slg_mapped *found) noexcept
     slg_clean_step slg_map_batches(slg_offset_map *map, const uint8_t *data, const slg_batch
-        *batches, size_t count, size_t *row, int64_t start_offset, int32_t limit, slg_map_counts
-        *counts) noexcept
+        *batches, size_t count, size_t *row, int64_t start_offset, int32_t limit, slg_batch_keys
+        *ahead, slg_map_counts *counts) noexcept
     slg_clean_step slg_map_batch(slg_offset_map *map, const slg_batch *batch, const uint8_t
         *records, size_t size, int64_t start_offset, int32_t limit, slg_map_counts *counts) noexcept
+    slg_clean_step slg_map_row(slg_offset_map *map, const slg_batch *batches, size_t row,
+        slg_batch_keys *ahead, int64_t start_offset, int32_t limit, slg_map_counts *counts) noexcept
 
     ctypedef struct slg_clean_rules:
         const slg_offset_map *map

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Buffer
 
+from seglog._native.clean_keys import BatchKeys
 from seglog._native.validate import RecordWalk
 
 @final
@@ -76,7 +77,13 @@ class BatchCleaner:
     @property
     def map_messages(self) -> int: ...
     def map(
-        self, data: Buffer, rows: NDArray[np.void], row: int, start: int, limit: int
+        self,
+        data: Buffer,
+        rows: NDArray[np.void],
+        row: int,
+        start: int,
+        limit: int,
+        keys: BatchKeys | None = None,
     ) -> tuple[Step, int]: ...
     def rule(
         self,

@@ -13,10 +13,10 @@ from libc.string cimport memset
 from seglog._native.capi cimport *
 from seglog._native.capi_append cimport slg_record_walk, slg_refusal
 from seglog._native.capi_clean cimport *
-from seglog._native.framing cimport lz4_blocks, snappy_blocks, view_of
+from seglog._native.clean_keys cimport BatchKeys, PlainRecords, check_rows, rows_of
+from seglog._native.framing cimport view_of
 from seglog._native.validate cimport RecordWalk
 
-from seglog._native.batch import BATCH_DTYPE as _BATCH_DTYPE
 from seglog.errors import IllegalArgumentError
 
 cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
@@ -24,8 +24,6 @@ cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
 cdef enum:
     # Two bits for each offset of a round's dirty range: 8 million offsets.
     MARKS_BYTES_MAX = 2097152
-    PLAIN_BYTES_FIRST = 262144
-    PLAIN_BYTES_MAX = 67108864
 
 
 @cython.final
@@ -210,17 +208,14 @@ cdef class BatchCleaner:
     cdef object _producers, _last_offsets   # what the rules point into
     cdef object _transactions, _compress
     cdef size_t _told                       # rows before this are known to the transactions
-    cdef tuple _direct
-    cdef bytearray _plain
-    cdef object _plain_view
-    cdef Py_ssize_t _plain_size
+    cdef PlainRecords _plain
     cdef object _data                       # what the output points into
 
     def __cinit__(self, OffsetMap offset_map, *, transactions, tuple direct, compress):
         if offset_map is None:
             raise TypeError("offset_map must be an OffsetMap, not None")
-        self._map, self._transactions, self._direct = offset_map, transactions, direct
-        self._compress = compress
+        self._map, self._transactions = offset_map, transactions
+        self._plain, self._compress = PlainRecords(direct), compress
         self._rules.map = &offset_map._map
         self._rules.kernel = _kernel
         slg_clean_output_begin(&self._output, NULL)
@@ -229,53 +224,6 @@ cdef class BatchCleaner:
     def __dealloc__(self):
         slg_clean_output_free(&self._output)
         slg_clean_work_free(&self._work)
-
-    # ---- the plain bytes of a batch
-
-    cdef int _grow(self, Py_ssize_t size) except -1:
-        if size > self._plain_size:
-            self._plain_view = None
-            self._plain = bytearray(size)
-            self._plain_view = memoryview(self._plain)
-            self._plain_size = size
-        return 0
-
-    cdef Py_ssize_t _decompress(self, int codec, const uint8_t *payload, size_t size) except -2:
-        """Bytes in `_plain`; -1 for a payload that the reference path has to see, whatever is wrong
-        with it."""
-        cdef char *into
-        cdef object decode = self._direct[codec]
-        if decode is None or size == 0:
-            return -1
-        while True:
-            self._grow(max(<Py_ssize_t>PLAIN_BYTES_FIRST, 8 * <Py_ssize_t>size))
-            into = <char *>self._plain
-            try:
-                if codec == SLG_CODEC_LZ4:
-                    return lz4_blocks(decode, payload, size, into, self._plain_size)
-                if codec == SLG_CODEC_SNAPPY:
-                    return snappy_blocks(decode, payload, size, into, self._plain_size)
-                return decode(view_of(payload, size), self._plain_view)
-            except Exception:
-                if 2 * self._plain_size > PLAIN_BYTES_MAX:
-                    return -1
-                # Perhaps for want of room: the next such batch shall have it.
-                self._grow(2 * self._plain_size)
-                return -1
-
-    cdef int _records(self, const slg_batch *batch, const uint8_t *data, const uint8_t **records,
-                      size_t *size) except -1:
-        """The plain records of a batch; 0 for one that the reference path has to see."""
-        cdef int codec = batch.attributes & SLG_ATTRIBUTE_CODEC
-        cdef Py_ssize_t plain
-        records[0] = data + batch.position + SLG_BATCH_HEADER_SIZE
-        size[0] = <size_t>(batch.size - SLG_BATCH_HEADER_SIZE)
-        if codec != SLG_CODEC_NONE:
-            plain = self._decompress(codec, records[0], size[0])
-            if plain < 0:
-                return 0
-            records[0], size[0] = <const uint8_t *><char *>self._plain, <size_t>plain
-        return 1
 
     # ---- the offset map
 
@@ -287,32 +235,42 @@ cdef class BatchCleaner:
     def map_messages(self):
         return self._mapped.messages
 
-    def map(self, data, rows, Py_ssize_t row, int64_t start, int32_t limit):
-        """Puts the keys of batches into the map, from a row on: (Step, the row that ended it)."""
+    def map(self, data, rows, Py_ssize_t row, int64_t start, int32_t limit, BatchKeys keys=None):
+        """Puts the keys of batches into the map, from a row on: (Step, the row that ended it).
+
+        `keys` has read these batches, of the same `start`."""
         cdef Py_buffer view
-        cdef const slg_batch *batches = _rows(rows, row)
+        cdef const slg_batch *batches = rows_of(rows, row)
         cdef size_t at = <size_t>row, count = <size_t>len(rows), size
         cdef const uint8_t *bytes_
         cdef const uint8_t *records
         cdef slg_clean_step step
+        cdef slg_batch_keys *ahead = NULL
+        if keys is not None:
+            if keys.of is not rows or keys.start != start:
+                raise ValueError("the keys are of other batches")
+            ahead = &keys.found
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         bytes_ = <const uint8_t *>view.buf
         try:
-            _check_rows(batches, at, count, view.len)
+            check_rows(batches, at, count, view.len)
             self._told = at
             while True:
                 with nogil:
                     step = slg_map_batches(&self._map._map, bytes_, batches, count, &at, start,
-                                           limit, &self._mapped)
+                                           limit, ahead, &self._mapped)
                 if step != SLG_CLEAN_CODEC and (
                         step != SLG_CLEAN_TRANSACTION or self._is_aborted(batches, at)):
                     break
-                if not self._records(&batches[at], bytes_, &records, &size):
+                if ahead != NULL and ahead.rows[at].is_read:
+                    step = slg_map_row(&self._map._map, batches, at, ahead, start, limit,
+                                       &self._mapped)
+                elif not self._plain.read(&batches[at], bytes_, &records, &size):
                     step = SLG_CLEAN_OTHER
-                    break
-                with nogil:
-                    step = slg_map_batch(&self._map._map, &batches[at], records, size, start,
-                                         limit, &self._mapped)
+                else:
+                    with nogil:
+                        step = slg_map_batch(&self._map._map, &batches[at], records, size, start,
+                                             limit, &self._mapped)
                 if step != SLG_CLEAN_DONE:
                     break
                 at += 1
@@ -372,12 +330,12 @@ cdef class BatchCleaner:
     def filter(self, rows, Py_ssize_t row):
         """Adds what stays of batches to the output, from a row on; the row that ended it, or the
         number of rows."""
-        cdef const slg_batch *batches = _rows(rows, row)
+        cdef const slg_batch *batches = rows_of(rows, row)
         cdef size_t at = <size_t>row, count = <size_t>len(rows), size
         cdef const uint8_t *span = self._output.span
         cdef const uint8_t *records
         cdef slg_clean_step step
-        _check_rows(batches, at, count, len(self._data))
+        check_rows(batches, at, count, len(self._data))
         self._told = at
         while True:
             with nogil:
@@ -386,7 +344,7 @@ cdef class BatchCleaner:
             if step != SLG_CLEAN_CODEC and (
                     step != SLG_CLEAN_TRANSACTION or self._is_aborted(batches, at)):
                 break
-            if not self._records(&batches[at], span, &records, &size):
+            if not self._plain.read(&batches[at], span, &records, &size):
                 break
             with nogil:
                 step = slg_clean_batch(&self._rules, &batches[at], records, size, &self._output,
@@ -442,24 +400,6 @@ cdef class BatchCleaner:
     @property
     def counts(self):
         return (self._counts.bytes, self._counts.read, self._counts.invalid, self._counts.kept)
-
-
-cdef const slg_batch *_rows(object rows, Py_ssize_t row) except NULL:
-    cdef uintptr_t address
-    if rows.dtype != _BATCH_DTYPE or not rows.flags.c_contiguous:
-        raise ValueError("batches are rows of BATCH_DTYPE, one behind the other")
-    if not 0 <= row <= len(rows) or not len(rows):
-        raise IndexError("no such batch")
-    address = rows.ctypes.data
-    return <const slg_batch *>address
-
-
-cdef int _check_rows(const slg_batch *batches, size_t row, size_t count, Py_ssize_t size) except -1:
-    for at in range(row, count):
-        if (batches[at].size < 0 or batches[at].position < 0
-                or batches[at].position > size - batches[at].size):
-            raise ValueError("the batch is not in these bytes")
-    return 0
 
 
 cdef object _step(slg_clean_step step):

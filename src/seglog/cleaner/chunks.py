@@ -64,12 +64,19 @@ class Batch(_BatchFields, BatchFlags):
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Whole batches of a segment. `rows` of BATCH_DTYPE count their positions from `data`, which
-    begins at the byte `position` of the file `path` and is valid until the next chunk is read."""
+    begins at the byte `position` of the file `path` and lies in the buffer of the number `buffer`.
+    It is valid until that buffer's next chunk is read."""
 
     data: memoryview
     rows: npt.NDArray[np.void]
     path: str
     position: int
+    buffer: int = 0
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether any of its batches is."""
+        return bool((self.rows["attributes"] & ATTRIBUTE_CODEC).any())
 
     def place(self, batch: Batch) -> tuple[str, int]:
         """The file of a batch, and the byte where it begins."""
@@ -99,24 +106,28 @@ class BufferSizes:
 
 
 def read_chunks(fd: int, path: str, position: int, sizes: BufferSizes, max_message_bytes: int,
-                check_done: Callable[[], None]) -> Iterator[Chunk]:
+                check_done: Callable[[], None], count: int = 1) -> Iterator[Chunk]:
     """The batches of an open log file from a byte on, to its end; `check_done` runs before each
-    read and may raise.
+    read and may raise. Chunks with compressed batches go to `count` buffers by turns.
 
     Checks no CRC, as in Kafka. At invalid bytes raises CorruptRecordError or IllegalStateError,
     after the batches before them.
     """
     capacity, end = sizes.first, os.fstat(fd).st_size
-    buffer = memoryview(bytearray(min(capacity, end - position)))
+    buffers, turn = [memoryview(bytearray())] * count, 0
     while position < end:
         check_done()
-        if len(buffer) < (wanted := min(capacity, end - position)):
-            buffer = memoryview(bytearray(wanted))
+        if len(buffers[turn]) < (wanted := min(capacity, end - position)):
+            buffers[turn] = memoryview(bytearray(wanted))
+        buffer = buffers[turn]
         data = buffer[:_read_into(fd, position, buffer[:wanted])]
         found = frames(data)
         error = of_frame(found.refusal, found.a)
         if len(found.batches):
-            yield Chunk(data, found.batches, path, position)
+            chunk = Chunk(data, found.batches, path, position, turn)
+            yield chunk
+            if count > 1 and chunk.is_compressed:
+                turn = (turn + 1) % count
         if error is not None:
             error.batch_at = path, position + found.position
             raise error

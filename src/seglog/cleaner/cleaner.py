@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from seglog._native.clean import BatchCleaner, OffsetMap, Step
+from seglog._native.clean_keys import BatchKeys
 from seglog._native.validate import RecordWalk
+from seglog.cleaner.ahead import in_order
 from seglog.cleaner.chunks import Batch, BufferSizes, Chunk, read_chunks
 from seglog.cleaner.cleanable import LogToClean, log_segments
 from seglog.cleaner.cleaned_segment import CleanedSegment
@@ -21,16 +25,21 @@ from seglog.cleaner.record_filter import (
 )
 from seglog.cleaner.throttler import Throttler
 from seglog.cleaner.transaction_metadata import CleanedTransactionMetadata
-from seglog.errors import LogCleaningAbortedError, LogSegmentOffsetOverflowError, SeglogError
+from seglog.errors import (
+    IllegalArgumentError, LogCleaningAbortedError, LogSegmentOffsetOverflowError, SeglogError,
+)
 from seglog.log.deep_records import legacy_records
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
 from seglog.recovery.loader_failures import public_errors
 from seglog.recovery.next_offset import open_log
+from seglog.storage import codecs
 
 __all__ = ["Cleaner", "Round", "Source", "Target"]
 
 _logger = logging.getLogger("seglog.LogCleaner")
+#: A thread takes so many bytes of chunks at a time.
+_BYTES_OF_THREAD = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +56,7 @@ class Source:
 
 
 class Cleaner:
-    """Rewrites logs and keeps the last record of each key. One thread at a time.
+    """Rewrites logs and keeps the last record of each key. One round at a time.
 
     `offset_map` bounds the keys of a round: 24 bytes each, of which `load_factor` are used
     (`log.cleaner.dedupe.buffer.size`, 128 MiB, and `log.cleaner.io.buffer.load.factor`).
@@ -56,13 +65,17 @@ class Cleaner:
     raise LogCleaningAbortedError to end a round; `on_read(size)` is called after it. `throttler`
     limits the rate of its bytes.
 
+    A round runs in `threads` threads, of which the caller is one. What it writes, counts and raises
+    is the same with any number. The others call `check_done` and `on_read`, too, the latter one at
+    a time. Each adds up to 10 MiB, and a segment on the disk that waits for its turn.
+
     Any other thread may append to the log and read it meanwhile. The caller ensures that only one
     round runs over a log at a time.
     """
 
     def __init__(self, cleaner_id: int = 0, *, offset_map: OffsetMap | None = None,
                  io_buffer_size: int = 256 << 10, max_io_buffer_size: int = (1 << 20) + 12,
-                 load_factor: float = .9,
+                 load_factor: float = .9, threads: int = 1,
                  check_done: Callable[[TopicPartition], None] | None = None,
                  throttler: Throttler | None = None,
                  on_read: Callable[[int], object] | None = None) -> None:
@@ -70,8 +83,15 @@ class Cleaner:
         self.offset_map = OffsetMap(128 << 20) if offset_map is None else offset_map
         self._sizes = BufferSizes(io_buffer_size, max_io_buffer_size)
         self._max_map_size = int(self.offset_map.slots * load_factor)
+        if threads < 1:
+            raise IllegalArgumentError(f"{threads} threads: expected at least 1")
+        self.threads = threads
+        self._chunks_of_thread = max(_BYTES_OF_THREAD // io_buffer_size, 1)
+        #: By the number of a chunk's buffer.
+        self._keys = [BatchKeys(codecs.DIRECT)
+                      for _ in range((threads + 2) * self._chunks_of_thread if threads > 1 else 0)]
         self._check_done = check_done or (lambda topic_partition: None)
-        self._throttler, self._on_read = throttler, on_read
+        self._throttler, self._on_read, self._reading = throttler, on_read, threading.Lock()
         # The first batch of the map: base offset of its segment, and position.
         self._mapped_from = (0, 0)
 
@@ -96,8 +116,7 @@ class Cleaner:
             groups = group_segments_by_size(
                 log, log_segments(log, 0, end), log.config.segment_size,
                 log.config.segment_index_bytes, upper_bound)
-        for group in groups:
-            round_.clean_segments(group)
+        round_.clean_groups(groups)
         stats.buffer_utilization = len(self.offset_map) / self.offset_map.slots
         stats.all_done()
         return end, stats
@@ -157,18 +176,38 @@ class Cleaner:
                 log.segments.release(segment)
             if not len(self.offset_map):
                 self._mapped_from = base, position
-            for chunk in self.chunks(log, source, position):
-                if self._map_chunk(chunk, start, batches, transactions, stats):
-                    return True
+            has_work = source.size - position > self._chunks_of_thread * self._sizes.first
+            threads = self.threads if has_work else 1
+            chunks = self.chunks(log, source, self.check_of(log), position,
+                                 len(self._keys) if threads > 1 else 1)
+            with contextlib.closing(in_order(
+                    chunks, threads, self._chunks_of_thread, lambda chunk: self._hashing(
+                        chunk, start), lambda chunk: None)) as results:
+                for chunk, keys in results:
+                    if self._map_chunk(chunk, keys, start, batches, transactions, stats):
+                        return True
         return False
 
-    def _map_chunk(self, chunk: Chunk, start: int, batches: BatchCleaner,
+    def _hashing(self, chunk: Chunk, start: int) -> Callable[[], BatchKeys | None] | None:
+        """What hashes the keys of a chunk ahead; None for one without compressed batches, which
+        another thread would not make faster."""
+        if not chunk.is_compressed:
+            return None
+
+        def hashed() -> BatchKeys:
+            keys = self._keys[chunk.buffer]
+            keys.read(chunk.data, chunk.rows, start)
+            return keys
+
+        return hashed
+
+    def _map_chunk(self, chunk: Chunk, keys: BatchKeys | None, start: int, batches: BatchCleaner,
                    transactions: CleanedTransactionMetadata, stats: CleanerStats) -> bool:
         """Adds the keys of a chunk. Returns whether the map was full before its end. Native code
         handles the batches; unusual ones are read here."""
         row, limit = 0, self._max_map_size
         while True:
-            step, row = batches.map(chunk.data, chunk.rows, row, start, limit)
+            step, row = batches.map(chunk.data, chunk.rows, row, start, limit, keys)
             if step is Step.FULL or row == len(chunk.rows):
                 return step is Step.FULL
             batch = chunk.batch(row)
@@ -239,25 +278,31 @@ class Cleaner:
         finally:
             os.close(fd)
 
-    def chunks(self, log: UnifiedLog, source: Source, position: int = 0) -> Iterator[Chunk]:
-        """The batches of a source from a byte on."""
+    def check_of(self, log: UnifiedLog) -> Callable[[], None]:
+        """Raises if a round over the log is to end."""
+        return functools.partial(self._check_done, log.topic_partition)
+
+    def chunks(self, log: UnifiedLog, source: Source, check: Callable[[], None], position: int = 0,
+               buffers: int = 1) -> Iterator[Chunk]:
+        """The batches of a source from a byte on; `check` runs before each read and may raise."""
         with public_errors(log.path):
             for chunk in read_chunks(source.fd, source.path, position, self._sizes,
-                                     log.config.max_message_bytes,
-                                     lambda: self._check_done(log.topic_partition)):
-                self.throttle(log, len(chunk.data))
+                                     log.config.max_message_bytes, check, buffers):
+                self.throttle(len(chunk.data), check)
                 if self._on_read is not None:
-                    self._on_read(len(chunk.data))
+                    with self._reading:
+                        self._on_read(len(chunk.data))
                 yield chunk
 
     def is_mapped(self, source: Source, position: int) -> bool:
         """Whether the map was built from the batches of a segment from this byte on."""
         return (source.base_offset, position) >= self._mapped_from
 
-    def throttle(self, log: UnifiedLog, size: int) -> None:
-        """Counts bytes that were read or written, and sleeps if there were too many."""
+    def throttle(self, size: int, check: Callable[[], None]) -> None:
+        """Counts bytes that were read or written, and sleeps if there were too many; `check` may
+        raise to end it."""
         if self._throttler is not None:
-            self._throttler.maybe_throttle(size, lambda: self._check_done(log.topic_partition))
+            self._throttler.maybe_throttle(size, check)
 
 
 class Target(Protocol):
@@ -281,15 +326,77 @@ class Round:
         self.stats = stats
         self.transactions = CleanedTransactionMetadata()
         self._filter = RecordFilter(cleaner.offset_map, self.transactions, stats)
+        #: Raises if the round is to end.
+        self.check = cleaner.check_of(log)
+
+    # ---- groups in several threads ------------------------------------------------------------
+
+    def clean_groups(self, groups: Sequence[Sequence[int]]) -> None:
+        """Cleans each group into one segment, and swaps that in after those before it.
+
+        Threads clean groups ahead as if no transaction went on from one to the next. Where one
+        does, and where a group fails, it is cleaned in its turn.
+        """
+        is_over, stays_alone = False, False
+        ahead: list[_Ahead] = []
+
+        def check() -> None:
+            if is_over:
+                raise LogCleaningAbortedError("The round is over")
+            self.check()
+
+        def prepare(group: Sequence[int]) -> Callable[[], _Ahead | None] | None:
+            if stays_alone:
+                return None
+            one = _Ahead(Round(self.cleaner, self.log, self.now_ms, self.upper_bound,
+                               self.legacy_horizon_ms, CleanerStats()))
+            one.round.check = check
+            ahead.append(one)
+            return functools.partial(one.clean, group)
+
+        def stop() -> None:
+            nonlocal is_over
+            is_over = True
+
+        try:
+            with contextlib.closing(in_order(groups, min(self.cleaner.threads, len(groups)), 1,
+                                             prepare, self.clean_segments, stop)) as results:
+                for group, one in results:
+                    if one is None:
+                        continue
+                    ahead.remove(one)
+                    stays_alone = not self.transactions.is_idle
+                    if one.cleaned is not None and not stays_alone:
+                        self.stats.add_copied(one.round.stats)
+                        self.transactions.go_on_from(one.round.transactions)
+                        self._swap(one.cleaned, one.sources)
+                    else:
+                        one.discard()
+                        self.clean_segments(group)
+        finally:
+            for one in ahead:
+                one.discard()
 
     def clean_segments(self, group: Sequence[int]) -> None:
         """Cleans adjacent segments into one, and swaps that in."""
+        sources: list[Source] = []
+        try:
+            cleaned = self.cleaned(group, sources)
+        except LogSegmentOffsetOverflowError as error:
+            _logger.info("Caught segment overflow error during cleaning: %s", error)
+            base = sources[-1].base_offset
+            self.log.split_overflowed_segment(base)
+            raise LogCleaningAbortedError(f"Segment {base} of {self.log.topic_partition} was "
+                                          f"split: {error}") from None
+        self._swap(cleaned, sources)
+
+    def cleaned(self, group: Sequence[int], sources: list[Source]) -> CleanedSegment:
+        """Adjacent segments cleaned into one, which is durable. Adds what it reads to `sources`."""
         log = self.log
         with log.lock:
             cleaned = CleanedSegment(log, group[0])
             last_records = self.last_records()
         self.transactions.retained = cleaned.append_aborted
-        sources: list[Source] = []
         try:
             for base, following in zip(group, [*group[1:], None], strict=True):
                 with self.cleaner.open_source(log, base) as source:
@@ -299,7 +406,7 @@ class Round:
         except BaseException:
             cleaned.delete()
             raise
-        self._swap(cleaned, sources)
+        return cleaned
 
     def last_records(self) -> dict[int, LastRecord]:
         """The last records of the producers. The caller holds the log's lock."""
@@ -326,18 +433,12 @@ class Round:
             "retaining" if retains else "discarding")
         self._filter.begin(Rules(self.now_ms, log.config.delete_retention_ms, retains, last_records,
                                  self.upper_bound))
-        try:
-            for chunk in self.cleaner.chunks(log, source):
-                max_offset, data = self._filter.filter(
-                    chunk, is_mapped=self.cleaner.is_mapped(source, chunk.position))
-                if data:
-                    cleaned.append(max_offset, data)
-                    self.cleaner.throttle(log, len(data))
-        except LogSegmentOffsetOverflowError as error:
-            _logger.info("Caught segment overflow error during cleaning: %s", error)
-            log.split_overflowed_segment(source.base_offset)
-            raise LogCleaningAbortedError(f"Segment {source.base_offset} of {log.topic_partition} "
-                                          f"was split: {error}") from None
+        for chunk in self.cleaner.chunks(log, source, self.check):
+            max_offset, data = self._filter.filter(
+                chunk, is_mapped=self.cleaner.is_mapped(source, chunk.position))
+            if data:
+                cleaned.append(max_offset, data)
+                self.cleaner.throttle(len(data), self.check)
 
     def _swap(self, cleaned: CleanedSegment, sources: Sequence[Source]) -> None:
         log = self.log
@@ -363,3 +464,26 @@ class Round:
         except FileNotFoundError:
             return False
         return (status.st_ino, status.st_size) == (source.inode, source.size)
+
+
+class _Ahead:
+    """A group that is cleaned before its turn: `cleaned` waits to be swapped in, None if there was
+    an error."""
+
+    def __init__(self, round_: Round) -> None:
+        self.round = round_
+        self.cleaned: CleanedSegment | None = None
+        self.sources: list[Source] = []
+
+    def clean(self, group: Sequence[int]) -> _Ahead:
+        """Cleans it; raises nothing. In its turn it meets the error again."""
+        try:
+            self.cleaned = self.round.cleaned(group, self.sources)
+        except Exception as error:
+            _logger.debug("Cleaning of %s ahead ended: %s", group, error)
+        return self
+
+    def discard(self) -> None:
+        """Deletes its files."""
+        if self.cleaned is not None:
+            self.cleaned.delete()

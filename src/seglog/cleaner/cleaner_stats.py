@@ -33,6 +33,13 @@ class CleanerStats:
     _map_done: float = 0.0
     _done: float = 0.0
 
+    def add_copied(self, other: CleanerStats) -> None:
+        """Adds what another thread copied, which is zeros from then on."""
+        for name in ("bytes_read", "bytes_written", "messages_read", "invalid_messages_read",
+                     "messages_written"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+            setattr(other, name, 0)
+
     def index_done(self) -> None:
         """Marks the end of the offset map."""
         self._map_done = time.monotonic()

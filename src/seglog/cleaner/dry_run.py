@@ -72,14 +72,14 @@ def _tombstones(chunk: Chunk, row: int, batch: Batch) -> int:
 
 
 def dry_run(cleanable: LogToClean, config: CleanerConfig, now_ms: int,
-            on_read: Callable[[int], object] | None = None) -> DryRun:
+            on_read: Callable[[int], object] | None = None, threads: int = 1) -> DryRun:
     """Runs a round that discards its segments; `on_read` gets the bytes of each read. Raises the
-    exceptions of `Cleaner.do_clean`."""
+    exceptions of `Cleaner.do_clean`. Only the offset map is built in several threads."""
     log, found = cleanable.log, DryRun()
     cleaner = Cleaner(
         offset_map=OffsetMap(map_size(config, cleanable)), io_buffer_size=config.buffer_size,
         max_io_buffer_size=config.max_message_size, load_factor=config.io_buffer_load_factor,
-        on_read=on_read)
+        on_read=on_read, threads=threads)
     round_, end, stats = cleaner.begin(cleanable, now_ms)
     found.end_offset, found.keys = end, len(cleaner.offset_map)
     found.is_map_full = end < cleanable.first_uncleanable_offset

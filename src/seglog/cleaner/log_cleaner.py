@@ -132,12 +132,13 @@ class LogCleaner(ProcessBound):
 
     # ---- on demand ----------------------------------------------------------------------------
 
-    def clean_now(self, log: UnifiedLog, on_read: Callable[[int], object] | None = None
-                  ) -> list[CleanerStats]:
-        """Cleans everything cleanable in a log, however dirty it is, in the calling thread. Returns
-        the statistics of each round. More than one is needed if the keys do not fit the offset map.
+    def clean_now(self, log: UnifiedLog, on_read: Callable[[int], object] | None = None,
+                  threads: int = 1) -> list[CleanerStats]:
+        """Cleans everything cleanable in a log, however dirty it is, in the calling thread and
+        `threads` - 1 others. Returns the statistics of each round. More than one is needed if the
+        keys do not fit the offset map.
 
-        `on_read` gets the bytes of each read.
+        `on_read` gets the bytes of each read, in any of the threads, one at a time.
 
         Waits for a round in the background first. Raises the exceptions of `Cleaner.do_clean`, and
         LogCleaningAbortedError if the cleaner is shut down.
@@ -145,7 +146,7 @@ class LogCleaner(ProcessBound):
         with self._idle:
             self._on_demand += 1
         try:
-            return self._clean_now(log, on_read)
+            return self._clean_now(log, on_read, threads)
         finally:
             with self._idle:
                 self._on_demand -= 1
@@ -155,15 +156,16 @@ class LogCleaner(ProcessBound):
         if self._ends:
             raise LogCleaningAbortedError("The log cleaner was shut down")
 
-    def _clean_now(self, log: UnifiedLog, on_read: Callable[[int], object] | None
-                   ) -> list[CleanerStats]:
+    def _clean_now(self, log: UnifiedLog, on_read: Callable[[int], object] | None,
+                   threads: int) -> list[CleanerStats]:
         rounds: list[CleanerStats] = []
         self._check_running()
         while (found := self.manager.grab(log, self.time.milliseconds())) is not None:
             start = found.first_dirty_offset
             end, log_dir = start, log.parent_dir
             try:
-                end, stats = self.round(len(self.threads), found, self._check_running, on_read)
+                end, stats = self.round(len(self.threads), found, self._check_running, on_read,
+                                        threads)
                 rounds.append(stats)
             finally:
                 self.manager.done_cleaning(log, log_dir, end)
@@ -172,9 +174,10 @@ class LogCleaner(ProcessBound):
         return rounds
 
     def round(self, cleaner_id: int, cleanable: LogToClean, check: Callable[[], object],
-              on_read: Callable[[int], object] | None = None) -> tuple[int, CleanerStats]:
-        """Runs one round over a log in progress; see `Cleaner.do_clean`. `check` is called at each
-        read and may raise."""
+              on_read: Callable[[int], object] | None = None, threads: int = 1
+              ) -> tuple[int, CleanerStats]:
+        """Runs one round over a log in progress; see `Cleaner`. `check` is called at each read and
+        may raise."""
         config, key = self.config, cleanable.topic_partition
 
         def check_done(_: TopicPartition) -> None:
@@ -185,7 +188,7 @@ class LogCleaner(ProcessBound):
         cleaner = Cleaner(
             cleaner_id, offset_map=offset_map, io_buffer_size=config.buffer_size,
             max_io_buffer_size=config.max_message_size, load_factor=config.io_buffer_load_factor,
-            check_done=check_done, throttler=self.throttler, on_read=on_read)
+            threads=threads, check_done=check_done, throttler=self.throttler, on_read=on_read)
         end, stats = cleaner.do_clean(cleanable, self.time.milliseconds())
         stats.buffer_utilization = len(offset_map) / max(config.map_size // _SLOT_BYTES, 1)
         stats.log(cleaner_id, str(key), cleanable.first_dirty_offset, end)

@@ -26,6 +26,16 @@ class CleanedTransactionMetadata:
         self._ongoing_aborted: dict[int, tuple[AbortedTxn, bool]] = {}
         self._aborted: list[tuple[int, int, AbortedTxn]] = []
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the batches after these are as those at the beginning of a log."""
+        return not (self._ongoing_committed or self._ongoing_aborted or self._aborted)
+
+    def go_on_from(self, other: CleanedTransactionMetadata) -> None:
+        """Takes over what another knows, which began idle where this one is."""
+        self._ongoing_committed, self._ongoing_aborted, self._aborted = (
+            other._ongoing_committed, other._ongoing_aborted, other._aborted)
+
     def add_aborted(self, transactions: Iterable[AbortedTxn]) -> None:
         """Adds transactions of later batches. The same one may come with each of its segments."""
         for one in transactions:

@@ -17,7 +17,7 @@ from seglog.cleaner.dry_run import dry_run
 from seglog.cli import render
 from seglog.cli.compact_text import print_compaction
 from seglog.cli.document import document, print_document
-from seglog.cli.report import exit_code_of, load_properties, setting
+from seglog.cli.report import exit_code_of, load_properties, positive, setting
 from seglog.cli.summary import Part
 from seglog.config import BrokerConfig, LogConfig
 from seglog.errors import (
@@ -62,6 +62,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
                         help="only this topic; may be repeated")
     parser.add_argument("--dry-run", action="store_true",
                         help="what it would do; touches nothing")
+    parser.add_argument("--threads", type=positive, default=1, metavar="N",
+                        help="threads for one log at a time (default 1); the result is the same")
     parser.add_argument("--config", type=setting, action="append", default=[],
                         metavar="KEY=VALUE", help="a setting of the broker or the topics under "
                         "Kafka's name, such as delete.retention.ms=0; may be repeated")
@@ -79,6 +81,7 @@ class _Settings:
     segment_bytes: dict[str, int]
     topics: tuple[str, ...]
     says_compact: bool
+    threads: int
 
     def of_topic(self, topic: str) -> LogConfig:
         """What counts for a topic."""
@@ -117,7 +120,8 @@ def _settings(args: argparse.Namespace) -> _Settings:
     sizes = {topic: _size(properties.get(name)) for topic, name in _INTERNAL.items()}
     if {"segment.bytes", "internal.segment.bytes"} & set(own):
         sizes = {}
-    return _Settings(broker, log, sizes, tuple(args.topic), _POLICY in own and log.compact)
+    return _Settings(broker, log, sizes, tuple(args.topic), _POLICY in own and log.compact,
+                     args.threads)
 
 
 def _size(value: object) -> int:
@@ -229,7 +233,7 @@ def _compact(root: RootDirectory, keys: list[TopicPartition], settings: _Setting
         manager.startup()
         for key in keys:
             bar.begin(root.path, key)
-            yield _compacted_row(root.path, key, manager, bar)
+            yield _compacted_row(root.path, key, manager, settings.threads, bar)
     finally:
         manager.shutdown(-1 if epoch is None else epoch)
 
@@ -243,7 +247,8 @@ def _require_clean(path: str) -> None:
             "first", path)
 
 
-def _compacted_row(path: str, key: TopicPartition, manager: LogManager, bar: _Bar) -> Row:
+def _compacted_row(path: str, key: TopicPartition, manager: LogManager, threads: int,
+                   bar: _Bar) -> Row:
     log = manager.get_log(key)
     if log is None:
         return partition_row(path, str(key), error="KafkaStorageException",
@@ -252,7 +257,7 @@ def _compacted_row(path: str, key: TopicPartition, manager: LogManager, bar: _Ba
     try:
         known |= _measured(LogToClean.of(log, _cleaned(path).get(key)))
         known |= {"size_before": log.size, "size_after": log.size}
-        rounds = manager.compact(key, bar.read)
+        rounds = manager.compact(key, bar.read, threads=threads)
         known |= {"rounds": len(rounds), "size_after": log.size}
         if rounds:
             known |= {"records_before": rounds[0].messages_read,
@@ -284,7 +289,8 @@ def _dry_run(root: RootDirectory, keys: list[TopicPartition], settings: _Setting
         else:
             with closing(_Closing(log)):
                 log.update_high_watermark(root.high_watermarks.get(key, 0))
-                yield _dry_row(root.path, log, cleaned.get(key), config, bar)
+                yield _dry_row(root.path, log, cleaned.get(key), config,
+                               settings.threads, bar)
 
 
 class _Closing:
@@ -295,13 +301,13 @@ class _Closing:
 
 
 def _dry_row(path: str, log: UnifiedLog, checkpoint: int | None, config: CleanerConfig,
-             bar: _Bar) -> Row:
+             threads: int, bar: _Bar) -> Row:
     known: Row = {"rounds": 0}
     try:
         cleanable = LogToClean.of(log, checkpoint)
         known |= _measured(cleanable) | {"size_before": log.size, "size_after": log.size}
         if cleanable.cleanable_bytes:
-            found = dry_run(cleanable, config, log.now_ms(), bar.read)
+            found = dry_run(cleanable, config, log.now_ms(), bar.read, threads)
             known |= {
                 "rounds": 1, "end_offset": found.end_offset, "keys": found.keys,
                 "is_map_full": found.is_map_full,

@@ -20,7 +20,7 @@ from seglog.storage.discover import split_partition
 
 __all__ = [
     "add_load_options", "exit_code_of", "load_options", "load_part", "load_properties",
-    "load_with_progress", "print_parts", "print_report", "setting",
+    "load_with_progress", "positive", "print_parts", "print_report", "setting",
 ]
 
 _THREADS = "num.segment.loading.threads.per.data.dir"
@@ -30,7 +30,7 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that `load` and `verify` share."""
     parser.add_argument("path", nargs="+", type=given_path, help="data directories (each one entry "
                         "of log.dirs) or single partition directories")
-    parser.add_argument("--threads", type=_positive, metavar="N",
+    parser.add_argument("--threads", type=positive, metavar="N",
                         help=f"{_THREADS}; default: one per CPU")
     parser.add_argument("--config", type=setting, action="append", default=[],
                         metavar="KEY=VALUE", help="a setting of the broker or the topics under "
@@ -42,7 +42,8 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
                         "those of severity info too")
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """Parses a number of at least 1."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError("at least 1")

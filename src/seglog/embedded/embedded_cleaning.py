@@ -55,9 +55,9 @@ class EmbeddedCleaning(ProcessBound):
             self._is_started = True
             self._cleaner.startup()
 
-    def compact(self, log: UnifiedLog) -> list[CleanerStats]:
+    def compact(self, log: UnifiedLog, threads: int) -> list[CleanerStats]:
         """See EmbeddedLog.compact."""
-        return self._cleaner.clean_now(log)
+        return self._cleaner.clean_now(log, threads=threads)
 
     def pause(self, log: UnifiedLog) -> None:
         """Ends a round over the log, which is about to be closed."""

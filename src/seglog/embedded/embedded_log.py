@@ -308,9 +308,10 @@ class EmbeddedLog(ProcessBound):
             self.log.delete_old_segments()
         return moved
 
-    def compact(self) -> list[CleanerStats]:
+    def compact(self, *, threads: int = 1) -> list[CleanerStats]:
         """Compacts the log now, however dirty it is: begins a new segment, and cleans all earlier
-        ones. Returns the statistics of each round; there is none without new records.
+        ones, in `threads` threads with the same result. Returns the statistics of each round; there
+        is none without new records.
 
         An open transaction and `min.compaction.lag.ms` bound it, as a broker's cleaner. Raises
         IllegalStateError without `cleanup.policy=compact`, LogCleaningAbortedError if the log is
@@ -324,7 +325,7 @@ class EmbeddedLog(ProcessBound):
         with log.lock:
             if log.active.size:
                 log.roll()
-        return self._directory.cleaning.compact(log)
+        return self._directory.cleaning.compact(log, threads)
 
     # ---- reading ------------------------------------------------------------------------------
 

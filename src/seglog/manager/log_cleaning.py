@@ -122,10 +122,10 @@ class LogCleaning:
             self.cleaner.config = config
         self._broker = broker
 
-    def compact(self, log: UnifiedLog, on_read: Callable[[int], object] | None = None
-                ) -> list[CleanerStats]:
+    def compact(self, log: UnifiedLog, on_read: Callable[[int], object] | None = None,
+                threads: int = 1) -> list[CleanerStats]:
         """See LogManager.compact."""
-        return self.cleaner.clean_now(log, on_read)
+        return self.cleaner.clean_now(log, on_read, threads)
 
     # ---- what happens to logs -----------------------------------------------------------------
 

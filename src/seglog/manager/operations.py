@@ -222,10 +222,12 @@ class LogOperations(ProcessBound, ABC):
     # ---- cleaning
 
     def compact(self, topic_partition: TopicPartition,
-                on_read: Callable[[int], object] | None = None) -> list[CleanerStats]:
-        """Cleans a log now, in the calling thread, however dirty it is. Returns the statistics of
-        each round. Without cleanable records there is no round. `on_read` gets the bytes of each
-        read: dirty bytes are read twice, the others once.
+                on_read: Callable[[int], object] | None = None, *, threads: int = 1
+                ) -> list[CleanerStats]:
+        """Cleans a log now, however dirty it is, in the calling thread and `threads` - 1 others,
+        with the same result for any number. Returns the statistics of each round. Without cleanable
+        records there is no round. `on_read` gets the bytes of each read, in any of the threads but
+        one at a time: dirty bytes are read twice, the others once.
 
         The active segment, open transactions and `min.compaction.lag.ms` bound a round as always.
         Raises UnknownTopicOrPartitionError, IllegalStateError (the topic is not compacted),
@@ -239,7 +241,7 @@ class LogOperations(ProcessBound, ABC):
         if not log.config.compact:
             raise IllegalStateError(f"{topic_partition} is not compacted: its cleanup.policy is "
                                     f"{','.join(log.config.cleanup_policy)}")
-        return self._state.cleaning.compact(log, on_read)
+        return self._state.cleaning.compact(log, on_read, threads)
 
     def reconfigure_cleaner(self, properties: Mapping[str, object]) -> None:
         """Changes settings of the cleaner, by Kafka's names, at run time; its threads are replaced.

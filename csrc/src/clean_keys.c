@@ -1,0 +1,124 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "clean_internal.h"
+#include "seglog/clean.h"
+
+/* More keys at first would be more than a span of usual records has. */
+enum { ROOM_FIRST = 1 << 12 };
+
+static bool reserve_keys(slg_batch_keys *keys) {
+    if (keys->count < keys->room) {
+        return true;
+    }
+    const size_t room = keys->room == 0 ? ROOM_FIRST : 2 * keys->room;
+    slg_offset_key *grown = realloc(keys->keys, room * sizeof *grown);
+    if (grown == NULL) {
+        return false;
+    }
+    keys->keys = grown;
+    keys->room = room;
+    return true;
+}
+
+bool slg_batch_keys_begin(slg_batch_keys *keys, size_t rows) {
+    if (rows > keys->row_room) {
+        slg_row_keys *grown = realloc(keys->rows, rows * sizeof *grown);
+        if (grown == NULL) {
+            return false;
+        }
+        keys->rows = grown;
+        keys->row_room = rows;
+    }
+    if (rows > 0) {
+        memset(keys->rows, 0, rows * sizeof *keys->rows);
+    }
+    keys->count = keys->placed = keys->looked = 0;
+    return true;
+}
+
+void slg_batch_keys_free(slg_batch_keys *keys) {
+    free(keys->keys);
+    free(keys->rows);
+}
+
+slg_clean_step slg_batch_keys_add(slg_batch_keys *keys, size_t row, const slg_batch *batch,
+                                  const uint8_t *records, size_t size, int64_t start_offset) {
+    slg_record_walk walk = slg_clean_walk(batch, records, size);
+    const size_t first = keys->count;
+    slg_refusal refusal;
+    slg_seen seen;
+    while ((refusal = slg_next_seen(&walk, &seen)) == SLG_ACCEPTED) {
+        if (seen.key_size < 0 || seen.offset < start_offset) {
+            continue;
+        }
+        if (keys->count == SLG_BATCH_KEYS_MAX || !reserve_keys(keys)) {
+            keys->count = first;
+            return SLG_CLEAN_FULL;
+        }
+        slg_seen_key(&seen, walk.index, &keys->keys[keys->count++]);
+    }
+    if (refusal != SLG_NO_MORE) {
+        keys->count = first; /* the thread that puts finds it again, in its order */
+        return SLG_CLEAN_OTHER;
+    }
+    if (keys->count > first) {
+        slg_offset_keys_hash(keys->keys + first, keys->count - first);
+    }
+    keys->rows[row] =
+        (slg_row_keys){.first = first, .end = keys->count, .read = walk.index, .is_read = true};
+    return SLG_CLEAN_DONE;
+}
+
+slg_clean_step slg_batch_keys_read(slg_batch_keys *keys, const uint8_t *data,
+                                   const slg_batch *batches, size_t count, size_t *row,
+                                   int64_t start_offset) {
+    slg_clean_step step = SLG_CLEAN_DONE;
+    for (; *row < count && step != SLG_CLEAN_FULL; *row += step != SLG_CLEAN_FULL) {
+        const slg_batch *batch = &batches[*row];
+        step = slg_clean_kind(batch);
+        if (step == SLG_CLEAN_OTHER) {
+            continue;
+        }
+        if ((batch->attributes & SLG_ATTRIBUTE_CODEC) != 0) {
+            return SLG_CLEAN_CODEC;
+        }
+        step = slg_batch_keys_add(keys, *row, batch, data + batch->position + SLG_BATCH_HEADER_SIZE,
+                                  (size_t)batch->size - SLG_BATCH_HEADER_SIZE, start_offset);
+    }
+    return step == SLG_CLEAN_FULL ? step : SLG_CLEAN_DONE;
+}
+
+static size_t at_most(size_t a, size_t b) { return a < b ? a : b; }
+
+/* Memory of the keys from `at` on is fetched, as in slg_map_records: placed, then looked up, each
+ * a block before it is needed. */
+static void fetch(slg_batch_keys *keys, const slg_offset_map *map, size_t at) {
+    const size_t placed = at_most(at + (size_t)3 * SLG_OFFSET_HASHES, keys->count);
+    const size_t looked = at_most(at + (size_t)2 * SLG_OFFSET_HASHES, keys->count);
+    if (keys->placed < placed) {
+        slg_offset_map_place(map, keys->keys + keys->placed, placed - keys->placed);
+        keys->placed = placed;
+    }
+    if (keys->looked < looked) {
+        slg_offset_map_look(map, keys->keys + keys->looked, looked - keys->looked);
+        keys->looked = looked;
+    }
+}
+
+void slg_batch_keys_put(slg_batch_keys *keys, size_t row, slg_offset_map *map, int32_t limit,
+                        slg_mapped *found) {
+    const slg_row_keys *of_row = &keys->rows[row];
+    found->is_full = false;
+    found->read = of_row->read;
+    for (size_t at = of_row->first; at < of_row->end; at++) {
+        if (at + SLG_OFFSET_HASHES >= keys->looked) {
+            fetch(keys, map, at);
+        }
+        if (map->entries >= limit || !slg_offset_map_put(map, &keys->keys[at])) {
+            found->read = keys->keys[at].number;
+            found->is_full = true;
+            return;
+        }
+    }
+}

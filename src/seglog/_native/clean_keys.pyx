@@ -1,0 +1,129 @@
+"""The records of whole batches for the log cleaner, and their keys, hashed ahead of the map."""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stddef cimport size_t
+from libc.stdint cimport int64_t, uint8_t, uintptr_t
+
+from seglog._native.capi cimport *
+from seglog._native.capi_clean cimport *
+from seglog._native.framing cimport lz4_blocks, snappy_blocks, view_of
+
+from seglog._native.batch import BATCH_DTYPE as _BATCH_DTYPE
+
+cdef enum:
+    PLAIN_BYTES_FIRST = 262144
+    PLAIN_BYTES_MAX = 67108864
+
+
+@cython.final
+cdef class PlainRecords:
+    """The decompressed records of one batch at a time; `direct` has the decoders of
+    storage.codecs."""
+
+    def __cinit__(self, tuple direct):
+        self._direct = direct
+
+    cdef int read(self, const slg_batch *batch, const uint8_t *data, const uint8_t **records,
+                  size_t *size) except -1:
+        """The plain records of a batch; 0 for one that the reference path has to see."""
+        cdef int codec = batch.attributes & SLG_ATTRIBUTE_CODEC
+        cdef Py_ssize_t plain
+        records[0] = data + batch.position + SLG_BATCH_HEADER_SIZE
+        size[0] = <size_t>(batch.size - SLG_BATCH_HEADER_SIZE)
+        if codec != SLG_CODEC_NONE:
+            plain = self._decompress(codec, records[0], size[0])
+            if plain < 0:
+                return 0
+            records[0], size[0] = <const uint8_t *><char *>self._plain, <size_t>plain
+        return 1
+
+    cdef Py_ssize_t _decompress(self, int codec, const uint8_t *payload, size_t size) except -2:
+        """Bytes in `_plain`; -1 for a payload that the reference path has to see, whatever is wrong
+        with it."""
+        cdef char *into
+        cdef object decode = self._direct[codec]
+        if decode is None or size == 0:
+            return -1
+        self._grow(max(<Py_ssize_t>PLAIN_BYTES_FIRST, 8 * <Py_ssize_t>size))
+        into = <char *>self._plain
+        try:
+            if codec == SLG_CODEC_LZ4:
+                return lz4_blocks(decode, payload, size, into, self._size)
+            if codec == SLG_CODEC_SNAPPY:
+                return snappy_blocks(decode, payload, size, into, self._size)
+            return decode(view_of(payload, size), self._view)
+        except Exception:
+            if 2 * self._size <= PLAIN_BYTES_MAX:
+                # Perhaps for want of room: the next such batch shall have it.
+                self._grow(2 * self._size)
+            return -1
+
+    cdef int _grow(self, Py_ssize_t size) except -1:
+        if size > self._size:
+            self._view = None
+            self._plain = bytearray(size)
+            self._view = memoryview(self._plain)
+            self._size = size
+        return 0
+
+
+@cython.final
+cdef class BatchKeys:
+    """The hashed keys of a chunk's batches, for BatchCleaner.map. At most 32,768, 1.8 MB: batches
+    after those are left to it, as all that are unusual. One thread at a time."""
+
+    def __cinit__(self, tuple direct):
+        self._plain = PlainRecords(direct)
+
+    def __dealloc__(self):
+        slg_batch_keys_free(&self.found)
+
+    def read(self, data, rows, int64_t start):
+        """Reads the keys at or above an offset."""
+        cdef Py_buffer view
+        cdef const slg_batch *batches = rows_of(rows, 0)
+        cdef size_t at = 0, count = <size_t>len(rows), size
+        cdef const uint8_t *bytes_
+        cdef const uint8_t *records
+        cdef slg_clean_step step
+        self.of = None
+        if not slg_batch_keys_begin(&self.found, count):
+            raise MemoryError("no memory for the keys of batches")
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        bytes_ = <const uint8_t *>view.buf
+        try:
+            check_rows(batches, 0, count, view.len)
+            while True:
+                with nogil:
+                    step = slg_batch_keys_read(&self.found, bytes_, batches, count, &at, start)
+                if step != SLG_CLEAN_CODEC:
+                    break
+                if self._plain.read(&batches[at], bytes_, &records, &size):
+                    with nogil:
+                        step = slg_batch_keys_add(&self.found, at, &batches[at], records, size,
+                                                  start)
+                    if step == SLG_CLEAN_FULL:
+                        break
+                at += 1
+        finally:
+            PyBuffer_Release(&view)
+        self.of, self.start = rows, start
+
+
+cdef const slg_batch *rows_of(object rows, Py_ssize_t row) except NULL:
+    cdef uintptr_t address
+    if rows.dtype != _BATCH_DTYPE or not rows.flags.c_contiguous:
+        raise ValueError("batches are rows of BATCH_DTYPE, one behind the other")
+    if not 0 <= row <= len(rows) or not len(rows):
+        raise IndexError("no such batch")
+    address = rows.ctypes.data
+    return <const slg_batch *>address
+
+
+cdef int check_rows(const slg_batch *batches, size_t row, size_t count, Py_ssize_t size) except -1:
+    for at in range(row, count):
+        if (batches[at].size < 0 or batches[at].position < 0
+                or batches[at].position > size - batches[at].size):
+            raise ValueError("the batch is not in these bytes")
+    return 0
