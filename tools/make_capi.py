@@ -29,7 +29,7 @@ FILES = {
     "capi_columns": ["columns", "arrow", "records", "encode", "encode_sources",
                      "encode_columns", "checksums", "murmur2"],
     "capi_append": ["producers", "validate", "append", "rebuild"],
-    "capi_clean": ["md5", "offset_map", "clean"],
+    "capi_clean": ["md5", "offset_map", "clean_keys", "clean"],
     "capi_dump": ["dump"],
     "capi_fetch": ["fetch"],
 }

@@ -1,8 +1,9 @@
+#include "seglog/clean_keys.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "clean_internal.h"
-#include "seglog/clean.h"
 
 /* More keys at first would be more than a span of usual records has. */
 enum { ROOM_FIRST = 1 << 12 };

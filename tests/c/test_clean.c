@@ -148,7 +148,8 @@ static void test_batches(void) {
     uint8_t *whole = sealed(COUNT, KEYS, &header);
     slg_map_counts mapped = {0};
     size_t row = 0, size;
-    CHECK_EQ(slg_map_batches(&map, whole, &header, 1, &row, 0, 1000, &mapped), SLG_CLEAN_DONE);
+    CHECK_EQ(slg_map_batches(&map, whole, &header, 1, &row, 0, 1000, NULL, &mapped),
+             SLG_CLEAN_DONE);
     CHECK(row == 1 && mapped.messages == COUNT && map.entries == KEYS);
     CHECK_EQ(slg_offset_map_mark(&map, 59), SLG_MARK_OLD);
     CHECK_EQ(slg_offset_map_mark(&map, 60), SLG_MARK_LATEST);
@@ -185,7 +186,8 @@ static void test_batches(void) {
     row = 0;
     CHECK_EQ(slg_clean_batches(&rules, copy, &cleaned, 1, &row, &output, &work, &counts),
              SLG_CLEAN_OTHER);
-    CHECK_EQ(slg_map_batches(&map, copy, &cleaned, 1, &row, 0, 1000, &mapped), SLG_CLEAN_REFUSED);
+    CHECK_EQ(slg_map_batches(&map, copy, &cleaned, 1, &row, 0, 1000, NULL, &mapped),
+             SLG_CLEAN_REFUSED);
     CHECK_EQ(row, 0);
     free(copy);
     free(whole);
@@ -194,8 +196,43 @@ static void test_batches(void) {
     slg_offset_map_free(&map);
 }
 
+/* Keys hashed ahead put what the batch itself puts, and any end of its bytes is left out. */
+static void test_keys_ahead(void) {
+    enum { COUNT = 100, KEYS = 40 };
+    slg_offset_map map = {0};
+    CHECK(slg_offset_map_renew(&map, 1000));
+    slg_batch header;
+    uint8_t *whole = sealed(COUNT, KEYS, &header);
+    slg_batch_keys keys = {0};
+    slg_map_counts mapped = {0};
+    size_t row = 0;
+    CHECK(slg_batch_keys_begin(&keys, 1));
+    CHECK_EQ(slg_batch_keys_read(&keys, whole, &header, 1, &row, 10), SLG_CLEAN_DONE);
+    CHECK(row == 1 && keys.count == COUNT - 10 && keys.rows[0].is_read);
+    row = 0;
+    CHECK_EQ(slg_map_batches(&map, whole, &header, 1, &row, 10, KEYS / 2, &keys, &mapped),
+             SLG_CLEAN_FULL);
+    CHECK(row == 0 && map.entries == KEYS / 2 && mapped.messages == 10 + KEYS / 2);
+    CHECK_EQ(slg_map_batches(&map, whole, &header, 1, &row, 10, 1000, &keys, &mapped),
+             SLG_CLEAN_DONE);
+    CHECK(row == 1 && map.entries == KEYS && map.latest_offset == COUNT - 1);
+    const size_t size = (size_t)header.size - SLG_BATCH_HEADER_SIZE;
+    for (size_t cut = 0; cut < size; cut += 13) {
+        uint8_t *part = malloc(cut + (cut == 0));
+        memcpy(part, whole + SLG_BATCH_HEADER_SIZE, cut);
+        CHECK(slg_batch_keys_begin(&keys, 1));
+        CHECK_EQ(slg_batch_keys_add(&keys, 0, &header, part, cut, 0), SLG_CLEAN_OTHER);
+        CHECK(keys.count == 0 && !keys.rows[0].is_read);
+        free(part);
+    }
+    free(whole);
+    slg_batch_keys_free(&keys);
+    slg_offset_map_free(&map);
+}
+
 int main(void) {
     test_batches();
+    test_keys_ahead();
     test_md5();
     test_lanes();
     test_records();

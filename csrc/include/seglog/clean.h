@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "seglog/clean_keys.h"
 #include "seglog/crc32c.h"
 #include "seglog/encode.h"
 #include "seglog/offset_map.h"
@@ -21,11 +22,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef struct slg_mapped {
-    int64_t read; /* records before the one that the map had no room for, or all */
-    bool is_full;
-} slg_mapped;
 
 /*
  * Puts the keys of the records at or above `start_offset` while the map has fewer than `limit`
@@ -62,61 +58,9 @@ slg_refusal slg_retain_records(const slg_retention *retention, slg_record_walk *
 
 /* ---- batches ------------------------------------------------------------------------------- */
 
-/* What became of a batch, or who has to see it next. */
-typedef enum slg_clean_step {
-    SLG_CLEAN_DONE,
-    SLG_CLEAN_OTHER,       /* the reference path decides; nothing has changed */
-    SLG_CLEAN_CODEC,       /* compressed: the caller brings its plain bytes */
-    SLG_CLEAN_TRANSACTION, /* the caller knows whether its transaction was aborted */
-    SLG_CLEAN_FULL,        /* the map has no room for the next record */
-    SLG_CLEAN_REFUSED,     /* a record does not parse; keys before it are in the map */
-    SLG_CLEAN_COMPRESS,    /* work->built holds what is left, for slg_clean_seal */
-    SLG_CLEAN_NO_MEMORY
-} slg_clean_step;
-
-/* Who decides about a batch: DONE for one that the functions below take as it is. */
-slg_clean_step slg_clean_kind(const slg_batch *batch);
-
 typedef struct slg_map_counts {
     int64_t bytes, messages;
 } slg_map_counts;
-
-/*
- * Keys of a span's batches, hashed before their turn to be put: any thread reads them, one thread
- * at a time. Batches that it leaves out are those that slg_map_batches does not take or refuses,
- * and those after SLG_BATCH_KEYS_MAX keys.
- */
-enum { SLG_BATCH_KEYS_MAX = 1 << 15 };
-
-typedef struct slg_row_keys {
-    size_t first, end; /* its keys */
-    int64_t read;      /* records */
-    bool is_read;      /* else it was left out */
-} slg_row_keys;
-
-typedef struct slg_batch_keys {
-    slg_offset_key *keys;
-    size_t count, room;
-    size_t placed, looked; /* keys whose memory of the map was fetched */
-    slg_row_keys *rows;
-    size_t row_room;
-} slg_batch_keys;
-
-/* Begins with a span of so many batches; the memory stays. False: no memory. */
-bool slg_batch_keys_begin(slg_batch_keys *keys, size_t rows);
-void slg_batch_keys_free(slg_batch_keys *keys);
-
-/* Reads batches from row *row on and moves *row on. CODEC: the caller brings the plain bytes of
- * that row. FULL: there is no room for more. */
-slg_clean_step slg_batch_keys_read(slg_batch_keys *keys, const uint8_t *data,
-                                   const slg_batch *batches, size_t count, size_t *row,
-                                   int64_t start_offset);
-/* The same of one batch, whose plain records are given; OTHER: it is left out. */
-slg_clean_step slg_batch_keys_add(slg_batch_keys *keys, size_t row, const slg_batch *batch,
-                                  const uint8_t *records, size_t size, int64_t start_offset);
-/* As slg_map_records, of a row that was read. Rows come in their order. */
-void slg_batch_keys_put(slg_batch_keys *keys, size_t row, slg_offset_map *map, int32_t limit,
-                        slg_mapped *found);
 
 /*
  * Puts the keys of the batches from row *row on and moves *row on, up to the first that is not
