@@ -90,6 +90,19 @@ def test_compressed_keys_are_hashed_ahead(tmp_path: Path, monkeypatch: pytest.Mo
     assert any(calls)
 
 
+@pytest.mark.parametrize("name", ["compacted-0", "compacted-txn-0"])
+def test_golden_topics(golden: Path, tmp_path: Path, name: str) -> None:
+    """What a broker wrote, all of it dirty."""
+    found = []
+    for count in (1, *THREADS):
+        path = tmp_path / str(count) / "t-0"
+        shutil.copytree(golden / "real" / "clean" / name, path)
+        (path / "partition.metadata").unlink(missing_ok=True)
+        found.append(rounds(path, 5000, count, internal_segment_bytes=20_000))
+    assert found[0][1][0][5] > 0
+    assert all(one == found[0] for one in found)
+
+
 # ---- drawn logs ---------------------------------------------------------------------------------
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b"e", b"key" * 15])

@@ -153,7 +153,8 @@ def test_a_log_that_cannot_be_cleaned(root: Path, capsys: Capture, what: str) ->
 def test_settings(root: Path, capsys: Capture) -> None:
     found = compacted(capsys, root, "--config", "min.compaction.lag.ms=99999999999999")
     assert found["partitions"][0]["compaction"]["rounds"] == 0
-    found = compacted(capsys, root, "--dry-run", "--config", "log.cleaner.dedupe.buffer.size=48")
+    found = compacted(capsys, root, "--dry-run", "--threads", "2", "--config",
+                      "log.cleaner.dedupe.buffer.size=48")
     paper = found["partitions"][0]["compaction"]
     assert paper["is_map_full"] and paper["end_offset"] == 1
     found = compacted(capsys, root, "--config", "log.cleaner.dedupe.buffer.size=48")
@@ -173,7 +174,8 @@ def test_the_text(root: Path) -> None:
     assert "nothing to clean, clean up to offset 8" in run_seglog("compact", str(root)).out.decode()
 
 
-def test_golden_directories(golden: Path, tmp_path: Path, capsys: Capture) -> None:
+@pytest.mark.parametrize("threads", [1, 3])
+def test_golden_directories(golden: Path, tmp_path: Path, capsys: Capture, threads: int) -> None:
     """What consumers see of each key stays, in both isolations."""
     root = tmp_path / "clean"
     shutil.copytree(golden / "real" / "clean", root)
@@ -194,7 +196,7 @@ def test_golden_directories(golden: Path, tmp_path: Path, capsys: Capture) -> No
         return found
 
     before = last()
-    told = compacted(capsys, root)
+    told = compacted(capsys, root, "--threads", threads)
     assert sum(row["compaction"]["rounds"] for row in told["partitions"]) == 2
     after = last()
     assert after["compacted-0", "read_committed"] == before["compacted-0", "read_committed"]

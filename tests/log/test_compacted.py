@@ -41,7 +41,7 @@ def test_put_get_delete(tmp_path: Path) -> None:
         assert log.keys() == [b"b", b"a", b"c"]
         log.append(None, key=b"c")
         assert log.latest(b"c") is None and log.keys() == [b"b", b"a"]
-        rounds = log.compact()
+        rounds = log.compact(threads=2)
         assert len(rounds) == 1 and rounds[0].messages_written == 3
         assert [(one.offset, one.key) for one in log.records()] == [(1, b"b"), (2, b"a"), (4, b"c")]
         assert log.latest(b"a") == b"2" and log.latest(b"c") is None
