@@ -84,10 +84,10 @@ def test_read(compare: Compare, tier: Tier, name: str) -> None:
     others = [Against("local segments", local, goal=None if "zstd" in name else LOCAL_GOAL,
                       check=has_all)]
     if "zstd" in name:
-        frames = zstd_frames(tier)
+        frames, into = zstd_frames(tier), bytearray(CHUNK)
 
         def alone() -> int:
-            return sum(len(codecs.decompress(codecs.ZSTD, 2, frame, max_bytes=CHUNK))
+            return sum(len(codecs.decompress(codecs.ZSTD, 2, frame, into, max_bytes=CHUNK))
                        for frame in frames)
 
         def has_bytes(size: int) -> None:
