@@ -184,7 +184,7 @@ class _RunReader:
 
 def _buffer(size: int) -> memoryview:
     """Bytes that are not zeroed."""
-    return memoryview(np.empty(size, np.uint8))
+    return np.empty(size, np.uint8).data
 
 
 def chunk_error(path: str, position: int, code: str, reason: str, expected: object = None,
