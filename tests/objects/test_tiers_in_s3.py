@@ -19,7 +19,7 @@ import pytest
 
 from seglog.cli.main import main
 from seglog.datadir import open_data_dir
-from seglog.errors import RemoteResourceNotFoundError
+from seglog.errors import KafkaStorageError, RemoteResourceNotFoundError
 from seglog.objects.s3_uploads import S3Uploads
 from seglog.objects.store_options import StorageOptions
 from seglog.objects.urls import parse_url
@@ -148,6 +148,47 @@ def test_segments_are_written_read_and_deleted(
         manager.delete_log_segment_data(metadata)
         with pytest.raises(RemoteResourceNotFoundError):
             manager.fetch_log_segment(metadata, 0)
+    assert not objects(empty)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_encrypted_segments(tiered: Tiered, empty: Path, s3: dict[str, str], compress: bool
+                            ) -> None:
+    """AES-GCM: every byte and record comes back with the private key, none without it, and an
+    object that was changed is named."""
+    pytest.importorskip("cryptography", reason="needs cryptography (the extra [aiven])")
+    pytest.importorskip("Crypto", reason="needs pycryptodome (the extra [aiven])")
+    from tests.tiered.aiven_by_hand import key_pair
+
+    pem = key_pair()[1]
+    url = f"s3://{empty.name}/deep"
+    manager = LayoutStorageManager(RemoteTree(url, s3), AivenWriter(
+        {"k1": pem}, chunk_size=1000, compression=compress, key_id="k1"))
+    segments = announced(tiered, "t-txn-0")
+    for metadata in segments:
+        manager.copy_log_segment_data(metadata, data_of(tiered, metadata))
+        check(manager, metadata, data_of(tiered, metadata))
+    manager.copy_log_segment_data(segments[0], data_of(tiered, segments[0]))  # under another key
+    manager.layout = AivenWriter({"k1": pem})  # a reader that has seen no manifest
+    check(manager, segments[0], data_of(tiered, segments[0]))
+    log = open_bucket(url, storage_options=s3, keys={"k1": pem}).log("t-txn", 0)
+    for level in LEVELS:
+        end = log.end_offset(level)
+        expected = [row for row in tiered.rows("t-txn-0", level) if row.offset < end]
+        assert expected and read(log, level) == read(log, level, threads=2) == expected
+    for keys in ({}, {"k1": key_pair()[1]}):
+        with pytest.raises(KafkaStorageError) as caught:
+            read(open_bucket(url, storage_options=s3, keys=keys).log("t-txn", 0))
+        assert caught.value.code == "encryption_key"
+    changed = next(path for path in objects(empty) if path.suffix == ".log")
+    content = bytearray(changed.read_bytes())
+    content[len(content) // 2] ^= 1
+    changed.write_bytes(content)
+    with pytest.raises(KafkaStorageError, match="does not decode") as caught:
+        read(open_bucket(url, storage_options=s3, keys={"k1": pem}).log("t-txn", 0))
+    assert caught.value.code == "chunk" and str(caught.value.file).endswith(changed.name)
+    for metadata in segments:
+        manager.delete_log_segment_data(metadata)
     assert not objects(empty)
 
 
