@@ -263,10 +263,13 @@ def check_big(manager: LayoutStorageManager, metadata: RemoteLogSegmentMetadata,
 
 @pytest.mark.parametrize("layout", ["local", "aiven"])
 @pytest.mark.parametrize("place", ["s3", "directory"])
+@pytest.mark.parametrize("then", ["copied", "deleted"])
 def test_a_process_that_is_killed_while_it_copies(
-        empty: Path, s3: dict[str, str], tmp_path: Path, layout: str, place: str) -> None:
+        empty: Path, s3: dict[str, str], tmp_path: Path, layout: str, place: str, then: str
+        ) -> None:
     """The next copy of the same segment begins anew: the same objects as a copy that nobody
-    disturbed, and no part or temporary file of the killed ones."""
+    disturbed, and no part or temporary file of the killed ones. The deletion of the segment, which
+    the expiration of a broken copy calls, leaves nothing either."""
     directory = tmp_path / "tier"
     directory.mkdir()
     url = f"s3://{empty.name}" if place == "s3" else str(directory)
@@ -285,6 +288,10 @@ def test_a_process_that_is_killed_while_it_copies(
     assert has_leftovers(), "no kill came in the midst of an upload"
     with pytest.raises(RemoteResourceNotFoundError):
         manager.fetch_log_segment(metadata, 0)
+    if then == "deleted":
+        manager.delete_log_segment_data(metadata)
+        assert not has_leftovers() and not objects(root)
+        return
     manager.copy_log_segment_data(metadata, data)
     assert not has_leftovers()
     check_big(manager, metadata, data)

@@ -217,15 +217,24 @@ def test_a_copy_that_fails_is_cleaned_up(make: Make) -> None:
 
 
 def test_a_copy_that_may_be_repeated_is_not(make: Make) -> None:
-    """Its STARTED entry stays until the expiration finds it, as in Kafka."""
-    one = make()
+    """Its STARTED entry stays until the expiration finds it, as in Kafka. The next attempt has an
+    id of its own, and so its own objects."""
+    one = make(topic={"retention.ms": 1000, "local.retention.ms": -2})
     one.append(12)
     one.storage.fail["copy"] = [RetriableRemoteStorageError("503")]
     one.copy()
     assert one.states() == [S.COPY_SEGMENT_STARTED]
+    broken = one.segments()[0].remote_log_segment_id
     assert one.gauge("RemoteCopyErrorsPerSec") == 0
     one.copy()
     assert one.states().count(S.COPY_SEGMENT_FINISHED) == len(one.bases()) - 1
+    same = [found for found in one.segments() if found.start_offset == 0]
+    assert len({found.remote_log_segment_id for found in same}) == len(same) == 2
+    one.clock.sleep(1000 + one.bases()[1])
+    one.expire()
+    assert broken not in [found.remote_log_segment_id for found in one.segments()]
+    assert one.states() == [S.COPY_SEGMENT_FINISHED] * (len(one.bases()) - 2)
+    assert one.log.log_start_offset == one.bases()[1]
 
 
 def test_a_deletion_that_fails_is_tried_again(make: Make) -> None:
