@@ -391,6 +391,16 @@ def test_a_copy_that_waits_for_its_quota_is_cancelled(make: Make) -> None:
     one.task(CopyTask).cancel()
     copying.join(60)
     assert not copying.is_alive() and one.storage.starts() == [] and one.segments() == []
+    delay = one.tiering.copy_quota.throttle_ms()
+    assert delay > 0 and throttled(one, "copy") == [delay, delay]
+
+
+def throttled(one: Tiering, what: str) -> list[object]:
+    """Average and maximum of the delays."""
+    gauges = [one.manager.metrics.get(
+        f"kafka.server:type=RemoteLogManager,name=remote-{what}-throttle-time-{kind}")
+        for kind in ("avg", "max")]
+    return [None if gauge is None else gauge.attributes()["Value"] for gauge in gauges]
 
 
 def test_the_fetch_quota(make: Make) -> None:
@@ -400,11 +410,19 @@ def test_the_fetch_quota(make: Make) -> None:
     one.log.delete_old_segments()
     one.tiering.reconfigure({"remote.log.manager.fetch.max.bytes.per.second": "10"})
     assert one.tiering.read(KEY, 0, 400).records
+    assert str(throttled(one, "fetch")) == "[nan, nan]"
     assert one.tiering.read(KEY, 0, 400).records == b"", "no error, and nothing for now"
+    delay = one.tiering.fetch_quota.throttle_ms()
+    assert delay > 0 and throttled(one, "fetch") == [delay, delay]
+    assert one.gauge("RemoteFetchRequestsPerSec") == 1
     one.clock.sleep(20_000)
     assert one.tiering.read(KEY, 0, 400).records
+    one.clock.sleep(60_000)
+    assert str(throttled(one, "fetch")) == "[nan, nan]"
     with pytest.raises(ConfigError, match="cannot be changed"):
         one.tiering.reconfigure({"remote.log.reader.max.pending.tasks": 1})
+    one.tiering.close()
+    assert throttled(one, "fetch") == [None, None]
 
 
 def test_reads_of_remote_storage_that_fail(make: Make) -> None:

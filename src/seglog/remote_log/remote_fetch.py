@@ -50,7 +50,9 @@ class RemoteFetches:
 
         Raises RetriableRemoteStorageError if too many reads wait.
         """
-        if self._quota.throttle_ms() > 0:
+        throttle_ms = self._quota.throttle_ms()
+        if throttle_ms > 0:
+            self._quota.throttle_times.record(throttle_ms)
             throttled: Future[FetchDataInfo] = Future()
             throttled.set_result(nothing_at(offset, isolation))
             return throttled

@@ -146,8 +146,16 @@ class RemoteLogManager(ProcessBound):
                            if kind is CopyTask)
             return 1 - busy / self.config.copier_thread_pool_size
 
-        return self._manager.metrics.group("kafka.log.remote", "RemoteLogManager").gauges(
-            {"RemoteLogManagerTasksAvgIdlePercent": copies_idle}, {})
+        metrics = self._manager.metrics
+        copies, fetches = self.copy_quota.throttle_times, self.fetch_quota.throttle_times
+        return [
+            *metrics.group("kafka.log.remote", "RemoteLogManager").gauges(
+                {"RemoteLogManagerTasksAvgIdlePercent": copies_idle}, {}),
+            *metrics.group("kafka.server", "RemoteLogManager").gauges({
+                "remote-copy-throttle-time-avg": copies.average,
+                "remote-copy-throttle-time-max": copies.maximum,
+                "remote-fetch-throttle-time-avg": fetches.average,
+                "remote-fetch-throttle-time-max": fetches.maximum}, {})]
 
     def _load_storage(self) -> RemoteStorageManager:
         config = self.config
