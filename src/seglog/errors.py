@@ -25,8 +25,8 @@ __all__ = [
     "MalformedCheckpointError", "MetadataParseError", "OffsetOutOfRangeError",
     "OffsetsOutOfOrderError", "OutOfBoundsError", "OutOfOrderSequenceError", "ReadOnlyError",
     "RecordBatchTooLargeError", "RecordTooLargeError", "RecordValidationError",
-    "RemoteMetadataTimeoutError", "RemoteResourceNotFoundError", "RemoteStorageError",
-    "ReplicaNotAvailableError", "RetriableRemoteStorageError",
+    "RemoteMetadataTimeoutError", "RemoteReadTimeoutError", "RemoteResourceNotFoundError",
+    "RemoteStorageError", "ReplicaNotAvailableError", "RetriableRemoteStorageError",
     "SeglogError", "SparkSetupError", "TransactionCoordinatorFencedError", "UncheckedError",
     "UnexpectedAppendOffsetError", "UnknownTopicOrPartitionError",
     "UnsupportedCompressionTypeError", "UnsupportedOperationError",
@@ -238,6 +238,12 @@ class RetriableRemoteStorageError(RemoteStorageError):
 
 class RemoteMetadataTimeoutError(RemoteStorageError, TimeoutError):
     """A metadata record was written, and was not read back in time."""
+
+    kafka_name = "TimeoutException"
+
+
+class RemoteReadTimeoutError(RetriableRemoteStorageError, TimeoutError):
+    """Remote storage did not answer a lookup in time."""
 
     kafka_name = "TimeoutException"
 

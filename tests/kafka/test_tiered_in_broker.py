@@ -45,7 +45,7 @@ class Ours:
         properties = {
             "remote.log.storage.system.enable": "true", "node.id": "1",
             "transaction.partition.verification.enable": "false",
-            "rsm.config.dir": str(home / "remote"),
+            "rsm.config.dir": str(home / "remote"), "remote.fetch.max.wait.ms": "120000",
             "rlmm.config.remote.log.metadata.topic.num.partitions": "3"}
         self.clock = MockTime()
         self.manager = LogManager(

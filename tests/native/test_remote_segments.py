@@ -8,8 +8,8 @@ import random
 import pytest
 
 from seglog._native.remote_segments import (
-    SegmentsByOffset, pack_segment, segment_epoch_end, segment_epochs, segment_state,
-    unpack_segment, update_segment,
+    SegmentsByOffset, SegmentUnpacker, pack_segment, segment_epoch_end, segment_epochs,
+    segment_state, update_segment,
 )
 from seglog.errors import IllegalArgumentError
 from seglog.tiered import (
@@ -29,7 +29,7 @@ def segment(number: int, epochs: dict[int, int] | None = None) -> RemoteLogSegme
 
 
 def unpacked(packed: bytes, partition: TopicIdPartition = PARTITION) -> RemoteLogSegmentMetadata:
-    return unpack_segment(packed, partition, RemoteLogSegmentMetadata, RemoteLogSegmentId, STATES)
+    return SegmentUnpacker(partition, RemoteLogSegmentMetadata, RemoteLogSegmentId, STATES)(packed)
 
 
 def test_any_record_comes_back_as_it_was() -> None:
@@ -83,10 +83,9 @@ def test_bytes_that_are_no_segment() -> None:
             with pytest.raises(ValueError, match="not the packed metadata"):
                 read(wrong)
     with pytest.raises(ValueError, match="state 0 of 0"):
-        unpack_segment(packed, PARTITION, RemoteLogSegmentMetadata, RemoteLogSegmentId, ())
-    with pytest.raises(TypeError, match="is no tuple"):
-        unpack_segment(
-            packed, PARTITION, dict, RemoteLogSegmentId, STATES)  # type: ignore[type-var]
+        SegmentUnpacker(PARTITION, RemoteLogSegmentMetadata, RemoteLogSegmentId, ())(packed)
+    with pytest.raises(TypeError, match="dict is no tuple"):
+        SegmentUnpacker(PARTITION, dict, RemoteLogSegmentId, STATES)  # type: ignore[type-var]
 
 
 @pytest.mark.parametrize("order", ["ascending", "descending", "random"])
@@ -107,7 +106,7 @@ def test_the_map_beside_a_dict(order: str) -> None:
         if rng.random() < 0.5:
             model.pop(offset, None)
             held = ours.find(0, offset)
-            ours.remove(offset, bytes(16) if held is None else held[0][:16])
+            ours.remove(offset, held[:16] if held else bytes(16))
         elif rng.random() < 0.5:
             model[offset] = pack_segment(segment(10**6 + number)._replace(end_offset=offset + 4))
             ours.put(offset, model[offset])
@@ -117,8 +116,8 @@ def test_the_map_beside_a_dict(order: str) -> None:
     assert list(ours) == [model[key] for key in keys] and len(ours) == len(keys)
     for offset in [*range(-20_010, 40_010, 3), -2**63, 2**63 - 1]:
         at = bisect.bisect_right(keys, offset) - 1
-        assert ours.find(0, offset) == (None if at < 0 else (model[keys[at]],
-                                                            offset <= keys[at] + 4))
+        assert ours.find(0, offset) == (
+            None if at < 0 else model[keys[at]] if offset <= keys[at] + 4 else b"")
     assert ours.find(0, 2**63) is None and ours.find(0, -2**80) is None
     while keys:  # from the end, at a key or before it
         count = min(rng.choice([1, 2, 700, 1500]), len(keys))

@@ -19,7 +19,7 @@ import pytest
 
 from seglog.cli.main import main
 from seglog.datadir import open_data_dir
-from seglog.errors import RemoteResourceNotFoundError
+from seglog.errors import KafkaStorageError, RemoteResourceNotFoundError
 from seglog.objects.s3_uploads import S3Uploads
 from seglog.objects.store_options import StorageOptions
 from seglog.objects.urls import parse_url
@@ -151,6 +151,47 @@ def test_segments_are_written_read_and_deleted(
     assert not objects(empty)
 
 
+@pytest.mark.parametrize("compress", [False, True])
+def test_encrypted_segments(tiered: Tiered, empty: Path, s3: dict[str, str], compress: bool
+                            ) -> None:
+    """AES-GCM: every byte and record comes back with the private key, none without it, and an
+    object that was changed is named."""
+    pytest.importorskip("cryptography", reason="needs cryptography (the extra [aiven])")
+    pytest.importorskip("Crypto", reason="needs pycryptodome (the extra [aiven])")
+    from tests.tiered.aiven_by_hand import key_pair
+
+    pem = key_pair()[1]
+    url = f"s3://{empty.name}/deep"
+    manager = LayoutStorageManager(RemoteTree(url, s3), AivenWriter(
+        {"k1": pem}, chunk_size=1000, compression=compress, key_id="k1"))
+    segments = announced(tiered, "t-txn-0")
+    for metadata in segments:
+        manager.copy_log_segment_data(metadata, data_of(tiered, metadata))
+        check(manager, metadata, data_of(tiered, metadata))
+    manager.copy_log_segment_data(segments[0], data_of(tiered, segments[0]))  # under another key
+    manager.layout = AivenWriter({"k1": pem})  # a reader that has seen no manifest
+    check(manager, segments[0], data_of(tiered, segments[0]))
+    log = open_bucket(url, storage_options=s3, keys={"k1": pem}).log("t-txn", 0)
+    for level in LEVELS:
+        end = log.end_offset(level)
+        expected = [row for row in tiered.rows("t-txn-0", level) if row.offset < end]
+        assert expected and read(log, level) == read(log, level, threads=2) == expected
+    for keys in ({}, {"k1": key_pair()[1]}):
+        with pytest.raises(KafkaStorageError) as caught:
+            read(open_bucket(url, storage_options=s3, keys=keys).log("t-txn", 0))
+        assert caught.value.code == "encryption_key"
+    changed = next(path for path in objects(empty) if path.suffix == ".log")
+    content = bytearray(changed.read_bytes())
+    content[len(content) // 2] ^= 1
+    changed.write_bytes(content)
+    with pytest.raises(KafkaStorageError, match="does not decode") as caught:
+        read(open_bucket(url, storage_options=s3, keys={"k1": pem}).log("t-txn", 0))
+    assert caught.value.code == "chunk" and str(caught.value.file).endswith(changed.name)
+    for metadata in segments:
+        manager.delete_log_segment_data(metadata)
+    assert not objects(empty)
+
+
 def objects(bucket: Path) -> list[Path]:
     """The files of a bucket, without the server's own."""
     return sorted(path for path in bucket.rglob("*")
@@ -222,10 +263,13 @@ def check_big(manager: LayoutStorageManager, metadata: RemoteLogSegmentMetadata,
 
 @pytest.mark.parametrize("layout", ["local", "aiven"])
 @pytest.mark.parametrize("place", ["s3", "directory"])
+@pytest.mark.parametrize("then", ["copied", "deleted"])
 def test_a_process_that_is_killed_while_it_copies(
-        empty: Path, s3: dict[str, str], tmp_path: Path, layout: str, place: str) -> None:
+        empty: Path, s3: dict[str, str], tmp_path: Path, layout: str, place: str, then: str
+        ) -> None:
     """The next copy of the same segment begins anew: the same objects as a copy that nobody
-    disturbed, and no part or temporary file of the killed ones."""
+    disturbed, and no part or temporary file of the killed ones. The deletion of the segment, which
+    the expiration of a broken copy calls, leaves nothing either."""
     directory = tmp_path / "tier"
     directory.mkdir()
     url = f"s3://{empty.name}" if place == "s3" else str(directory)
@@ -244,6 +288,10 @@ def test_a_process_that_is_killed_while_it_copies(
     assert has_leftovers(), "no kill came in the midst of an upload"
     with pytest.raises(RemoteResourceNotFoundError):
         manager.fetch_log_segment(metadata, 0)
+    if then == "deleted":
+        manager.delete_log_segment_data(metadata)
+        assert not has_leftovers() and not objects(root)
+        return
     manager.copy_log_segment_data(metadata, data)
     assert not has_leftovers()
     check_big(manager, metadata, data)

@@ -115,3 +115,19 @@ def test_the_same_after_local_deletion(tiering: Tiering, seed: int) -> None:
         shared = batches.keys() & known.keys()
         assert offset in shared
         assert {one: batches[one] for one in shared} == {one: known[one] for one in shared}
+
+
+def test_absent_transaction_indexes_read_as_empty(tiering: Tiering) -> None:
+    """As from a broker before the metadata said whether there is one: nothing fails, and what a
+    segment aborted is not known."""
+    write(tiering.log, random.Random(1), 80)
+    tiering.copy()
+    tiering.log.delete_old_segments()
+    for segment in tiering.segments():
+        if not segment.txn_idx_empty:
+            tiering.storage.path(segment, ".txnindex").unlink()
+    for offset in range(tiering.segments()[-1].start_offset):
+        found = tiering.tiering.read(KEY, offset, 300, COMMITTED)
+        assert batches_of(found.records)[0][0] == offset
+        assert all(one.last_offset >= tiering.log.local_log_start_offset
+                   for one in found.aborted_transactions or ())

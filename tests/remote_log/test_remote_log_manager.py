@@ -217,15 +217,24 @@ def test_a_copy_that_fails_is_cleaned_up(make: Make) -> None:
 
 
 def test_a_copy_that_may_be_repeated_is_not(make: Make) -> None:
-    """Its STARTED entry stays until the expiration finds it, as in Kafka."""
-    one = make()
+    """Its STARTED entry stays until the expiration finds it, as in Kafka. The next attempt has an
+    id of its own, and so its own objects."""
+    one = make(topic={"retention.ms": 1000, "local.retention.ms": -2})
     one.append(12)
     one.storage.fail["copy"] = [RetriableRemoteStorageError("503")]
     one.copy()
     assert one.states() == [S.COPY_SEGMENT_STARTED]
+    broken = one.segments()[0].remote_log_segment_id
     assert one.gauge("RemoteCopyErrorsPerSec") == 0
     one.copy()
     assert one.states().count(S.COPY_SEGMENT_FINISHED) == len(one.bases()) - 1
+    same = [found for found in one.segments() if found.start_offset == 0]
+    assert len({found.remote_log_segment_id for found in same}) == len(same) == 2
+    one.clock.sleep(1000 + one.bases()[1])
+    one.expire()
+    assert broken not in [found.remote_log_segment_id for found in one.segments()]
+    assert one.states() == [S.COPY_SEGMENT_FINISHED] * (len(one.bases()) - 2)
+    assert one.log.log_start_offset == one.bases()[1]
 
 
 def test_a_deletion_that_fails_is_tried_again(make: Make) -> None:
@@ -382,6 +391,16 @@ def test_a_copy_that_waits_for_its_quota_is_cancelled(make: Make) -> None:
     one.task(CopyTask).cancel()
     copying.join(60)
     assert not copying.is_alive() and one.storage.starts() == [] and one.segments() == []
+    delay = one.tiering.copy_quota.throttle_ms()
+    assert delay > 0 and throttled(one, "copy") == [delay, delay]
+
+
+def throttled(one: Tiering, what: str) -> list[object]:
+    """Average and maximum of the delays."""
+    gauges = [one.manager.metrics.get(
+        f"kafka.server:type=RemoteLogManager,name=remote-{what}-throttle-time-{kind}")
+        for kind in ("avg", "max")]
+    return [None if gauge is None else gauge.attributes()["Value"] for gauge in gauges]
 
 
 def test_the_fetch_quota(make: Make) -> None:
@@ -391,11 +410,19 @@ def test_the_fetch_quota(make: Make) -> None:
     one.log.delete_old_segments()
     one.tiering.reconfigure({"remote.log.manager.fetch.max.bytes.per.second": "10"})
     assert one.tiering.read(KEY, 0, 400).records
+    assert str(throttled(one, "fetch")) == "[nan, nan]"
     assert one.tiering.read(KEY, 0, 400).records == b"", "no error, and nothing for now"
+    delay = one.tiering.fetch_quota.throttle_ms()
+    assert delay > 0 and throttled(one, "fetch") == [delay, delay]
+    assert one.gauge("RemoteFetchRequestsPerSec") == 1
     one.clock.sleep(20_000)
     assert one.tiering.read(KEY, 0, 400).records
+    one.clock.sleep(60_000)
+    assert str(throttled(one, "fetch")) == "[nan, nan]"
     with pytest.raises(ConfigError, match="cannot be changed"):
         one.tiering.reconfigure({"remote.log.reader.max.pending.tasks": 1})
+    one.tiering.close()
+    assert throttled(one, "fetch") == [None, None]
 
 
 def test_reads_of_remote_storage_that_fail(make: Make) -> None:

@@ -40,6 +40,7 @@ class Tiering:
         properties: dict[str, Any] = {
             "remote.log.storage.system.enable": "true", "node.id": "1",
             "log.segment.delete.delay.ms": "0", "rsm.config.dir": str(root / "remote"),
+            "remote.fetch.max.wait.ms": "120000",  # of a real clock, on a loaded machine
             "rlmm.config.remote.log.metadata.topic.num.partitions": "3", **(settings or {})}
         self.clock = MockTime(current_time_ms=current_time_ms)
         self.manager = LogManager(

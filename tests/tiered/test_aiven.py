@@ -15,7 +15,7 @@ pytest.importorskip("Crypto", reason="needs pycryptodome (the extra [aiven])")
 pytest.importorskip("pyarrow", reason="needs pyarrow, whose zstd is independent")
 
 from seglog.errors import CorruptDataError, KafkaStorageError, SeglogError
-from seglog.tiered import open_bucket
+from seglog.tiered import chunked_log, open_bucket
 from seglog.tiered.aiven_layout import AivenLayout
 from seglog.tiered.aiven_manifest import parse_manifest
 from seglog.storage.partition_log import PartitionLog
@@ -81,6 +81,25 @@ def test_any_chunk_size_with_and_without_metadata(tiered: Tiered, tmp_path: Path
     assert read(log) == [row for row in tiered.rows("t-zstd-0", "read_uncommitted")
                          if row.offset < log.log_end_offset]
     assert log.log_end_offset == 200
+
+
+@pytest.mark.parametrize(("compress", "encrypt"), FORMS)
+def test_many_runs_of_chunks(tiered: Tiered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                             compress: bool, encrypt: bool) -> None:
+    """Each chunk is a request of its own, and its buffer is used again: in order, by two threads,
+    and by ranges that skip chunks."""
+    monkeypatch.setattr(chunked_log, "BLOCK_BYTES", 1)
+    build(tiered, tmp_path, "t-gzip-0", compress=compress, encrypt=encrypt, chunk_size=300)
+    log = open_bucket(tmp_path, keys={"k1": PEM}).log("t-gzip", 0)
+    expected = [row for row in tiered.rows("t-gzip-0", "read_uncommitted")
+                if row.offset < log.log_end_offset]
+    assert len(expected) > 100
+    assert read(log) == read(log, threads=2) == expected
+    for start in range(0, log.log_end_offset, 17):
+        found = next(iter(log.to_arrow(start, columns=["offset", "value"]))).to_pylists()
+        assert list(zip(found["offset"], found["value"], strict=True)) == [
+            (row.offset, row.value) for row in expected if row.offset >= start][
+                :len(found["offset"])]
 
 
 def test_a_prefix_without_a_slash(tiered: Tiered, tmp_path: Path) -> None:

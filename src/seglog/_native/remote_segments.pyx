@@ -4,7 +4,7 @@ from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.object cimport PyTypeObject
 from cpython.ref cimport Py_INCREF
-from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM
+from cpython.tuple cimport PyTuple_SET_ITEM
 from cython cimport final
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t
@@ -111,38 +111,60 @@ def update_segment(bytes packed not None, update):
     return with_tail(&head, slg_remote_segment_epochs(segment), custom)
 
 
-def unpack_segment(bytes packed not None, partition, type segment_class not None,
-                   type id_class not None, tuple states not None):
-    """The metadata again: a `segment_class` with an `id_class`, both named tuples. `states` has
-    the states by their number."""
-    cdef slg_remote_segment *segment = segment_of(packed)
-    cdef const char *tail = PyBytes_AS_STRING(packed) + len(packed)
-    if segment.state >= len(states):
-        raise ValueError(f"state {segment.state} of {len(states)}")
-    custom = None
-    if segment.custom_size >= 0:
-        custom = PyBytes_FromStringAndSize(tail - segment.custom_size, segment.custom_size)
-    return named(segment_class, (
-        named(id_class, (partition, PyBytes_FromStringAndSize(
-            <const char *>segment.id, SLG_SEGMENT_ID_SIZE))),
-        segment.start_offset, segment.end_offset, segment.max_timestamp_ms, segment.broker_id,
-        segment.event_timestamp_ms, segment.size, segment_epochs(packed), custom,
-        states[segment.state], <bint>segment.txn_idx_empty))
+@final
+cdef class SegmentUnpacker:
+    """Makes the metadata of packed segments of one partition again: a `segment_class` with an
+    `id_class`, both named tuples. `states` has the states by their number."""
+
+    cdef object partition
+    cdef type segment_class, id_class
+    cdef tuple states
+
+    def __cinit__(self, partition, type segment_class not None, type id_class not None,
+                  tuple states not None):
+        for one in (segment_class, id_class):
+            if not issubclass(one, tuple):
+                raise TypeError(f"{one.__name__} is no tuple")
+        self.partition, self.states = partition, states
+        self.segment_class, self.id_class = segment_class, id_class
+
+    def __call__(self, bytes packed not None):
+        cdef slg_remote_segment *segment = segment_of(packed)
+        cdef const char *tail = PyBytes_AS_STRING(packed) + len(packed)
+        if segment.state >= len(self.states):
+            raise ValueError(f"state {segment.state} of {len(self.states)}")
+        custom = None
+        if segment.custom_size >= 0:
+            custom = PyBytes_FromStringAndSize(tail - segment.custom_size, segment.custom_size)
+        one = named(self.id_class, 2)
+        put_item(one, 0, self.partition)
+        put_item(one, 1, PyBytes_FromStringAndSize(<const char *>segment.id, SLG_SEGMENT_ID_SIZE))
+        made = named(self.segment_class, 11)
+        put_item(made, 0, one)
+        put_item(made, 1, segment.start_offset)
+        put_item(made, 2, segment.end_offset)
+        put_item(made, 3, segment.max_timestamp_ms)
+        put_item(made, 4, segment.broker_id)
+        put_item(made, 5, segment.event_timestamp_ms)
+        put_item(made, 6, segment.size)
+        put_item(made, 7, segment_epochs(packed))
+        put_item(made, 8, custom)
+        put_item(made, 9, self.states[segment.state])
+        put_item(made, 10, <bint>segment.txn_idx_empty)
+        return made
 
 
-cdef object named(type named_tuple, tuple fields):
-    """What `tuple.__new__` makes, in a third of the time. Nothing in it can be part of a cycle, so
-    the collector does not visit it, as it does not visit plain tuples of numbers."""
-    cdef Py_ssize_t at, count = PyTuple_GET_SIZE(fields)
-    if not issubclass(named_tuple, tuple):
-        raise TypeError(f"{named_tuple.__name__} is no tuple")
+cdef object named(type named_tuple, Py_ssize_t count):
+    """A named tuple to fill. Nothing in it can be part of a cycle, so the collector does not visit
+    it, as it does not visit plain tuples of numbers."""
     made = PyType_GenericAlloc(<PyTypeObject *>named_tuple, count)
-    for at in range(count):
-        item = <object>PyTuple_GET_ITEM(fields, at)
-        Py_INCREF(item)
-        PyTuple_SET_ITEM(made, at, item)
     PyObject_GC_UnTrack(<void *>made)
     return made
+
+
+cdef inline void put_item(object made, Py_ssize_t at, object item) noexcept:
+    Py_INCREF(item)
+    PyTuple_SET_ITEM(made, at, item)
 
 
 def segment_state(bytes packed not None):
@@ -155,8 +177,13 @@ def segment_epochs(bytes packed not None):
     cdef slg_remote_segment *segment = segment_of(packed)
     cdef slg_segment_epoch *epochs = slg_remote_segment_epochs(segment)
     cdef int32_t at
+    cdef tuple one, found
     if segment.epoch_count == 1:
-        return ((epochs[0].epoch, epochs[0].offset),)
+        one = (epochs[0].epoch, epochs[0].offset)
+        found = (one,)
+        PyObject_GC_UnTrack(<void *>one)  # the collector would do it, later
+        PyObject_GC_UnTrack(<void *>found)
+        return found
     return tuple([(epochs[at].epoch, epochs[at].offset) for at in range(segment.epoch_count)])
 
 
@@ -184,8 +211,8 @@ cdef class SegmentsByOffset:
         self.segments = []
 
     def find(self, int32_t epoch, offset):
-        """The segment at the greatest key up to `offset`, and whether this epoch holds the offset
-        there; None without such a key."""
+        """The segment at the greatest key up to `offset`; empty if this epoch does not hold the
+        offset there, None without such a key."""
         cdef int overflow = 0
         cdef int64_t wanted = PyLong_AsLongLongAndOverflow(offset, &overflow)
         cdef Py_ssize_t at = count_up_to(self.firsts, wanted) - 1
@@ -194,7 +221,7 @@ cdef class SegmentsByOffset:
             return None
         packed = (<list>self.segments[at])[
             count_up_to(<array.array>self.offsets[at], wanted) - 1]
-        return packed, wanted <= slg_remote_segment_epoch_end(segment_of(packed), epoch)
+        return packed if wanted <= slg_remote_segment_epoch_end(segment_of(packed), epoch) else b""
 
     def put_last(self, int64_t offset, bytes packed not None):
         """Adds an entry, and removes those at its offset or after it; their segments, from the

@@ -38,17 +38,14 @@ class CopyQuota:
         self.quota = quota
         self._turn = threading.Lock()
 
-    def take(self, size: int, cancelled: threading.Event) -> int:
-        """Waits until `size` bytes may be copied. Returns the longest wait in ms that the quota
-        requested. Raises TaskCancelled."""
-        longest = 0
+    def take(self, size: int, cancelled: threading.Event) -> None:
+        """Waits until `size` bytes may be copied. Raises TaskCancelled."""
         with self._turn:
             while (throttle_ms := self.quota.throttle_ms()) > 0:
-                longest = max(longest, throttle_ms)
+                self.quota.throttle_times.record(throttle_ms)
                 if cancelled.wait(_QUOTA_WAIT_SECONDS):
                     raise TaskCancelled
             self.quota.record(size)
-        return longest
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ LogSegment.recover), compared with what is stored, and replaced where that is wr
 from __future__ import annotations
 
 import errno
-import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,11 +11,11 @@ from typing import Final, Literal, Protocol
 
 import numpy as np
 
-from seglog._native.batch import BATCH_DTYPE
+from seglog._native.batch import BATCH_DTYPE, BatchScan
 from seglog.config import LogConfig
 from seglog.errors import ConfigError, KafkaStorageError, SeglogError
 from seglog.recovery.loader_failures import LoaderFailure
-from seglog.recovery.scans import Extent, scan_chunks
+from seglog.recovery.scans import Extent, SegmentScans
 from seglog.recovery.segment_recovery import SegmentRecovery, recover_extent
 from seglog.remote_log.index_soundness import SegmentFacts, problem_of
 from seglog.storage.epochs import LeaderEpochs, encode_leader_epochs, read_leader_epochs
@@ -127,8 +126,9 @@ class _Rebuild:
             with tempfile.NamedTemporaryFile(prefix="seglog-", suffix=".log") as copy:
                 size = self._copy(copy.name)
                 extent = Extent(copy.name, 0, size)
-                recovery = recover_extent(start, extent, self._config, before.producers)
-                batches = _batches(extent)
+                scans = _KeptScans()
+                recovery = recover_extent(start, extent, self._config, before.producers,
+                                          scans=scans)
             problem = _log_problem(recovery)
         except SeglogError as error:
             problem = str(error)
@@ -137,7 +137,7 @@ class _Rebuild:
         if problem is not None:
             return RebuiltSegment(self._path, start, (), problem), None
         assert recovery.last_offset is not None
-        facts = SegmentFacts(start, recovery.last_offset, batches, recovery.epochs,
+        facts = SegmentFacts(start, recovery.last_offset, scans.batches, recovery.epochs,
                              before.producers.entries, before.is_complete)
         epochs = before.epochs.copy()
         for entry in recovery.epochs:
@@ -216,13 +216,23 @@ class _Rebuild:
                          one.kind in wrong) for one in found.indexes))
 
 
-def _batches(extent: Extent) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    fd = os.open(extent.path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        chunks = [scan.batches.copy() for scan in scan_chunks(fd, extent.start, extent.end)]
-    finally:
-        os.close(fd)
-    return np.concatenate(chunks) if chunks else np.empty(0, BATCH_DTYPE)
+class _KeptScans(SegmentScans):
+    """Scans in this thread, whose batches are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept = [np.empty(0, BATCH_DTYPE)]
+
+    def chunks(self, extent: Extent, fd: int) -> Iterator[BatchScan]:
+        """See SegmentScans."""
+        for scan in super().chunks(extent, fd):
+            self._kept.append(scan.batches.copy())
+            yield scan
+
+    @property
+    def batches(self) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+        """Every batch so far."""
+        return np.concatenate(self._kept)
 
 
 def _log_problem(recovery: SegmentRecovery) -> str | None:

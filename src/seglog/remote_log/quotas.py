@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 
 from seglog.log.scheduler import Time
 
-__all__ = ["RemoteQuota"]
+__all__ = ["RemoteQuota", "ThrottleTimes"]
+
+_THROTTLES_MS = 60_000  # two samples of Kafka's metrics.sample.window.ms
 
 
 class RemoteQuota:
-    """A rate over `samples` windows of `window_ms`, and the wait until it is low enough.
+    """A rate over `samples` windows of `window_ms`, and the wait until it is low enough. Callers
+    that it delays record that in `throttle_times`.
 
     Safe from any thread.
     """
@@ -19,6 +23,7 @@ class RemoteQuota:
     def __init__(self, bytes_per_second: int, samples: int, window_ms: int, time: Time) -> None:
         self._limit, self._samples, self._window_ms = bytes_per_second, samples, window_ms
         self._time = time
+        self.throttle_times = ThrottleTimes(time)
         self._lock = threading.Lock()
         self._windows: deque[list[int]] = deque()  # [begin in ms, bytes]
 
@@ -52,3 +57,37 @@ class RemoteQuota:
     def _expire(self, now: int) -> None:
         while self._windows and now - self._windows[0][0] >= self._samples * self._window_ms:
             self._windows.popleft()
+
+
+class ThrottleTimes:
+    """The delays of the last minute in ms (Kafka: RLMQuotaMetrics). Safe from any thread."""
+
+    def __init__(self, time: Time) -> None:
+        self._time = time
+        self._lock = threading.Lock()
+        self._recorded: deque[tuple[int, int]] = deque()
+
+    def record(self, throttle_ms: int) -> None:
+        """Adds a delay."""
+        with self._lock:
+            self._recorded.append((self._time.milliseconds(), throttle_ms))
+            self._expire()
+
+    def average(self) -> float:
+        """NaN if there was none, as in Kafka."""
+        found = self._recent()
+        return sum(found) / len(found) if found else math.nan
+
+    def maximum(self) -> float:
+        """NaN if there was none, as in Kafka."""
+        return max(self._recent(), default=math.nan)
+
+    def _recent(self) -> list[int]:
+        with self._lock:
+            self._expire()
+            return [delay for _, delay in self._recorded]
+
+    def _expire(self) -> None:
+        oldest = self._time.milliseconds() - _THROTTLES_MS
+        while self._recorded and self._recorded[0][0] <= oldest:
+            self._recorded.popleft()

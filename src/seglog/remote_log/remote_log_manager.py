@@ -6,16 +6,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 from seglog.config import BrokerConfig
 from seglog.errors import (
-    ConfigError, RemoteStorageError, RetriableRemoteStorageError, SeglogError,
+    ConfigError, OffsetOutOfRangeError, RemoteStorageError, SeglogError,
     UnknownTopicOrPartitionError,
 )
 from seglog.forks import ProcessBound, ending
-from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.read import FetchDataInfo
 from seglog.log.scheduler import ScheduledTask, Scheduler, Time
 from seglog.log.unified_log import UnifiedLog
@@ -30,6 +29,7 @@ from seglog.remote_log.metadata_manager import BrokerReadyCallback, RemoteLogMet
 from seglog.remote_log.plugins import ClassLoaderAwareRemoteLogMetadataManager, load_plugin
 from seglog.remote_log.quotas import RemoteQuota
 from seglog.remote_log.remote_config import KAFKA_TOPIC_BASED_MANAGER, RemoteLogManagerConfig
+from seglog.remote_log.remote_fetch import RemoteFetches, nothing_at
 from seglog.remote_log.remote_reads import RemoteReads
 from seglog.remote_log.remote_stats import RemoteStats
 from seglog.remote_log.remote_task import FollowerTask, RemoteLogTask, TaskContext
@@ -128,35 +128,34 @@ class RemoteLogManager(ProcessBound):
         self._copy_quota = CopyQuota(self.copy_quota)
         self._owns_schedulers = schedulers is None
         self._copies, self._expirations, self._followers = schedulers or self._pools()
-        self._readers = ThreadPoolExecutor(config.reader_threads, "remote-log-reader-")
-        self._pending_reads = 0  # including running ones
+        self._fetches = RemoteFetches(config, self._reads, self.fetch_quota, self.stats,
+                                      manager.metrics)
         self._lock = threading.RLock()
         self._topic_ids: dict[TopicPartition, bytes] = {}
         self._tasks: dict[tuple[type[RemoteLogTask], TopicIdPartition], _Repeated] = {}
         self._is_closed = False
-        self._read_timer = manager.metrics.group("kafka.log.remote", "RemoteLogManager").timer(
-            "RemoteLogReaderFetchRateAndTimeMs")
         self._gauges = self._register_gauges()
         manager.remote_lookups.offset_by_timestamp = self._offset_by_timestamp
         if isinstance(self.metadata, BrokerReadyCallback):
             manager.register_startup_callback(self.metadata.on_broker_ready)
 
     def _register_gauges(self) -> list[str]:
-        metrics, threads = self._manager.metrics, self.config.reader_threads
-
         def copies_idle() -> float:
             with self._lock:
                 busy = sum(one.task.is_running for (kind, _), one in self._tasks.items()
                            if kind is CopyTask)
             return 1 - busy / self.config.copier_thread_pool_size
 
+        metrics = self._manager.metrics
+        copies, fetches = self.copy_quota.throttle_times, self.fetch_quota.throttle_times
         return [
             *metrics.group("kafka.log.remote", "RemoteLogManager").gauges(
                 {"RemoteLogManagerTasksAvgIdlePercent": copies_idle}, {}),
-            *metrics.group("kafka.log.remote", "RemoteStorageThreadPool").gauges({
-                "RemoteLogReaderTaskQueueSize": lambda: max(self._pending_reads - threads, 0),
-                "RemoteLogReaderAvgIdlePercent":
-                    lambda: 1 - min(self._pending_reads, threads) / threads}, {})]
+            *metrics.group("kafka.server", "RemoteLogManager").gauges({
+                "remote-copy-throttle-time-avg": copies.average,
+                "remote-copy-throttle-time-max": copies.maximum,
+                "remote-fetch-throttle-time-avg": fetches.average,
+                "remote-fetch-throttle-time-max": fetches.maximum}, {})]
 
     def _load_storage(self) -> RemoteStorageManager:
         config = self.config
@@ -288,6 +287,7 @@ class RemoteLogManager(ProcessBound):
             try:
                 self._cancel(key_id, CopyTask, ExpirationTask, FollowerTask)
                 self.stats.forget(key.topic, key.partition)
+                self._fetches.forget(key)
                 if delete_remote_log:
                     self._delete_partition(key_id)
             except Exception as error:
@@ -329,18 +329,58 @@ class RemoteLogManager(ProcessBound):
     # ---- reads
 
     def read(self, partition: TopicPartition, offset: int, max_length: int,
-             isolation: Isolation = "read_uncommitted",
-             min_one_message: bool = True) -> FetchDataInfo:
+             isolation: Isolation = "read_uncommitted", min_one_message: bool = True, *,
+             max_wait_ms: int | None = None) -> FetchDataInfo:
         """UnifiedLog.read of a tiered log: records that are not local are read from remote storage.
 
-        Empty while the fetch quota is exhausted. Raises UnknownTopicOrPartitionError,
+        Empty while the fetch quota is exhausted, and if remote storage does not answer in
+        `max_wait_ms` (`remote.fetch.max.wait.ms`). Raises UnknownTopicOrPartitionError,
         OffsetOutOfRangeError, and the exceptions of remote storage.
         """
+        found = self._read_or_submit(partition, offset, max_length, isolation, min_one_message)
+        if isinstance(found, Future):
+            outcome = self._fetches.in_time({partition: found}, max_wait_ms)[partition]
+            if isinstance(outcome, Exception):
+                raise outcome
+            return nothing_at(offset, isolation) if outcome is None else outcome
+        return found
+
+    def fetch(self, offsets: Mapping[TopicPartition, int], max_length: int,
+              isolation: Isolation = "read_uncommitted", *, max_wait_ms: int | None = None
+              ) -> dict[TopicPartition, FetchDataInfo | Exception]:
+        """`read` of many partitions, up to `max_length` of each; remote ones are read at the same
+        time, and all of them have `max_wait_ms` together. A partition that fails has its exception.
+        """
+        found: dict[TopicPartition, FetchDataInfo | Exception] = {}
+        waiting: dict[TopicPartition, Future[FetchDataInfo]] = {}
+        for partition, offset in offsets.items():
+            try:
+                one = self._read_or_submit(partition, offset, max_length, isolation, True)
+            except SeglogError as error:
+                found[partition] = error
+            else:
+                if isinstance(one, Future):
+                    waiting[partition] = one
+                else:
+                    found[partition] = one
+        if waiting:
+            for partition, outcome in self._fetches.in_time(waiting, max_wait_ms).items():
+                found[partition] = nothing_at(offsets[partition], isolation) \
+                    if outcome is None else outcome
+        return {partition: found[partition] for partition in offsets}
+
+    def _read_or_submit(self, partition: TopicPartition, offset: int, max_length: int,
+                        isolation: Isolation, min_one_message: bool
+                        ) -> FetchDataInfo | Future[FetchDataInfo]:
         log = self._log_of(partition)
-        if (not log.remote_log_enabled
-                or not log.log_start_offset <= offset < log.local_log_start_offset):
-            return log.read(offset, max_length, isolation, min_one_message)
-        return self.async_read(partition, offset, max_length, isolation, min_one_message).result()
+        if not log.remote_log_enabled or not _is_remote(log, offset):
+            try:
+                return log.read(offset, max_length, isolation, min_one_message)
+            except OffsetOutOfRangeError:
+                # Local retention may have deleted the segment meanwhile.
+                if not log.remote_log_enabled or not _is_remote(log, offset):
+                    raise
+        return self.async_read(partition, offset, max_length, isolation, min_one_message)
 
     def async_read(self, partition: TopicPartition, offset: int, max_length: int,
                    isolation: Isolation = "read_uncommitted",
@@ -353,39 +393,21 @@ class RemoteLogManager(ProcessBound):
         log, key = self._log_of(partition), self._key_of(partition)
         if key is None:
             raise RemoteStorageError(f"No topic id registered for topic partition: {partition}")
-        limit = self.config.reader_threads + self.config.reader_max_pending_tasks
-        with self._lock:
-            if self._pending_reads >= limit:
-                raise RetriableRemoteStorageError(
-                    f"Unable to fetch data from remote storage for {partition}: "
-                    f"{self.config.reader_max_pending_tasks} reads are pending")
-            future = self._readers.submit(self._read_remote, key, log, offset, max_length,
-                                          isolation, min_one_message)
-            self._pending_reads += 1
-        future.add_done_callback(self._read_ended)
-        return future
+        return self._fetches.submit(key, log, offset, max_length, isolation, min_one_message)
 
-    def _read_ended(self, _: Future[FetchDataInfo]) -> None:
-        with self._lock:
-            self._pending_reads -= 1
+    def offset_for_timestamp(self, partition: TopicPartition, timestamp_ms: int, *,
+                             timeout_ms: int = 30_000) -> TimestampOffset | None:
+        """UnifiedLog.offset_for_timestamp in a reader thread, with a time limit.
 
-    def _read_remote(self, key: TopicIdPartition, log: UnifiedLog, offset: int, max_length: int,
-                     isolation: Isolation, min_one_message: bool) -> FetchDataInfo:
-        committed = isolation == "read_committed"
-        if self.fetch_quota.throttle_ms() > 0:
-            return FetchDataInfo(LogOffsetMetadata(offset), b"", False,
-                                 [] if committed else None)
-        self.stats.mark("RemoteFetchRequestsPerSec", key.topic)
-        try:
-            with self._read_timer.time():
-                found = self._reads.read(key, log, offset, max_length, committed=committed,
-                                         min_one_message=min_one_message)
-        except Exception:
-            self.stats.mark("RemoteFetchErrorsPerSec", key.topic)
-            raise
-        self.fetch_quota.record(len(found.records))
-        self.stats.mark("RemoteFetchBytesPerSec", key.topic, len(found.records))
-        return found
+        Raises RemoteReadTimeoutError, and RetriableRemoteStorageError as `async_read` does.
+        """
+        return self._fetches.lookup_in_time(self._log_of(partition), timestamp_ms, timeout_ms)
+
+    def async_offset_for_timestamp(self, partition: TopicPartition, timestamp_ms: int
+                                   ) -> Future[TimestampOffset | None]:
+        """UnifiedLog.offset_for_timestamp in a reader thread. Raises RetriableRemoteStorageError as
+        `async_read` does."""
+        return self._fetches.submit_lookup(self._log_of(partition), timestamp_ms)
 
     def _offset_by_timestamp(self, partition: TopicPartition, timestamp_ms: int,
                              start_offset: int) -> TimestampOffset | None:
@@ -410,6 +432,7 @@ class RemoteLogManager(ProcessBound):
             "remote.log.manager.copy.max.bytes.per.second": self.copy_quota.update,
             "remote.log.manager.fetch.max.bytes.per.second": self.fetch_quota.update,
             "remote.log.index.file.cache.total.size.bytes": self.indexes.resize,
+            "remote.log.reader.threads": self._fetches.pool.resize,
             "remote.log.manager.copier.thread.pool.size": self._copies.resize_thread_pool,
             "remote.log.manager.expiration.thread.pool.size": self._expirations.resize_thread_pool,
             "remote.log.manager.follower.thread.pool.size": self._followers.resize_thread_pool}
@@ -437,14 +460,16 @@ class RemoteLogManager(ProcessBound):
         if self._owns_schedulers:
             for scheduler in (self._copies, self._expirations, self._followers):
                 scheduler.shutdown()
-        self._readers.shutdown(cancel_futures=True)
+        self._fetches.close()
         self.indexes.close()
         self.metadata.close()
         self.storage.close()
         self.stats.close()
         self._manager.metrics.remove_all(self._gauges)
-        self._manager.metrics.group("kafka.log.remote", "RemoteLogManager").remove(
-            "RemoteLogReaderFetchRateAndTimeMs")
+
+
+def _is_remote(log: UnifiedLog, offset: int) -> bool:
+    return log.log_start_offset <= offset < log.local_log_start_offset
 
 
 def _plain(key: TopicIdPartition) -> TopicPartition:

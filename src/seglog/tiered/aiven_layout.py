@@ -126,7 +126,7 @@ class AivenLayout(SurvivesFork):
                 log.version.size == chunks.file_size:
             return tree.files.open_log(path, log.version)
         key = self._data_key(manifest, path)
-        return ChunkedLog(tree, log, chunks, partial(_decoded, key, manifest.compression))
+        return ChunkedLog(tree, log, chunks, partial(_decode, key, manifest.compression))
 
     def has_index(self, segment: RemoteSegment, kind: IndexType) -> bool:
         """See Layout: only the manifest or the metadata topic know whether there is a transaction
@@ -255,13 +255,17 @@ class AivenLayout(SurvivesFork):
         return key
 
 
-def _decoded(key: DataKey | None, is_compressed: bool, data: memoryview, expected: int) -> Block:
-    """The original bytes of a chunk. Raises ValueError for bytes that were changed."""
+def _decode(key: DataKey | None, is_compressed: bool, data: memoryview, into: memoryview) -> int:
+    """See Decode."""
     plain: Block = data if key is None else key.decrypt(data)
     if not is_compressed:
-        return plain
+        view = memoryview(plain)
+        if len(view) == len(into):
+            into[:] = view
+        return len(view)
     try:
-        return codecs.decompress(codecs.ZSTD, 2, memoryview(plain), max_bytes=expected)
+        return len(codecs.decompress(codecs.ZSTD, 2, memoryview(plain), into=into,
+                                     max_bytes=len(into)))
     except DecompressionError as error:
         raise ValueError(str(error)) from None
 

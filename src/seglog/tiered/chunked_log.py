@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
+import numpy as np
+
 from seglog._native.status import Status, status_error
 from seglog._native.window import WindowSource
 from seglog.errors import KafkaStorageError
@@ -30,8 +32,9 @@ __all__ = ["ChunkedLog", "chunk_error"]
 _AHEAD_BYTES: Final = 64 << 20
 _RUNS_KEPT: Final = 2
 
-#: The original bytes of a chunk: (stored bytes, their count when they are decoded).
-Decode = Callable[[memoryview, int], Block]
+#: Decodes the stored bytes of a chunk into a buffer of the chunk's size, and returns the number of
+#: original bytes. Raises ValueError for bytes that were changed.
+Decode = Callable[[memoryview, memoryview], int]
 
 
 class ChunkedLog(SurvivesFork):
@@ -60,7 +63,7 @@ class ChunkedLog(SurvivesFork):
         ahead = self._tree.options.max_requests
         if not is_url(self._tree.root):  # only decoding takes time: 8 threads on 2 processors
             ahead = min(ahead, os.cpu_count() or 1)  # take twice as long as 2
-        reader = _RunReader(self._runs, self._run * self._chunks.chunk_size, min(end, self.size),
+        reader = _RunReader(self._decode_run, self._run * self._chunks.chunk_size, end, self.size,
                             ahead)
         source = WindowSource(reader.block)
         try:
@@ -97,19 +100,19 @@ class ChunkedLog(SurvivesFork):
             if block is not None:
                 self._kept.move_to_end(chunk)
                 return start, block
-        block = self._decoded(chunk, chunk + 1)
+        block = self._decoded(chunk, chunk + 1, _buffer(self._chunks.original_size(chunk)))
         with self._lock:
             self._kept[chunk] = block
             while len(self._kept) > _RUNS_KEPT:
                 self._kept.popitem(last=False)
         return start, block
 
-    def _runs(self, run: int) -> Block:
+    def _decode_run(self, run: int, into: memoryview) -> memoryview:
         first = run * self._run
-        return self._decoded(first, min(first + self._run, self._chunks.count))
+        return self._decoded(first, min(first + self._run, self._chunks.count), into)
 
-    def _decoded(self, first: int, end: int) -> Block:
-        """The original bytes of chunks [first, end), with one request."""
+    def _decoded(self, first: int, end: int, into: memoryview) -> memoryview:
+        """The original bytes of chunks [first, end) in `into`, with one request."""
         positions = self._chunks.positions
         start = positions[first]
         if positions[end] > self._stored.version.size:
@@ -119,50 +122,69 @@ class ChunkedLog(SurvivesFork):
                               positions[end], self._stored.version.size)
         data = memoryview(self._tree.read(self._stored.key, start, positions[end],
                                           self._stored.version)).cast("B")
-        parts = [self._chunk(chunk, data[positions[chunk] - start:positions[chunk + 1] - start])
-                 for chunk in range(first, end)]
-        return parts[0] if len(parts) == 1 else b"".join(memoryview(part) for part in parts)
+        size = 0
+        for chunk in range(first, end):
+            expected = self._chunks.original_size(chunk)
+            self._decode_chunk(chunk, data[positions[chunk] - start:positions[chunk + 1] - start],
+                               into[size:size + expected])
+            size += expected
+        return into[:size]
 
-    def _chunk(self, chunk: int, data: memoryview) -> Block:
-        expected = self._chunks.original_size(chunk)
+    def _decode_chunk(self, chunk: int, data: memoryview, into: memoryview) -> None:
         try:
-            found = self._decode(data, expected)
+            found = self._decode(data, into)
         except ValueError as error:
             raise chunk_error(self.path, self._chunks.positions[chunk], "chunk",
                               f"chunk {chunk} does not decode: {error}") from None
-        if len(found) != expected:
+        if found != len(into):
             raise chunk_error(self.path, self._chunks.positions[chunk], "chunk",
-                              f"chunk {chunk} has {len(found)} bytes, the manifest says {expected}",
-                              expected, len(found))
-        return found
+                              f"chunk {chunk} has {found} bytes, the manifest says {len(into)}",
+                              len(into), found)
 
 
 class _RunReader:
-    """Runs of chunks in order for one reader, requested ahead. For one thread."""
+    """Runs of chunks in order for one reader, requested ahead. For one thread.
 
-    def __init__(self, runs: Callable[[int], Block], run_bytes: int, end: int, ahead_max: int
-                 ) -> None:
-        self._runs, self._bytes, self._end = runs, run_bytes, end
+    Buffers are used again: to touch the pages of a new one takes as long as to decompress into it.
+    """
+
+    def __init__(self, decode: Callable[[int, memoryview], memoryview], run_bytes: int, end: int,
+                 size: int, ahead_max: int) -> None:
+        self._decode, self._bytes, self._end = decode, run_bytes, min(end, size)
+        self._buffer_bytes = min(run_bytes, size)
         self._ahead = max(1, min(ahead_max, _AHEAD_BYTES // max(1, run_bytes)))
-        self._wanted: dict[int, Future[Block]] = {}
+        self._wanted: dict[int, tuple[Future[memoryview], memoryview]] = {}
+        self._spare: list[memoryview] = []
+        self._left: list[memoryview] = []  # the reader may still hold these
 
     def block(self, position: int, least: int) -> tuple[int, Block]:
-        """The run that holds a position, and its first byte."""
+        """The run that holds a position, and its first byte. It stays valid up to the next call
+        but one."""
         if position >= self._end:
             return position, b""
         run = position // self._bytes
+        self._spare += self._left
+        self._left.clear()
         for old in [one for one in self._wanted if not run <= one < run + self._ahead]:
-            self._wanted.pop(old).cancel()
+            future, buffer = self._wanted.pop(old)
+            if future.done() or future.cancel():  # else a thread still writes into it
+                self._left.append(buffer)
         for one in range(run, min(run + self._ahead, -(-self._end // self._bytes))):
             if one not in self._wanted:
-                self._wanted[one] = in_background(partial(self._runs, one))
-        return run * self._bytes, self._wanted[run].result()
+                buffer = self._spare.pop() if self._spare else _buffer(self._buffer_bytes)
+                self._wanted[one] = in_background(partial(self._decode, one, buffer)), buffer
+        return run * self._bytes, self._wanted[run][0].result()
 
     def close(self) -> None:
         """Drops requested runs that are not needed."""
-        for future in self._wanted.values():
+        for future, _ in self._wanted.values():
             future.cancel()
         self._wanted.clear()
+
+
+def _buffer(size: int) -> memoryview:
+    """Bytes that are not zeroed."""
+    return np.empty(size, np.uint8).data
 
 
 def chunk_error(path: str, position: int, code: str, reason: str, expected: object = None,

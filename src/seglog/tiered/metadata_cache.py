@@ -7,7 +7,7 @@ import logging
 import threading
 
 from seglog._native.remote_segments import (
-    pack_segment, segment_epochs, segment_state, unpack_segment, update_segment,
+    SegmentUnpacker, pack_segment, segment_epochs, segment_state, update_segment,
 )
 from seglog.errors import IllegalArgumentError, RemoteResourceNotFoundError
 from seglog.tiered.leader_epoch_state import RemoteLogLeaderEpochState
@@ -37,6 +37,8 @@ class RemoteLogMetadataCache:
         self.topic_id_partition = topic_id_partition
         self._segments: dict[bytes, bytes] = {}  # id -> packed, all that are not deleted
         self._epochs: dict[int, RemoteLogLeaderEpochState] = {}
+        self._unpacked = SegmentUnpacker(topic_id_partition, RemoteLogSegmentMetadata,
+                                         RemoteLogSegmentId, _STATES)
         self._lock = threading.Lock()
         self._initialized = threading.Event()
 
@@ -136,7 +138,7 @@ class RemoteLogMetadataCache:
             _logger.warning("No remote segment found for leaderEpoch: %d, offset: %d",
                             leader_epoch, offset)
             return None
-        return self._unpacked(found[0]) if found[1] else None
+        return self._unpacked(found) if found else None
 
     def next_segment_with_txn_index(self, leader_epoch: int,
                                     offset: int) -> RemoteLogSegmentMetadata | None:
@@ -195,10 +197,6 @@ class RemoteLogMetadataCache:
         if state is None:
             state = self._epochs[epoch] = RemoteLogLeaderEpochState(epoch)
         return state
-
-    def _unpacked(self, packed: bytes) -> RemoteLogSegmentMetadata:
-        return unpack_segment(packed, self.topic_id_partition, RemoteLogSegmentMetadata,
-                              RemoteLogSegmentId, _STATES)
 
     def _check_partition(self, segment_id: RemoteLogSegmentId) -> None:
         if segment_id.topic_id_partition != self.topic_id_partition:

@@ -1,0 +1,157 @@
+"""Fetches and lookups by time of tiered logs, in reader threads and with a time limit (Kafka:
+RemoteLogManager.asyncRead, asyncOffsetRead, RemoteLogReader, DelayedRemoteFetch)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, wait
+from functools import partial
+
+from seglog.errors import OffsetOutOfRangeError, RemoteReadTimeoutError, SeglogError
+from seglog.log.offset_metadata import LogOffsetMetadata
+from seglog.log.read import FetchDataInfo
+from seglog.log.unified_log import UnifiedLog
+from seglog.metrics import MetricsRegistry
+from seglog.model import TimestampOffset, TopicPartition
+from seglog.remote_log.quotas import RemoteQuota
+from seglog.remote_log.reader_pool import ReaderPool
+from seglog.remote_log.remote_config import RemoteLogManagerConfig
+from seglog.remote_log.remote_reads import RemoteReads
+from seglog.remote_log.remote_stats import RemoteStats
+from seglog.storage.isolation import Isolation
+from seglog.tiered.remote_records import TopicIdPartition
+
+__all__ = ["RemoteFetches", "nothing_at"]
+
+_READER = "RemoteLogReaderFetchRateAndTimeMs"
+_EXPIRES = "ExpiresPerSec"
+_FETCHES, _LOOKUPS = "DelayedRemoteFetchMetrics", "DelayedRemoteListOffsetsMetrics"
+
+
+class RemoteFetches:
+    """Reads of one broker's tiered logs. Safe from any thread."""
+
+    def __init__(self, config: RemoteLogManagerConfig, reads: RemoteReads, quota: RemoteQuota,
+                 stats: RemoteStats, metrics: MetricsRegistry) -> None:
+        self._config, self._reads, self._quota, self._stats = config, reads, quota, stats
+        self._metrics = metrics
+        self.pool = ReaderPool(config.reader_threads, config.reader_max_pending_tasks, metrics)
+        self._timer = metrics.group("kafka.log.remote", "RemoteLogManager").timer(_READER)
+        self._expired = {kind: metrics.group("kafka.server", kind).meter(_EXPIRES, "requests")
+                         for kind in (_FETCHES, _LOOKUPS)}
+        self._expired_partitions: set[TopicPartition] = set()
+
+    # ---- by offset
+
+    def submit(self, key: TopicIdPartition, log: UnifiedLog, offset: int, max_length: int,
+               isolation: Isolation, min_one_message: bool) -> Future[FetchDataInfo]:
+        """Reads remote storage in a reader thread. Empty while the fetch quota is exhausted.
+
+        Raises RetriableRemoteStorageError if too many reads wait.
+        """
+        throttle_ms = self._quota.throttle_ms()
+        if throttle_ms > 0:
+            self._quota.throttle_times.record(throttle_ms)
+            throttled: Future[FetchDataInfo] = Future()
+            throttled.set_result(nothing_at(offset, isolation))
+            return throttled
+        future = self.pool.submit(f"{key.topic}-{key.partition}", partial(
+            self._read, key, log, offset, max_length, isolation, min_one_message))
+        self._stats.mark("RemoteFetchRequestsPerSec", key.topic)
+        return future
+
+    def _read(self, key: TopicIdPartition, log: UnifiedLog, offset: int, max_length: int,
+              isolation: Isolation, min_one_message: bool) -> FetchDataInfo:
+        try:
+            with self._timer.time():
+                found = self._reads.read(
+                    key, log, offset, max_length, committed=isolation == "read_committed",
+                    min_one_message=min_one_message)
+        except OffsetOutOfRangeError:
+            raise  # the caller's error
+        except Exception:
+            self._stats.mark("RemoteFetchErrorsPerSec", key.topic)
+            raise
+        self._quota.record(len(found.records))
+        self._stats.mark("RemoteFetchBytesPerSec", key.topic, len(found.records))
+        return found
+
+    def in_time(self, futures: Mapping[TopicPartition, Future[FetchDataInfo]],
+                max_wait_ms: int | None) -> dict[TopicPartition, FetchDataInfo | Exception | None]:
+        """The outcome of each read; None for those that did not end in time. A read that waits for
+        a thread is cancelled then; one that runs continues, and its result is dropped.
+
+        `max_wait_ms` is `remote.fetch.max.wait.ms` if None.
+        """
+        limit_ms = self._config.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms
+        waiting = wait(futures.values(), limit_ms / 1000).not_done
+        for future in waiting:
+            future.cancel()
+        if waiting:
+            self._expired[_FETCHES].mark()
+        return {key: None if future in waiting else _outcome(future)
+                for key, future in futures.items()}
+
+    # ---- by time
+
+    def submit_lookup(self, log: UnifiedLog, timestamp_ms: int) -> Future[TimestampOffset | None]:
+        """UnifiedLog.offset_for_timestamp in a reader thread. Raises RetriableRemoteStorageError if
+        too many reads wait."""
+        return self.pool.submit(str(log.topic_partition),
+                                partial(log.offset_for_timestamp, timestamp_ms))
+
+    def lookup_in_time(self, log: UnifiedLog, timestamp_ms: int, timeout_ms: int
+                       ) -> TimestampOffset | None:
+        """The lookup's answer. Raises RemoteReadTimeoutError after `timeout_ms`."""
+        begun = time.monotonic()
+        future = self.submit_lookup(log, timestamp_ms)
+        if wait([future], timeout_ms / 1000).done:
+            return future.result()
+        future.cancel()
+        partition = log.topic_partition
+        self._expired[_LOOKUPS].mark()
+        self._metrics.group("kafka.server", _LOOKUPS).meter(
+            _EXPIRES, "requests", _tags(partition)).mark()
+        self._expired_partitions.add(partition)
+        raise RemoteReadTimeoutError(
+            f"{partition}: no offset was found for time {timestamp_ms} in "
+            f"{round(1000 * (time.monotonic() - begun))} ms, of {timeout_ms}")
+
+    # ---- end
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Removes the metrics of a partition."""
+        if partition in self._expired_partitions:
+            self._expired_partitions.discard(partition)
+            self._metrics.group("kafka.server", _LOOKUPS).remove(_EXPIRES, _tags(partition))
+
+    def close(self) -> None:
+        """Cancels waiting reads, waits for running ones, and removes all metrics."""
+        self.pool.close()
+        for partition in list(self._expired_partitions):
+            self.forget(partition)
+        for kind in self._expired:
+            self._metrics.group("kafka.server", kind).remove(_EXPIRES)
+        self._metrics.group("kafka.log.remote", "RemoteLogManager").remove(_READER)
+
+
+def nothing_at(offset: int, isolation: Isolation) -> FetchDataInfo:
+    """The answer of a read that was throttled or not done in time."""
+    return FetchDataInfo(LogOffsetMetadata(offset), b"", False,
+                         [] if isolation == "read_committed" else None)
+
+
+def _outcome(future: Future[FetchDataInfo]) -> FetchDataInfo | Exception:
+    if future.cancelled():
+        return SeglogError("the read was cancelled: the RemoteLogManager was closed")
+    error = future.exception()
+    if error is None:
+        return future.result()
+    if isinstance(error, Exception):
+        return error
+    raise error
+
+
+def _tags(partition: TopicPartition) -> dict[str, str | int]:
+    return {"topic": partition.topic, "partition": partition.partition}
