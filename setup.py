@@ -86,6 +86,7 @@ C_SOURCES = [
     "offset_map",
     "producers",
     "producers_append",
+    "producers_snapshot",
     "producers_state",
     "rebuild",
     "records",

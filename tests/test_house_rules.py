@@ -376,6 +376,36 @@ def test_what_is_generated_from_the_headers_is_fresh() -> None:
     assert done.returncode == 0, f"python tools/make_capi.py\n{done.stdout}{done.stderr}"
 
 
+def test_every_skip_has_a_condition_and_a_reason() -> None:
+    """`.ci/run` prints the reasons (-rs), so none is silent where everything is installed."""
+    wrong, found = [], 0
+    for path in sources("tests"):
+        if path.suffix != ".py":
+            continue
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and ast.unparse(node) == "pytest.mark.skip":
+                wrong.append(f"{name_of(path)}:{node.lineno}: a skip without a condition")
+            if not isinstance(node, ast.Call):
+                continue
+            called = ast.unparse(node.func)
+            reasons = [one.value for one in node.keywords if one.arg in ("reason", "msg")]
+            if called == "pytest.skip":
+                reasons += node.args[:1]
+            elif called != "pytest.mark.skipif":
+                continue
+            found += 1
+            if not reasons or (isinstance(reasons[0], ast.Constant)
+                               and not str(reasons[0].value).strip()):
+                wrong.append(f"{name_of(path)}:{node.lineno}: a skip without a reason")
+    assert found > 30
+    assert not wrong, "\n".join(wrong)
+    run = (ROOT / ".ci/run").read_text()
+    tests = [line for line in run.splitlines() if re.search(r'make test |pytest"? -q', line)]
+    assert len(tests) >= 3
+    assert not [line for line in tests if "-rs" not in line]
+
+
 def test_every_header_is_declared_once_and_by_no_hand() -> None:
     """No extension declares C of its own."""
     headers = {path.stem for path in (CORE / "include/seglog").glob("*.h")} - {"statuses"}

@@ -212,10 +212,15 @@ def words(lines: list[str]) -> set[str]:
 
 
 def status_codes() -> list[tuple[str, int]]:
-    """The table of statuses: names and codes."""
+    """The table of statuses: names and codes. Raises ValueError at a row that it cannot read."""
     text = (HEADERS / "statuses.h").read_text()
-    return [(name, int(code)) for name, code in re.findall(r"^SLG_STATUS\((\w+), (\d+)\)", text,
-                                                           re.M)]
+    text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
+    text = re.sub(r"^\s*#[^\n]*$", "", text, flags=re.M)
+    rows = re.findall(r"SLG_STATUS\(\s*(\w+)\s*,\s*(\d+)\s*\)", text)  # also over two lines
+    if len(rows) != text.count("SLG_STATUS"):
+        raise ValueError(f"statuses.h: {text.count('SLG_STATUS')} rows, of which {len(rows)} are "
+                         "SLG_STATUS(NAME, code)")
+    return [(name, int(code)) for name, code in rows]
 
 
 def pxd_of(stems: list[str], maker: Maker, files: dict[str, set[str]]) -> tuple[str, set[str]]:

@@ -264,18 +264,6 @@ static bool read_topic_id(loader *l, slg_clean_partition *p) {
 
 /* ---- after a crash -------------------------------------------------------------------------- */
 
-/*
- * Where recovery begins with the producers of the last segment: at its base, with none. Kafka then
- * writes the snapshot at the log's end again (LogLoader.recoverSegment), with the same bytes.
- */
-static bool are_producers_recovered(loader *l, const slg_clean_partition *p, int64_t start,
-                                    int64_t last_size) {
-    return p->stray_snapshot < 0 &&
-           (last_size == 0 ||
-            (p->producers == 0 && (p->last_base_offset <= start ||
-                                   slg_clean_is_without_producers(l, p->last_base_offset))));
-}
-
 static bool has_txn_index(const slg_listing *listing, int64_t base) {
     for (size_t row = listing->numbered_count; row-- > 0;) {
         if (listing->numbered[row].number == base) {
@@ -309,10 +297,13 @@ static bool load_opened(loader *l, slg_clean_partition *p, slg_status *status, s
     }
     p->log_start_offset = start > p->first_base_offset ? start : p->first_base_offset;
     p->has_topic_id = has_topic_id;
+    /* Kafka deletes the snapshot at the log's end and writes it again, if the segment has batches
+     * (LogLoader.recoverSegment). */
+    const bool is_rebuilt = after_crash && last_size > 0;
     const bool ok = are_epochs_settled(l, start, p) && highest_epoch <= p->leader_epoch &&
                     (!has_topic_id || read_topic_id(l, p)) &&
-                    slg_clean_producers(l, p, status, error) &&
-                    (!after_crash || are_producers_recovered(l, p, start, last_size));
+                    slg_clean_producers(l, p, is_rebuilt, status, error) &&
+                    (!after_crash || p->stray_snapshot < 0);
     if (!ok) {
         p->log_start_offset = start;
     }
@@ -369,6 +360,7 @@ slg_status slg_clean_load(const char *root, const char *names, size_t count, siz
     l->files_max = segments_max > SIZE_MAX / FILES_PER_SEGMENT ? 0
                                                                : segments_max * FILES_PER_SEGMENT;
     slg_window_init(&l->window, slg_source_of(-1), 0, WINDOW_SIZE);
+    slg_producers_init(&l->producers);
     struct stat st;
     const bool fits = slg_clean_root(l->path, &l->root_size, root) &&
                       fstatat(AT_FDCWD, root, &st, 0) == 0;
@@ -383,11 +375,13 @@ slg_status slg_clean_load(const char *root, const char *names, size_t count, siz
         names += strlen(names) + 1;
     }
     slg_window_free(&l->window);
+    slg_producers_free(&l->producers);
     free(l);
     return status;
 }
 
 void slg_clean_table_free(slg_clean_table *table) {
     free(table->timestamps);
+    free(table->snapshots);
     *table = (slg_clean_table){0};
 }

@@ -11,13 +11,13 @@
 #include "seglog/clean_load.h"
 #include "seglog/crc32c.h"
 #include "seglog/format.h"
+#include "seglog/producers.h"
 #include "seglog/scan.h"
 #include "seglog/window.h"
 
 enum {
     SLG_CLEAN_BUFFER = 1 << 16, /* of small files: larger ones are not ordinary */
     SLG_CLEAN_BATCHES = 64,
-    SLG_CLEAN_PRODUCER = 46,   /* an entry of a snapshot */
     SLG_CLEAN_ENTRIES = 8192 /* of rebuilt indexes */
 };
 
@@ -35,7 +35,9 @@ typedef struct slg_clean_loader {
     slg_clean_table *table;
     uint8_t buffer[SLG_CLEAN_BUFFER];
     slg_batch batches[SLG_CLEAN_BATCHES];
-    int64_t producer_ids[SLG_CLEAN_BUFFER / SLG_CLEAN_PRODUCER];
+    int64_t producer_ids[SLG_CLEAN_BUFFER / SLG_SNAPSHOT_ENTRY];
+    slg_producers producers; /* of the log up to where a recovery is */
+    uint8_t rebuilt[SLG_CLEAN_BUFFER]; /* the snapshot that a recovery writes */
     uint8_t offset_entries[SLG_CLEAN_ENTRIES * SLG_OFFSET_ENTRY_SIZE];
     uint8_t time_entries[SLG_CLEAN_ENTRIES * SLG_TIME_ENTRY_SIZE];
 } slg_clean_loader;
@@ -62,10 +64,19 @@ slg_status slg_clean_read_small(slg_clean_loader *l, const char *name, size_t *s
 /*
  * ProducerStateManager needs only the snapshot at the log's end, and keeps those that are at the
  * base of a segment, behind the log's start. It deletes any other; at most one is ordinary. A log
- * that begins and ends at 0 has none.
+ * that begins and ends at 0 has none. With `is_rebuilt` the one at the log's end may have any
+ * content: l->producers are what a recovery writes there.
  */
-bool slg_clean_producers(slg_clean_loader *l, slg_clean_partition *p, slg_status *status,
-                         slg_error *error);
+bool slg_clean_producers(slg_clean_loader *l, slg_clean_partition *p, bool is_rebuilt,
+                         slg_status *status, slg_error *error);
+
+/* l->producers become those with which a recovery of the last segment begins, from the snapshot at
+ * its base. A log's first segment begins with none. */
+bool slg_clean_begin_producers(slg_clean_loader *l, const slg_clean_partition *p);
+
+/* Applies the first `count` of l->batches of the log `fd` to l->producers. False if one of them
+ * aborts a transaction, which also writes to the transaction index, or if Kafka refuses it. */
+bool slg_clean_apply_producers(slg_clean_loader *l, int fd, size_t count);
 
 /* A scan of the first `size` bytes of a log from scan->position on. */
 void slg_clean_scan_begin(slg_clean_loader *l, slg_batch_scan *scan, int fd, int64_t size,
@@ -75,9 +86,6 @@ void slg_clean_scan_begin(slg_clean_loader *l, slg_batch_scan *scan, int fd, int
  * batch, or a bad CRC if the scan checks it. */
 bool slg_clean_scan_next(slg_clean_loader *l, slg_batch_scan *scan, size_t *count, bool *is_end);
 
-/* Whether the snapshot at `offset` reads well and has no entry. */
-bool slg_clean_is_without_producers(slg_clean_loader *l, int64_t offset);
-
 /* A start for writing makes the indexes of the last segment longer, and may not be allowed to. */
 bool slg_clean_is_accessible(const slg_clean_loader *l, const char *name);
 
@@ -85,7 +93,7 @@ bool slg_clean_is_accessible(const slg_clean_loader *l, const char *name);
  * Whether a recovery of the last segment, of `log_size` bytes, would keep every byte of its log and
  * every entry of its indexes. Sets the log's end, the segment's batches and records, and the sizes
  * of the entries of both indexes. *highest_epoch is the highest leader epoch of its batches, -1
- * without one.
+ * without one. l->producers are those after the segment.
  */
 bool slg_clean_is_recovered(slg_clean_loader *l, slg_clean_partition *p, int64_t log_size,
                             int64_t *highest_epoch);

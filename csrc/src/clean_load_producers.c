@@ -1,33 +1,60 @@
 #define _GNU_SOURCE /* PATH_MAX under -std=c11 */
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "clean_load_internal.h"
-#include "seglog/crc32c.h"
+#include "java.h"
+#include "seglog/producers.h"
 #include "seglog/wire.h"
 
-enum {
-    SNAPSHOT_HEADER = 10, /* version, CRC, number of entries */
-    SNAPSHOT_CRC_FROM = 6,
-    SNAPSHOT_TIMESTAMP = 26, /* bytes into an entry */
-    SNAPSHOT_TXN = 38
-};
+/* ---- the table ------------------------------------------------------------------------------ */
 
-static slg_status add_timestamp(slg_clean_table *table, int64_t timestamp, slg_error *error) {
-    if (table->timestamp_count == table->timestamp_capacity) {
-        const size_t grown = table->timestamp_capacity == 0 ? 64 : table->timestamp_capacity * 2;
-        int64_t *moved = grown > SIZE_MAX / sizeof *moved
-                             ? NULL
-                             : realloc(table->timestamps, grown * sizeof *moved);
-        if (moved == NULL) {
-            return slg_fail(error, SLG_NO_MEMORY, 0, 0, 0);
-        }
-        table->timestamps = moved;
-        table->timestamp_capacity = grown;
+/* Room for `more` elements of `width` bytes behind `count`. */
+static slg_status make_room(void **data, size_t *capacity, size_t count, size_t more, size_t width,
+                            slg_error *error) {
+    size_t wanted = *capacity == 0 ? 64 : *capacity;
+    while (wanted - count < more && wanted <= SIZE_MAX / 2 / width) {
+        wanted *= 2;
     }
-    table->timestamps[table->timestamp_count++] = timestamp;
+    if (wanted == *capacity) {
+        return SLG_OK;
+    }
+    void *moved = wanted - count < more ? NULL : realloc(*data, wanted * width);
+    if (moved == NULL) {
+        return slg_fail(error, SLG_NO_MEMORY, 0, 0, 0);
+    }
+    *data = moved;
+    *capacity = wanted;
     return SLG_OK;
 }
+
+static slg_status add_timestamps(slg_clean_table *table, const uint8_t *data, size_t count,
+                                 slg_error *error) {
+    void *all = table->timestamps;
+    const slg_status status = make_room(&all, &table->timestamp_capacity, table->timestamp_count,
+                                        count, sizeof *table->timestamps, error);
+    table->timestamps = all;
+    for (size_t n = 0; n < count && status == SLG_OK; n++) {
+        table->timestamps[table->timestamp_count++] = slg_snapshot_entry(data, n).last_timestamp;
+    }
+    return status;
+}
+
+static slg_status add_snapshot(slg_clean_table *table, const uint8_t *data, size_t size,
+                               slg_error *error) {
+    void *all = table->snapshots;
+    const slg_status status =
+        make_room(&all, &table->snapshot_capacity, table->snapshot_bytes, size, 1, error);
+    table->snapshots = all;
+    if (status == SLG_OK) {
+        memcpy(table->snapshots + table->snapshot_bytes, data, size);
+        table->snapshot_bytes += size;
+    }
+    return status;
+}
+
+/* ---- one snapshot --------------------------------------------------------------------------- */
 
 static int compare_ids(const void *a, const void *b) {
     const int64_t left = *(const int64_t *)a;
@@ -36,13 +63,12 @@ static int compare_ids(const void *a, const void *b) {
 }
 
 /* No producer is there twice. */
-static bool are_ids_unique(slg_clean_loader *l, uint32_t count) {
-    for (uint32_t n = 0; n < count; n++) {
-        l->producer_ids[n] =
-            (int64_t)slg_load_u64(l->buffer + SNAPSHOT_HEADER + n * SLG_CLEAN_PRODUCER);
+static bool are_ids_unique(slg_clean_loader *l, const uint8_t *data, size_t count) {
+    for (size_t n = 0; n < count; n++) {
+        l->producer_ids[n] = slg_snapshot_entry(data, n).id;
     }
     qsort(l->producer_ids, count, sizeof l->producer_ids[0], compare_ids);
-    for (uint32_t n = 1; n < count; n++) {
+    for (size_t n = 1; n < count; n++) {
         if (l->producer_ids[n] == l->producer_ids[n - 1]) {
             return false;
         }
@@ -51,58 +77,103 @@ static bool are_ids_unique(slg_clean_loader *l, uint32_t count) {
 }
 
 /* The snapshot at `offset` into the buffer, with as many entries as it says. */
-static bool read_snapshot(slg_clean_loader *l, int64_t offset, uint32_t *count) {
+static bool read_snapshot(slg_clean_loader *l, int64_t offset, size_t *size, size_t *count) {
     char name[SLG_NAME_SIZE];
+    return slg_clean_read_small(l, slg_segment_name(name, offset, ".snapshot"), size) == SLG_OK &&
+           slg_snapshot_is_sound(l->buffer, *size, count) && are_ids_unique(l, l->buffer, *count);
+}
+
+static bool is_expired(const slg_clean_table *table, const slg_producer *producer) {
+    return table->producer_idle_ms > 0 && !producer->in_txn &&
+           slg_java_subtract(table->now_ms, producer->last_timestamp) >= table->producer_idle_ms;
+}
+
+bool slg_clean_begin_producers(slg_clean_loader *l, const slg_clean_partition *p) {
     size_t size;
-    if (slg_clean_read_small(l, slg_segment_name(name, offset, ".snapshot"), &size) != SLG_OK ||
-        size < SNAPSHOT_HEADER || slg_load_u16(l->buffer) != 1) {
+    size_t count;
+    slg_error error;
+    slg_producers_clear(&l->producers);
+    if (p->segments == 1 || p->last_base_offset <= p->log_start_offset) {
+        return true;
+    }
+    if (!read_snapshot(l, p->last_base_offset, &size, &count)) {
         return false;
     }
-    *count = slg_load_u32(l->buffer + SNAPSHOT_CRC_FROM);
-    return *count <= SLG_CLEAN_BUFFER &&
-           SNAPSHOT_HEADER + (size_t)*count * SLG_CLEAN_PRODUCER == size &&
-           slg_load_u32(l->buffer + 2) ==
-               slg_crc32c(l->kernel, 0, l->buffer + SNAPSHOT_CRC_FROM, size - SNAPSHOT_CRC_FROM);
+    for (size_t n = 0; n < count; n++) {
+        const slg_producer producer = slg_snapshot_entry(l->buffer, n);
+        if (!is_expired(l->table, &producer) &&
+            slg_producers_load(&l->producers, &producer, &error) != SLG_OK) {
+            return false; /* no memory: the loader says so, if there is still none */
+        }
+    }
+    return true;
 }
 
-bool slg_clean_is_without_producers(slg_clean_loader *l, int64_t offset) {
-    uint32_t count;
-    return read_snapshot(l, offset, &count) && count == 0;
+bool slg_clean_apply_producers(slg_clean_loader *l, int fd, size_t count) {
+    size_t taken;
+    size_t aborted_count;
+    slg_marker aborted;
+    slg_error error;
+    return slg_producers_apply(&l->producers, fd, l->batches, count, &taken, &aborted, 1,
+                               &aborted_count, &error) == SLG_OK &&
+           aborted_count == 0;
 }
 
-/* The snapshot at the log's end reads well, and no transaction is open in it. */
-static bool read_producers(slg_clean_loader *l, slg_clean_partition *p, slg_status *status,
-                           slg_error *error) {
-    uint32_t count;
-    if (!read_snapshot(l, p->log_end_offset, &count)) {
+/* ---- the snapshots of a partition ----------------------------------------------------------- */
+
+/*
+ * The snapshot that the recovery of the last segment writes, into l->rebuilt. The one at the log's
+ * end was written by a shutdown or a recovery of then: since then producers may have expired that
+ * were before the segment, and those that had expired are in the segment.
+ */
+static bool make_snapshot(slg_clean_loader *l, slg_clean_partition *p, size_t *size, size_t *count,
+                          slg_status *status, slg_error *error) {
+    size_t written;
+    size_t ignored;
+    *size = slg_snapshot_size(&l->producers);
+    *count = l->producers.producers.count;
+    if (*size > SLG_CLEAN_BUFFER ||
+        (*status = slg_snapshot_write(&l->producers, l->rebuilt, error)) != SLG_OK) {
         return false;
     }
-    for (uint32_t n = 0; n < count; n++) {
-        if ((int64_t)slg_load_u64(l->buffer + SNAPSHOT_HEADER + n * SLG_CLEAN_PRODUCER +
-                                  SNAPSHOT_TXN) >= 0) {
+    if (!read_snapshot(l, p->log_end_offset, &written, &ignored) || written != *size ||
+        memcmp(l->buffer, l->rebuilt, *size) != 0) {
+        p->snapshot_at = (int64_t)l->table->snapshot_bytes;
+        p->snapshot_size = (int64_t)*size;
+    }
+    return true;
+}
+
+/* The snapshot at the log's end reads well or is rebuilt, and no transaction is open in it. */
+static bool read_producers(slg_clean_loader *l, slg_clean_partition *p, bool is_rebuilt,
+                           slg_status *status, slg_error *error) {
+    const uint8_t *data = is_rebuilt ? l->rebuilt : l->buffer;
+    size_t size;
+    size_t count;
+    if (!(is_rebuilt ? make_snapshot(l, p, &size, &count, status, error)
+                     : read_snapshot(l, p->log_end_offset, &size, &count))) {
+        return false;
+    }
+    for (size_t n = 0; n < count; n++) {
+        if (slg_snapshot_entry(data, n).in_txn) {
             return false;
         }
     }
-    if (!are_ids_unique(l, count)) {
-        return false;
-    }
-    p->producers = count;
+    p->producers = (int64_t)count;
     p->producers_at = (int64_t)l->table->timestamp_count;
-    for (uint32_t n = 0; n < count && *status == SLG_OK; n++) {
-        *status = add_timestamp(l->table,
-                                (int64_t)slg_load_u64(l->buffer + SNAPSHOT_HEADER +
-                                                      n * SLG_CLEAN_PRODUCER + SNAPSHOT_TIMESTAMP),
-                                error);
+    *status = add_timestamps(l->table, data, count, error);
+    if (*status == SLG_OK && p->snapshot_at >= 0) {
+        *status = add_snapshot(l->table, data, size, error);
     }
     return *status == SLG_OK;
 }
 
-bool slg_clean_producers(slg_clean_loader *l, slg_clean_partition *p, slg_status *status,
-                         slg_error *error) {
+bool slg_clean_producers(slg_clean_loader *l, slg_clean_partition *p, bool is_rebuilt,
+                         slg_status *status, slg_error *error) {
     const slg_listing *listing = &l->listing;
     int64_t last = -1;
-    p->producers = p->producers_at = 0;
-    p->stray_snapshot = -1;
+    p->producers = p->producers_at = p->snapshot_size = 0;
+    p->stray_snapshot = p->snapshot_at = -1;
     for (size_t row = 0; row < listing->numbered_count; row++) {
         const slg_numbered *one = &listing->numbered[row];
         if ((one->has & SLG_HAS_SNAPSHOT) == 0) {
@@ -122,5 +193,5 @@ bool slg_clean_producers(slg_clean_loader *l, slg_clean_partition *p, slg_status
     if (last < 0) {
         return p->log_end_offset == 0;
     }
-    return last == p->log_end_offset && read_producers(l, p, status, error);
+    return last == p->log_end_offset && read_producers(l, p, is_rebuilt, status, error);
 }

@@ -29,13 +29,13 @@ bool slg_clean_is_accessible(const slg_clean_loader *l, const char *name) {
            faccessat(l->dir, name, R_OK | W_OK, AT_EACCESS) == 0;
 }
 
-/* A recovery takes the batch, and neither a producer nor a transaction changes with it. */
 static bool is_batch_plain(const slg_batch *batch, int64_t last) {
-    return batch->magic == 2 && batch->producer_id == -1 && batch->base_offset > last &&
-           batch->last_offset >= batch->base_offset;
+    return batch->magic == 2 && batch->base_offset > last &&
+           batch->last_offset >= batch->base_offset && batch->last_offset < INT64_MAX;
 }
 
-/* Rebuilds both indexes from the log into l->offset_entries and l->time_entries. */
+/* Rebuilds both indexes from the log into l->offset_entries and l->time_entries, and applies its
+ * batches to l->producers. */
 static bool rebuild_indexes(slg_clean_loader *l, int fd, int64_t size, slg_rebuild *rebuild,
                             int64_t *highest_epoch) {
     slg_batch_scan scan = {.checks = SLG_SCAN_CRC};
@@ -57,6 +57,9 @@ static bool rebuild_indexes(slg_clean_loader *l, int fd, int64_t size, slg_rebui
             if (l->batches[i].partition_leader_epoch > *highest_epoch) {
                 *highest_epoch = l->batches[i].partition_leader_epoch;
             }
+        }
+        if (!slg_clean_apply_producers(l, fd, count)) {
+            return false;
         }
         if (slg_rebuild_feed(rebuild, l->batches, count,
                              l->offset_entries + (size_t)rebuild->offset_entries *
@@ -106,6 +109,7 @@ bool slg_clean_is_recovered(slg_clean_loader *l, slg_clean_partition *p, int64_t
     *highest_epoch = -1;
     p->has_longer_indexes = 0;
     if (log_size > RECOVERED_SIZE_MAX || p->last_base_offset > INT64_MAX - INT32_MAX ||
+        (log_size > 0 && !slg_clean_begin_producers(l, p)) ||
         slg_open_read(l->dir, slg_segment_name(name, p->last_base_offset, ".log"), false, &fd,
                       &size, &error) != SLG_OK) {
         return false;

@@ -8,8 +8,11 @@ expected value and the value found.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any, ClassVar
+
+TYPE_CHECKING = False  # `seglog --help` imports no typing
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, ClassVar
 
 __all__ = [
     "AllLogDirsFailedError", "ConfigError", "CorruptDataError", "CorruptIndexError",

@@ -13,18 +13,20 @@ import functools
 import os
 import threading
 import weakref
-from collections.abc import Callable
-from typing import (
-    Any, ClassVar, Concatenate, Final, Generic, NoReturn, ParamSpec, Self, TypeVar,
-)
 
 from seglog.errors import ForkedProcessError
 
+TYPE_CHECKING = False  # `seglog --help` imports no typing
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, ClassVar, Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar
+
+    _P = ParamSpec("_P")
+    _T = TypeVar("_T")
+    _Bound = TypeVar("_Bound", bound="ProcessBound")
+
 __all__ = ["ProcessBound", "SurvivesFork", "ending", "imports"]
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-_Bound = TypeVar("_Bound", bound="ProcessBound")
 _IMPORT_SECONDS: Final = 5.0
 _ENTERS: Final = ("__enter__", "__aenter__")
 
@@ -86,26 +88,26 @@ class SurvivesFork:
         return self
 
 
-class _Objects(Generic[_T]):
+class _Objects:
     """Weak references to objects, hashable or not. Each step is one atomic operation."""
 
     def __init__(self) -> None:
-        self._references: dict[int, weakref.ref[_T]] = {}
+        self._references: dict[int, weakref.ref[Any]] = {}
 
-    def add(self, one: _T) -> None:
+    def add(self, one: object) -> None:
         key, references = id(one), self._references
         references[key] = weakref.ref(one, lambda _: references.pop(key, None))
 
-    def take(self) -> list[_T]:
+    def take(self, kind: type[_T]) -> list[_T]:
         """The objects still alive; a second call does not return them again."""
         found = [one for one in (reference() for reference in list(self._references.values()))
-                 if one is not None]
+                 if isinstance(one, kind)]
         self._references.clear()
         return found
 
 
-_bound: _Objects[ProcessBound] = _Objects()
-_survivors: _Objects[SurvivesFork] = _Objects()
+_bound = _Objects()
+_survivors = _Objects()
 _pid = os.getpid()
 _was_held: list[bool] = []
 
@@ -116,11 +118,11 @@ def _after_fork_in_child() -> None:
     imports = threading.RLock()
     _was_held.clear()
     owner, _pid = _pid, os.getpid()
-    for survivor in _survivors.take():
+    for survivor in _survivors.take(SurvivesFork):
         survivor._lock = threading.RLock()
         _survivors.add(survivor)
     classes: dict[type[ProcessBound], type[ProcessBound]] = {}
-    for bound in _bound.take():
+    for bound in _bound.take(ProcessBound):
         cls = type(bound)
         if cls not in classes:
             classes[cls] = _foreign(cls, owner)

@@ -26,12 +26,24 @@ def test_help_lists_the_verbs_and_imports_none() -> None:
     code = ("import sys; from seglog.cli.main import main\n"
             "try: main(['--help'])\nexcept SystemExit: pass\n"
             "print([m for m in sys.modules if m.startswith('seglog.dump')"
-            " or m in ('numpy', 'json')])")
+            " or m in ('numpy', 'json', 'typing', 'shutil', 'zlib', 'subprocess', 'pathlib',"
+            " 'dataclasses', 'inspect', 'concurrent.futures')])")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     for verb, summary in cli.VERBS.items():
         assert verb in done.stdout
         assert summary.split()[0] in done.stdout
     assert done.stdout.endswith("[]\n")
+
+
+@pytest.mark.parametrize("columns", ["40", "100", "0", "x"])
+def test_help_is_as_wide_as_argparse_makes_it(columns: str) -> None:
+    code = ("import argparse, sys; from seglog.cli import main\n"
+            "if sys.argv[1] == 'argparse': main._formatter = argparse.HelpFormatter\n"
+            "main.main(['--help'])")
+    shown = [subprocess.run([sys.executable, "-c", code, formatter], capture_output=True,
+                            env={**os.environ, "COLUMNS": columns}, check=True).stdout
+             for formatter in ("argparse", "ours")]
+    assert shown[0] == shown[1] and b"usage: seglog" in shown[0]
 
 
 def test_the_pages_name_options_that_a_verb_has() -> None:

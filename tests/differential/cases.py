@@ -48,6 +48,10 @@ class Case:
     def build(self, sources: Sources, root: Path, only: set[int] | None = None) -> list[str]:
         """Makes the data directory; what was done. `only` picks damages, for minimising."""
         sources.copy(self.source, root)
+        return self.damage(root, only)
+
+    def damage(self, root: Path, only: set[int] | None = None) -> list[str]:
+        """Damages a directory of this source; what was done."""
         partition = _partition(self.source)
         done = []
         for number, (kind, seed) in enumerate(self.damages):

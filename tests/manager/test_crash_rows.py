@@ -12,14 +12,18 @@ import pytest
 
 import seglog
 from seglog.config import LogConfig
+from seglog.log.scheduler import MockTime
 from seglog.manager import clean_loading
-from seglog.model import TopicPartition
+from seglog.model import ProducerStateEntry, TopicPartition
 from seglog.storage.checkpoint_files import read_offset_checkpoint, write_offset_checkpoint
+from seglog.storage.producer_state import encode_snapshot, read_snapshot
 from tests.differential import registry as damages
 from tests.differential.cases import plan
 from tests.differential.sources import Source, Sources
 from tests.manager.records import batch
-from tests.manager.row_starts import CLEAN, ORDINARY, SETTINGS, compare, idle_directory, settled
+from tests.manager.row_starts import (
+    CLEAN, NOW_MS, ORDINARY, SETTINGS, compare, idle_directory, settled,
+)
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 SEED = os.environ.get("SEGLOG_CLEAN_SEED", "7")
@@ -49,9 +53,9 @@ def idle(template: Path, tmp_path: Path) -> Path:
 
 
 def test_idle_logs_are_rows(idle: Path, tmp_path: Path) -> None:
-    """All but the two with a producer in the last segment."""
+    """All but the one whose last segment aborts a transaction."""
     for threads in (1, 2):
-        assert compare(idle, tmp_path / "k", threads=threads) == 3
+        assert compare(idle, tmp_path / "k", threads=threads) == 4
 
 
 def test_indexes_of_a_process_that_died(idle: Path, tmp_path: Path) -> None:
@@ -59,14 +63,14 @@ def test_indexes_of_a_process_that_died(idle: Path, tmp_path: Path) -> None:
     image = killed(idle, tmp_path / "image")
     sizes = {path.stat().st_size for path in image.glob("t-0/*.index")}
     assert max(sizes) == SETTINGS.segment_index_bytes // 8 * 8
-    assert compare(image, tmp_path / "k") == 3
+    assert compare(image, tmp_path / "k") == 4
 
 
 def test_what_is_not_flushed_is_recovered(idle: Path, tmp_path: Path) -> None:
     """A recovery point before the log's end, or none at all."""
     points = dict(read_offset_checkpoint(idle / RECOVERY_POINTS))
     key = TopicPartition("t", 0)
-    for point, rows in ((points[key] - 1, 2), (points[key] + 1, 3), (2**63 - 1, 2), (None, 2)):
+    for point, rows in ((points[key] - 1, 3), (points[key] + 1, 4), (2**63 - 1, 3), (None, 3)):
         changed = {one: at for one, at in points.items() if one != key}
         write_offset_checkpoint(idle / RECOVERY_POINTS,
                                 changed if point is None else {**changed, key: point})
@@ -80,7 +84,51 @@ def test_appends_before_the_crash(idle: Path, tmp_path: Path) -> None:
         assert log is not None
         log.append_as_leader(batch(2), 0)
         shutil.copytree(idle, tmp_path / "image")
-    assert compare(tmp_path / "image", tmp_path / "k") == 2
+    assert compare(tmp_path / "image", tmp_path / "k") == 3
+
+
+def test_a_snapshot_that_a_recovery_replaces(idle: Path, tmp_path: Path) -> None:
+    """Whatever the last snapshot says: the recovery writes what the segment says."""
+    ends = {path: sorted(path.glob("*.snapshot"))[-1] for path in idle.glob("*-*")
+            if any(path.glob("*.snapshot"))}
+    assert any(read_snapshot(end) for end in ends.values())
+    for content in (encode_snapshot([]), b"not a snapshot",
+                    encode_snapshot([ProducerStateEntry(7, 0, -1, NOW_MS, None, ())])):
+        for end in ends.values():
+            end.write_bytes(content)
+        assert compare(idle, tmp_path / "k") >= 3
+
+
+def test_producers_of_earlier_segments(idle: Path, tmp_path: Path) -> None:
+    """They are in the snapshot at the last segment's base, and stay unless they have expired."""
+    shutil.rmtree(idle / "t-0")
+    time = MockTime(current_time_ms=NOW_MS)
+    with seglog.LogManager([idle], log_config=SETTINGS, time=time) as manager:
+        log = manager.get_or_create_log(TopicPartition("t", 0))
+        for producer, age_ms in ((1, 0), (2**40, 1000), (3, 2 * 86_400_000), (17, 5)):
+            log.append_as_leader(batch(2, producer_id=producer, sequence=0,
+                                       timestamp=NOW_MS - age_ms), 0)
+            if producer == 3:
+                log.roll()
+        log.append_as_leader(batch(2), 0)
+    (idle / CLEAN).unlink()
+    snapshot = idle / f"t-0/{10:020d}.snapshot"
+    assert {one.producer_id for one in read_snapshot(snapshot)} == {1, 3, 17, 2**40}
+    for _ in range(2):
+        assert compare(idle, tmp_path / "k") == 4
+        settled(idle)
+        (idle / CLEAN).unlink()
+    assert {one.producer_id for one in read_snapshot(snapshot)} == {1, 17, 2**40}
+
+
+def test_a_log_of_one_segment_that_begins_late(idle: Path, tmp_path: Path) -> None:
+    """Retention has deleted what was before it. It begins without producers."""
+    for log in sorted((idle / ORDINARY["idempotent-0"]).glob("*.log"))[:-1]:
+        for path in log.parent.glob(f"{log.stem}.*"):
+            path.unlink()
+    settled(idle)
+    (idle / CLEAN).unlink()
+    assert compare(idle, tmp_path / "k") == 4
 
 
 @pytest.mark.parametrize("first", range(0, 32, 8))

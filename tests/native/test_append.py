@@ -113,3 +113,15 @@ def test_files_that_are_missing(tmp_path: Path) -> None:
                       index_interval_bytes=0, offset_entries=0, offset_slots=1,
                       last_index_offset=0, time_entries=0, time_slots=1, last_time_entry=(-1, 0),
                       bytes_since_index_entry=0, max_timestamp=(-1, 0))
+
+
+def test_an_info_has_a_list_of_errors_of_its_own() -> None:
+    """It is made when somebody asks for it, and then stays."""
+    one, other = LogAppendInfo(1, 2), LogAppendInfo(1, 2)
+    one.record_errors.append("x")
+    assert one.record_errors == ["x"] and other.record_errors == []
+    assert one != other
+    one.record_errors = []
+    assert one == other
+    made = LogAppendInfo.__new__(LogAppendInfo)
+    assert made.record_errors is made.record_errors == []

@@ -8,6 +8,7 @@ import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +17,9 @@ from seglog._native.batch import scan_file
 from seglog._native.clean_load import CLEAN_DTYPE, largest_timestamps, load_clean, sync_clean
 from seglog._native.rebuild import IndexRebuild
 from seglog.errors import KafkaStorageError
-from seglog.model import ProducerStateEntry
+from seglog.model import BatchMetadata, ProducerStateEntry
 from seglog.storage.meta import read_partition_metadata
-from seglog.storage.producer_state import encode_snapshot, read_snapshot
+from seglog.storage.producer_state import decode_snapshot, encode_snapshot, read_snapshot
 
 
 @pytest.fixture
@@ -30,12 +31,12 @@ def root(golden: Path, tmp_path: Path) -> Path:
 
 
 def ordinary(root: Path, name: str = "plain-none-0", start: int = 0, **options: int) -> bool:
-    rows, _ = load_clean(root, [name], [start], **options)
+    rows, _, _ = load_clean(root, [name], [start], **options)
     return bool(rows["ordinary"][0])
 
 
 def test_a_row(root: Path) -> None:
-    rows, timestamps = load_clean(root, ["txn-0", "absent-0", "plain-none-0"], [0, 0, 0])
+    rows, timestamps, _ = load_clean(root, ["txn-0", "absent-0", "plain-none-0"], [0, 0, 0])
     assert rows.dtype == CLEAN_DTYPE
     assert rows["ordinary"].tolist() == [True, False, True]
     for name, row in (("txn-0", rows[0]), ("plain-none-0", rows[2])):
@@ -238,8 +239,8 @@ INTERVAL, INDEX_BYTES = 256, 16384
 
 
 def idle(root: Path, *, point: int = END, interval: int = INTERVAL, start: int = 0) -> np.void:
-    rows, _ = load_clean(root, ["plain-none-0"], [start],
-                         after_crash=([point], [interval], [INDEX_BYTES]))
+    rows, _, _ = load_clean(root, ["plain-none-0"], [start],
+                            after_crash=([point], [interval], [INDEX_BYTES]))
     row: np.void = rows[0]
     return row
 
@@ -292,10 +293,13 @@ NOT_IDLE: dict[str, Change] = {
         last(home, ".index"), lambda data: b"\0\0\0\1" + data[4:]),
     "a transaction index": lambda home: last(home, ".log").with_suffix(".txnindex").touch(),
     "no snapshot at the base": lambda home: (home / f"{LAST_BASE:020d}.snapshot").unlink(),
-    "a producer at the base": lambda home: (home / f"{LAST_BASE:020d}.snapshot").write_bytes(
-        encode_snapshot([ProducerStateEntry(1, 0, -1, 5, None, ())])),
-    "a producer at the end": lambda home: (home / f"{END:020d}.snapshot").write_bytes(
-        encode_snapshot([ProducerStateEntry(1, 0, -1, 5, None, ())])),
+    "a bad snapshot at the base": lambda home: (home / f"{LAST_BASE:020d}.snapshot").write_bytes(
+        b"x"),
+    "no snapshot at the end": lambda home: (home / f"{END:020d}.snapshot").unlink(),
+    "an open transaction": lambda home: (home / f"{LAST_BASE:020d}.snapshot").write_bytes(
+        encode_snapshot([ProducerStateEntry(1, 0, -1, 5, 3, ())])),
+    "a producer twice": lambda home: (home / f"{LAST_BASE:020d}.snapshot").write_bytes(
+        encode_snapshot([ProducerStateEntry(1, 0, -1, 5, None, ())] * 2)),
     "a stray snapshot": lambda home: shutil.copy(
         last(home, ".snapshot"), home / "00000000000000000003.snapshot"),
     "an epoch less": lambda home: (home / "leader-epoch-checkpoint").write_text(""),
@@ -309,6 +313,43 @@ def test_a_recovery_would_change_it(recovered: Path, what: str) -> None:
     assert not idle(recovered)["ordinary"]
 
 
+def test_the_snapshot_that_a_recovery_writes(recovered: Path) -> None:
+    """At the log's end, unless it is there: the producers at the base that are not idle."""
+    at_base, at_end = (recovered / f"plain-none-0/{offset:020d}.snapshot"
+                       for offset in (LAST_BASE, END))
+
+    def written(**options: Any) -> bytes | None:
+        rows, timestamps, snapshots = load_clean(
+            recovered, ["plain-none-0"], [0], after_crash=([END], [INTERVAL], [INDEX_BYTES]),
+            **options)
+        [row] = rows
+        assert row["ordinary"]
+        if row["snapshot_at"] < 0:
+            return None
+        data = snapshots[row["snapshot_at"]:row["snapshot_at"] + row["snapshot_size"]]
+        found = decode_snapshot(data)
+        assert row["producers"] == len(found)
+        assert timestamps.tolist() == [one.last_timestamp for one in found]
+        return data
+
+    def producer(number: int, timestamp: int) -> ProducerStateEntry:
+        return ProducerStateEntry(number, 3, -1, timestamp, None, (
+            BatchMetadata(number + 9, number, 2, timestamp),))
+
+    before = at_end.read_bytes()
+    assert written() is None
+    for damaged in (b"", b"x", before[:-1] + b"\7", encode_snapshot([producer(1, 5)])):
+        at_end.write_bytes(damaged)
+        assert written() == before
+    old, young = producer(7, 1_000), producer(2, 9_000)
+    at_base.write_bytes(encode_snapshot([old, young]))
+    assert written() == written(now_ms=10_000, producer_idle_ms=9_001) \
+        == encode_snapshot([young, old])  # in the order of a hash table
+    assert written(now_ms=10_000, producer_idle_ms=9_000) == encode_snapshot([young])
+    at_end.write_bytes(encode_snapshot([young]))
+    assert written(now_ms=10_000, producer_idle_ms=9_000) is None
+
+
 def test_recovery_points_and_settings(recovered: Path) -> None:
     assert idle(recovered, point=END + 1)["ordinary"]
     for point in (-1, 0, END - 1, 2**63 - 1):
@@ -318,8 +359,8 @@ def test_recovery_points_and_settings(recovered: Path) -> None:
 
 def test_a_sync(recovered: Path) -> None:
     """Each partition, or the whole file system for more than 64; the error names what failed."""
-    rows, _ = load_clean(recovered, ["plain-none-0"], [0], after_crash=([END], [INTERVAL],
-                                                                        [INDEX_BYTES]))
+    rows, _, _ = load_clean(recovered, ["plain-none-0"], [0],
+                            after_crash=([END], [INTERVAL], [INDEX_BYTES]))
     sync_clean(recovered, ["plain-none-0"], rows)
     sync_clean(recovered, ["plain-none-0"] * 65, np.repeat(rows, 65))
     sync_clean(recovered, [], rows[:0])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import pickle
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,26 @@ def test_codes_are_those_of_the_table() -> None:
         r"^SLG_STATUS\((\w+), (\d+)\)", TABLE.read_text(), re.M)}
     assert codes == {status.name: status.value for status in Status}
     assert len(set(codes.values())) == len(codes)
+
+
+def test_rows_of_the_table_may_be_wrapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tools/make_capi.py reads each row or refuses the table; it skips none."""
+    spec = importlib.util.spec_from_file_location(
+        "make_capi", Path(__file__).parents[2] / "tools/make_capi.py")
+    assert spec is not None and spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "make_capi", tool)  # dataclasses ask for it
+    spec.loader.exec_module(tool)
+    assert tool.status_codes() == [(status.name, status.value) for status in Status]
+    monkeypatch.setattr(tool, "HEADERS", tmp_path)
+    table = tmp_path / "statuses.h"
+    table.write_text("/* SLG_STATUS(name, code) */\n#define X(SLG_STATUS)\nSLG_STATUS(ONE, 1)\n"
+                     "SLG_STATUS(\n    TWO, /* of\n two lines */\n    2) /* two */\n"
+                     "  SLG_STATUS(THREE,\n             3)\n")
+    assert tool.status_codes() == [("ONE", 1), ("TWO", 2), ("THREE", 3)]
+    table.write_text("SLG_STATUS(ONE, 1)\nSLG_STATUS(TWO, ONE + 1)\n")
+    with pytest.raises(ValueError, match="2 rows, of which 1"):
+        tool.status_codes()
 
 
 def test_outcomes_are_no_errors() -> None:

@@ -29,9 +29,9 @@ enum {
     SLG_CLEAN_WRITABLE = 1, /* the indexes of the last segment are writable */
     SLG_CLEAN_CRCS = 2,     /* every batch of the last segment has a good CRC; 1 MiB at most */
     /* The shutdown was not clean. Nothing is after the recovery point, nothing is to delete, and
-     * Kafka's recovery of the last segment (16 MiB at most) would find in it what its indexes, the
-     * leader epochs and the snapshot at the log's end already say. No producer is in that
-     * segment. */
+     * Kafka's recovery of the last segment (16 MiB at most) would find in it what its indexes and
+     * the leader epochs already say. It changes the snapshot at the log's end at most, which the
+     * caller writes then. The segment aborts no transaction. */
     SLG_CLEAN_AFTER_CRASH = 4
 };
 
@@ -57,6 +57,9 @@ typedef struct slg_clean_partition {
     int64_t producers; /* in the snapshot at the log's end */
     int64_t producers_at; /* where their timestamps begin in slg_clean_table.timestamps */
     int64_t stray_snapshot; /* the offset of a snapshot to delete, -1 for none */
+    int64_t snapshot_at; /* after a crash: where in slg_clean_table.snapshots the snapshot is that
+                          * the caller writes at the log's end, -1 if the one there is the same */
+    int64_t snapshot_size;
     int32_t leader_epoch; /* the latest one, -1 for none */
     uint8_t has_topic_id;
     uint8_t has_snapshot;
@@ -65,19 +68,26 @@ typedef struct slg_clean_partition {
     uint8_t topic_id[SLG_TOPIC_ID_BYTES];
 } slg_clean_partition;
 
-/* When each producer of the ordinary partitions was last heard of, in ms. */
+/* When each producer of the ordinary partitions was last active, in ms, and new snapshots. */
 typedef struct slg_clean_table {
     int64_t *timestamps;
     size_t timestamp_count;
     size_t timestamp_capacity;
+    uint8_t *snapshots;
+    size_t snapshot_bytes;
+    size_t snapshot_capacity;
+    /* In, for a recovery: producers that were idle this long (ms) at `now_ms` are dropped from the
+     * snapshot with which it begins; 0: none are. */
+    int64_t producer_idle_ms;
+    int64_t now_ms;
 } slg_clean_table;
 
 /*
  * Loads `count` partitions of the data directory `root`, an absolute path. `names` are the names of
  * their directories, one NUL-terminated string behind the other. One with more than `segments_max`
  * segments is not ordinary (0: however many); such a one is for many threads. `checks` are
- * SLG_CLEAN_*. `table` must be zeroed before the first call, and freed. SLG_NO_MEMORY; nothing else
- * fails.
+ * SLG_CLEAN_*. What `table` gives back must be zeroed before the first call, and freed.
+ * SLG_NO_MEMORY; nothing else fails.
  */
 slg_status slg_clean_load(const char *root, const char *names, size_t count, size_t segments_max,
                           unsigned checks, slg_clean_partition *partitions, slg_clean_table *table,

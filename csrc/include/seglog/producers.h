@@ -154,6 +154,24 @@ void slg_producers_expire(slg_producers *producers, int64_t now, int64_t idle);
 /* Removes producers and transactions, keeps verifications (Kafka: truncateAndReload). */
 void slg_producers_clear(slg_producers *producers);
 
+/* ---- snapshots ----------------------------------------------------------------------------- */
+
+/* Bytes of a snapshot file; docs/format.md. */
+enum { SLG_SNAPSHOT_HEADER = 10, SLG_SNAPSHOT_ENTRY = 46 };
+
+/* Bytes of the snapshot of this state. */
+size_t slg_snapshot_size(const slg_producers *producers);
+
+/* Writes the snapshot, in the order of Kafka's map. `data` has slg_snapshot_size bytes. SLG_OK or
+ * SLG_NO_MEMORY. */
+slg_status slg_snapshot_write(const slg_producers *producers, uint8_t *data, slg_error *error);
+
+/* Whether `data` are a snapshot with a good CRC and nothing after its *count entries. */
+bool slg_snapshot_is_sound(const uint8_t *data, size_t size, size_t *count);
+
+/* Entry `number` of a sound snapshot. */
+slg_producer slg_snapshot_entry(const uint8_t *data, size_t number);
+
 /* ---- verification of transactions ---------------------------------------------------------- */
 
 /* The verification of a producer, or NULL. Valid until the next change of any verification. */

@@ -47,7 +47,7 @@ cdef class LogAppendInfo:
     cdef public int64_t first_offset, last_offset, max_timestamp, log_append_time
     cdef public int64_t log_start_offset, valid_bytes, last_offset_of_first_batch
     cdef public int32_t last_leader_epoch, source_compression
-    cdef public list record_errors
+    cdef list _errors  # None until somebody asks: an append without errors makes no list
 
     def __init__(self, int64_t first_offset=-1, int64_t last_offset=-1,
                  int32_t last_leader_epoch=-1, int64_t max_timestamp=-1,
@@ -59,7 +59,19 @@ cdef class LogAppendInfo:
         self.log_append_time, self.log_start_offset = log_append_time, log_start_offset
         self.source_compression, self.valid_bytes = source_compression, valid_bytes
         self.last_offset_of_first_batch = last_offset_of_first_batch
-        self.record_errors = list(record_errors)
+        self._errors = list(record_errors)
+
+    @property
+    def record_errors(self):
+        """The errors of single records, a list."""
+        with cython.critical_section(self):
+            if self._errors is None:
+                self._errors = []
+            return self._errors
+
+    @record_errors.setter
+    def record_errors(self, list errors not None):
+        self._errors = errors
 
     @property
     def first_or_last_offset_of_first_batch(self):
@@ -266,7 +278,6 @@ cdef class SegmentWriter:
         info.log_start_offset, info.source_compression = log_start_offset, 0
         info.valid_bytes = <int64_t>done.bytes
         info.last_offset_of_first_batch = done.first_last_offset
-        info.record_errors = []
         return info
 
     cdef int _check_open(self) except -1:

@@ -106,6 +106,15 @@ cdef extern from "seglog/producers.h" nogil:
     void slg_producers_replicated(slg_producers *producers, int64_t high_watermark) noexcept
     void slg_producers_expire(slg_producers *producers, int64_t now, int64_t idle) noexcept
     void slg_producers_clear(slg_producers *producers) noexcept
+
+    enum:
+        SLG_SNAPSHOT_HEADER, SLG_SNAPSHOT_ENTRY
+
+    size_t slg_snapshot_size(const slg_producers *producers) noexcept
+    slg_status slg_snapshot_write(const slg_producers *producers, uint8_t *data, slg_error
+        *error) noexcept
+    bint slg_snapshot_is_sound(const uint8_t *data, size_t size, size_t *count) noexcept
+    slg_producer slg_snapshot_entry(const uint8_t *data, size_t number) noexcept
     const slg_verification *slg_producers_verification(const slg_producers *producers, int64_t
         producer_id) noexcept
     slg_status slg_producers_verify(slg_producers *producers, const slg_verification *wanted, const

@@ -171,6 +171,8 @@ cdef extern from "seglog/clean_load.h" nogil:
         int64_t producers
         int64_t producers_at
         int64_t stray_snapshot
+        int64_t snapshot_at
+        int64_t snapshot_size
         int32_t leader_epoch
         uint8_t has_topic_id
         uint8_t has_snapshot
@@ -182,6 +184,11 @@ cdef extern from "seglog/clean_load.h" nogil:
         int64_t *timestamps
         size_t timestamp_count
         size_t timestamp_capacity
+        uint8_t *snapshots
+        size_t snapshot_bytes
+        size_t snapshot_capacity
+        int64_t producer_idle_ms
+        int64_t now_ms
 
     slg_status slg_clean_load(const char *root, const char *names, size_t count, size_t
         segments_max, unsigned checks, slg_clean_partition *partitions, slg_clean_table *table,

@@ -12,7 +12,8 @@ def load_clean(
     *, segments_max: int = 0, will_write: bool = True,
     check_crcs: bool = False,
     after_crash: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike] | None = None,
-) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64]]: ...
+    now_ms: int = 0, producer_idle_ms: int = 0,
+) -> tuple[npt.NDArray[np.void], npt.NDArray[np.int64], bytes]: ...
 def sync_clean(
     root: str | PathLike[str], names: Sequence[str], rows: npt.NDArray[np.void]) -> None: ...
 def largest_timestamps(

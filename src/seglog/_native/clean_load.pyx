@@ -17,7 +17,8 @@ CLEAN_DTYPE = np.dtype([
     ("last_base_offset", np.int64), ("size", np.int64), ("first_size", np.int64),
     ("last_size", np.int64), ("last_batches", np.int64), ("last_records", np.int64),
     ("index_size", np.int64), ("time_index_size", np.int64), ("producers", np.int64),
-    ("producers_at", np.int64), ("stray_snapshot", np.int64),
+    ("producers_at", np.int64), ("stray_snapshot", np.int64), ("snapshot_at", np.int64),
+    ("snapshot_size", np.int64),
     ("leader_epoch", np.int32), ("has_topic_id", np.bool_),
     ("has_snapshot", np.bool_), ("ordinary", np.bool_), ("has_longer_indexes", np.bool_),
     ("topic_id", np.uint8, SLG_TOPIC_ID_BYTES),
@@ -30,8 +31,10 @@ cdef bytes _packed(object names):
 
 
 def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint will_write=True,
-               bint check_crcs=False, after_crash=None):
-    """(rows of CLEAN_DTYPE, timestamps of their producers) of the partition directories `names`.
+               bint check_crcs=False, after_crash=None, int64_t now_ms=0,
+               int64_t producer_idle_ms=0):
+    """(rows of CLEAN_DTYPE, timestamps of their producers, snapshots) of the partition directories
+    `names`.
 
     `log_start_offsets` are those of the checkpoint, 0 for none. A row that is not `ordinary` says
     nothing else; one with more than `segments_max` segments never is (0: however many), nor, with
@@ -40,7 +43,10 @@ def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint wi
 
     `after_crash` (after an unclean shutdown): the recovery point, index.interval.bytes and
     segment.index.bytes of each partition, three arrays. A partition that a recovery changes
-    is not ordinary; of others the index sizes are those of the entries.
+    is not ordinary; of others the index sizes are those of the entries. A recovery drops producers
+    that were idle for `producer_idle_ms` at `now_ms` (0: none). Bytes `snapshot_at` to
+    `snapshot_at + snapshot_size` of the snapshots are what the caller writes at the log's end;
+    -1 where it is there.
     """
     cdef bytes raw = os.fsencode(os.path.abspath(root))
     cdef bytes packed = _packed(names)
@@ -57,7 +63,7 @@ def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint wi
     cdef int64_t[::1] out
     rows = np.zeros(count, CLEAN_DTYPE)
     if count == 0:
-        return rows, np.empty(0, np.int64)
+        return rows, np.empty(0, np.int64), b""
     rows["log_start_offset"] = log_start_offsets
     if after_crash is not None:
         for column, values in zip(("recovery_point", "index_interval_bytes", "index_bytes"),
@@ -65,6 +71,7 @@ def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint wi
             rows[column] = values
     into = rows.view(np.int8)
     memset(&table, 0, sizeof(table))
+    table.now_ms, table.producer_idle_ms = now_ms, producer_idle_ms
     with nogil:
         status = slg_clean_load(c_root, c_names, count, segments_max, checks,
                                 <slg_clean_partition *>&into[0], &table, &error)
@@ -74,9 +81,11 @@ def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint wi
         if table.timestamp_count > 0:
             out = timestamps
             memcpy(&out[0], table.timestamps, table.timestamp_count * sizeof(int64_t))
+        snapshots = (<char *>table.snapshots)[:table.snapshot_bytes] if table.snapshot_bytes \
+            else b""
     finally:
         slg_clean_table_free(&table)
-    return rows, timestamps
+    return rows, timestamps, snapshots
 
 
 def sync_clean(root, names, rows):

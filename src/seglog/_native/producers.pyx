@@ -8,6 +8,7 @@ import numpy as np
 cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uintptr_t
 from libc.string cimport memcpy
+from cpython.bytes cimport PyBytes_FromStringAndSize
 
 from seglog._native.capi cimport *
 from seglog._native.capi_append cimport *
@@ -169,6 +170,13 @@ cdef class ProducerTable:
     def to_numpy(self):
         """A copy of all producers: PRODUCER_DTYPE, in order of first appearance."""
         return _copied(self._state.producers.all, self._state.producers.count)
+
+    def snapshot(self):
+        """The bytes of a snapshot file, in the order of Kafka's map."""
+        cdef slg_error error
+        cdef bytes data = PyBytes_FromStringAndSize(NULL, slg_snapshot_size(&self._state))
+        check(slg_snapshot_write(&self._state, <uint8_t *><char *>data, &error), &error, None)
+        return data
 
     # ---- verification of transactions
 

@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from importlib import import_module
-from types import ModuleType
 
 from seglog import __version__
 from seglog.cli import render
 from seglog.errors import SeglogError
+
+TYPE_CHECKING = False  # `seglog --help` imports no typing
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
 
 __all__ = ["EXIT_BROKEN_PIPE", "EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_OK", "EXIT_PROBLEMS",
            "VERBS", "main"]
@@ -44,14 +47,15 @@ VERBS: dict[str, str] = {
 def build_parser(verb: str | None) -> argparse.ArgumentParser:
     """The parser of `verb` alone in full; the other verbs are only listed."""
     parser = argparse.ArgumentParser(
-        prog="seglog", description="Apache Kafka's partition log without the broker.")
+        prog="seglog", description="Apache Kafka's partition log without the broker.",
+        formatter_class=_formatter)
     parser.add_argument("--version", action="version", version=f"seglog {__version__}")
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, summary in VERBS.items():
         if name == verb:
             _module(name).add_parser(subparsers)
         else:
-            subparsers.add_parser(name, help=summary)
+            subparsers.add_parser(name, help=summary, add_help=False)  # never parses
     return parser
 
 
@@ -73,6 +77,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         render.error(error)
         return EXIT_FAILED
     return code
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    """argparse's formatter at argparse's width. Without a width it imports shutil, which loads the
+    compression libraries."""
+    return argparse.HelpFormatter(prog, width=render.terminal_columns() - 2)
 
 
 def _module(verb: str) -> ModuleType:

@@ -9,20 +9,23 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import sys
 import threading
-from collections.abc import Callable
-from types import TracebackType
-from typing import Any, BinaryIO, Self, TextIO
 
 from seglog.errors import CorruptDataError
 
+TYPE_CHECKING = False  # `seglog --help` imports no typing
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Any, BinaryIO, Self, TextIO
+
 __all__ = ["Progress", "abandon_stdout", "error", "human_bytes", "json_line", "message", "paint",
-           "stdout", "uses_color", "warning"]
+           "stdout", "terminal_columns", "uses_color", "warning"]
 
 _REDRAW_SECONDS = 0.1
 _BAR_COLUMNS, _BAR_COLUMNS_MIN = 24, 8
+_COLUMNS_UNKNOWN = 80
 _COLORS = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
 
 
@@ -77,6 +80,22 @@ def _text(cause: BaseException | str) -> str:
 def uses_color(stream: TextIO) -> bool:
     """Whether `stream` is a terminal and colour is allowed (https://no-color.org)."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
+
+
+def terminal_columns() -> int:
+    """COLUMNS, or the width of standard output's terminal, or 80."""
+    # As shutil.get_terminal_size, without the compression libraries that shutil imports.
+    columns = os.environ.get("COLUMNS", "")
+    wanted = int(columns) if columns.isdecimal() else 0
+    return wanted or _width(sys.__stdout__) or _COLUMNS_UNKNOWN
+
+
+def _width(stream: TextIO | None) -> int:
+    """The width of the terminal `stream`, or 0 if it is none."""
+    try:
+        return 0 if stream is None else os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        return 0
 
 
 def paint(text: str, color: str, stream: TextIO) -> str:
@@ -154,11 +173,7 @@ class Progress:
         self._stream.flush()
 
     def _columns(self) -> int:
-        try:
-            columns = os.get_terminal_size(self._stream.fileno()).columns
-        except (OSError, ValueError):
-            columns = 0
-        return columns or shutil.get_terminal_size().columns
+        return _width(self._stream) or terminal_columns()
 
     def _line(self, columns: int) -> str:
         total, done = self.total, self.done

@@ -19,6 +19,7 @@ from seglog.manager.unopened import UnopenedLogs
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener
 from seglog.recovery.clean_rows import CleanRows, findings_of_row, report_of_row
+from seglog.recovery.disk import RealDisk
 from seglog.recovery.inputs import LoadInputs
 from seglog.storage.meta import format_uuid
 from seglog.storage.paths import (
@@ -70,7 +71,9 @@ class CleanLoading:
             start_offsets=self._offsets[LOG_START_OFFSET_CHECKPOINT],
             recovery_points=self._offsets[RECOVERY_POINT_CHECKPOINT],
             high_watermarks=self._offsets[HIGH_WATERMARK_CHECKPOINT],
-            segments_max=self._segments_max, will_write=True, after_crash=self._after_crash)
+            segments_max=self._segments_max, will_write=True, after_crash=self._after_crash,
+            now_ms=self._state.now_ms(),
+            producer_idle_ms=self._state.producer_id_expiration_ms)
         # A tiered log begins before its first segment.
         is_remote = [self._state.context.is_remote(config, key.topic)
                      for key, config in zip(keys, configs, strict=True)]
@@ -80,6 +83,8 @@ class CleanLoading:
             is_ordinary[row] = self._delete_stray(keys[row], int(strays[row]))
         for row in np.flatnonzero(is_ordinary & rows.files["has_longer_indexes"]).tolist():
             is_ordinary[row] = self._truncate_indexes(keys[row], rows.files[row])
+        for row in np.flatnonzero(is_ordinary & (rows.files["snapshot_at"] >= 0)).tolist():
+            is_ordinary[row] = self._write_snapshot(keys[row], rows, row)
         part = rows.where(is_ordinary)
         self._parts[number] = part
         self._tell(part, count)
@@ -101,6 +106,18 @@ class CleanLoading:
         try:
             for name, size in zip(names, ("index_size", "time_index_size"), strict=True):
                 os.truncate(os.path.join(self._log_dir, str(key), name), int(files[size]))
+        except OSError:
+            return False
+        return True
+
+    def _write_snapshot(self, key: TopicPartition, rows: CleanRows, row: int) -> bool:
+        """Replaces the snapshot at the log's end by that of the recovery, atomically; `finish`
+        makes it durable. Returns whether it is there; if not, the loader reports why."""
+        data = rows.new_snapshot(row)
+        assert data is not None
+        try:
+            RealDisk(os.path.join(self._log_dir, str(key))).replace(
+                snapshot_name(int(rows.files["log_end_offset"][row])), data, sync=False)
         except OSError:
             return False
         return True
@@ -171,7 +188,7 @@ class CleanLoading:
 
 
     def _log_recovery(self, part: CleanRows, row: int, prefix: str) -> None:
-        """The recovery of the last segment, which has no producer if it has batches."""
+        """The recovery of the last segment, with the snapshots before and after it."""
         key, files = part.keys[row], part.files[row]
         base, end = int(files["last_base_offset"]), int(files["log_end_offset"])
         _recovery_log.info("%sRecovering unflushed segment %s. %s recovered for %s.", prefix, base,
@@ -181,11 +198,16 @@ class CleanLoading:
                          "offset %s", prefix, base)
         if end > base:
             _snapshot_log.info("Deleted producer state snapshot %s", self._snapshot(key, end))
-        if base > part.start_offsets[row]:
+        if base > part.start_offsets[row] and files["segments"] > 1:
             _snapshot_log.info("Loading producer state from snapshot file '%s'",
                                self._snapshot(key, base))
+        elif base > part.start_offsets[row]:  # there is none, and it is deleted with the log start
+            _snapshot_log.info("Wrote producer snapshot at offset %s with %s producer ids.", base,
+                               0)
+            _snapshot_log.info("Deleted producer state snapshot %s", self._snapshot(key, base))
         if end > base:
-            _snapshot_log.info("Wrote producer snapshot at offset %s with %s producer ids.", end, 0)
+            _snapshot_log.info("Wrote producer snapshot at offset %s with %s producer ids.", end,
+                               files["producers"])
 
     def _snapshot(self, key: TopicPartition, offset: int) -> str:
         return os.path.join(self._log_dir, str(key), snapshot_name(offset))

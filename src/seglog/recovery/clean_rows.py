@@ -57,31 +57,37 @@ class CleanRows:
     recovery_points: npt.NDArray[np.int64]
     configs: Sequence[LogConfig]
     timestamps: npt.NDArray[np.int64]
-    #: The shutdown was unclean: the last segment of each was recovered, and nothing changed.
+    #: The shutdown was unclean: the last segment of each was recovered, and at most the snapshot at
+    #: the log's end changed.
     after_crash: bool = False
+    #: Of a table that `read` made: the snapshots that its caller writes.
+    snapshots: bytes = b""
 
     @classmethod
     def read(cls, log_dir: str, keys: Sequence[TopicPartition],
              configs: Sequence[LogConfig] = (), *, start_offsets: _Offsets,
              recovery_points: _Offsets, high_watermarks: _Offsets, segments_max: int = 0,
              will_write: bool = False, check_crcs: bool = False,
-             after_crash: bool = False) -> CleanRows:
+             after_crash: bool = False, now_ms: int = 0,
+             producer_idle_ms: int | None = None) -> CleanRows:
         """A row for each of `keys`; `is_ordinary` says which of them count.
 
         The offsets are those of the checkpoints. A partition of more than `segments_max` segments
         (0: any number) is not ordinary. With `will_write` its last
         indexes must be writable; with `check_crcs` every batch of its last segment must have a
         good CRC, which Kafka's loader does not check. Without `configs` indexes may have any
-        size. `after_crash`, which needs `configs`: the shutdown was unclean, and a partition that
-        its recovery changes is not ordinary.
+        size. `after_crash`, which needs `configs`: the shutdown was unclean, and a partition in
+        which its recovery changes more than `new_snapshot` is not ordinary. A recovery forgets
+        producers that were idle for `producer_idle_ms` (None: none) at `now_ms`.
         """
         starts = np.array([start_offsets.get(key, 0) for key in keys], np.int64)
         points = np.array([recovery_points.get(key, 0) for key in keys], np.int64)
-        files, timestamps = load_clean(log_dir, [str(key) for key in keys], starts,
-                                       segments_max=segments_max, will_write=will_write,
-                                       check_crcs=check_crcs, after_crash=None if not after_crash
-                                       else (points, [one.index_interval_bytes for one in configs],
-                                             [one.segment_index_bytes for one in configs]))
+        files, timestamps, snapshots = load_clean(
+            log_dir, [str(key) for key in keys], starts, segments_max=segments_max,
+            will_write=will_write, check_crcs=check_crcs, now_ms=now_ms,
+            producer_idle_ms=producer_idle_ms or 0, after_crash=None if not after_crash
+            else (points, [one.index_interval_bytes for one in configs],
+                  [one.segment_index_bytes for one in configs]))
         if configs:  # the loader refuses an index that is longer than they allow
             limits = np.array([config.segment_index_bytes for config in configs], np.int64)
             files["ordinary"] &= ((files["index_size"] <= limits // 8 * 8)
@@ -89,7 +95,12 @@ class CleanRows:
         marks = np.array([high_watermarks.get(key, _NO_HIGH_WATERMARK) for key in keys], np.int64)
         return cls(
             keys, files, np.clip(marks, files["log_start_offset"], files["log_end_offset"]),
-            starts, points, configs, timestamps, after_crash)
+            starts, points, configs, timestamps, after_crash, snapshots)
+
+    def new_snapshot(self, row: int) -> bytes | None:
+        """The snapshot that a recovery writes at the log's end; None if it is there already."""
+        at, size = (int(self.files[name][row]) for name in ("snapshot_at", "snapshot_size"))
+        return None if at < 0 else self.snapshots[at:at + size]
 
     @property
     def is_ordinary(self) -> npt.NDArray[np.bool_]:

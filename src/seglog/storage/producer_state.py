@@ -26,7 +26,6 @@ from seglog.model import (
 )
 from seglog.numbers import wrap_int64
 from seglog.storage.log_store import LOCAL, Files, small_file
-from seglog.storage.javamap import hash_order
 from seglog.storage.markers import read_marker
 
 __all__ = [
@@ -46,11 +45,6 @@ _COUNT_POSITION = 6
 # first offset of the open transaction
 _ENTRY = struct.Struct(">qhiqiqiq")
 _SCALARS = [name for name in PRODUCER_DTYPE.names or () if name != "batches"]
-_STORED = np.dtype([
-    ("producer_id", ">i8"), ("producer_epoch", ">i2"), ("last_sequence", ">i4"),
-    ("last_offset", ">i8"), ("offset_delta", ">i4"), ("last_timestamp", ">i8"),
-    ("coordinator_epoch", ">i4"), ("txn_first_offset", ">i8"),
-])
 
 
 def _corrupt(file: str | None, code: str, message: str, position: int, expected: object,
@@ -221,19 +215,7 @@ class ProducerState:
 
     def to_snapshot(self) -> bytes:
         """The bytes of a snapshot file, in Kafka's order (that of a hash table)."""
-        rows = self.table.to_numpy()
-        row_of = {one: row for row, one in enumerate(rows["producer_id"].tolist())}
-        rows = rows[[row_of[one] for one in hash_order(row_of)]]
-        stored = np.zeros(len(rows), _STORED)
-        for name in ("producer_id", "producer_epoch", "last_timestamp", "coordinator_epoch"):
-            stored[name] = rows[name]
-        has_batches = rows["batch_count"] > 0
-        last = rows["batches"][np.arange(len(rows)), np.maximum(rows["batch_count"], 1) - 1]
-        for name, missing in (("last_sequence", -1), ("last_offset", -1), ("offset_delta", 0)):
-            stored[name] = np.where(has_batches, last[name], missing)
-        stored["txn_first_offset"] = np.where(rows["in_txn"] != 0, rows["txn_first_offset"], -1)
-        body = struct.pack(">i", len(rows)) + stored.tobytes()
-        return struct.pack(">hI", _VERSION, crc32c(body)) + body
+        return self.table.snapshot()
 
     def apply(self, batches: npt.NDArray[np.void], read: Callable[[int, int], bytes], *,
               file: str | None = None, fd: int = -1,

@@ -1,0 +1,137 @@
+"""Logs that were idle at a crash and became rows, beside Kafka's loader: nothing may differ.
+
+More cases: SEGLOG_IDLE_SEED=N SEGLOG_IDLE_CASES=N.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seglog
+from seglog.config import BrokerConfig, LogConfig
+from seglog.errors import AllLogDirsFailedError, LogLoadError, SeglogError
+from seglog.model import TopicPartition
+from seglog.storage.producer_state import decode_snapshot, encode_snapshot
+from tests.differential.cases import Case, plan
+from tests.differential.judge import Judge
+from tests.differential.ours import EXPIRATION_MS, files
+from tests.differential.sources import Source, Sources
+from tests.manager.records import batch
+
+SEED = int(os.environ.get("SEGLOG_IDLE_SEED", "12"))
+CASES = int(os.environ.get("SEGLOG_IDLE_CASES", "60"))
+CLEAN = ".kafka_cleanshutdown"
+EMPTY_SNAPSHOT = len(encode_snapshot([]))
+
+
+class IdleCase(Case):
+    """A source after a start and a shutdown, without the marker. A third gets one damage too, and a
+    third loses the producers of its last snapshot."""
+
+    def build(self, sources: Sources, root: Path, only: set[int] | None = None) -> list[str]:
+        if self.source.home == "drawn":
+            draw(root, self.source, dict(self.config))
+        else:
+            sources.copy(self.source, root)
+        for _ in range(2):  # the second start recovers what the first one has loaded
+            try:
+                with started(root, dict(self.config)):
+                    pass
+                (root / CLEAN).unlink()
+            except (SeglogError, FileNotFoundError):
+                return []
+        if self.number % 3 == 1:
+            return [*self.damage(root, {0}), "idle"]
+        snapshots = sorted(root.glob("*/*.snapshot"))
+        if self.number % 3 == 2 and snapshots:
+            kept = decode_snapshot(snapshots[-1].read_bytes())[::2]
+            snapshots[-1].write_bytes(encode_snapshot(kept))
+        return ["idle"]
+
+
+def started(root: Path, config: Mapping[str, str]) -> seglog.LogManager:
+    return seglog.LogManager(
+        [root], log_config=LogConfig.from_properties(config),
+        config=BrokerConfig.from_properties({"producer.id.expiration.ms": str(EXPIRATION_MS)}))
+
+
+def load_rows(root: Path, config: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """What the partitions say that were rows, and their files when they are opened and closed.
+    Other tests compare what the loader takes."""
+    found: dict[str, dict[str, Any]] = {}
+    try:
+        with started(root, config) as manager:
+            for key in list(manager._state.table.unopened_keys()):
+                log = manager.get_log(key)
+                assert log is not None
+                state = log.state()
+                state.pop("last_stable_offset", None)  # a manager knows a high watermark
+                if "error" in state:  # of a damaged segment that no load reads
+                    state = {}
+                found[str(key)] = {**state, "files_loaded": files(Path(log.path))}
+    except (AllLogDirsFailedError, LogLoadError):
+        return {}
+    return {name: {**state, "files_closed": files(root / name)} for name, state in found.items()}
+
+
+def draw(root: Path, source: Source, config: Mapping[str, str]) -> None:
+    """A log of producers with sequences, in several segments; some have expired since."""
+    rng = random.Random(f"drawn/{source.seed}")
+    root.mkdir(parents=True)
+    producers = {rng.choice((rng.randrange(40), rng.getrandbits(62))): 0
+                 for _ in range(rng.choice((1, 2, 8, 40)))}
+    now_ms = time.time_ns() // 1_000_000
+    with started(root, config) as manager:
+        log = manager.get_or_create_log(TopicPartition("drawn", 0))
+        for _ in range(rng.choice((5, 40, 120))):
+            if rng.random() < .08:
+                log.roll()
+            count, producer = rng.randrange(1, 4), rng.choice([*producers, -1])
+            age_ms = rng.choice((0, 1, 10, 100)) * 24 * 3600 * 1000
+            sequence = producers.get(producer, -1)
+            log.append_as_leader(batch(count, timestamp=now_ms - age_ms, producer_id=producer,
+                                       sequence=sequence), 0)
+            if producer >= 0:
+                producers[producer] = sequence + count
+
+
+def idle_case(sources: Sources, number: int) -> IdleCase:
+    """Case `number`, from the sources whose logs are rows at all."""
+    rng = random.Random(f"idle/{SEED}/{number}")
+    names = [(home, name) for home in ("clean", "unclean") for name in sources.names[home]
+             if name.startswith(("plain", "txn", "idempotent", "__consumer", "big", "empty"))]
+    source = (Source(*rng.choice(names)) if rng.random() < .4 else
+              Source("drawn", "drawn-0", number))
+    planned = plan(sources, SEED, number)
+    return IdleCase(SEED, number, source, planned.damages, tuple(sorted(
+        sources.config(source).items())))
+
+
+@pytest.fixture(scope="module")
+def row_judge(kafka_lib: Path, golden: Path) -> Iterator[Judge]:
+    """Kafka's loader, and our rows."""
+    with Judge(golden, load_rows, partial=True) as running:
+        yield running
+
+
+def test_rows_are_what_kafka_loads(row_judge: Judge) -> None:
+    rows, with_producers, wrong = 0, 0, []
+    for number in range(CASES):
+        verdict = row_judge.judge_case(idle_case(row_judge.sources, number))
+        if verdict is None:
+            continue
+        rows += len(verdict.ours)
+        with_producers += any(file["size"] > EMPTY_SNAPSHOT for state in verdict.ours.values()
+                              for name, file in state["files_loaded"].items()
+                              if name.endswith(".snapshot"))
+        if verdict.wrong:
+            wrong.append(str(verdict))
+    assert not wrong, f"{len(wrong)} of {rows} differ\n" + "\n".join(wrong)
+    assert rows > CASES // 4 and with_producers > CASES // 20
