@@ -20,6 +20,7 @@ from tests.differential.cases import plan
 from tests.differential.sources import Source, Sources
 from tests.manager.records import batch
 from tests.manager.row_starts import CLEAN, ORDINARY, SETTINGS, compare, idle_directory, settled
+from tests.support.effort import quick_first
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 SEED = os.environ.get("SEGLOG_CLEAN_SEED", "7")
@@ -83,7 +84,7 @@ def test_appends_before_the_crash(idle: Path, tmp_path: Path) -> None:
     assert compare(tmp_path / "image", tmp_path / "k") == 2
 
 
-@pytest.mark.parametrize("first", range(0, 32, 8))
+@pytest.mark.parametrize("first", quick_first(range(0, 32, 8), 1))
 def test_drawn_damage(golden: Path, tmp_path: Path, first: int) -> None:
     """Directories as Kafka's loader is compared with ours, loaded once more after a crash."""
     sources = Sources(golden, tmp_path / "sources")
@@ -102,6 +103,7 @@ def test_drawn_damage(golden: Path, tmp_path: Path, first: int) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(damages.kinds()))
+@pytest.mark.judge
 def test_one_damage_to_an_idle_log(golden: Path, tmp_path: Path, kind: str) -> None:
     """Each of the kinds that Kafka's loader is compared by, to a log that would be a row: with
     batches in its last segment, or with producers and none."""
