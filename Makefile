@@ -5,7 +5,7 @@
 .DELETE_ON_ERROR:
 # pip is the only one at work in an environment.
 .NOTPARALLEL:
-.PHONY: demo test test-oldest-spark bench wheel lint format typecheck fuzz stress differential sequences \
+.PHONY: demo test test-all test-oldest-spark bench wheel lint format typecheck fuzz stress differential sequences \
         sanitize portability clean
 
 # What runs is what was installed, whatever the shell around us exports.
@@ -20,9 +20,19 @@ demo: .venv/ready
 	@.venv/bin/seglog demo $(ARGS)
 	@if .ci/need java 2>/dev/null; then .venv/bin/python examples/pipeline.py; fi
 
+# A file is one process's, for what its tests share (a JVM, a broker, Spark), and files start in the
+# order of their names, so that the short ones of tests/unit come last and fill the processes.
+PYTEST_WORKERS := -n auto --dist loadfile --no-loadscope-reorder
+
+# Without the judges, which take long (tests/support/effort.py).
 test: .venv-test/ready
 	@.ci/need java || true
-	SEGLOG_INSTALLED=1 .venv-test/bin/pytest $(ARGS)
+	SEGLOG_INSTALLED=1 SEGLOG_QUICK=1 .venv-test/bin/pytest $(PYTEST_WORKERS) $(ARGS)
+
+# All tests.
+test-all: .venv-test/ready
+	@.ci/need java || true
+	SEGLOG_INSTALLED=1 SEGLOG_QUICK= .venv-test/bin/pytest $(PYTEST_WORKERS) $(ARGS)
 
 # What touches PySpark's interfaces, on the oldest one that is supported; `make test` has the newest.
 OLDEST_SPARK_TESTS := $(addprefix tests/spark/test_,read.py sink.py stream.py \

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import seglog
+from tests.support import effort
 from tests.support import golden as golden_data
 
 
@@ -25,6 +26,14 @@ def pytest_configure() -> None:
         found = Path(seglog.__file__).resolve()
         if not found.is_relative_to(home):
             raise pytest.UsageError(f"SEGLOG_INSTALLED=1, but seglog is {found}, not in {home}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`make test` leaves the judges to `make test-all`."""
+    if effort.IS_QUICK:
+        config.hook.pytest_deselected(
+            items=[item for item in items if item.get_closest_marker("judge")])
+        items[:] = [item for item in items if not item.get_closest_marker("judge")]
 
 
 @pytest.fixture(scope="session")

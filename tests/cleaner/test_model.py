@@ -13,6 +13,7 @@ from seglog.cleaner import Cleaner, LogToClean, OffsetMap
 from seglog.log.unified_log import UnifiedLog
 from tests.cleaner.support import NOW, SLOT, append, batches, end_transaction, opened, roll
 from tests.oracle.cleaning import last_values
+from tests.support.effort import examples
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b"\0\0\0\0", b"\0\0\0\1"])
 ROWS = st.lists(st.tuples(KEYS, st.none() | st.binary(min_size=1, max_size=4)), min_size=1,
@@ -85,7 +86,7 @@ class Model:
             assert set(offsets) <= set(found)  # what may yet be committed
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.lists(STEPS, max_size=25))
 def test_the_last_value_of_each_key(steps: list[tuple[object, ...]]) -> None:
     with tempfile.TemporaryDirectory(prefix="seglog-clean-") as home:

@@ -20,13 +20,14 @@ import pytest
 import seglog
 from seglog.cli.main import main
 from seglog.errors import ConfigError, DuplicateLogDirError, KafkaStorageError, LogDirLockedError
+from tests.support.effort import how_many
 from tests.support.users import make_reachable
 
 Copy = Callable[[str], Path]
 
 READS = ("load", "load --json", "load --level full", "verify", "ls", "ls --segments", "cat -e")
 WRITES = ("load --recover", "load --recover --json", "load --dry-run")
-SEEDS = int(os.environ.get("SEGLOG_PLACES_SEEDS", "150"))
+SEEDS = how_many("SEGLOG_PLACES_SEEDS", 150, 30)
 HOLD = """
 import sys
 from seglog.storage.lock import FileLock

@@ -67,6 +67,7 @@ def truth(golden: Path) -> dict[str, dict[str, Any]]:
     return found | json.loads((golden / "real" / "loaded.json").read_text())
 
 
+@pytest.mark.judge
 def test_a_dry_run_touches_nothing_and_says_what_a_real_run_does(
         copies: list[Path], truth: dict[str, dict[str, Any]], capsys: Capture) -> None:
     before = {path: fingerprint(path) for path in copies}

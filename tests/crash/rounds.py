@@ -1,15 +1,19 @@
-"""How many crashes: 50 in a suite that should be quick and those that found something, any number
-by SEGLOG_CRASH_ROUNDS."""
+"""How many crashes: a few in a quick run, else 50 and those that found something; any number by
+SEGLOG_CRASH_ROUNDS."""
 
 from __future__ import annotations
 
 import os
 
-IN_THE_SUITE = 50
+from tests.support.effort import IS_QUICK
+
+QUICK, IN_THE_SUITE = 6, 50
 FOUND_SOMETHING = (171, 299, 317, 746, 811, 958)
 
 
 def rounds() -> list[int]:
     """The seeds."""
     wanted = os.environ.get("SEGLOG_CRASH_ROUNDS")
-    return [*range(IN_THE_SUITE), *FOUND_SOMETHING] if wanted is None else [*range(int(wanted))]
+    if wanted is not None:
+        return [*range(int(wanted))]
+    return [*range(QUICK)] if IS_QUICK else [*range(IN_THE_SUITE), *FOUND_SOMETHING]

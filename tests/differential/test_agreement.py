@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -24,9 +23,10 @@ from seglog.recovery.scans import SegmentScans
 from tests.differential.cases import Case, plan
 from tests.differential.ours import inputs_of, load
 from tests.differential.sources import Sources
+from tests.support.effort import how_many
 
 SEED = 4
-CASES = int(os.environ.get("SEGLOG_DIFFERENTIAL_CASES", "200"))
+CASES = how_many("SEGLOG_DIFFERENTIAL_CASES", 200, 30)
 THREADS = 3
 #: Far below what a segment of these logs has, so that pieces of one segment are scanned apart.
 PIECE_BYTES = 700

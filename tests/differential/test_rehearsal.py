@@ -4,7 +4,6 @@ of the two changes anything."""
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,10 @@ from seglog.config import BrokerConfig
 from seglog.recovery.callbacks import NullListener
 from tests.differential.cases import plan
 from tests.differential.sources import Sources
+from tests.support.effort import how_many
 
 SEED = 5
-CASES = int(os.environ.get("SEGLOG_DIFFERENTIAL_CASES", "120"))
+CASES = how_many("SEGLOG_DIFFERENTIAL_CASES", 120, 20)
 
 
 def fingerprint(root: Path) -> dict[str, Any]:

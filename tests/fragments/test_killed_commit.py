@@ -20,6 +20,8 @@ from seglog.model import TopicPartition
 from seglog.storage.paths import UNFINISHED_COMMIT
 from tests.fragments.jobs import Truth, Written, add, contents, left_over, make_rows
 from tests.fragments.test_publish import check_sound
+from tests.processes.children import fork
+from tests.support.effort import quick_first
 
 # The calls that change a file system or make the change durable.
 CALLS = ("mkdir", "rename", "replace", "unlink", "rmdir", "ftruncate", "pwrite", "write", "fsync",
@@ -35,7 +37,7 @@ def _die(*_: Any, **__: Any) -> NoReturn:
 def killed_at(step: int, act: Callable[[], object]) -> bool:
     """Runs `act` in a child that is killed before its `step`-th call; returns whether it got there.
     """
-    child = os.fork()
+    child = fork()
     if child == 0:
         left = step
 
@@ -94,7 +96,7 @@ def manage(data_dir: Path) -> None:
         assert manager.live_log_dirs == [str(data_dir)]
 
 
-@pytest.mark.parametrize("finish", [restart, reopen, manage])
+@pytest.mark.parametrize("finish", quick_first([reopen, restart, manage], 1))
 def test_every_step(tmp_path: Path, finish: Callable[[Path], None]) -> None:
     """Tests all steps for the next job, and every seventh for other openers of the directory."""
     outcomes = []
@@ -135,6 +137,7 @@ def test_every_step(tmp_path: Path, finish: Callable[[Path], None]) -> None:
     assert last == sorted(last, reverse=True)
 
 
+@pytest.mark.judge
 def test_a_commit_that_finishes_is_finished_only_once(tmp_path: Path) -> None:
     """Processes that finish the commit are also killed."""
     for step in range(1, 2000):

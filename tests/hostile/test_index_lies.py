@@ -19,6 +19,7 @@ from seglog.model import MAX_TIMESTAMP
 from seglog.storage.partition_log import PartitionLog
 from tests.oracle.builder import Shape, build_log
 from tests.oracle.writer import LogConfig
+from tests.support.effort import examples
 from tests.support.reading import rows_of
 
 NUMBERS = st.one_of(
@@ -108,7 +109,7 @@ def truths(tmp_path_factory: pytest.TempPathFactory, golden: Path) -> list[tuple
     return made  # type: ignore[return-value]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[
     HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_every_answer_is_that_of_a_log_without_indexes(truths: Any, data: st.DataObject) -> None:

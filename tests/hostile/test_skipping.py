@@ -16,6 +16,7 @@ from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap
 from tests.oracle.batch import Row
 from tests.support import skipping
+from tests.support.effort import quick_first
 from tests.support.reading import ALL_COLUMNS, rows_of
 from tests.support.skipping import Damaged
 
@@ -169,7 +170,7 @@ def check_committed(damaged: Damaged, log: PartitionLog, gaps: list[LogGap]) -> 
         assert in_place(again) == in_place(found)
 
 
-@pytest.mark.parametrize("part", range(5))
+@pytest.mark.parametrize("part", quick_first(range(5), 1))
 def test_a_reader_that_skips_damage_loses_what_is_damaged_and_no_more(tmp_path: Path, part: int
                                                                       ) -> None:
     gaps = [check(tmp_path / f"{seed}" / "topic-0", seed)

@@ -24,6 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests.support.locks import locked
+
 KAFKA_VERSION = "4.3.1"
 JAVA_MIN = 17
 HERE = Path(__file__).resolve().parent
@@ -70,22 +72,16 @@ def library() -> Path:
     if maven is None:
         raise KafkaUnavailable(f"mvn is missing and {lib} holds no Kafka {KAFKA_VERSION}: "
                                "install Maven, or name a directory of jars in SEGLOG_KAFKA_LIB")
-    lib.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix="fetching-", dir=lib.parent))
-    try:
+    with locked(lib.parent), tempfile.TemporaryDirectory(dir=lib.parent) as fresh:
+        if lib.is_dir():
+            return lib  # another process was first
         done = subprocess.run(
             [maven, "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies",
-             f"-DoutputDirectory={fresh / 'lib'}"], capture_output=True, text=True, check=False)
+             f"-DoutputDirectory={fresh}/lib"], capture_output=True, text=True, check=False)
         if done.returncode:
             cause = (done.stdout + done.stderr).strip().splitlines() or ["no reason given"]
             raise KafkaUnavailable(f"Maven could not fetch Kafka {KAFKA_VERSION}: {cause[0]}")
-        try:
-            os.rename(fresh / "lib", lib)
-        except OSError:
-            if not (lib / f"kafka_2.13-{KAFKA_VERSION}.jar").is_file():
-                raise
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        os.rename(f"{fresh}/lib", lib)
     return lib
 
 
@@ -101,18 +97,13 @@ def compiled(program: str) -> Path:
     if javac is None:
         raise KafkaUnavailable(f"javac is missing: install a JDK of at least {JAVA_MIN}, "
                                "a runtime alone is not enough")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix="compiling-", dir=target.parent))
-    try:
-        subprocess.run([javac, "-nowarn", "-XDsuppressNotes", "-cp", f"{library()}/*",
-                        "-d", str(fresh / "classes"), str(source)], check=True)
-        try:
-            os.rename(fresh / "classes", target)
-        except OSError:
-            if not target.is_dir():
-                raise
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+    lib = library()
+    with locked(target.parent), tempfile.TemporaryDirectory(dir=target.parent) as fresh:
+        if target.is_dir():
+            return target  # another process was first
+        subprocess.run([javac, "-nowarn", "-XDsuppressNotes", "-cp", f"{lib}/*",
+                        "-d", f"{fresh}/classes", str(source)], check=True)
+        os.rename(f"{fresh}/classes", target)
     return target
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.kafka.harness import KafkaUnavailable, cache_dir
+from tests.support.locks import locked
 
 
 def spark_kafka_jars() -> list[Path]:
@@ -66,8 +67,9 @@ def _fetched(name: str, artifacts: Iterable[str]) -> list[Path]:
     maven = shutil.which("mvn")
     if maven is None:
         raise KafkaUnavailable(f"mvn is missing and {home} does not hold all of its jars")
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=home.parent) as fresh:
+    with locked(home.parent), tempfile.TemporaryDirectory(dir=home.parent) as fresh:
+        if all(jar.is_file() for jar in jars):
+            return jars  # another process was first
         for artifact in artifacts:
             done = subprocess.run(
                 [maven, "-q", "-B", "dependency:copy", f"-Dartifact={artifact}",

@@ -23,8 +23,9 @@ from tests.cleaner.world import Logs
 from tests.kafka import harness
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record
+from tests.support.effort import how_many
 
-CASES = int(os.environ.get("CLEANER_MANAGER_CASES", "6"))
+CASES = how_many("CLEANER_MANAGER_CASES", 6, 2)
 
 
 def settings_of(drawn: random.Random) -> dict[str, str]:

@@ -23,6 +23,8 @@ from tests.cleaner.support import NOW, SLOT, append, end_transaction
 from tests.cleaner.world import Logs
 from tests.kafka import harness
 
+pytestmark = pytest.mark.judge
+
 SETTINGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0",
             "segment.ms": "100000000", "internal.segment.bytes": "9000",
             "segment.index.bytes": "2000", "delete.retention.ms": "50000"}

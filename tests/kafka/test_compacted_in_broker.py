@@ -18,6 +18,8 @@ from seglog.storage.paths import CLEANER_OFFSET_CHECKPOINT
 from tests.kafka import workload
 from tests.kafka.harness import Broker, Client
 
+pytestmark = pytest.mark.judge
+
 KEY = TopicPartition("users", 0)
 COMPACT = {**workload.SMALL, "cleanup.policy": "compact", "delete.retention.ms": "86400000"}
 Rows = list[dict[str, Any]]

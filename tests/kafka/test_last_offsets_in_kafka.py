@@ -33,6 +33,7 @@ def sequences() -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.judge
 def test_the_same_appends_are_refused() -> None:
     with Judge() as judge:
         for sequence in sequences():

@@ -17,10 +17,11 @@ from seglog.recovery.overlay import OverlayDisk
 from seglog.recovery.segment_files import SegmentFiles
 from tests.kafka import harness
 from tests.support import damage, damage_files, damage_records  # noqa: F401  (register kinds)
+from tests.support.effort import how_many
 
 CONFIG = {"internal.segment.bytes": "16384", "index.interval.bytes": "512",
           "segment.index.bytes": "16384"}
-CASES = int(os.environ.get("SEGLOG_DIFFERENTIAL_CASES", "240"))
+CASES = how_many("SEGLOG_DIFFERENTIAL_CASES", 240, 60)
 SEED = int(os.environ.get("SEGLOG_DIFFERENTIAL_SEED", "1"))
 
 # Where one load is not comparable: Kafka's own answer is about something else than the log.

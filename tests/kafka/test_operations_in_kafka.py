@@ -3,7 +3,6 @@ same answers, and the same files with the same bytes."""
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import threading
@@ -19,10 +18,11 @@ from seglog.model import TopicPartition
 from tests.kafka import harness
 from tests.kafka.test_manager_in_kafka import files
 from tests.manager.records import batch
+from tests.support.effort import how_many
 
 CONFIG = {"internal.segment.bytes": "3000", "index.interval.bytes": "300",
           "segment.index.bytes": "4096", "retention.bytes": "5000", "retention.ms": "-1"}
-SEEDS = range(1, int(os.environ.get("SEGLOG_OPERATION_SEEDS", "4")) + 1)
+SEEDS = range(1, how_many("SEGLOG_OPERATION_SEEDS", 4, 1) + 1)
 KEYS = ("a-0", "a-1", "b-0", "c-9")
 UNIQUE = re.compile(r"\.[0-9a-f]{32}-")
 

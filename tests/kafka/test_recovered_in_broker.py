@@ -18,6 +18,8 @@ from seglog.storage.paths import RECOVERY_POINT_CHECKPOINT
 from tests.kafka import workload
 from tests.kafka.harness import Broker, Client
 
+pytestmark = pytest.mark.judge
+
 ISOLATIONS = ("read_uncommitted", "read_committed")
 Rows = dict[tuple[str, str], list[dict[str, Any]]]
 

@@ -20,6 +20,8 @@ from tests.kafka import harness
 from tests.kafka.tiering_broker import TOPIC, tiering
 from tests.remote_log.support import eventually, segment, update
 
+pytestmark = pytest.mark.judge
+
 pytest.importorskip("confluent_kafka",
                     reason="confluent-kafka is not installed: pip install 'seglog[kafka]'")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 import subprocess
 from collections.abc import Sequence
@@ -12,12 +11,13 @@ import pytest
 
 from seglog.tiered import serialize
 from tests.kafka import harness
+from tests.support.effort import how_many
 from tests.tiered.remote_events import (
     Generator, Seglog, damaged, random_record, random_value, settled,
 )
 
 #: More by hand: SEGLOG_REMOTE_SEQUENCES=50000.
-SEQUENCES = int(os.environ.get("SEGLOG_REMOTE_SEQUENCES", "1000"))
+SEQUENCES = how_many("SEGLOG_REMOTE_SEQUENCES", 1000, 150)
 
 
 @pytest.fixture(autouse=True)

@@ -34,6 +34,8 @@ from tests.remote_log.local_tiered_storage import LocalTieredStorage
 from tests.remote_log.support import eventually
 from tests.support import reading
 
+pytestmark = pytest.mark.judge
+
 KEY = TopicPartition("tiered", 0)
 ISOLATIONS = ("read_uncommitted", "read_committed")
 

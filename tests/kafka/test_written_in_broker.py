@@ -36,6 +36,8 @@ from tests.kafka import harness, workload
 from tests.kafka.harness import Broker, Client
 from tests.support import reading
 
+pytestmark = pytest.mark.judge
+
 Row = dict[str, Any]
 
 ISOLATIONS = ("read_uncommitted", "read_committed")

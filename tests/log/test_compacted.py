@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -20,6 +19,7 @@ import seglog
 from seglog.errors import IllegalStateError, KafkaStorageError
 from seglog.model import TopicPartition
 from tests.manager.support import entries
+from tests.support.effort import examples, how_many
 
 COMPACT: dict[str, Any] = {"cleanup.policy": "compact"}
 SMALL = {**COMPACT, "internal.segment.bytes": 2000, "index.interval.bytes": 200}
@@ -59,13 +59,19 @@ def test_put_get_delete(tmp_path: Path) -> None:
         log.latest(b"a")
 
 
+def cleaners() -> set[threading.Thread]:
+    """The running threads of cleaners, those of other tests included."""
+    return {one for one in threading.enumerate() if "cleaner" in one.name}
+
+
 def test_other_logs_are_not_compacted(tmp_path: Path) -> None:
+    before = cleaners()
     with seglog.open(tmp_path / "d" / "t-0") as log:
         log.append(b"1", key=b"a")
         assert log.latest(b"a") == b"1"
         with pytest.raises(IllegalStateError, match="its cleanup.policy is delete"):
             log.compact()
-        assert not [one for one in threading.enumerate() if "cleaner" in one.name]
+        assert not cleaners() - before
 
 
 def test_transactions(tmp_path: Path) -> None:
@@ -107,7 +113,7 @@ def test_it_compacts_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """While threads put and get; and a second log of the directory beside it."""
     monkeypatch.setattr("seglog.embedded.embedded_cleaning.CleanerConfig",
                         lambda: __import__("seglog.cleaner").cleaner.CleanerConfig(backoff_ms=5))
-    home = tmp_path / "d"
+    home, before = tmp_path / "d", cleaners()
     with (seglog.open(home / "t-0", config=SMALL) as log,
           seglog.open(home / "u-0", config=SMALL) as other,
           seglog.open(home / "v-0") as plain):
@@ -136,7 +142,7 @@ def test_it_compacts_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             time.sleep(.01)
         assert len(log.keys()) == 21 and len(list(plain.records())) == 1200
         assert last(log) == {key: log.latest(key) for key in log.keys()} == last(other)
-    assert not [one for one in threading.enumerate() if "cleaner" in one.name]
+    assert not cleaners() - before
     assert set(entries(home / "cleaner-offset-checkpoint")) == {
         TopicPartition("t", 0), TopicPartition("u", 0)}
 
@@ -195,7 +201,7 @@ STEPS = st.lists(st.one_of(
     st.tuples(st.just("reopen"))), max_size=30)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(STEPS, st.sampled_from(["producer", "lz4", "zstd"]))
 def test_a_dict(steps: list[tuple[Any, ...]], codec: str) -> None:
     """What a dict would have, whatever is done in which order."""
@@ -253,7 +259,7 @@ def test_killed_at_any_time(tmp_path: Path) -> None:
     """Whatever an append returned is there, and no key twice in what was cleaned."""
     place, drawn, number = tmp_path / "d" / "t-0", random.Random(9), 0
     model: dict[bytes, bytes] = {}
-    for _ in range(int(os.environ.get("COMPACT_KILLS", "8"))):
+    for _ in range(how_many("COMPACT_KILLS", 8, 2)):
         writer = subprocess.Popen([sys.executable, "-c", _KILLED, place, str(number)],
                                   stdout=subprocess.PIPE)
         assert writer.stdout is not None

@@ -83,6 +83,7 @@ def without_native_path(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Appends, "append_fast", lambda *args, **how: None)
 
 
+@pytest.mark.judge
 def test_sequences_with_and_without(tmp_path: Path, taken: list[bool]) -> None:
     """The oracle's sequences: every operation in between the appends."""
     for sequence in generate(SEED, range(COUNT)):

@@ -31,6 +31,7 @@ from seglog.recovery.snapshot_files import SnapshotNames, Snapshots
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch
 from tests.oracle.producers import Refused, SlowAppends
+from tests.support.effort import examples
 
 CLIENT, COORDINATOR = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR
 EXPIRATION_MS = 1000
@@ -190,7 +191,7 @@ class Pair:
             == set(self.slow.verifications)
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=examples(150), suppress_health_check=list(HealthCheck))
 @given(st.booleans(), st.lists(operations, max_size=12))
 def test_appends_are_judged_by_the_slow_rules(
         tmp_path_factory: pytest.TempPathFactory, verification: bool,

@@ -30,6 +30,7 @@ from tests.manager.row_starts import (
     CHECKPOINTS, CLEAN, NOW_MS, ORDINARY, SETTINGS, compare, idle_directory, settled,
 )
 from tests.manager.support import snapshot
+from tests.support.effort import quick_first
 from tests.support.golden import LOAD_CONFIG
 
 
@@ -66,7 +67,7 @@ def test_the_snapshot_of_the_shutdown_before(template: Path, tmp_path: Path) -> 
     assert compare(home, tmp_path / "k") == len(ORDINARY) - 1
 
 
-@pytest.mark.parametrize("first", range(0, 24, 8))
+@pytest.mark.parametrize("first", quick_first(range(0, 24, 8), 1))
 def test_drawn_damage(golden: Path, tmp_path: Path, first: int) -> None:
     """Directories as Kafka's loader is compared with ours, with and without marker."""
     seed = int(os.environ.get("SEGLOG_CLEAN_SEED", "7"))

@@ -24,6 +24,7 @@ from tests.manager.records import batch
 from tests.manager.row_starts import (
     CLEAN, NOW_MS, ORDINARY, SETTINGS, compare, idle_directory, settled,
 )
+from tests.support.effort import quick_first
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 SEED = os.environ.get("SEGLOG_CLEAN_SEED", "7")
@@ -131,7 +132,7 @@ def test_a_log_of_one_segment_that_begins_late(idle: Path, tmp_path: Path) -> No
     assert compare(idle, tmp_path / "k") == 4
 
 
-@pytest.mark.parametrize("first", range(0, 32, 8))
+@pytest.mark.parametrize("first", quick_first(range(0, 32, 8), 1))
 def test_drawn_damage(golden: Path, tmp_path: Path, first: int) -> None:
     """Directories as Kafka's loader is compared with ours, loaded once more after a crash."""
     sources = Sources(golden, tmp_path / "sources")
@@ -150,6 +151,7 @@ def test_drawn_damage(golden: Path, tmp_path: Path, first: int) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(damages.kinds()))
+@pytest.mark.judge
 def test_one_damage_to_an_idle_log(golden: Path, tmp_path: Path, kind: str) -> None:
     """Each of the kinds that Kafka's loader is compared by, to a log that would be a row: with
     batches in its last segment, or with producers and none."""

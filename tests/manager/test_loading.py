@@ -366,6 +366,7 @@ def load_until(root: Path, steps: int) -> int:
     return steps
 
 
+@pytest.mark.judge
 def test_a_start_that_is_killed_starts_again_with_the_same_result(tmp_path: Path) -> None:
     names = ["a-0", "b-0", "c-0"]
     source = make_dir(tmp_path / "source", names, clean=False, batches=150)

@@ -12,6 +12,7 @@ import pytest
 
 from seglog.errors import LogDirLockedError
 from seglog.storage.lock import FileLock
+from tests.processes.children import fork
 
 HOLD = """
 import sys
@@ -85,7 +86,7 @@ def test_a_forked_child_holds_and_destroys_nothing(tmp_path: Path) -> None:
     path = tmp_path / ".lock"
     lock = FileLock(str(path))
     assert lock.try_lock()
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         held = lock.is_locked
         lock.destroy()

@@ -421,6 +421,7 @@ def killed_move(roots: list[Path], die_at: int) -> int:
                            *map(str, roots)], check=False, timeout=120).returncode
 
 
+@pytest.mark.judge
 def test_killed_at_any_rename(tmp_path: Path) -> None:
     """The partition is whole afterwards in one directory, or, between the two renames, in two."""
     renames = killed_move([make_dir(tmp_path / "whole" / name, []) for name in ("k1", "k2")], 0)

@@ -26,6 +26,7 @@ from seglog._native.records import RecordDecoder
 from seglog.storage.codecs import decompress
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record
+from tests.support.effort import quick_first
 
 pa = pytest.importorskip("pyarrow")
 
@@ -361,7 +362,7 @@ def test_wrong_arguments(open_decoder: Callable[..., RecordDecoder]) -> None:
 
 # ---- where records come from, and when they were written -----------------------------------------
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", quick_first(range(12), 3))
 def test_rows_of_a_time_and_their_origin(open_decoder: Callable[..., RecordDecoder],
                                          seed: int) -> None:
     """Any projection, any times, any sizes: the rows that a slow filter keeps, and no other."""

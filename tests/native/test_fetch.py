@@ -18,6 +18,7 @@ from seglog._native.fetch import (
 )
 from seglog.errors import CorruptRecordError, IllegalArgumentError, KafkaStorageError
 from tests.native.test_index import search, write_offsets, write_times
+from tests.support.effort import examples
 
 BASE = 1000
 HEADER = 61
@@ -90,7 +91,7 @@ def test_index_searches_agree_with_the_oracle(tmp_path: Path, count: int) -> Non
                 (times[slot], BASE + offsets[slot]) if slot >= 0 else (-1, BASE))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(-2**31, 2**31 - 1), st.integers(-2**31, 2**31 - 1)),
                 max_size=3000), st.integers(-2**31, 2**31 - 1))
 def test_hostile_indexes_give_kafkas_slots(tmp_path_factory: pytest.TempPathFactory,

@@ -23,6 +23,7 @@ from tests.oracle import batch as v2
 from tests.oracle import legacy
 from tests.oracle.batch import Batch, Record
 from tests.oracle.producers import SlowProducers
+from tests.support.effort import examples, quick_first
 
 TP = TopicPartition("t", 0)
 
@@ -115,7 +116,7 @@ def build(steps: list[tuple[str, int, int, int, int]]) -> list[bytes]:
     return batches
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.lists(steps, max_size=40), st.lists(st.integers(0, 40), max_size=3), st.booleans())
 def test_against_the_slow_model(steps: list[tuple[str, int, int, int, int]], pieces: list[int],
                                 with_file: bool) -> None:
@@ -228,7 +229,7 @@ def _open(producer_id: int, first_offset: int) -> Any:
     return row
 
 
-@pytest.mark.parametrize("order", ["first", "last", "random"])
+@pytest.mark.parametrize("order", quick_first(["first", "last", "random"], 1))
 def test_many_open_transactions_are_not_quadratic(order: str) -> None:
     count, table = 100_000, ProducerTable()
     rows = np.zeros(count, BATCH_DTYPE)

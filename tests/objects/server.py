@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.locks import locked
+
 __all__ = ["ACCESS_KEY", "CACHE", "SECRET_KEY", "ServerMissing", "free_port", "go_binary",
            "options_of", "serve", "started"]
 
@@ -40,13 +42,19 @@ def go_binary(name: str, module: str) -> str:
     go = shutil.which("go")
     if go is None:
         raise ServerMissing(f"{name} is missing, and so is Go, which builds it")
-    install([go, "install", module], GOBIN=str(CACHE))
+    install([go, "install", module], built, GOBIN=str(CACHE))
     return str(built)
 
 
-def install(command: list[str], **environment: str) -> None:
-    """Runs a command that installs into the cache. Raises ServerMissing."""
-    CACHE.mkdir(parents=True, exist_ok=True)
+def install(command: list[str], program: Path, **environment: str) -> None:
+    """Runs a command that installs `program` into the cache, unless another process did. Raises
+    ServerMissing."""
+    with locked(CACHE):
+        if not program.exists():
+            _install(command, environment)
+
+
+def _install(command: list[str], environment: dict[str, str]) -> None:
     shown = " ".join(map(str, [os.path.basename(command[0]), *command[1:]]))
     try:
         subprocess.run(command, env={**os.environ, **environment}, check=True,

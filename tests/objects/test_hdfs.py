@@ -13,6 +13,8 @@ from seglog import PartitionLog
 from seglog.errors import KafkaStorageError
 from tests.objects.hdfs import LOGS, put
 
+pytestmark = pytest.mark.judge
+
 
 def rows(log: PartitionLog) -> list[dict[str, list[Any]]]:
     return [columns.to_pylists() for columns in log.to_arrow()]

@@ -54,7 +54,7 @@ def azure(golden: Path) -> Iterator[dict[str, str]]:
         npm = shutil.which("npm")
         if npm is None:
             raise ServerMissing("Azurite is missing, and so is npm, which installs it")
-        install([npm, "install", "--silent", "--prefix", str(home), _AZURITE])
+        install([npm, "install", "--silent", "--prefix", str(home), _AZURITE], program)
     port = free_port()
     endpoint = f"http://127.0.0.1:{port}/{_ACCOUNT}"
     given = {"azure_storage_account_name": _ACCOUNT, "azure_storage_account_key": _KEY,

@@ -17,7 +17,7 @@ from tests.objects.hdfs import LOGS
 from tests.support.documents import examples_of
 from tests.spark.conftest import spark  # noqa: F401  (a fixture)
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.judge, pytest.mark.spark]
 
 SELECTIONS: list[dict[str, str]] = [
     {"kafka.isolation.level": "read_committed", "includeHeaders": "true"},

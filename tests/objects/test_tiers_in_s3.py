@@ -34,6 +34,8 @@ from tests.tiered.conftest import Tiered, read
 from tests.tiered.conftest import tiered as tiered  # the fixture
 from tests.tiered.test_storage_manager import announced, check, data_of
 
+pytestmark = pytest.mark.judge
+
 ROOT = Path(__file__).resolve().parents[2]
 PARTITION = TopicIdPartition(bytes(range(16)), "big", 0)
 LEVELS: tuple[Isolation, ...] = ("read_uncommitted", "read_committed")

@@ -66,8 +66,10 @@ def in_child(act: Callable[[], Any], *, leave: Callable[[], object] | None = Non
 def _read(reader: int, pid: int) -> bytes:
     deadline, data = time.monotonic() + CHILD_SECONDS, b""
     while True:
-        ready, _, _ = select.select([reader], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
+        # Not select.select, which refuses descriptors from 1024 on.
+        waiting = select.poll()
+        waiting.register(reader, select.POLLIN)
+        if not waiting.poll(max(0.0, deadline - time.monotonic()) * 1000):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             raise AssertionError(f"the child hangs: nothing in {CHILD_SECONDS} seconds")

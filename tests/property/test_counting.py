@@ -21,13 +21,14 @@ from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record
 from tests.oracle.builder import Shape, build_log
 from tests.oracle.writer import BuiltLog, LogConfig
+from tests.support.effort import examples
 
 SHAPES = (
     Shape(batches=40), Shape(batches=40, magics=(0, 1, 2)), Shape(batches=30, magics=(1,)),
     Shape(batches=40, clean=False, preallocated=True), Shape(batches=0),
     Shape(batches=60, config=LogConfig(segment_bytes=1500, index_interval_bytes=0)),
 )
-MANY = settings(deadline=None, max_examples=150,
+MANY = settings(deadline=None, max_examples=examples(150),
                 suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 

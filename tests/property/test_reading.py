@@ -16,6 +16,7 @@ from seglog.arrow import DecodeOptions, decode_range
 from tests.oracle.builder import Shape, build_log
 from tests.oracle.writer import BuiltLog, LogConfig, placed_at
 from tests.support import reading
+from tests.support.effort import examples
 
 SHAPES = (
     Shape(batches=40), Shape(batches=40, magics=(0, 1, 2)), Shape(batches=30, magics=(0,)),
@@ -24,7 +25,7 @@ SHAPES = (
     Shape(batches=60, config=LogConfig(segment_bytes=1500, index_interval_bytes=0)),
 )
 ISOLATIONS = ("read_uncommitted", "read_committed")
-MANY = settings(deadline=None, max_examples=60,
+MANY = settings(deadline=None, max_examples=examples(60),
                 suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 

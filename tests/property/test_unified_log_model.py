@@ -24,9 +24,10 @@ from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record
+from tests.support.effort import examples
 
 NOW = 1_700_000_000_000
-STEPS = settings(deadline=None, max_examples=60, stateful_step_count=50)
+STEPS = settings(deadline=None, max_examples=examples(60), stateful_step_count=50)
 
 
 @dataclass

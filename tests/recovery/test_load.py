@@ -77,6 +77,7 @@ def test_threads_change_nothing(golden: Path, which: str, level: Any) -> None:
     assert load(1) == load(2) == load(7)
 
 
+@pytest.mark.judge
 def test_a_thousand_partitions(tmp_path: Path) -> None:
     root = data_dir(tmp_path / "data")
     for number in range(1000):

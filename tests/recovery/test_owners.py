@@ -16,6 +16,7 @@ import seglog
 from seglog.cli.main import main
 from seglog.storage import ownership
 from seglog.storage.textfile import replace_file
+from tests.support.effort import how_many
 from tests.support.users import make_reachable
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of others")
@@ -92,7 +93,7 @@ def damage(root: Path, seed: int) -> None:
             os.truncate(path, path.stat().st_size // 2)
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("SEGLOG_OWNERS_SEEDS", "4"))))
+@pytest.mark.parametrize("seed", range(how_many("SEGLOG_OWNERS_SEEDS", 4, 1)))
 def test_a_recovery_as_root_leaves_all_to_the_owner(
         golden_copy: Copy, seed: int, capsys: pytest.CaptureFixture[str]) -> None:
     root = golden_copy("real/unclean")

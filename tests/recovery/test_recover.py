@@ -198,6 +198,7 @@ def damage_index(rng: random.Random, path: Path) -> None:
         index.write_bytes(index.read_bytes() + bytes(8 * rng.randint(1, 3000)))
 
 
+@pytest.mark.judge
 def test_a_pool_gives_what_one_thread_gives(logs: list[BuiltLog], pool: Executor,
                                             tmp_path: Path) -> None:
     """Thousands of damaged logs, pieces of a few batches: the same to the last byte."""

@@ -50,6 +50,7 @@ def test_every_theme_comes_up() -> None:
 
 
 @pytest.mark.parametrize("seed", [7])
+@pytest.mark.judge
 def test_the_paths_of_a_log(kafka_lib: Path, seed: int) -> None:
     home, found, ended = scratch(), Counter[str](), 0
     try:

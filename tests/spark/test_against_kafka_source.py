@@ -24,7 +24,7 @@ from tests.spark.kafka_options import FIRST_MS, TABLE, TRIMMED, TRIMMED_END, WID
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.judge, pytest.mark.kafka]
 
 TOPICS = tuple(workload.TOPICS)
 DRAWN = int(os.environ.get("SEGLOG_SPARK_OPTIONS", "25"))

@@ -11,7 +11,7 @@ from tests.support.benches import smoke
 
 pytest.importorskip("pytest_benchmark", reason="pytest-benchmark is not installed")
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka]
+pytestmark = [pytest.mark.judge, pytest.mark.slow, pytest.mark.kafka]
 
 
 def test_the_bench_gives_rows(tmp_path: Path) -> None:

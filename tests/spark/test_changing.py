@@ -19,6 +19,8 @@ from seglog.spark.source_reader import SeglogReader
 from tests.oracle.batch import Batch, Record
 from tests.oracle.writer import LogConfig, LogWriter
 
+pytestmark = pytest.mark.judge
+
 END = 400
 STEPS = ("choose_partitions", "resolve_offsets", "cut_tasks")
 

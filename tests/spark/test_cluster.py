@@ -19,7 +19,7 @@ from seglog.scrub import finding_row
 from tests.spark.cluster import Cluster
 from tests.spark.environments import DRIVER, clean, environment
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.judge, pytest.mark.slow]
 
 RECORDS = 3000
 Row = list[Any]

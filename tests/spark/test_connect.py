@@ -21,6 +21,8 @@ import seglog
 from seglog.scrub import finding_row
 from tests.spark.environments import DRIVER, clean, environment, run
 
+pytestmark = pytest.mark.judge
+
 pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'pyspark[connect]'")
 pytest.importorskip("grpc_status", reason="grpcio-status is not installed")
 

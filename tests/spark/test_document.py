@@ -20,7 +20,8 @@ from tests.support.readme import localize
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
+pytestmark = [pytest.mark.judge, pytest.mark.filterwarnings(
+    "ignore:PySpark does not yet fully support pandas")]
 NOW_MS = 1764547200000  # the first example's start
 ELSEWHERE = {"Hand-over between disk and broker", "Object stores"}
 OF_GOLDEN_DATA = {"Functions", "Tables", "Verify over a cluster"}

@@ -26,6 +26,7 @@ from seglog.storage import segment
 from seglog.storage.partition_log import PartitionLog
 from tests.oracle.builder import Shape, build_log
 from tests.oracle.writer import LogConfig
+from tests.support.effort import examples
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -182,7 +183,7 @@ def everything(path: str, **options: str) -> list[Row]:
     return _READ[key]
 
 
-@settings(deadline=None, max_examples=40,
+@settings(deadline=None, max_examples=examples(40),
           suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_filtered_rows_are_those_of_plain_python(built: str, data: st.DataObject) -> None:
@@ -199,7 +200,7 @@ def test_filtered_rows_are_those_of_plain_python(built: str, data: st.DataObject
         assert found == expected
 
 
-@settings(deadline=None, max_examples=10,
+@settings(deadline=None, max_examples=examples(10),
           suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damage_costs_no_row_that_an_unfiltered_read_gives(data: st.DataObject, tmp_path_factory:

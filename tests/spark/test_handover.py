@@ -19,7 +19,7 @@ from tests.support.documents import examples_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.judge, pytest.mark.kafka]
 
 TOPIC = "orders"
 

@@ -23,6 +23,8 @@ from tests.spark.environments import clean, environment, run
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.judge
+
 
 def test_an_active_session_is_taken_as_it_is(spark: SparkSession, golden: Path) -> None:
     before = spark.sparkContext.appName

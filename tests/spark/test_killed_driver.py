@@ -20,6 +20,8 @@ from tests.fragments.jobs import left_over
 from tests.fragments.test_publish import check_sound
 from tests.support import reading
 
+pytestmark = pytest.mark.judge
+
 pytest.importorskip("pyspark")
 
 ROWS = 400

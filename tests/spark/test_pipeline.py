@@ -16,7 +16,7 @@ from tests.kafka.harness import KafkaUnavailable, library
 from tests.spark.environments import DRIVER, clean, environment
 from tests.support.readme import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.judge, pytest.mark.slow]
 
 
 def run(work: Path, path: str | None = None, **more: str) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,7 @@ from tests.tiered.conftest import Tiered
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.judge, pytest.mark.spark]
 NAMES = ("t-gzip-0", "t-txn-0", "t-txn-1", "t-start-0", "t-both-0", "local-only-0")
 
 

@@ -13,6 +13,8 @@ import pytest
 
 from tests.spark.environments import DRIVER, clean, environment, run
 
+pytestmark = pytest.mark.judge
+
 SESSION = """
 import sys, seglog.spark
 try:

@@ -29,6 +29,7 @@ SEED = int(os.environ.get("SEGLOG_STREAM_SEED", "11"))
 JOB = Path(__file__).with_name("stream_job.py")
 
 pytestmark = [
+    pytest.mark.judge,
     pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="finds processes in /proc"),
     pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs a JDK of at least 17"),
 ]

@@ -16,6 +16,8 @@ import pytest
 import seglog
 from tests.spark.test_stream_reader import Driver
 
+pytestmark = pytest.mark.judge
+
 TRIGGERS = int(os.environ.get("SEGLOG_IDLE_TRIGGERS", "2000"))
 
 

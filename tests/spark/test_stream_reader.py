@@ -31,6 +31,7 @@ from seglog.spark.streaming.limits import BatchDelay, limit_ends
 from seglog.spark.streaming.micro_batch import SeglogStreamReader
 from seglog.spark.streaming.stream_options import parse_stream_options
 from seglog.model import TopicPartition
+from tests.support.effort import how_many
 
 Place = tuple[str, int]
 
@@ -262,7 +263,7 @@ def test_a_wrapper_that_would_go_back_is_refused(logs: Logs) -> None:
         restarted.reader.partitions(seen, seen)
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("SEGLOG_STREAM_SEEDS", "8"))))
+@pytest.mark.parametrize("seed", range(how_many("SEGLOG_STREAM_SEEDS", 8, 2)))
 def test_every_record_once_whenever_the_driver_dies(logs: Logs, seed: int, is_old: bool) -> None:
     rng = random.Random(seed)
     options: dict[str, object] = {

@@ -23,6 +23,8 @@ from seglog.storage.producer_state import read_snapshot
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.judge
+
 KINDS = {".index": ("offset", struct.Struct(">ii")), ".timeindex": ("time", struct.Struct(">qi"))}
 
 

@@ -31,6 +31,8 @@ from tests.support.golden import LOAD_CONFIG, fingerprint
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.judge
+
 assert damage_files and damage_records  # they add to damage.KINDS
 DRAWN = 24
 _HUGE = {"log_huge", "index_huge"}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import hashlib
 import json
 import os
@@ -14,6 +15,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from tests.support.locks import locked
 
 ARCHIVE = Path(__file__).resolve().parent.parent / "golden" / "golden.tar.xz"
 TIERED_ARCHIVE = ARCHIVE.with_name("tiered.tar.xz")
@@ -48,26 +51,50 @@ def unpack(cache: Path | None = None, archive_path: Path = ARCHIVE) -> Path:
     digest = hashlib.sha256(archive_path.read_bytes()).hexdigest()[:16]
     cache, name = cache or cache_dir(), archive_path.name.partition(".")[0]
     target, manifest = cache / f"{name}-{digest}", cache / f"{name}-{digest}.json"
-    if target.is_dir() and manifest.is_file():
-        if json.loads(manifest.read_text()) == fingerprint(target):
-            return target
-        shutil.rmtree(target, ignore_errors=True)
-    cache.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix="unpacking-", dir=cache))
-    try:
-        with tarfile.open(archive_path) as archive:
-            archive.extractall(fresh / "golden", filter="data")
-        (fresh / "manifest").write_text(json.dumps(fingerprint(fresh / "golden")))
-        # The first process to rename wins; the trees are the same, so the others use that one.
-        os.replace(fresh / "manifest", manifest)
+    with locked(cache):
+        if target.is_dir():
+            if manifest.is_file() and json.loads(manifest.read_text()) == fingerprint(target):
+                _hold(target)
+                return target
+            _remove_unused(target)
+        fresh = Path(tempfile.mkdtemp(prefix="unpacking-", dir=cache))
         try:
+            with tarfile.open(archive_path) as archive:
+                archive.extractall(fresh / "golden", filter="data")
+            (fresh / "manifest").write_text(json.dumps(fingerprint(fresh / "golden")))
+            os.replace(fresh / "manifest", manifest)
             os.rename(fresh / "golden", target)
-        except OSError:
-            if not target.is_dir():
-                raise
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+        _hold(target)
     return target
+
+
+#: The trees that this process uses, each by a descriptor with a shared lock until the process ends.
+_held: dict[Path, int] = {}
+
+
+def _hold(target: Path) -> None:
+    """Says to other processes that this one uses a tree."""
+    if target not in _held:
+        _held[target] = os.open(target, os.O_RDONLY)
+    fcntl.flock(_held[target], fcntl.LOCK_SH)
+
+
+def _remove_unused(target: Path) -> None:
+    """Removes a changed tree. RuntimeError if other tests read it: to create it again below them
+    would hide from their check that one of them changed it."""
+    descriptor = _held.pop(target, -1)
+    if descriptor < 0:
+        descriptor = os.open(target, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(target)
+    except BlockingIOError:
+        raise RuntimeError(f"the golden data in {target} were changed, and other tests use them: "
+                           "find the test that writes there") from None
+    finally:
+        os.close(descriptor)
 
 
 def decode(text: str | None) -> bytes | None:

@@ -23,6 +23,7 @@ from seglog.errors import (
 from seglog.storage import codecs
 from seglog.storage.codec_streams import open_stream
 from tests.oracle import compression as oracle
+from tests.support.effort import examples
 
 ROOT = Path(__file__).resolve().parents[2]
 CODECS = list(range(1, len(codecs.CODECS)))
@@ -345,7 +346,7 @@ def test_golden_payloads(golden: Path, folder: str, codec: int, magics: set[int]
         assert len(view) > 0 and view == oracle.decompress(codec, payload, magic=magic)
 
 
-hostile = settings(max_examples=150, deadline=None)
+hostile = settings(max_examples=examples(150), deadline=None)
 
 
 def check_hostile(codec: int, magic: int, payload: bytes) -> None:

@@ -22,6 +22,7 @@ from tests.oracle.builder import Shape, build_log
 from tests.oracle.writer import BuiltLog, LogConfig
 from tests.support import damage_files  # noqa: F401  (registers its kinds)
 from tests.support.damage import damage, poke
+from tests.support.effort import quick_first
 from tests.support.reading import collect, project, read_rows
 
 INDEX_KINDS = ["every_index_gone", "index_gone", "index_odd_size", "index_rewritten",
@@ -77,7 +78,7 @@ def check(path: Path, built: BuiltLog, rnd: random.Random) -> None:
 
 
 @pytest.mark.parametrize("kind", INDEX_KINDS)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", quick_first(range(6), 2))
 def test_damage_beside_the_batches_changes_nothing(source: BuiltLog, tmp_path: Path, kind: str,
                                                    seed: int) -> None:
     path = copy(source, tmp_path)
@@ -87,7 +88,7 @@ def test_damage_beside_the_batches_changes_nothing(source: BuiltLog, tmp_path: P
     check(path, source, random.Random(seed))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", quick_first(range(12), 3))
 def test_every_entry_of_every_index_may_lie(source: BuiltLog, tmp_path: Path, seed: int) -> None:
     path, rnd = copy(source, tmp_path), random.Random(seed)
     for index in [*path.glob("*.index"), *path.glob("*.timeindex")]:

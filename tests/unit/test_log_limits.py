@@ -45,6 +45,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"))
 
 
+@pytest.mark.judge
 def test_many_segments_under_a_small_descriptor_limit(tmp_path: Path) -> None:
     """In a process that may have 64 descriptors: 2,000 segments, every reader, four threads."""
     write_segments(tmp_path / "many-0", 2000)

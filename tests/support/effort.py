@@ -1,0 +1,32 @@
+"""How much the tests do: `make test` is quick (SEGLOG_QUICK=1), everything else is thorough.
+
+A quick run leaves out what is marked `judge`, and draws fewer cases where a number of them is
+drawn.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+IS_QUICK = os.environ.get("SEGLOG_QUICK", "0") not in ("", "0")
+
+
+def how_many(variable: str, thorough: int, quick: int) -> int:
+    """A number of cases: the environment's where it names one."""
+    named = os.environ.get(variable)
+    return int(named) if named else quick if IS_QUICK else thorough
+
+
+def quick_first(values: Iterable[Any], quick: int) -> list[Any]:
+    """Values of a parameter: the first few, and the others as judges."""
+    return [value if number < quick else pytest.param(value, marks=pytest.mark.judge)
+            for number, value in enumerate(values)]
+
+
+def examples(thorough: int) -> int:
+    """How many examples Hypothesis draws: a fifth of them in a quick run."""
+    return max(10, thorough // 5) if IS_QUICK else thorough
