@@ -189,9 +189,9 @@ class Cleaner:
         return False
 
     def _hashing(self, chunk: Chunk, start: int) -> Callable[[], BatchKeys | None] | None:
-        """What hashes the keys of a chunk ahead; None for one without compressed batches, which
-        another thread would not make faster."""
-        if not chunk.is_compressed:
+        """What hashes the keys of a chunk ahead; None for one without zstd, whose other codecs are
+        called for such a short time that threads would only wait for the GIL."""
+        if not chunk.has_zstd:
             return None
 
         def hashed() -> BatchKeys:
