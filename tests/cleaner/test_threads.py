@@ -63,7 +63,7 @@ def test_the_number_of_threads_changes_nothing(
     assert seen or slots < 100, "groups were cleaned ahead"
 
 
-def test_compressed_keys_are_hashed_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_hashed_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many as there is room for; the rest, and unusual batches, are read in their turn."""
     calls: list[int] = []
 

@@ -68,18 +68,19 @@ def slow(tmp_path: Path) -> Iterator[Slow]:
 
 def test_a_read_that_is_not_done_in_time(slow: Slow) -> None:
     """It answers with no records. The one that waits for a thread is never run; the one that runs
-    ends, and nobody waits for it (DelayedRemoteFetch.onExpiration)."""
+    ends, and its caller has gone (DelayedRemoteFetch.onExpiration)."""
     assert slow.expired("Fetch") == 0
+    running = slow.tiering.async_read(KEY, 0, 400)
+    eventually(lambda: slow.asked == 1)
     found = slow.tiering.read(KEY, 0, 400, "read_committed", max_wait_ms=1)
     assert (found.records, found.aborted_transactions) == (b"", [])
     assert found.fetch_offset_metadata.message_offset == 0
-    eventually(lambda: slow.asked == 1)
-    assert slow.tiering.read(KEY, 0, 400, max_wait_ms=1).records == b""
-    assert slow.expired("Fetch") == 2
-    assert slow.gauge("RemoteFetchRequestsPerSec") == 2
+    assert slow.expired("Fetch") == 1
     assert slow.pool("TaskQueueSize") == 0 and slow.pool("AvgIdlePercent") == 0
+    assert slow.tiering._fetches.in_time({KEY: running}, 1) == {KEY: None}
+    assert slow.expired("Fetch") == 2 and slow.gauge("RemoteFetchRequestsPerSec") == 2
     slow.answer.set()
-    assert slow.tiering.read(KEY, 0, 400).records
+    assert running.result(60).records == slow.tiering.read(KEY, 0, 400).records != b""
     assert slow.asked == 2
     assert slow.gauge("RemoteFetchErrorsPerSec") == 0
     assert slow.value("kafka.log.remote:type=RemoteLogManager,"

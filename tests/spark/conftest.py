@@ -53,6 +53,9 @@ def spark() -> Iterator[SparkSession]:
         session = (SparkSession.builder.master("local[2]").appName("seglog-tests")
                    .config("spark.ui.enabled", "false")
                    .config("spark.driver.memory", "1g")
+                   # Quick to be up rather than quick later: half of the processor's time.
+                   .config("spark.driver.extraJavaOptions",
+                           "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
                    .config("spark.driver.host", "127.0.0.1")
                    .config("spark.driver.bindAddress", "127.0.0.1")
                    .config("spark.sql.shuffle.partitions", "2")

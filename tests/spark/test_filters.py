@@ -26,7 +26,7 @@ from seglog.storage import segment
 from seglog.storage.partition_log import PartitionLog
 from tests.oracle.builder import Shape, build_log
 from tests.oracle.writer import LogConfig
-from tests.support.effort import examples
+from tests.support.effort import examples, quick_first
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -293,7 +293,7 @@ QUERIES = ("offset = 300", "offset IN (1, 300, 301) AND partition = 0", "partiti
            "timestampType < 0", "offset = 3 OR partition = 1", "offset % 7 = 0 AND offset > 20")
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", quick_first(QUERIES, 3))
 def test_queries_are_the_same_on_and_off(spark: SparkSession, golden: Path, pushdown: bool,
                                          query: str) -> None:
     def rows() -> list[Any]:

@@ -17,6 +17,7 @@ from seglog._native.batch import ATTRIBUTE_CODEC
 from seglog._native.validate import frames
 from seglog.errors import CorruptRecordError, IllegalStateError
 from seglog.log.refusals import of_frame
+from seglog.storage import codecs
 from seglog.storage.batches import BatchFlags
 from seglog.storage.markers import ControlType, as_thrown, read_control_type
 
@@ -74,9 +75,9 @@ class Chunk:
     buffer: int = 0
 
     @property
-    def is_compressed(self) -> bool:
-        """Whether any of its batches is."""
-        return bool((self.rows["attributes"] & ATTRIBUTE_CODEC).any())
+    def has_zstd(self) -> bool:
+        """Whether any of its batches is compressed with zstd."""
+        return bool((self.rows["attributes"] & ATTRIBUTE_CODEC == codecs.ZSTD).any())
 
     def place(self, batch: Batch) -> tuple[str, int]:
         """The file of a batch, and the byte where it begins."""
@@ -108,7 +109,7 @@ class BufferSizes:
 def read_chunks(fd: int, path: str, position: int, sizes: BufferSizes, max_message_bytes: int,
                 check_done: Callable[[], None], count: int = 1) -> Iterator[Chunk]:
     """The batches of an open log file from a byte on, to its end; `check_done` runs before each
-    read and may raise. Chunks with compressed batches go to `count` buffers by turns.
+    read and may raise. Chunks with zstd batches go to `count` buffers by turns.
 
     Checks no CRC, as in Kafka. At invalid bytes raises CorruptRecordError or IllegalStateError,
     after the batches before them.
@@ -126,7 +127,7 @@ def read_chunks(fd: int, path: str, position: int, sizes: BufferSizes, max_messa
         if len(found.batches):
             chunk = Chunk(data, found.batches, path, position, turn)
             yield chunk
-            if count > 1 and chunk.is_compressed:
+            if count > 1 and chunk.has_zstd:
                 turn = (turn + 1) % count
         if error is not None:
             error.batch_at = path, position + found.position
