@@ -59,6 +59,26 @@ def make(tmp_path: Path) -> Iterator[Make]:
         log.close_handlers()
 
 
+def test_reads_take_no_lock(make: Make) -> None:
+    """A thread that appends or rolls holds it for as long as its disk takes. Only the first read
+    after a roll takes it."""
+    log = make()
+    for _ in range(3):
+        log.append_as_leader(batch(3), 0)
+        log.roll()
+
+    def ask() -> list[bytes]:
+        return [bytes(log.read(offset, 1000, isolation=END).records) for offset in (0, 4, 8)]
+
+    before: list[bytes] = ask()
+    under_lock: list[bytes] = []
+    with log.lock:
+        reader = threading.Thread(target=lambda: under_lock.extend(ask()), daemon=True)
+        reader.start()
+        reader.join(60)
+        assert under_lock == before
+
+
 def test_every_offset_of_many_segments(make: Make) -> None:
     """Against a list of the batches that were appended."""
     log, rng = make(), random.Random(1)
