@@ -51,5 +51,7 @@ def put(url: str, path: str, data: bytes) -> None:
     import fsspec
 
     host, port = url.removeprefix("hdfs://").split(":")
-    with fsspec.filesystem("hdfs", host=host, port=int(port)).open(path, "wb") as file:
+    # Not in fsspec's cache, which a forked child empties: see seglog.objects.fsspec_store.
+    system = fsspec.filesystem("hdfs", host=host, port=int(port), skip_instance_cache=True)
+    with system.open(path, "wb") as file:
         file.write(data)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import pickle
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -71,3 +74,22 @@ def test_a_file_that_is_replaced_by_one_as_large(hdfs: str, golden: Path) -> Non
     assert caught.value.code == "object_changed"
     log.refresh()
     assert rows(log) == rows(PartitionLog.open(source))
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_child_is_forked_beside_a_client(hdfs: str) -> None:
+    """fsspec drops its file systems in the child, and the end of a client would wait there for
+    threads that only the parent has."""
+    PartitionLog.open(f"{hdfs}/data/{LOGS[0]}").close()
+    gc.collect()
+    child = os.fork()
+    if child == 0:
+        os._exit(7)
+    end = time.monotonic() + 120
+    while (found := os.waitpid(child, os.WNOHANG))[0] == 0:
+        if time.monotonic() > end:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            pytest.fail("the child did not come out of the fork")
+        time.sleep(0.01)
+    assert os.waitstatus_to_exitcode(found[1]) == 7

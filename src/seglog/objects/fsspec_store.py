@@ -20,6 +20,10 @@ __all__ = ["FsspecStore"]
 _MODIFIED: Final = ("mtime", "modification_time", "modificationTime", "modified", "LastModified",
                     "last_modified", "updated")
 
+#: Every file system, as in fsspec's own cache. A forked child empties that cache, and the end of a
+#: client of hdfs-native waits there for threads that the child does not have.
+_KEPT: Final[dict[int, Any]] = {}
+
 
 class FsspecStore:
     """One file system of fsspec, or of an installed package registered with it."""
@@ -32,6 +36,7 @@ class FsspecStore:
                      **system._get_kwargs_from_urls(url.root + "/"), **options.client()}
             given.pop("path", None)
             self._system: Any = system(**given)
+            _KEPT[id(self._system)] = self._system
         except ValueError as error:
             raise KafkaStorageError(errno.EINVAL, f"neither obstore nor fsspec supports "
                                     f"{url.scheme}://: {error}", url.root) from None
