@@ -30,7 +30,8 @@ def serve_hdfs(root: Path, clean: Path) -> Iterator[str]:
     except KafkaUnavailable as missing:
         raise ServerMissing(str(missing)) from None
     server = subprocess.Popen(
-        [java, "-Xmx512m", "-cp", jars, str(Path(__file__).with_name("MiniHdfs.java")), str(root)],
+        [java, "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", jars,
+         str(Path(__file__).with_name("MiniHdfs.java")), str(root)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert server.stdin is not None and server.stdout is not None
     try:

@@ -24,6 +24,8 @@ def main() -> None:
              .config("spark.ui.enabled", "false").config("spark.driver.memory", "700m")
              .config("spark.driver.host", "127.0.0.1")
              .config("spark.driver.bindAddress", "127.0.0.1")
+             .config("spark.driver.extraJavaOptions",
+                     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
              .config("spark.sql.session.timeZone", "UTC").getOrCreate())
     spark.sparkContext.setLogLevel("OFF")
     spark.dataSource.register(SeglogDataSource)

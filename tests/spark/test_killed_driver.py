@@ -33,6 +33,7 @@ from seglog.spark import register
 spark = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
          .config("spark.driver.host", "127.0.0.1")
          .config("spark.driver.bindAddress", "127.0.0.1")
+         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
          .config("spark.driver.memory", "512m").getOrCreate())
 register(spark)
 number = int(sys.argv[2])
