@@ -19,7 +19,7 @@ from tests.differential import registry as damages
 from tests.differential.cases import plan
 from tests.differential.sources import Source, Sources
 from tests.manager.records import batch
-from tests.manager.row_starts import CLEAN, ORDINARY, SETTINGS, compare, idle_directory, settled
+from tests.manager.row_starts import CLEAN, PLAIN, SETTINGS, compare, idle_directory, restarted
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 SEED = os.environ.get("SEGLOG_CLEAN_SEED", "7")
@@ -30,7 +30,7 @@ def template(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Logs that a start has recovered and a shutdown has closed, without the marker."""
     root = idle_directory(golden, tmp_path_factory.mktemp("crash") / "k")
     (root / CLEAN).unlink()
-    settled(root)  # the indexes are those that a recovery writes
+    restarted(root)  # the indexes are those that a recovery writes
     (root / CLEAN).unlink()
     return root
 
@@ -38,7 +38,7 @@ def template(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def killed(root: Path, target: Path) -> Path:
     """What is left when a process dies that has opened every log of `root`."""
     with seglog.LogManager([root], log_config=SETTINGS) as manager:
-        assert len(manager.all_logs) == len(ORDINARY)
+        assert len(manager.all_logs) == len(PLAIN)
         shutil.copytree(root, target)
     return target
 
@@ -94,7 +94,7 @@ def test_drawn_damage(golden: Path, tmp_path: Path, first: int) -> None:
         config = LogConfig.from_properties(dict(case.config))
         compare(root, tmp_path / "k", config)
         try:
-            settled(root, config)
+            restarted(root, config)
         except seglog.SeglogError:
             continue
         (root / CLEAN).unlink(missing_ok=True)
@@ -113,7 +113,7 @@ def test_one_damage_to_an_idle_log(golden: Path, tmp_path: Path, kind: str) -> N
             [log] = manager.all_logs
             log.roll()
     (root / CLEAN).unlink()
-    settled(root)
+    restarted(root)
     (root / CLEAN).unlink()
     assert compare(root, tmp_path / "k") == 1
     damages.apply(kind, root, partition, f"{SEED}/{partition}")

@@ -182,7 +182,7 @@ def retain(RecordWalk walk, OffsetMap offset_map, *, bint keeps_all=False, bint 
     return found
 
 
-class Step(enum.IntEnum):
+class CleanStep(enum.IntEnum):
     """What ended a call of BatchCleaner (csrc/include/seglog/clean.h)."""
 
     DONE = SLG_CLEAN_DONE
@@ -288,7 +288,7 @@ cdef class BatchCleaner:
         return self._mapped.messages
 
     def map(self, data, rows, Py_ssize_t row, int64_t start, int32_t limit):
-        """Puts the keys of batches into the map, from a row on: (Step, the row that ended it)."""
+        """Puts the keys of batches into the map, from a row on: (step, the row that ended it)."""
         cdef Py_buffer view
         cdef const slg_batch *batches = _rows(rows, row)
         cdef size_t at = <size_t>row, count = <size_t>len(rows), size
@@ -466,5 +466,5 @@ cdef object _step(slg_clean_step step):
     if step == SLG_CLEAN_NO_MEMORY:
         raise MemoryError("no memory for cleaned batches")
     if step in (SLG_CLEAN_CODEC, SLG_CLEAN_TRANSACTION):
-        return Step.OTHER
-    return Step(<int>step)
+        return CleanStep.OTHER
+    return CleanStep(<int>step)

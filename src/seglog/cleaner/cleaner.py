@@ -5,36 +5,35 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from seglog._native.clean import BatchCleaner, OffsetMap, Step
+from seglog._native.clean import BatchCleaner, CleanStep, OffsetMap
 from seglog._native.validate import RecordWalk
 from seglog.cleaner.chunks import Batch, BufferSizes, Chunk, read_chunks
 from seglog.cleaner.cleanable import LogToClean, log_segments
 from seglog.cleaner.cleaned_segment import CleanedSegment
 from seglog.cleaner.cleaner_stats import CleanerStats
 from seglog.cleaner.grouping import group_segments_by_size
-from seglog.cleaner.record_filter import (
-    LastRecord, RecordFilter, Rules, batch_cleaner, read_records,
-)
+from seglog.cleaner.record_filter import RecordFilter, Rules, batch_cleaner, read_records
 from seglog.cleaner.throttler import Throttler
 from seglog.cleaner.transaction_metadata import CleanedTransactionMetadata
 from seglog.errors import LogCleaningAbortedError, LogSegmentOffsetOverflowError, SeglogError
 from seglog.log.deep_records import legacy_records
+from seglog.log.readable_log import LastRecord
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
 from seglog.recovery.loader_failures import public_errors
 from seglog.recovery.next_offset import open_log
 
-__all__ = ["Cleaner", "Round", "Source", "Target"]
+__all__ = ["Cleaner", "Round", "SegmentSource", "Target"]
 
 _logger = logging.getLogger("seglog.LogCleaner")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SegmentSource:
     """A segment as the round found it; `inode` distinguishes it from another of the same name."""
 
     base_offset: int
@@ -169,11 +168,11 @@ class Cleaner:
         row, limit = 0, self._max_map_size
         while True:
             step, row = batches.map(chunk.data, chunk.rows, row, start, limit)
-            if step is Step.FULL or row == len(chunk.rows):
-                return step is Step.FULL
+            if step is CleanStep.FULL or row == len(chunk.rows):
+                return step is CleanStep.FULL
             batch = chunk.batch(row)
             try:
-                if step is Step.REFUSED:
+                if step is CleanStep.REFUSED:
                     read_records(chunk, row, batch, lambda walk: walk.run())
                 if self._map_batch(chunk, row, batch, start, transactions, stats):
                     return True
@@ -222,7 +221,7 @@ class Cleaner:
     # ---- sources ------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def open_source(self, log: UnifiedLog, base: int) -> Iterator[Source]:
+    def open_source(self, log: UnifiedLog, base: int) -> Iterator[SegmentSource]:
         """Opens a segment of the log. Raises LogCleaningAbortedError if it is gone."""
         with log.lock:
             log.check_open()
@@ -234,12 +233,12 @@ class Cleaner:
                 fd = open_log(segment.log_path)
         try:
             status = os.fstat(fd)
-            yield Source(base, segment.log_name, segment.log_path, status.st_size, status.st_ino,
-                          fd, status.st_mtime_ns // 1_000_000)
+            yield SegmentSource(base, segment.log_name, segment.log_path, status.st_size,
+                                status.st_ino, fd, status.st_mtime_ns // 1_000_000)
         finally:
             os.close(fd)
 
-    def chunks(self, log: UnifiedLog, source: Source, position: int = 0) -> Iterator[Chunk]:
+    def chunks(self, log: UnifiedLog, source: SegmentSource, position: int = 0) -> Iterator[Chunk]:
         """The batches of a source from a byte on."""
         with public_errors(log.path):
             for chunk in read_chunks(source.fd, source.path, position, self._sizes,
@@ -250,7 +249,7 @@ class Cleaner:
                     self._on_read(len(chunk.data))
                 yield chunk
 
-    def is_mapped(self, source: Source, position: int) -> bool:
+    def is_mapped(self, source: SegmentSource, position: int) -> bool:
         """Whether the map was built from the batches of a segment from this byte on."""
         return (source.base_offset, position) >= self._mapped_from
 
@@ -287,9 +286,9 @@ class Round:
         log = self.log
         with log.lock:
             cleaned = CleanedSegment(log, group[0])
-            last_records = self.last_records()
+            last_records = log.last_records_of_active_producers()
         self.transactions.retained = cleaned.append_aborted
-        sources: list[Source] = []
+        sources: list[SegmentSource] = []
         try:
             for base, following in zip(group, [*group[1:], None], strict=True):
                 with self.cleaner.open_source(log, base) as source:
@@ -301,14 +300,8 @@ class Round:
             raise
         self._swap(cleaned, sources)
 
-    def last_records(self) -> dict[int, LastRecord]:
-        """The last records of the producers. The caller holds the log's lock."""
-        return {producer_id: LastRecord(
-            entry.last_data_offset if entry.last_data_offset >= 0 else None, entry.producer_epoch)
-            for producer_id, entry in self.log.producer_manager.active_producers.items()}
-
-    def clean_into(self, cleaned: Target, source: Source, following: int | None,
-                   last_records: dict[int, LastRecord]) -> None:
+    def clean_into(self, cleaned: Target, source: SegmentSource, following: int | None,
+                   last_records: Mapping[int, LastRecord]) -> None:
         """Copies the retained part of a source, which ends at `following`, or at its end."""
         log = self.log
         with log.lock, public_errors(log.path):
@@ -339,7 +332,7 @@ class Round:
             raise LogCleaningAbortedError(f"Segment {source.base_offset} of {log.topic_partition} "
                                           f"was split: {error}") from None
 
-    def _swap(self, cleaned: CleanedSegment, sources: Sequence[Source]) -> None:
+    def _swap(self, cleaned: CleanedSegment, sources: Sequence[SegmentSource]) -> None:
         log = self.log
         with log.lock:
             for source in sources:
@@ -353,7 +346,7 @@ class Round:
                          cleaned.files.base_offset, bases, log.topic_partition)
             log.replace_segments([cleaned.files], bases)
 
-    def _is_there(self, source: Source) -> bool:
+    def _is_there(self, source: SegmentSource) -> bool:
         """Whether the source is still in the log, unchanged."""
         if (source.base_offset not in self.log.segments
                 or source.base_offset == self.log.active.base_offset):

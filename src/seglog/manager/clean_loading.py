@@ -45,8 +45,8 @@ def says_little() -> bool:
 
 
 class CleanLoading:
-    """The ordinary logs of one data directory. `offsets` are those of its checkpoints by name.
-    `after_crash`, a log whose recovery changes a file is not ordinary."""
+    """The plain logs of one data directory. `offsets` are those of its checkpoints by name.
+    `after_crash`, a log whose recovery changes a file is not plain."""
 
     def __init__(self, state: ManagerState, load: DirectoryLoad, offsets: _Offsets, *,
                  after_crash: bool) -> None:
@@ -54,7 +54,7 @@ class CleanLoading:
         self._offsets, self._after_crash = offsets, after_crash
 
     def read(self, partitions: Sequence[PartitionDirectory]) -> CleanRows:
-        """The rows of those partitions that are ordinary; see `DirectoryLoad.read_rows`."""
+        """The rows of those partitions that are plain; see `DirectoryLoad.read_rows`."""
         keys = [one.topic_partition for one in partitions]
         configs = [self._state.configs.of(key.topic) for key in keys]
         rows = CleanRows.read(
@@ -67,13 +67,13 @@ class CleanLoading:
         # A tiered log begins before its first segment.
         is_remote = [self._state.context.is_remote(config, key.topic)
                      for key, config in zip(keys, configs, strict=True)]
-        is_ordinary = rows.is_ordinary & ~np.array(is_remote, bool)
+        is_plain = rows.is_plain & ~np.array(is_remote, bool)
         strays = rows.files["stray_snapshot"]
-        for row in np.flatnonzero(is_ordinary & (strays >= 0)).tolist():
-            is_ordinary[row] = self._delete_stray(keys[row], int(strays[row]))
-        for row in np.flatnonzero(is_ordinary & rows.files["has_longer_indexes"]).tolist():
-            is_ordinary[row] = self._truncate_indexes(keys[row], rows.files[row])
-        return rows.where(is_ordinary)
+        for row in np.flatnonzero(is_plain & (strays >= 0)).tolist():
+            is_plain[row] = self._delete_stray(keys[row], int(strays[row]))
+        for row in np.flatnonzero(is_plain & rows.files["has_longer_indexes"]).tolist():
+            is_plain[row] = self._truncate_indexes(keys[row], rows.files[row])
+        return rows.where(is_plain)
 
     def _delete_stray(self, key: TopicPartition, offset: int) -> bool:
         """Deletes a stray snapshot. Returns whether it is gone; if not, the loader reports why."""
@@ -95,7 +95,7 @@ class CleanLoading:
         return True
 
     def finish(self) -> UnopenedLogs | None:
-        """The logs of all rows; None where nothing was ordinary. After a crash they are durable
+        """The logs of all rows; None where nothing was plain. After a crash they are durable
         now: names that the process that died gave or took away must not change again after what is
         written from now on. KafkaStorageError."""
         is_logged = any(one.isEnabledFor(logging.INFO)

@@ -168,7 +168,7 @@ class _Load:
             recovery_points=root.recovery_points, high_watermarks=root.high_watermarks,
             segments_max=self.load.row_segments_max)
         # A topic without an id is a finding, which a row does not have.
-        return rows.where(rows.is_ordinary & rows.files["has_topic_id"])
+        return rows.where(rows.is_plain & rows.files["has_topic_id"])
 
     # ---- phase one ----------------------------------------------------------------------------
 
