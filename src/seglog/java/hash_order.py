@@ -1,4 +1,4 @@
-"""The iteration order of a Java HashMap with Long keys.
+"""The iteration order of a Java HashMap with Long keys, and the hash of its String keys.
 
 Kafka writes a producer snapshot in the order of such a map, so the bytes of the file depend on it.
 The number of buckets is a power of two, at least 16 and more than 4/3 of the keys. A key's bucket
@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-__all__ = ["hash_order"]
+__all__ = ["hash_order", "spread_hash"]
 
 _BUCKETS_MIN: Final = 16
 _TREE_BUCKETS_MIN: Final = 64
@@ -54,3 +54,12 @@ def hash_order(keys: Collection[int]) -> list[int]:
     order = np.argsort(hashes & np.uint32(buckets - 1), kind="stable")
     ordered: list[int] = array[order].tolist()
     return ordered
+
+
+def spread_hash(text: str) -> int:
+    """String.hashCode as HashMap.hash spreads it. Its low bits are the bucket."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value ^ value >> 16
