@@ -163,7 +163,7 @@ static slg_status add(run *r, const uint8_t *data, slg_batch *batch, slg_error *
 }
 
 /* Sets the addresses of pieces in the scratch, which no longer moves. */
-static void settle_pieces(run *r) {
+static void place_pieces(run *r) {
     slg_append_scratch *scratch = &r->writer->scratch;
     uint8_t *at = scratch->bytes;
     for (size_t i = 0; i < r->pieces; i++) {
@@ -254,7 +254,7 @@ slg_status slg_append_as_leader(slg_segment_writer *writer, slg_producers *produ
             size = span->row == 0 ? 0 : (size_t)scratch->batches[span->row].position;
         }
     }
-    settle_pieces(&r);
+    place_pieces(&r);
     status = slg_append_write(writer, &r.draft, scratch->pieces, r.pieces, error);
     if (status != SLG_OK) {
         appended->bytes = 0;

@@ -38,7 +38,7 @@ static int64_t size_of(int dir, const char *name) {
 /* ---- the listing ---------------------------------------------------------------------------- */
 
 /* Nothing but segments, snapshots, leader epochs and the topic id is there. */
-static bool are_names_ordinary(const slg_listing *listing, bool *has_topic_id) {
+static bool are_names_plain(const slg_listing *listing, bool *has_topic_id) {
     bool has_epochs = false;
     *has_topic_id = false;
     for (size_t i = 0; i < listing->other_count; i++) {
@@ -250,7 +250,7 @@ static bool find_end(loader *l, slg_clean_partition *p, int64_t log_size) {
 
 /* ---- text files ----------------------------------------------------------------------------- */
 
-static bool are_epochs_settled(loader *l, int64_t start, slg_clean_partition *p) {
+static bool are_epochs_plain(loader *l, int64_t start, slg_clean_partition *p) {
     size_t size;
     return slg_clean_read_small(l, "leader-epoch-checkpoint", &size) == SLG_OK &&
            slg_clean_epochs(l->buffer, size, start, p->log_end_offset, &p->leader_epoch);
@@ -281,7 +281,7 @@ static bool load_opened(loader *l, slg_clean_partition *p, slg_status *status, s
     int64_t last_size = 0;
     int64_t highest_epoch = -1;
     bool has_topic_id;
-    if (start < 0 || !are_names_ordinary(&l->listing, &has_topic_id) ||
+    if (start < 0 || !are_names_plain(&l->listing, &has_topic_id) ||
         !add_segments(l, p, &last_size)) {
         return false;
     }
@@ -300,7 +300,7 @@ static bool load_opened(loader *l, slg_clean_partition *p, slg_status *status, s
     /* Kafka deletes the snapshot at the log's end and writes it again, if the segment has batches
      * (LogLoader.recoverSegment). */
     const bool is_rebuilt = after_crash && last_size > 0;
-    const bool ok = are_epochs_settled(l, start, p) && highest_epoch <= p->leader_epoch &&
+    const bool ok = are_epochs_plain(l, start, p) && highest_epoch <= p->leader_epoch &&
                     (!has_topic_id || read_topic_id(l, p)) &&
                     slg_clean_producers(l, p, is_rebuilt, status, error) &&
                     (!after_crash || p->stray_snapshot < 0);
@@ -321,7 +321,7 @@ static slg_status load_partition(loader *l, const char *name, slg_clean_partitio
     const size_t size = strlen(name) + 1;
     slg_status status;
     slg_error ignored;
-    p->ordinary = 0;
+    p->plain = 0;
     if (l->root_size + size > sizeof l->path) {
         return SLG_OK;
     }
@@ -337,7 +337,7 @@ static slg_status load_partition(loader *l, const char *name, slg_clean_partitio
     l->listing = (slg_listing){.files_max = l->files_max};
     status = slg_list_partition(l->path, &l->listing, &ignored);
     if (status == SLG_OK) {
-        p->ordinary = load_opened(l, p, &status, error);
+        p->plain = load_opened(l, p, &status, error);
     } else {
         status = SLG_OK; /* whoever lists it again will be told why */
     }
@@ -368,7 +368,7 @@ slg_status slg_clean_load(const char *root, const char *names, size_t count, siz
         l->device = st.st_dev;
     }
     for (size_t row = 0; row < count && status == SLG_OK; row++) {
-        partitions[row].ordinary = 0;
+        partitions[row].plain = 0;
         if (fits) {
             status = load_partition(l, names, &partitions[row], error);
         }

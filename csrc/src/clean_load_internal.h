@@ -16,12 +16,12 @@
 #include "seglog/window.h"
 
 enum {
-    SLG_CLEAN_BUFFER = 1 << 16, /* of small files: larger ones are not ordinary */
+    SLG_CLEAN_BUFFER = 1 << 16, /* of small files: larger ones are not plain */
     SLG_CLEAN_BATCHES = 64,
     SLG_CLEAN_ENTRIES = 8192 /* of rebuilt indexes */
 };
 
-/* What one call works with. The functions below say whether a part of the partition is ordinary. */
+/* What one call works with. The functions below say whether a part of the partition is plain. */
 typedef struct slg_clean_loader {
     char path[PATH_MAX];
     size_t root_size; /* of `path`, with its slash */
@@ -63,7 +63,7 @@ slg_status slg_clean_read_small(slg_clean_loader *l, const char *name, size_t *s
 
 /*
  * ProducerStateManager needs only the snapshot at the log's end, and keeps those that are at the
- * base of a segment, behind the log's start. It deletes any other; at most one is ordinary. A log
+ * base of a segment, behind the log's start. It deletes any other; at most one is plain. A log
  * that begins and ends at 0 has none. With `is_rebuilt` the one at the log's end may have any
  * content: l->producers are what a recovery writes there.
  */

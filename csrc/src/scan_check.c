@@ -120,8 +120,8 @@ static slg_status check_index_once(const segment *s, slg_file_class file, bool s
  * a log size younger than the entry: a problem that stays in its place is one. Every round that
  * finds another gets further, as all before it was sound.
  */
-static slg_status check_index_settled(segment *s, slg_file_class file, bool strict, int64_t *size,
-                                      slg_error *error) {
+static slg_status check_index_again(segment *s, slg_file_class file, bool strict, int64_t *size,
+                                    slg_error *error) {
     int64_t reached = -1;
     for (;;) {
         const slg_status status = check_index_once(s, file, strict, size, error);
@@ -137,10 +137,10 @@ static slg_status check_index_settled(segment *s, slg_file_class file, bool stri
 }
 
 static slg_status check_index(segment *s, slg_file_class file, int64_t *size, slg_error *error) {
-    const slg_status status = check_index_settled(s, file, false, size, error);
+    const slg_status status = check_index_again(s, file, false, size, error);
     if (status == SLG_OK && file == SLG_FILE_TXN_INDEX && s->level == SLG_CHECK_FULL) {
         /* Kafka's rules came first, so that nothing stricter can hide what Kafka dies of. */
-        return check_index_settled(s, file, true, size, error);
+        return check_index_again(s, file, true, size, error);
     }
     return status;
 }

@@ -194,8 +194,8 @@ static void test_a_span(void) {
     close_writer(&writer);
 }
 
-/* Whatever is not ordinary is left alone, before anything has changed. */
-static void test_what_is_not_ordinary(void) {
+/* Whatever is not plain is left alone, before anything has changed. */
+static void test_what_is_not_plain(void) {
     static bytes b;
     slg_segment_writer writer = open_writer(1000);
     slg_producers producers;
@@ -236,6 +236,6 @@ int main(void) {
     test_writes_and_entries();
     test_a_full_disk();
     test_a_span();
-    test_what_is_not_ordinary();
+    test_what_is_not_plain();
     return 0;
 }

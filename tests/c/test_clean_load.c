@@ -1,4 +1,4 @@
-/* A partition that is ordinary, and the same with any of its bytes wrong. */
+/* A partition that is plain, and the same with any of its bytes wrong. */
 #define _XOPEN_SOURCE 700
 
 #include "seglog/clean_load.h"
@@ -68,7 +68,7 @@ static bool load(slg_clean_partition *row, slg_clean_table *table) {
     slg_error error;
     *row = (slg_clean_partition){0};
     CHECK_EQ(slg_clean_load(root, "t-0", 1, 0, SLG_CLEAN_WRITABLE, row, table, &error), SLG_OK);
-    return row->ordinary;
+    return row->plain;
 }
 
 static void check_row(void) {

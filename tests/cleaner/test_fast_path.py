@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from seglog._native.clean import BatchCleaner, Step
+from seglog._native.clean import BatchCleaner, CleanStep
 from seglog.cleaner import Cleaner, CleanerStats, LogToClean, OffsetMap
 from seglog.cleaner import cleaner as cleaner_module
 from seglog.cleaner import record_filter
@@ -26,8 +26,8 @@ class Declines:
         self._inner = inner
 
     def map(self, data: Any, rows: Any, row: int, start: int, limit: int, keys: Any
-            ) -> tuple[Step, int]:
-        return (Step.OTHER if row < len(rows) else Step.DONE), row
+            ) -> tuple[CleanStep, int]:
+        return (CleanStep.OTHER if row < len(rows) else CleanStep.DONE), row
 
     def filter(self, rows: Any, row: int) -> int:
         return row

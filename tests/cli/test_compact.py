@@ -62,13 +62,13 @@ def test_an_internal_topic(root: Path, capsys: Capture) -> None:
     assert snapshot(root) == before and dry["verb"] == "compact-dry-run"
     told = compacted(capsys, root)
     assert [row["directory"] for row in told["partitions"]] == ["__consumer_offsets-0"]
-    real, paper = (one["partitions"][0]["compaction"] for one in (told, dry))
+    real, planned = (one["partitions"][0]["compaction"] for one in (told, dry))
     for name in ("first_dirty_offset", "first_uncleanable_offset", "end_offset", "dirty_ratio",
                  "rounds", "size_before", "size_after", "records_before", "records_after"):
-        assert real[name] == paper[name], name
+        assert real[name] == planned[name], name
     assert (real["end_offset"], real["records_before"], real["records_after"]) == (8, 8, 3)
-    assert (paper["keys"], paper["is_map_full"], paper["waiting_tombstones"]) == (3, False, 2)
-    assert paper["waiting_until_ms"] > 1_600_000_000_000 and paper["waiting_markers"] == 0
+    assert (planned["keys"], planned["is_map_full"], planned["waiting_tombstones"]) == (3, False, 2)
+    assert planned["waiting_until_ms"] > 1_600_000_000_000 and planned["waiting_markers"] == 0
     assert real["size_after"] == sum(
         path.stat().st_size for path in (root / "__consumer_offsets-0").glob("*.log"))
     assert rows(root / "__consumer_offsets-0") == KEPT
@@ -155,8 +155,8 @@ def test_settings(root: Path, capsys: Capture) -> None:
     assert found["partitions"][0]["compaction"]["rounds"] == 0
     found = compacted(capsys, root, "--dry-run", "--threads", "2", "--config",
                       "log.cleaner.dedupe.buffer.size=48")
-    paper = found["partitions"][0]["compaction"]
-    assert paper["is_map_full"] and paper["end_offset"] == 1
+    planned = found["partitions"][0]["compaction"]
+    assert planned["is_map_full"] and planned["end_offset"] == 1
     found = compacted(capsys, root, "--config", "log.cleaner.dedupe.buffer.size=48")
     assert found["partitions"][0]["compaction"]["rounds"] > 2
     assert rows(root / "__consumer_offsets-0") == KEPT

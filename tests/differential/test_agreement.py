@@ -106,12 +106,12 @@ def test_a_dry_run_says_what_a_real_one_does(golden: Path, home: Path) -> None:
         for (dry, inputs), (real, _) in given:
             if isinstance(inputs, str):
                 continue
-            paper = outcome(dry, inputs, OverlayDisk(str(dry)))
+            planned = outcome(dry, inputs, OverlayDisk(str(dry)))
             made = outcome(real, inputs, RealDisk(str(real)))
-            cut += sum(found.bytes or 0 for found in paper["findings"]
+            cut += sum(found.bytes or 0 for found in planned["findings"]
                        if found.code in ("log-truncated", "segments-removed", "segment-emptied"))
-            if str(paper).replace(str(one), "") != str(made).replace(str(two), ""):
-                wrong.append(f"{case.name} {dry.name}: {paper} on an overlay, {made} on the disk")
+            if str(planned).replace(str(one), "") != str(made).replace(str(two), ""):
+                wrong.append(f"{case.name} {dry.name}: {planned} on an overlay, {made} on the disk")
         if touched(one) != before:
             wrong.append(f"{case.name}: the dry run touched something")
     assert cut > 100 * CASES

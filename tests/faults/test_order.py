@@ -81,7 +81,7 @@ def test_files_before_recovery_points_before_the_marker(calls: list[Call]) -> No
     states = list(followed(calls))
     for number in (points, marker):
         in_logs = {path for path in states[number][1].contents if os.path.dirname(path) != root}
-        assert not in_logs, f"not on the medium before {calls[number]}"
+        assert not in_logs, f"durable only after {calls[number]}"
         assert not states[number][1].names - {root}
     # Each checkpoint's name is durable before the next one says more.
     for number in (starts, marker):

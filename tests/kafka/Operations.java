@@ -103,9 +103,9 @@ public class Operations {
             } catch (Throwable e) {
                 System.out.println(e.getClass().getSimpleName());
             }
-            CountDownLatch settled = new CountDownLatch(1); // a log's flush is done before it goes on
-            scheduler.scheduleOnce("settle", settled::countDown);
-            settled.await();
+            CountDownLatch flushed = new CountDownLatch(1); // a log's flush is done before it goes on
+            scheduler.scheduleOnce("await", flushed::countDown);
+            flushed.await();
         }
         scheduler.shutdown();
         manager.shutdown(5L);

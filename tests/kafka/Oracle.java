@@ -73,9 +73,9 @@ public class Oracle {
     }
 
     /** Waits for what the load left to the background: the epoch checkpoint is written there. */
-    static void settle(KafkaScheduler scheduler) throws Exception {
+    static void awaitTasks(KafkaScheduler scheduler) throws Exception {
         CountDownLatch done = new CountDownLatch(1);
-        scheduler.scheduleOnce("settle", done::countDown);
+        scheduler.scheduleOnce("await", done::countDown);
         done.await();
     }
 
@@ -136,7 +136,7 @@ public class Oracle {
                 new ProducerStateManagerConfig(Integer.MAX_VALUE, false), 600000, failures, clean,
                 Optional.empty());
             ObjectNode out = state(root, log);
-            settle(scheduler);
+            awaitTasks(scheduler);
             out.set("files_loaded", files(dir));
             JsonNode closed = ask(root, () -> {
                 log.close();
@@ -146,11 +146,11 @@ public class Oracle {
                 out.set("close_error", closed.get("error"));
                 out.set("close_message", closed.get("message"));
             }
-            settle(scheduler);
+            awaitTasks(scheduler);
             out.set("files_closed", files(dir));
             return out;
         } catch (Throwable e) {
-            settle(scheduler);
+            awaitTasks(scheduler);
             ObjectNode out = failure(root, e);
             out.set("files_closed", files(dir));
             return out;

@@ -58,7 +58,7 @@ class SettlingScheduler(Scheduler):
             self._due.append(scheduled)
         return scheduled
 
-    def settle(self) -> None:
+    def run_due(self) -> None:
         while self._due:
             self._due.pop(0)._execute()
 
@@ -181,7 +181,7 @@ class Driver:
             self.log.close()
         else:
             self.log.close_handlers()
-        self.scheduler.settle()
+        self.scheduler.run_due()
         self.is_left_closed = True
         self.log = self._open(op["clean"], recovery_point, start_offset)
         self.is_left_closed = False
@@ -266,11 +266,11 @@ def run_sequence(work_dir: Path, sequence: Json) -> Json:
             results.append(driver.run(op))
         except Exception as error:
             results.append(_error(error))
-        driver.scheduler.settle()
+        driver.scheduler.run_due()
     try:
         state = driver.state()
         driver.log.close()
-        driver.scheduler.settle()
+        driver.scheduler.run_due()
     except Exception as error:  # Driver.java ends here; the lines that follow have their answers
         state = _error(error)
     return {"name": sequence["name"], "results": results, "state": state,

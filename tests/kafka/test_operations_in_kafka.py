@@ -108,9 +108,9 @@ def by_us(roots: list[Path], lines: list[str]) -> list[str]:
                 answers.append(str(ours.run(line)))
             except SeglogError as error:
                 answers.append(error.kafka_name)
-            settled = threading.Event()  # a log's flush is done before it continues
-            scheduler.schedule_once("settle", settled.set)
-            assert settled.wait(60)
+            flushed = threading.Event()  # a log's flush is done before it continues
+            scheduler.schedule_once("await", flushed.set)
+            assert flushed.wait(60)
         manager.shutdown(broker_epoch=5)
     return answers
 

@@ -13,7 +13,7 @@ from seglog.tiered import serialize
 from tests.kafka import harness
 from tests.support.effort import how_many
 from tests.tiered.remote_events import (
-    Generator, Seglog, damaged, random_record, random_value, settled,
+    Generator, Seglog, damaged, random_record, random_value, in_order_of_starts,
 )
 
 #: More by hand: SEGLOG_REMOTE_SEQUENCES=50000.
@@ -41,7 +41,7 @@ def differences(lines: Sequence[str], theirs: Sequence[str]) -> list[str]:
     ours = Seglog().answers(lines)
     return [f"line {number} {line[:300]}\nseglog: {mine}\nKafka:  {kafkas}"
             for number, (line, mine, kafkas) in enumerate(zip(lines, ours, theirs, strict=True))
-            if settled(mine) != settled(kafkas)]
+            if in_order_of_starts(mine) != in_order_of_starts(kafkas)]
 
 
 @pytest.mark.usefixtures("kafka_lib")

@@ -14,7 +14,7 @@ import cramjam
 import pytest
 
 from seglog.errors import SeglogError
-from seglog.properties import parse_properties
+from seglog.java.properties import parse_properties
 from seglog.storage import checkpoint_files, codecs, epochs, meta, paths, producer_state
 from tests.kafka import harness
 from tests.support.metadata import LONG_METADATA

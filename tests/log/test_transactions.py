@@ -14,7 +14,7 @@ from seglog.errors import (
 )
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
 from seglog.log.scheduler import MockTime
-from seglog.log.log_view import LastRecord
+from seglog.log.readable_log import LastRecord
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.verification_guard import VerificationGuard
 from tests.oracle import batch as v2

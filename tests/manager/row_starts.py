@@ -32,7 +32,7 @@ SETTINGS = LogConfig.from_properties(LOAD_CONFIG)
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint",
                "log-start-offset-checkpoint")
 #: Golden logs, and what they are called here.
-ORDINARY = {"plain-none-0": "t-0", "txn-0": "t-1", "idempotent-0": "a" * 240 + "-17",
+PLAIN = {"plain-none-0": "t-0", "txn-0": "t-1", "idempotent-0": "a" * 240 + "-17",
             "empty-0": "x.y_z-0", "outoforder-0": "-1-2"}
 
 
@@ -160,7 +160,7 @@ def compare(template: Path, work: Path, config: LogConfig = SETTINGS, *,
     return rows
 
 
-def settled(root: Path, config: LogConfig = SETTINGS) -> Path:
+def restarted(root: Path, config: LogConfig = SETTINGS) -> Path:
     """The directory after a start and a shutdown."""
     with seglog.LogManager([root], log_config=config, time=MockTime(current_time_ms=NOW_MS)):
         pass
@@ -171,12 +171,12 @@ def idle_directory(golden: Path, root: Path) -> Path:
     """A directory of a few logs that were closed cleanly, none of which is anything special."""
     root.mkdir()
     offsets = {}
-    for number, (source, name) in enumerate(ORDINARY.items()):
+    for number, (source, name) in enumerate(PLAIN.items()):
         shutil.copytree(golden / "real/clean" / source, root / name)
         offsets[parse_directory_name(name).topic_partition] = number
     for name in CHECKPOINTS:
         write_offset_checkpoint(root / name, offsets if "replication" in name else {})
     (root / CLEAN).write_text('{"version":0,"brokerEpoch":-1}')
-    settled(root)
-    assert load_clean(root, list(ORDINARY.values()), [0] * len(ORDINARY))[0]["ordinary"].all()
+    restarted(root)
+    assert load_clean(root, list(PLAIN.values()), [0] * len(PLAIN))[0]["plain"].all()
     return root

@@ -27,7 +27,7 @@ from tests.differential.cases import plan
 from tests.differential.sources import Source, Sources
 from tests.manager.records import batch
 from tests.manager.row_starts import (
-    CHECKPOINTS, CLEAN, NOW_MS, ORDINARY, SETTINGS, compare, idle_directory, settled,
+    CHECKPOINTS, CLEAN, NOW_MS, PLAIN, SETTINGS, compare, idle_directory, restarted,
 )
 from tests.manager.support import snapshot
 from tests.support.effort import quick_first
@@ -39,16 +39,16 @@ def template(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return idle_directory(golden, tmp_path_factory.mktemp("clean") / "k")
 
 
-def test_ordinary_logs_are_rows(template: Path, tmp_path: Path) -> None:
+def test_plain_logs_are_rows(template: Path, tmp_path: Path) -> None:
     for threads in (1, 2):
-        assert compare(template, tmp_path / "k", threads=threads) == len(ORDINARY)
+        assert compare(template, tmp_path / "k", threads=threads) == len(PLAIN)
 
 
 def test_what_kafka_closed(golden: Path, tmp_path: Path) -> None:
     """As it is, and closed once more by us."""
     before = compare(golden / "real/clean", tmp_path / "k")
-    shutil.copytree(golden / "real/clean", tmp_path / "settled")
-    assert compare(settled(tmp_path / "settled"), tmp_path / "k") >= max(before, 5)
+    shutil.copytree(golden / "real/clean", tmp_path / "restarted")
+    assert compare(restarted(tmp_path / "restarted"), tmp_path / "k") >= max(before, 5)
 
 
 def test_the_snapshot_of_the_shutdown_before(template: Path, tmp_path: Path) -> None:
@@ -60,11 +60,11 @@ def test_the_snapshot_of_the_shutdown_before(template: Path, tmp_path: Path) -> 
     strays = [path for path in home.glob("*/*.snapshot")
               if not path.with_suffix(".log").exists() and path != max(path.parent.glob("*.snap*"))]
     assert len(strays) >= 3
-    assert compare(home, tmp_path / "k") == len(ORDINARY)
+    assert compare(home, tmp_path / "k") == len(PLAIN)
     for path in strays[:1]:
         path.unlink()
         path.mkdir()
-    assert compare(home, tmp_path / "k") == len(ORDINARY) - 1
+    assert compare(home, tmp_path / "k") == len(PLAIN) - 1
 
 
 @pytest.mark.parametrize("first", quick_first(range(0, 24, 8), 1))
@@ -90,7 +90,7 @@ def test_one_damage_to_logs_that_were_closed_cleanly(golden: Path, tmp_path: Pat
     partition = ("plain-none-0", "txn-0")[zlib.crc32(kind.encode()) % 2]
     root = tmp_path / "template"
     Sources(golden, tmp_path / "sources").copy(Source("clean", partition), root)
-    settled(root)
+    restarted(root)
     damages.apply(kind, root, partition, f"{seed}/{partition}")
     compare(root, tmp_path / "k")
 
@@ -115,12 +115,12 @@ def test_a_start_and_a_shutdown_touch_no_log(home: Path) -> None:
 
     before, checkpoints = seen(), {name: (home / name).read_bytes() for name in CHECKPOINTS}
     with seglog.LogManager([home], log_config=SETTINGS) as manager:
-        assert unopened(manager) == len(ORDINARY)
+        assert unopened(manager) == len(PLAIN)
         assert not (home / CLEAN).exists()
         manager.checkpoint_log_recovery_offsets()
         manager.checkpoint_log_start_offsets()
         manager.checkpoint_high_watermarks()
-        assert unopened(manager) == len(ORDINARY)
+        assert unopened(manager) == len(PLAIN)
     assert seen() == before
     assert (home / CLEAN).exists()
     assert {name: (home / name).read_bytes() for name in CHECKPOINTS} == checkpoints
@@ -131,22 +131,22 @@ def test_a_log_is_made_when_somebody_asks(home: Path) -> None:
     with seglog.LogManager([home], log_config=SETTINGS) as manager:
         log = manager.get_log(key)
         assert log is not None and manager.get_log(key) is log
-        assert unopened(manager) == len(ORDINARY) - 1
+        assert unopened(manager) == len(PLAIN) - 1
         assert manager.get_log(TopicPartition("t", 5)) is None
         assert manager.get_log(key, is_future=True) is None
         end = log.log_end_offset
         log.append_as_leader(batch(1), 0)
     with seglog.LogManager([home], log_config=SETTINGS) as manager:
-        assert unopened(manager) == len(ORDINARY)
+        assert unopened(manager) == len(PLAIN)
         log = manager.get_log(key)
         assert log is not None and log.log_end_offset == end + 1
-        assert len(manager.all_logs) == len(manager.current_logs) == len(ORDINARY)
+        assert len(manager.all_logs) == len(manager.current_logs) == len(PLAIN)
         assert not unopened(manager)
         assert log in manager.all_logs
 
 
 def test_threads_get_the_same_log(home: Path) -> None:
-    keys = [parse_directory_name(name).topic_partition for name in ORDINARY.values()]
+    keys = [parse_directory_name(name).topic_partition for name in PLAIN.values()]
     with (seglog.LogManager([home], log_config=SETTINGS) as manager,
           ThreadPoolExecutor(8) as pool):
         found = list(pool.map(manager.get_log, keys * 16))
@@ -195,7 +195,7 @@ def test_a_directory_that_fails(home: Path, tmp_path: Path) -> None:
         manager.get_log(TopicPartition("t", 1))
         manager.handle_log_dir_failure(home)
         assert heard.wait(10)
-        assert sorted(map(str, told[0].partitions)) == sorted(ORDINARY.values())
+        assert sorted(map(str, told[0].partitions)) == sorted(PLAIN.values())
         assert [str(log.topic_partition) for log in manager.all_logs] == ["u-0"]
         assert manager.get_log(TopicPartition("t", 0)) is None
     assert not (home / CLEAN).exists() and (other / CLEAN).exists()
@@ -223,7 +223,7 @@ def test_deleting_and_counting(home: Path, tmp_path: Path) -> None:
     (tmp_path / "l").mkdir()
     with seglog.LogManager([home, tmp_path / "l"], log_config=SETTINGS) as manager:
         assert manager.next_log_dirs() == [str(tmp_path / "l"), str(home)]
-        assert unopened(manager) == len(ORDINARY)
+        assert unopened(manager) == len(PLAIN)
         manager.async_delete(TopicPartition("t", 0))
         assert manager.get_log(TopicPartition("t", 0)) is None
         assert not (home / "t-0").exists()
@@ -282,7 +282,7 @@ def test_retention(template: Path, tmp_path: Path, config: dict[str, str]) -> No
         assert left == 0 if not rows else left >= 1  # the empty log has nothing to delete
     assert results[0] == results[1]
     if config.get("retention.ms") == "-1" and "retention.bytes" not in config:
-        assert left == len(ORDINARY)
+        assert left == len(PLAIN)
 
 
 def test_messages_for_those_who_look_for_faults(home: Path,

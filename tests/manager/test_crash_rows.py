@@ -22,7 +22,7 @@ from tests.differential.cases import plan
 from tests.differential.sources import Source, Sources
 from tests.manager.records import batch
 from tests.manager.row_starts import (
-    CLEAN, NOW_MS, ORDINARY, SETTINGS, compare, idle_directory, settled,
+    CLEAN, NOW_MS, PLAIN, SETTINGS, compare, idle_directory, restarted,
 )
 from tests.support.effort import quick_first
 
@@ -35,7 +35,7 @@ def template(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Logs that a start has recovered and a shutdown has closed, without the marker."""
     root = idle_directory(golden, tmp_path_factory.mktemp("crash") / "k")
     (root / CLEAN).unlink()
-    settled(root)  # the indexes are those that a recovery writes
+    restarted(root)  # the indexes are those that a recovery writes
     (root / CLEAN).unlink()
     return root
 
@@ -43,7 +43,7 @@ def template(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def killed(root: Path, target: Path) -> Path:
     """What is left when a process dies that has opened every log of `root`."""
     with seglog.LogManager([root], log_config=SETTINGS) as manager:
-        assert len(manager.all_logs) == len(ORDINARY)
+        assert len(manager.all_logs) == len(PLAIN)
         shutil.copytree(root, target)
     return target
 
@@ -117,17 +117,17 @@ def test_producers_of_earlier_segments(idle: Path, tmp_path: Path) -> None:
     assert {one.producer_id for one in read_snapshot(snapshot)} == {1, 3, 17, 2**40}
     for _ in range(2):
         assert compare(idle, tmp_path / "k") == 4
-        settled(idle)
+        restarted(idle)
         (idle / CLEAN).unlink()
     assert {one.producer_id for one in read_snapshot(snapshot)} == {1, 17, 2**40}
 
 
 def test_a_log_of_one_segment_that_begins_late(idle: Path, tmp_path: Path) -> None:
     """Retention has deleted what was before it. It begins without producers."""
-    for log in sorted((idle / ORDINARY["idempotent-0"]).glob("*.log"))[:-1]:
+    for log in sorted((idle / PLAIN["idempotent-0"]).glob("*.log"))[:-1]:
         for path in log.parent.glob(f"{log.stem}.*"):
             path.unlink()
-    settled(idle)
+    restarted(idle)
     (idle / CLEAN).unlink()
     assert compare(idle, tmp_path / "k") == 4
 
@@ -143,7 +143,7 @@ def test_drawn_damage(golden: Path, tmp_path: Path, first: int) -> None:
         config = LogConfig.from_properties(dict(case.config))
         compare(root, tmp_path / "k", config)
         try:
-            settled(root, config)
+            restarted(root, config)
         except seglog.SeglogError:
             continue
         (root / CLEAN).unlink(missing_ok=True)
@@ -163,7 +163,7 @@ def test_one_damage_to_an_idle_log(golden: Path, tmp_path: Path, kind: str) -> N
             [log] = manager.all_logs
             log.roll()
     (root / CLEAN).unlink()
-    settled(root)
+    restarted(root)
     (root / CLEAN).unlink()
     assert compare(root, tmp_path / "k") == 1
     damages.apply(kind, root, partition, f"{SEED}/{partition}")

@@ -93,7 +93,7 @@ def test_a_writer_that_is_closed(tmp_path: Path) -> None:
     assert writer.append_as_leader(batch(), ProducerTable(), 0, 0, NOW) is None
 
 
-def test_nothing_is_ordinary_before_the_settings_are_known(tmp_path: Path) -> None:
+def test_nothing_is_plain_before_the_settings_are_known(tmp_path: Path) -> None:
     writer = writer_of(tmp_path)
     assert writer.append_as_leader(batch(), ProducerTable(), 0, 0, NOW) is None
     writer.configure(needs_key=False, has_create_time=True, timestamp_before_max_ms=1 << 62,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog._native.clean import BatchCleaner, OffsetMap, Step, retain
+from seglog._native.clean import BatchCleaner, CleanStep, OffsetMap, retain
 from seglog._native.encode import BatchEncoder
-from seglog._native.validate import RecordWalk, Refusal, Source, frames, transfer
+from seglog._native.validate import RecordSource, RecordWalk, Refusal, frames, transfer
 from seglog.errors import IllegalArgumentError
 from seglog.storage import codecs
 from tests.oracle import batch as v2
@@ -66,7 +66,7 @@ RECORDS = st.lists(st.tuples(st.none() | KEYS, st.none() | st.binary(max_size=9)
 def walk_of(rows: list[tuple[bytes | None, bytes | None]], base: int = 100) -> RecordWalk:
     records = [Record(base + number, 5, key, value) for number, (key, value) in enumerate(rows)]
     raw = v2.encode(Batch(base, max(len(rows) - 1, 0), records, base_timestamp=5, max_timestamp=5))
-    return RecordWalk(frames(raw).batches, 0, raw[61:], source=Source.BUFFER)
+    return RecordWalk(frames(raw).batches, 0, raw[61:], source=RecordSource.BUFFER)
 
 
 @given(RECORDS, st.integers(90, 150), st.integers(1, 60))
@@ -125,7 +125,7 @@ def test_a_bad_record_ends_the_walk() -> None:
     raw = bytearray(v2.encode(Batch(100, 49, [Record(100 + number, 5, *row) for number, row
                                               in enumerate(rows)], base_timestamp=5,
                                     max_timestamp=5)))
-    for source in (Source.BUFFER, Source.STREAM):
+    for source in (RecordSource.BUFFER, RecordSource.STREAM):
         cut = RecordWalk(frames(raw).batches, 0, raw[61:-4], source=source)
         offsets = OffsetMap(100 * SLOT)
         refusal, read, is_full = offsets.add_records(cut, 0, 90)
@@ -134,9 +134,9 @@ def test_a_bad_record_ends_the_walk() -> None:
         cut = RecordWalk(frames(raw).batches, 0, raw[61:-4], source=source)
         assert retain(cut, offsets).refusal == refusal
     # A map that is full before never comes to it.
-    cut = RecordWalk(frames(raw).batches, 0, raw[61:-4], source=Source.BUFFER)
+    cut = RecordWalk(frames(raw).batches, 0, raw[61:-4], source=RecordSource.BUFFER)
     assert OffsetMap(100 * SLOT).add_records(cut, 0, 49)[0] != Refusal.NO_MORE
-    cut = RecordWalk(frames(raw).batches, 0, raw[61:-4], source=Source.BUFFER)
+    cut = RecordWalk(frames(raw).batches, 0, raw[61:-4], source=RecordSource.BUFFER)
     assert OffsetMap(100 * SLOT).add_records(cut, 0, 48) == (Refusal.NO_MORE, 48, True)
 
 
@@ -155,7 +155,7 @@ def test_batches_are_inside_of_their_span() -> None:
     cleaner = BatchCleaner(offsets, transactions=seen, direct=codecs.DIRECT,
                            compress=codecs.compress)
     rows = frames(raw).batches
-    assert cleaner.map(raw, rows, 0, 0, 90) == (Step.DONE, 1) and seen.offset == 100
+    assert cleaner.map(raw, rows, 0, 0, 90) == (CleanStep.DONE, 1) and seen.offset == 100
     cleaner.rule(now_ms=5, new_horizon=9, upper_bound=101, producers=[], last_offsets=[])
     cleaner.begin(raw, uses_marks=True)
     assert cleaner.filter(rows, 0) == 1
@@ -169,4 +169,4 @@ def test_batches_are_inside_of_their_span() -> None:
             wrong()
     with pytest.raises(ValueError, match="one array each"):
         cleaner.rule(now_ms=5, new_horizon=9, upper_bound=101, producers=[1], last_offsets=[])
-    assert cleaner.map(raw, rows, 0, 0, 0) == (Step.FULL, 0)
+    assert cleaner.map(raw, rows, 0, 0, 0) == (CleanStep.FULL, 0)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog._native.clean import BatchCleaner, OffsetMap, Step
+from seglog._native.clean import BatchCleaner, OffsetMap, CleanStep
 from seglog._native.clean_keys import BatchKeys
 from seglog._native.validate import frames
 from seglog.cleaner.transaction_metadata import CleanedTransactionMetadata
@@ -52,9 +52,9 @@ def mapped(data: bytes, start: int, limit: int, ahead: bool) -> object:
     while row < len(rows):
         step, row = cleaner.map(data, rows, row, start, limit, keys)
         ends.append((step, row))
-        if step is Step.FULL:
+        if step is CleanStep.FULL:
             break
-        row += step is not Step.DONE
+        row += step is not CleanStep.DONE
     return (ends, len(offsets), offsets.latest_offset, cleaner.map_bytes, cleaner.map_messages,
             [offsets.get(b"%c" % one) for one in b"abc"])
 

@@ -30,15 +30,15 @@ def root(golden: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ordinary(root: Path, name: str = "plain-none-0", start: int = 0, **options: int) -> bool:
+def plain(root: Path, name: str = "plain-none-0", start: int = 0, **options: int) -> bool:
     rows, _, _ = load_clean(root, [name], [start], **options)
-    return bool(rows["ordinary"][0])
+    return bool(rows["plain"][0])
 
 
 def test_a_row(root: Path) -> None:
     rows, timestamps, _ = load_clean(root, ["txn-0", "absent-0", "plain-none-0"], [0, 0, 0])
     assert rows.dtype == CLEAN_DTYPE
-    assert rows["ordinary"].tolist() == [True, False, True]
+    assert rows["plain"].tolist() == [True, False, True]
     for name, row in (("txn-0", rows[0]), ("plain-none-0", rows[2])):
         home = root / name
         logs = sorted(home.glob("*.log"))
@@ -93,7 +93,7 @@ def zero_id(_: bytes) -> bytes:
 
 
 Change = Callable[[Path], object]
-NOT_ORDINARY: dict[str, Change] = {
+NOT_PLAIN: dict[str, Change] = {
     "a foreign file": lambda home: (home / "notes").touch(),
     "a directory": lambda home: (home / "sub").mkdir(),
     "a fifo": lambda home: os.mkfifo(home / "00000000000000009999.log"),
@@ -168,14 +168,14 @@ NOT_ORDINARY: dict[str, Change] = {
 }
 
 
-@pytest.mark.parametrize("what", NOT_ORDINARY)
-def test_not_ordinary(root: Path, what: str) -> None:
-    assert ordinary(root)
-    NOT_ORDINARY[what](root / "plain-none-0")
-    assert not ordinary(root)
+@pytest.mark.parametrize("what", NOT_PLAIN)
+def test_not_plain(root: Path, what: str) -> None:
+    assert plain(root)
+    NOT_PLAIN[what](root / "plain-none-0")
+    assert not plain(root)
 
 
-ORDINARY: dict[str, Change] = {
+PLAIN: dict[str, Change] = {
     "a stray snapshot": lambda home: shutil.copy(
         last(home, ".snapshot"), home / "00000000000000000003.snapshot"),
     "no id": lambda home: (home / "partition.metadata").unlink(),
@@ -195,15 +195,15 @@ ORDINARY: dict[str, Change] = {
 }
 
 
-@pytest.mark.parametrize("what", ORDINARY)
-def test_still_ordinary(root: Path, what: str) -> None:
-    ORDINARY[what](root / "plain-none-0")
-    assert ordinary(root)
+@pytest.mark.parametrize("what", PLAIN)
+def test_still_plain(root: Path, what: str) -> None:
+    PLAIN[what](root / "plain-none-0")
+    assert plain(root)
 
 
 def test_the_snapshot_to_delete(root: Path) -> None:
     assert load_clean(root, ["plain-none-0"], [0])[0]["stray_snapshot"].tolist() == [-1]
-    ORDINARY["a stray snapshot"](root / "plain-none-0")
+    PLAIN["a stray snapshot"](root / "plain-none-0")
     assert load_clean(root, ["plain-none-0"], [0])[0]["stray_snapshot"].tolist() == [3]
     assert (root / "plain-none-0/00000000000000000003.snapshot").exists()
 
@@ -211,24 +211,24 @@ def test_the_snapshot_to_delete(root: Path) -> None:
 def test_starts(root: Path) -> None:
     """A start behind the first epoch's moves that epoch, which is a change."""
     home = root / "plain-none-0"
-    assert not ordinary(root, start=1) and not ordinary(root, start=-1)
+    assert not plain(root, start=1) and not plain(root, start=-1)
     (home / "leader-epoch-checkpoint").write_text("0\n1\n0 10\n")
-    assert ordinary(root, start=0) and ordinary(root, start=10) and not ordinary(root, start=11)
-    assert not ordinary(root, start=626)
+    assert plain(root, start=0) and plain(root, start=10) and not plain(root, start=11)
+    assert not plain(root, start=626)
     assert load_clean(root, ["plain-none-0"], [10])[0]["log_start_offset"][0] == 10
 
 
 def test_many_segments_are_for_many_threads(root: Path) -> None:
-    assert ordinary(root, segments_max=100) and not ordinary(root, segments_max=2)
+    assert plain(root, segments_max=100) and not plain(root, segments_max=2)
 
 
 def test_a_directory_behind_a_link(root: Path) -> None:
     (root / "other-0").symlink_to(root / "plain-none-0")
-    assert not ordinary(root, "other-0")
+    assert not plain(root, "other-0")
 
 
 def test_names_that_are_too_long(root: Path) -> None:
-    assert not ordinary(root, "x" * 5000)
+    assert not plain(root, "x" * 5000)
     assert load_clean(root, [], [])[0].shape == (0,)
 
 
@@ -264,7 +264,7 @@ def recovered(root: Path) -> Path:
 def test_an_idle_partition(recovered: Path) -> None:
     row, home = idle(recovered), recovered / "plain-none-0"
     log = last(home, ".log")
-    assert row["ordinary"] and not row["has_longer_indexes"]
+    assert row["plain"] and not row["has_longer_indexes"]
     assert (row["log_end_offset"], row["last_base_offset"]) == (END, LAST_BASE)
     assert (row["last_size"], row["last_records"]) == (log.stat().st_size, END - LAST_BASE)
     assert row["index_size"] == log.with_suffix(".index").stat().st_size > 0
@@ -277,7 +277,7 @@ def test_indexes_at_full_length(recovered: Path) -> None:
     for suffix in (".index", ".timeindex"):
         rewrite(last(recovered / "plain-none-0", suffix), lambda data: data + bytes(99) + b"x")
     row = idle(recovered)
-    assert row["ordinary"] and row["has_longer_indexes"]
+    assert row["plain"] and row["has_longer_indexes"]
     for size in ("index_size", "time_index_size"):
         assert row[size] == before[size]
 
@@ -308,9 +308,9 @@ NOT_IDLE: dict[str, Change] = {
 
 @pytest.mark.parametrize("what", NOT_IDLE)
 def test_a_recovery_would_change_it(recovered: Path, what: str) -> None:
-    assert idle(recovered)["ordinary"]
+    assert idle(recovered)["plain"]
     NOT_IDLE[what](recovered / "plain-none-0")
-    assert not idle(recovered)["ordinary"]
+    assert not idle(recovered)["plain"]
 
 
 def test_the_snapshot_that_a_recovery_writes(recovered: Path) -> None:
@@ -323,7 +323,7 @@ def test_the_snapshot_that_a_recovery_writes(recovered: Path) -> None:
             recovered, ["plain-none-0"], [0], after_crash=([END], [INTERVAL], [INDEX_BYTES]),
             **options)
         [row] = rows
-        assert row["ordinary"]
+        assert row["plain"]
         if row["snapshot_at"] < 0:
             return None
         data = snapshots[row["snapshot_at"]:row["snapshot_at"] + row["snapshot_size"]]
@@ -351,10 +351,10 @@ def test_the_snapshot_that_a_recovery_writes(recovered: Path) -> None:
 
 
 def test_recovery_points_and_settings(recovered: Path) -> None:
-    assert idle(recovered, point=END + 1)["ordinary"]
+    assert idle(recovered, point=END + 1)["plain"]
     for point in (-1, 0, END - 1, 2**63 - 1):
-        assert not idle(recovered, point=point)["ordinary"]
-    assert not idle(recovered, interval=INTERVAL * 4)["ordinary"]
+        assert not idle(recovered, point=point)["plain"]
+    assert not idle(recovered, interval=INTERVAL * 4)["plain"]
 
 
 def test_a_sync(recovered: Path) -> None:

@@ -66,16 +66,16 @@ DATA = (legacy.encode(message(0, -1, 0)) + legacy.encode(message(1, 77)) + wrapp
 
 
 @pytest.mark.parametrize("max_rows", [1, 4, 1000])
-def test_spark_rows_are_the_ordinary_ones(tmp_path: Path, max_rows: int) -> None:
-    ordinary = rows_of(decoded(DATA, tmp_path, max_rows=max_rows))
+def test_spark_rows_are_those_of_arrow(tmp_path: Path, max_rows: int) -> None:
+    arrow = rows_of(decoded(DATA, tmp_path, max_rows=max_rows))
     sets = decoded(DATA, tmp_path, max_rows=max_rows, layout="spark", columns=SPARK,
                    origin=("tøpic", 7))
     assert all(columns.columns == SPARK and columns.nbytes > 0 for columns in sets)
     assert rows_of(sets) == [{
         "headers": row["headers"] or None, "topic": "tøpic", "timestampType": row["timestamp_type"],
         "offset": row["offset"], "partition": 7, "value": row["value"],
-        "timestamp": row["timestamp"] * 1000, "key": row["key"]} for row in ordinary]
-    assert any(row["headers"] for row in ordinary) and len(ordinary) == 23 + 90 - 0
+        "timestamp": row["timestamp"] * 1000, "key": row["key"]} for row in arrow]
+    assert any(row["headers"] for row in arrow) and len(arrow) == 23 + 90 - 0
 
 
 def test_a_set_is_used_again_for_other_partitions_and_layouts(tmp_path: Path) -> None:
@@ -146,11 +146,11 @@ def test_names_of_a_layout() -> None:
 
 # ---- row filters ---------------------------------------------------------------------------------
 
-ORDINARY = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
+LAYOUT_COLUMNS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
 
 
 @pytest.mark.parametrize("believe_headers", [True, False])
-@pytest.mark.parametrize("columns", [ORDINARY, ("value",), ("offset",), ("headers", "key")])
+@pytest.mark.parametrize("columns", [LAYOUT_COLUMNS, ("value",), ("offset",), ("headers", "key")])
 @pytest.mark.parametrize("asked", [
     {"first_timestamp": 1000}, {"last_timestamp": 999}, {"first_timestamp": 21,
                                                         "last_timestamp": 400},

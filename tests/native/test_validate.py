@@ -8,7 +8,8 @@ import pytest
 from seglog._native.batch import BATCH_DTYPE
 from seglog._native.encode import BatchEncoder
 from seglog._native.validate import (
-    Origin, RecordWalk, Refusal, Source, analyze, assign, check_client_header, frames, transfer,
+    Origin, RecordSource, RecordWalk, Refusal, analyze, assign, check_client_header, frames,
+    transfer,
 )
 from tests.oracle import batch as v2
 
@@ -54,11 +55,11 @@ def test_batches_of_a_later_epoch_do_not_count() -> None:
 
 def test_a_walk_goes_on_behind_what_the_rules_refuse() -> None:
     rows = frames(batch()).batches
-    walk = RecordWalk(rows, 0, batch()[61:], source=Source.BUFFER,
+    walk = RecordWalk(rows, 0, batch()[61:], source=RecordSource.BUFFER,
                       rules=(False, True, 1000, 0, 0))
     assert [walk.run() for _ in range(3)] == [Refusal.TIMESTAMP] * 2 + [Refusal.NO_MORE]
     assert (walk.index, walk.max_timestamp, walk.is_sequential) == (3, 1002, True)
-    walk = RecordWalk(rows, 0, batch()[61:-1], source=Source.STREAM)
+    walk = RecordWalk(rows, 0, batch()[61:-1], source=RecordSource.STREAM)
     assert (walk.run(), walk.index) == (Refusal.BODY_END, 2)
 
 
@@ -74,7 +75,7 @@ def test_assignment_is_in_the_bytes_and_in_the_row() -> None:
 
 def test_records_move_to_another_batch() -> None:
     encoder = BatchEncoder(50)
-    walk = RecordWalk(frames(batch()).batches, 0, batch()[61:], source=Source.BUFFER)
+    walk = RecordWalk(frames(batch()).batches, 0, batch()[61:], source=RecordSource.BUFFER)
     assert transfer(walk, encoder, 50) == Refusal.NO_MORE
     made = v2.decode(encoder.seal(producer_id=-1))
     assert [record.offset for record in made.records] == [50, 51, 52]

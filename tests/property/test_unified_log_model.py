@@ -79,7 +79,7 @@ class LogMachine(RuleBasedStateMachine):
             self.home / "t-0", self.config, scheduler=self.scheduler, time=self.clock,
             clean_shutdown=clean, recovery_point=recovery_point, log_start_offset=start)
 
-    def _settle(self) -> None:
+    def _resolve(self) -> None:
         self.clock.sleep(1)
 
     # ---- changes
@@ -110,7 +110,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def roll(self) -> None:
         assert self.log.roll() == self.end
-        self._settle()
+        self._resolve()
 
     @rule(force=st.booleans())
     def flush(self, force: bool) -> None:
@@ -125,7 +125,7 @@ class LogMachine(RuleBasedStateMachine):
             self.items = [item for item in self.items if item.last < to]
             self.end, self.start = to, min(self.start, to)
             self.high = min(self.high, to)
-        self._settle()
+        self._resolve()
 
     @rule(ahead=st.integers(0, 20))
     def truncate_fully(self, ahead: int) -> None:
@@ -162,7 +162,7 @@ class LogMachine(RuleBasedStateMachine):
         if self.log.size < size:
             assert begins <= self.start or self.log.size >= self.config.retention_bytes >= 0
         self.start = self.log.log_start_offset
-        self._settle()
+        self._resolve()
 
     @rule(clean=st.booleans())
     def reopen(self, clean: bool) -> None:

@@ -72,8 +72,8 @@ def listed(root: Path, capsysbinary: pytest.CaptureFixture[bytes], *options: str
 
 def no_rows(patch: pytest.MonkeyPatch) -> None:
     """after this call no partition is a row."""
-    patch.setattr(CleanRows, "is_ordinary", property(
-        lambda self: self.files["ordinary"] & False))
+    patch.setattr(CleanRows, "is_plain", property(
+        lambda self: self.files["plain"] & False))
     patch.setattr(ls, "_clean_rows", lambda *_: iter(()))
 
 

@@ -202,7 +202,7 @@ def test_a_user_who_may_write_but_not_give_away(golden_copy: Copy) -> None:
     assert {owner[0] for owner in owners(root).values()} == {USER}
 
 
-def test_the_ordinary_case_is_the_umask(tmp_path: Path) -> None:
+def test_the_usual_case_is_the_umask(tmp_path: Path) -> None:
     old = os.umask(0o027)
     try:
         with seglog.open(tmp_path / "data" / "t-0") as log:

@@ -448,10 +448,10 @@ def test_reads_that_wait(make: Make) -> None:
     one.append(12)
     one.copy()
     one.log.delete_old_segments()
-    let_go, fetch = threading.Event(), one.storage.fetch_log_segment
+    released, fetch = threading.Event(), one.storage.fetch_log_segment
 
     def slow(*arguments: object) -> object:
-        assert let_go.wait(60)
+        assert released.wait(60)
         return fetch(*arguments)  # type: ignore[arg-type]
 
     one.storage.fetch_log_segment = slow  # type: ignore[assignment, method-assign]
@@ -461,7 +461,7 @@ def test_reads_that_wait(make: Make) -> None:
     pool = "kafka.log.remote:type=RemoteStorageThreadPool,name=RemoteLogReader"
     gauges = [one.manager.metrics.get(pool + name) for name in ("TaskQueueSize", "AvgIdlePercent")]
     assert [gauge.attributes()["Value"] for gauge in gauges if gauge is not None] == [1, 0]
-    let_go.set()
+    released.set()
     assert all(read.result(60).records for read in reads)
     eventually(lambda: [gauge.attributes()["Value"] for gauge in gauges if gauge] == [0, 1])
 

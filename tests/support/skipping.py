@@ -34,7 +34,7 @@ class Damaged:
     notes: list[str] = field(default_factory=list)
     files: dict[int, list[Piece]] = field(default_factory=dict)
     #: segments of which more damage would leave it open which batch is right
-    settled: set[int] = field(default_factory=set)
+    decided: set[int] = field(default_factory=set)
 
     def lost(self) -> list[Placed]:
         return [piece.entry for pieces in self.files.values() for piece in pieces
@@ -72,7 +72,7 @@ def make(path: Path, seed: int) -> Damaged:
 
 def _damage(damaged: Damaged, rnd: random.Random) -> str:
     full = [base for base, pieces in damaged.files.items()
-            if pieces and base not in damaged.settled]
+            if pieces and base not in damaged.decided]
     if not full:
         return "nothing is left"
     base = rnd.choice(full)
@@ -84,7 +84,7 @@ def _damage(damaged: Damaged, rnd: random.Random) -> str:
     kind = rnd.choice([_flip, _flip, _length, _length_of_two, _offset, _garbage, _zeros, _hole,
                        _grown, _unknown_magic, _bad_payload, _too_many, _twice])
     if kind in (_offset, _twice):
-        damaged.settled.add(base)
+        damaged.decided.add(base)
     note = kind(pieces, at, rnd)
     return f"{base}/{at}: {kind.__name__[1:]} {note}"
 

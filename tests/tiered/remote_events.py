@@ -308,7 +308,7 @@ def asked(question: Callable[[], str]) -> str:
         return f"error {error.kafka_name} {escaped(str(error))}"
 
 
-def settled(answer: str) -> str:
+def in_order_of_starts(answer: str) -> str:
     """An answer in which segments of one list with the same start are sorted: Kafka lists those
     that are not copied in the order of a hash set."""
     def in_order(match: re.Match[str]) -> str:

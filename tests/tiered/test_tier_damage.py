@@ -218,17 +218,17 @@ def test_metadata_records_that_do_not_decode_are_reported(tiered_copy: Tiered) -
     assert "metadata_record" in [one.code for one in findings(log)]
 
 
-def test_a_restored_log_is_an_ordinary_one(tiered: Tiered, tmp_path: Path) -> None:
+def test_a_restored_log_is_a_plain_log(tiered: Tiered, tmp_path: Path) -> None:
     for name in ("t-txn-0", "t-epochs-0"):
         topic, _, partition = name.rpartition("-")
         log = open_bucket(tiered.remote).log(topic, int(partition))
         assert restore(log, tmp_path / name) == len(log.segments)
-        ordinary = PartitionLog.open(tmp_path / name)
-        assert (ordinary.log_end_offset, ordinary.last_stable_offset, ordinary.topic_id) == (
+        local = PartitionLog.open(tmp_path / name)
+        assert (local.log_end_offset, local.last_stable_offset, local.topic_id) == (
             log.log_end_offset, log.last_stable_offset, log.topic_id)
-        assert ordinary.checkpointed_epochs == log.checkpointed_epochs
+        assert local.checkpointed_epochs == log.checkpointed_epochs
         for isolation in ("read_uncommitted", "read_committed"):
-            assert read(ordinary, isolation) == read(log, isolation)
+            assert read(local, isolation) == read(log, isolation)
         with pytest.raises(KafkaStorageError, match="not empty"):
             restore(log, tmp_path / name)
 

@@ -11,7 +11,7 @@ import tracemalloc
 import pytest
 
 from seglog.dump import decoders
-from seglog.dump.javatext import java_double, java_text, json_text
+from seglog.java.printed_text import java_double, java_text, json_text
 from seglog.dump.messages import MessageError, Reader, message, messages
 from tests.support.messages import encode_message
 

@@ -143,7 +143,7 @@ def test_reading_changes_nothing(tmp_path: Path) -> None:
     assert fingerprint(root) == before
 
 
-def test_a_stream_that_nobody_ends_lets_go(tmp_path: Path,
+def test_a_stream_that_is_never_ended_closes_its_files(tmp_path: Path,
                                            monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seglog.storage.partition_log.RANGE_BYTES", 5000)
     built = build_log(tmp_path / "topic-0", 31, Shape(batches=200))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seglog.numbers import double_text, parse_double, parse_int32, parse_int64, trim
+from seglog.java.numbers import double_text, parse_double, parse_int32, parse_int64, trim
 
 
 @pytest.mark.parametrize(("text", "value"), [

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglog.properties import parse_properties
+from seglog.java.properties import parse_properties
 
 
 @pytest.mark.parametrize(("content", "found"), [

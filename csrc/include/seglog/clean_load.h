@@ -1,12 +1,12 @@
 /*
  * Loads partitions that were closed cleanly, or were idle when the process died, many per call.
  *
- * A partition is ordinary when Kafka's LogLoader.load would report nothing of it but a recovery
+ * A partition is plain when Kafka's LogLoader.load would report nothing of it but a recovery
  * that changes no segment, and would change nothing in its directory but the length of the last
- * segment's indexes, which are truncated again at the close. One thing more is ordinary: a producer
+ * segment's indexes, which are truncated again at the close. One thing more is plain: a producer
  * snapshot of the shutdown before, which every start deletes; the caller does that. Such a
  * partition becomes one row. The loader of single partitions takes all others: a row says that a
- * partition is not ordinary, never why.
+ * partition is not plain, never why.
  *
  * Nothing is written. No descriptor outlives a call. Several threads may load at the same time.
  */
@@ -24,7 +24,7 @@ extern "C" {
 
 enum { SLG_TOPIC_ID_BYTES = 16 };
 
-/* What else must hold of an ordinary partition. */
+/* What else must hold of a plain partition. */
 enum {
     SLG_CLEAN_WRITABLE = 1, /* the indexes of the last segment are writable */
     SLG_CLEAN_CRCS = 2,     /* every batch of the last segment has a good CRC; 1 MiB at most */
@@ -35,7 +35,7 @@ enum {
     SLG_CLEAN_AFTER_CRASH = 4
 };
 
-/* One partition. Sizes are bytes. Where `ordinary` is 0 nothing else means anything. */
+/* One partition. Sizes are bytes. Where `plain` is 0 nothing else means anything. */
 typedef struct slg_clean_partition {
     /* In: what the checkpoint says, 0 without an entry. Out: where the log starts. */
     int64_t log_start_offset;
@@ -63,12 +63,12 @@ typedef struct slg_clean_partition {
     int32_t leader_epoch; /* the latest one, -1 for none */
     uint8_t has_topic_id;
     uint8_t has_snapshot;
-    uint8_t ordinary;
+    uint8_t plain;
     uint8_t has_longer_indexes; /* after a crash: the caller truncates them to these sizes */
     uint8_t topic_id[SLG_TOPIC_ID_BYTES];
 } slg_clean_partition;
 
-/* When each producer of the ordinary partitions was last active, in ms, and new snapshots. */
+/* When each producer of the plain partitions was last active, in ms, and new snapshots. */
 typedef struct slg_clean_table {
     int64_t *timestamps;
     size_t timestamp_count;
@@ -85,7 +85,7 @@ typedef struct slg_clean_table {
 /*
  * Loads `count` partitions of the data directory `root`, an absolute path. `names` are the names of
  * their directories, one NUL-terminated string behind the other. One with more than `segments_max`
- * segments is not ordinary (0: however many); such a one is for many threads. `checks` are
+ * segments is not plain (0: however many); such a one is for many threads. `checks` are
  * SLG_CLEAN_*. What `table` gives back must be zeroed before the first call, and freed.
  * SLG_NO_MEMORY; nothing else fails.
  */
@@ -95,7 +95,7 @@ slg_status slg_clean_load(const char *root, const char *names, size_t count, siz
 void slg_clean_table_free(slg_clean_table *table);
 
 /*
- * Makes durable what the ordinary partitions of a load after a crash rely on: the names of their
+ * Makes durable what the plain partitions of a load after a crash rely on: the names of their
  * files, the indexes of their last segments and the snapshots at their ends, which the process that
  * died may have left to the page cache. Linux syncs the file system of `root` once for more than 64
  * partitions. SLG_IO, SLG_FILE_MISSING; *failed is the row then.

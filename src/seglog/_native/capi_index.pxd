@@ -176,7 +176,7 @@ cdef extern from "seglog/clean_load.h" nogil:
         int32_t leader_epoch
         uint8_t has_topic_id
         uint8_t has_snapshot
-        uint8_t ordinary
+        uint8_t plain
         uint8_t has_longer_indexes
         uint8_t topic_id[16]
 

@@ -180,7 +180,7 @@ def retain(RecordWalk walk, OffsetMap offset_map, *, bint keeps_all=False, bint 
     return found
 
 
-class Step(enum.IntEnum):
+class CleanStep(enum.IntEnum):
     """What ended a call of BatchCleaner (csrc/include/seglog/clean.h)."""
 
     DONE = SLG_CLEAN_DONE
@@ -236,7 +236,7 @@ cdef class BatchCleaner:
         return self._mapped.messages
 
     def map(self, data, rows, Py_ssize_t row, int64_t start, int32_t limit, BatchKeys keys=None):
-        """Puts the keys of batches into the map, from a row on: (Step, the row that ended it).
+        """Puts the keys of batches into the map, from a row on: (step, the row that ended it).
 
         `keys` has read these batches, of the same `start`."""
         cdef Py_buffer view
@@ -406,5 +406,5 @@ cdef object _step(slg_clean_step step):
     if step == SLG_CLEAN_NO_MEMORY:
         raise MemoryError("no memory for cleaned batches")
     if step in (SLG_CLEAN_CODEC, SLG_CLEAN_TRANSACTION):
-        return Step.OTHER
-    return Step(<int>step)
+        return CleanStep.OTHER
+    return CleanStep(<int>step)

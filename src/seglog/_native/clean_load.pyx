@@ -20,7 +20,7 @@ CLEAN_DTYPE = np.dtype([
     ("producers_at", np.int64), ("stray_snapshot", np.int64), ("snapshot_at", np.int64),
     ("snapshot_size", np.int64),
     ("leader_epoch", np.int32), ("has_topic_id", np.bool_),
-    ("has_snapshot", np.bool_), ("ordinary", np.bool_), ("has_longer_indexes", np.bool_),
+    ("has_snapshot", np.bool_), ("plain", np.bool_), ("has_longer_indexes", np.bool_),
     ("topic_id", np.uint8, SLG_TOPIC_ID_BYTES),
 ])
 assert CLEAN_DTYPE.itemsize == sizeof(slg_clean_partition)
@@ -36,14 +36,14 @@ def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint wi
     """(rows of CLEAN_DTYPE, timestamps of their producers, snapshots) of the partition directories
     `names`.
 
-    `log_start_offsets` are those of the checkpoint, 0 for none. A row that is not `ordinary` says
+    `log_start_offsets` are those of the checkpoint, 0 for none. A row that is not `plain` says
     nothing else; one with more than `segments_max` segments never is (0: however many), nor, with
     `will_write`, one whose last indexes are not writable, nor, with `check_crcs`, one whose last
     segment has a bad batch or more than 1 MiB. MemoryError is all that is raised.
 
     `after_crash` (after an unclean shutdown): the recovery point, index.interval.bytes and
     segment.index.bytes of each partition, three arrays. A partition that a recovery changes
-    is not ordinary; of others the index sizes are those of the entries. A recovery drops producers
+    is not plain; of others the index sizes are those of the entries. A recovery drops producers
     that were idle for `producer_idle_ms` at `now_ms` (0: none). Bytes `snapshot_at` to
     `snapshot_at + snapshot_size` of the snapshots are what the caller writes at the log's end;
     -1 where it is there.
@@ -89,7 +89,7 @@ def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint wi
 
 
 def sync_clean(root, names, rows):
-    """Makes durable what ordinary `rows` of a load after a crash rely on. KafkaStorageError names
+    """Makes durable what plain `rows` of a load after a crash rely on. KafkaStorageError names
     the partition, or `root` where Linux syncs its whole file system, for more than 64 rows."""
     cdef bytes raw = os.fsencode(os.path.abspath(root))
     cdef bytes packed = _packed(names)

@@ -1,13 +1,13 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import final
 
-from seglog._native.encode_sources import Source
+from seglog._native.encode_sources import ColumnSource
 
 @final
 class ColumnEncoder(Iterator[bytes]):
     def __init__(
         self,
-        sources: Iterable[Source],
+        sources: Iterable[ColumnSource],
         *,
         base_offset: int | None = None,
         attributes: int = 0,

@@ -15,7 +15,7 @@ from libc.string cimport memset
 
 from seglog._native.capi cimport *
 from seglog._native.capi_columns cimport *
-from seglog._native.encode_sources cimport Source
+from seglog._native.encode_sources cimport ColumnSource
 from seglog._native.status cimport check
 
 from seglog.errors import IllegalArgumentError
@@ -112,7 +112,8 @@ cdef class ColumnEncoder:
         self._sources = list(sources)
         if not self._sources:
             raise ValueError("no column to encode")
-        if len(self._sources) > 1 and any([(<Source>one)._pieces is not None for one in sources]):
+        if len(self._sources) > 1 and any(
+                [(<ColumnSource>one)._pieces is not None for one in sources]):
             raise ValueError("selected rows have all columns of their tables")
 
     def __dealloc__(self):
@@ -159,7 +160,7 @@ cdef class ColumnEncoder:
     cdef bint _refill(self) except -1:
         """Points the input at the rows that all sources have ready; False at their end."""
         cdef int64_t rows = INT64_MAX
-        cdef Source source
+        cdef ColumnSource source
         for source in self._sources:
             source._at += self._input.rows
         memset(&self._input, 0, sizeof(slg_input))  # a missing column is all nulls

@@ -6,7 +6,7 @@ from seglog._native.capi cimport *
 from seglog._native.capi_columns cimport *
 
 
-cdef class Source:
+cdef class ColumnSource:
     cdef ArrowSchema *_schema     # borrowed, or &_own_schema
     cdef ArrowArray *_array       # the piece in hand, NULL when there is none
     cdef ArrowSchema _own_schema

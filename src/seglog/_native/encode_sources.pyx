@@ -18,7 +18,7 @@ cdef enum:
     BUFFERS_MAX = 4
 
 
-cdef class Source:
+cdef class ColumnSource:
     """One column, or a table of them, that comes in pieces. Pulled by one thread at a time."""
 
     def __dealloc__(self):
@@ -138,8 +138,8 @@ cdef object _stream_failure(ArrowArrayStream *stream, int code):
     return ValueError(said) if code == EINVAL else OSError(code, said)
 
 
-cdef Source _new_source(str name):
-    cdef Source source = Source.__new__(Source)
+cdef ColumnSource _new_source(str name):
+    cdef ColumnSource source = ColumnSource.__new__(ColumnSource)
     source._name = name
     source._column = SLG_INPUT_OTHER
     if name is not None:
@@ -152,7 +152,7 @@ cdef Source _new_source(str name):
 
 def arrow_source(data, name=None):
     """A table (or, with a name, a column) of an object with Arrow's PyCapsule protocol."""
-    cdef Source source = _new_source(name)
+    cdef ColumnSource source = _new_source(name)
     cdef int code
     if hasattr(data, "__arrow_c_stream__"):
         source._owner = data.__arrow_c_stream__()
@@ -179,7 +179,7 @@ def arrow_source(data, name=None):
 def selected_source(pieces):
     """Rows of tables. A piece is a table, as the pair of capsules of `__arrow_c_array__`, and the
     numbers of its rows (int32) in their order. A column of an encoder by itself."""
-    cdef Source source = _new_source(None)
+    cdef ColumnSource source = _new_source(None)
     source._pieces = iter(pieces)
     return source
 
@@ -198,7 +198,7 @@ def buffer_source(str name, str format, int64_t length, arrays, validity):
 
     The caller answers for the arrays: contiguous, and as long as the layout says.
     """
-    cdef Source source = _new_source(name)
+    cdef ColumnSource source = _new_source(name)
     cdef _Buffers held = _Buffers.__new__(_Buffers)
     cdef uintptr_t address
     cdef int number = 1
@@ -236,11 +236,11 @@ cdef class _Pairs:
     cdef object owners
 
 
-def headers_source(Source lists, Source keys, Source values):
+def headers_source(ColumnSource lists, ColumnSource keys, ColumnSource values):
     """The column of headers: row n has the pairs [offsets[n], offsets[n + 1]) of `lists`, a
     `buffer_source` of one array of int64, whose columns `keys` and `values` are `buffer_source`s.
     """
-    cdef Source source = _new_source("headers")
+    cdef ColumnSource source = _new_source("headers")
     cdef _Pairs held = _Pairs.__new__(_Pairs)
     held.owners = (lists, keys, values)
     held.schemas[:] = [&held.item_schema, keys._schema, values._schema]

@@ -70,7 +70,7 @@ class Origin(enum.IntEnum):
     RAFT_LEADER = SLG_ORIGIN_RAFT_LEADER
 
 
-class Source(enum.IntEnum):
+class RecordSource(enum.IntEnum):
     """How Kafka reads the records of a batch, which determines the errors that it detects."""
 
     BUFFER = SLG_RECORDS_BUFFER

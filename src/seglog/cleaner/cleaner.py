@@ -7,11 +7,11 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from seglog._native.clean import BatchCleaner, OffsetMap, Step
+from seglog._native.clean import BatchCleaner, CleanStep, OffsetMap
 from seglog._native.clean_keys import BatchKeys
 from seglog._native.validate import RecordWalk
 from seglog.cleaner.ahead import in_order
@@ -20,22 +20,21 @@ from seglog.cleaner.cleanable import LogToClean, log_segments
 from seglog.cleaner.cleaned_segment import CleanedSegment
 from seglog.cleaner.cleaner_stats import CleanerStats
 from seglog.cleaner.grouping import group_segments_by_size
-from seglog.cleaner.record_filter import (
-    LastRecord, RecordFilter, Rules, batch_cleaner, read_records,
-)
+from seglog.cleaner.record_filter import RecordFilter, Rules, batch_cleaner, read_records
 from seglog.cleaner.throttler import Throttler
 from seglog.cleaner.transaction_metadata import CleanedTransactionMetadata
 from seglog.errors import (
     IllegalArgumentError, LogCleaningAbortedError, LogSegmentOffsetOverflowError, SeglogError,
 )
 from seglog.log.deep_records import legacy_records
+from seglog.log.readable_log import LastRecord
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
 from seglog.recovery.loader_failures import public_errors
 from seglog.recovery.next_offset import open_log
 from seglog.storage import codecs
 
-__all__ = ["Cleaner", "Round", "Source", "Target"]
+__all__ = ["Cleaner", "Round", "SegmentSource", "Target"]
 
 _logger = logging.getLogger("seglog.LogCleaner")
 #: A thread takes so many bytes of chunks at a time.
@@ -43,7 +42,7 @@ _BYTES_OF_THREAD = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SegmentSource:
     """A segment as the round found it; `inode` distinguishes it from another of the same name."""
 
     base_offset: int
@@ -208,11 +207,11 @@ class Cleaner:
         row, limit = 0, self._max_map_size
         while True:
             step, row = batches.map(chunk.data, chunk.rows, row, start, limit, keys)
-            if step is Step.FULL or row == len(chunk.rows):
-                return step is Step.FULL
+            if step is CleanStep.FULL or row == len(chunk.rows):
+                return step is CleanStep.FULL
             batch = chunk.batch(row)
             try:
-                if step is Step.REFUSED:
+                if step is CleanStep.REFUSED:
                     read_records(chunk, row, batch, lambda walk: walk.run())
                 if self._map_batch(chunk, row, batch, start, transactions, stats):
                     return True
@@ -261,7 +260,7 @@ class Cleaner:
     # ---- sources ------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def open_source(self, log: UnifiedLog, base: int) -> Iterator[Source]:
+    def open_source(self, log: UnifiedLog, base: int) -> Iterator[SegmentSource]:
         """Opens a segment of the log. Raises LogCleaningAbortedError if it is gone."""
         with log.lock:
             log.check_open()
@@ -273,8 +272,8 @@ class Cleaner:
                 fd = open_log(segment.log_path)
         try:
             status = os.fstat(fd)
-            yield Source(base, segment.log_name, segment.log_path, status.st_size, status.st_ino,
-                          fd, status.st_mtime_ns // 1_000_000)
+            yield SegmentSource(base, segment.log_name, segment.log_path, status.st_size,
+                                status.st_ino, fd, status.st_mtime_ns // 1_000_000)
         finally:
             os.close(fd)
 
@@ -282,7 +281,7 @@ class Cleaner:
         """Raises if a round over the log is to end."""
         return functools.partial(self._check_done, log.topic_partition)
 
-    def chunks(self, log: UnifiedLog, source: Source, check: Callable[[], None], position: int = 0,
+    def chunks(self, log: UnifiedLog, source: SegmentSource, check: Callable[[], None], position: int = 0,
                buffers: int = 1) -> Iterator[Chunk]:
         """The batches of a source from a byte on; `check` runs before each read and may raise."""
         with public_errors(log.path):
@@ -294,7 +293,7 @@ class Cleaner:
                         self._on_read(len(chunk.data))
                 yield chunk
 
-    def is_mapped(self, source: Source, position: int) -> bool:
+    def is_mapped(self, source: SegmentSource, position: int) -> bool:
         """Whether the map was built from the batches of a segment from this byte on."""
         return (source.base_offset, position) >= self._mapped_from
 
@@ -379,7 +378,7 @@ class Round:
 
     def clean_segments(self, group: Sequence[int]) -> None:
         """Cleans adjacent segments into one, and swaps that in."""
-        sources: list[Source] = []
+        sources: list[SegmentSource] = []
         try:
             cleaned = self.cleaned(group, sources)
         except LogSegmentOffsetOverflowError as error:
@@ -390,12 +389,12 @@ class Round:
                                           f"split: {error}") from None
         self._swap(cleaned, sources)
 
-    def cleaned(self, group: Sequence[int], sources: list[Source]) -> CleanedSegment:
+    def cleaned(self, group: Sequence[int], sources: list[SegmentSource]) -> CleanedSegment:
         """Adjacent segments cleaned into one, which is durable. Adds what it reads to `sources`."""
         log = self.log
         with log.lock:
             cleaned = CleanedSegment(log, group[0])
-            last_records = self.last_records()
+            last_records = log.last_records_of_active_producers()
         self.transactions.retained = cleaned.append_aborted
         try:
             for base, following in zip(group, [*group[1:], None], strict=True):
@@ -408,14 +407,8 @@ class Round:
             raise
         return cleaned
 
-    def last_records(self) -> dict[int, LastRecord]:
-        """The last records of the producers. The caller holds the log's lock."""
-        return {producer_id: LastRecord(
-            entry.last_data_offset if entry.last_data_offset >= 0 else None, entry.producer_epoch)
-            for producer_id, entry in self.log.producer_manager.active_producers.items()}
-
-    def clean_into(self, cleaned: Target, source: Source, following: int | None,
-                   last_records: dict[int, LastRecord]) -> None:
+    def clean_into(self, cleaned: Target, source: SegmentSource, following: int | None,
+                   last_records: Mapping[int, LastRecord]) -> None:
         """Copies the retained part of a source, which ends at `following`, or at its end."""
         log = self.log
         with log.lock, public_errors(log.path):
@@ -440,7 +433,7 @@ class Round:
                 cleaned.append(max_offset, data)
                 self.cleaner.throttle(len(data), self.check)
 
-    def _swap(self, cleaned: CleanedSegment, sources: Sequence[Source]) -> None:
+    def _swap(self, cleaned: CleanedSegment, sources: Sequence[SegmentSource]) -> None:
         log = self.log
         with log.lock:
             for source in sources:
@@ -454,7 +447,7 @@ class Round:
                          cleaned.files.base_offset, bases, log.topic_partition)
             log.replace_segments([cleaned.files], bases)
 
-    def _is_there(self, source: Source) -> bool:
+    def _is_there(self, source: SegmentSource) -> bool:
         """Whether the source is still in the log, unchanged."""
         if (source.base_offset not in self.log.segments
                 or source.base_offset == self.log.active.base_offset):
@@ -473,7 +466,7 @@ class _Ahead:
     def __init__(self, round_: Round) -> None:
         self.round = round_
         self.cleaned: CleanedSegment | None = None
-        self.sources: list[Source] = []
+        self.sources: list[SegmentSource] = []
 
     def clean(self, group: Sequence[int]) -> _Ahead:
         """Cleans it; raises nothing. In its turn it meets the error again."""

@@ -85,7 +85,7 @@ def dry_run(cleanable: LogToClean, config: CleanerConfig, now_ms: int,
     found.is_map_full = end < cleanable.first_uncleanable_offset
     with log.lock:
         bases = log_segments(log, 0, end)
-        last_records = round_.last_records()
+        last_records = log.last_records_of_active_producers()
     for base, following in zip(bases, [*bases[1:], None], strict=True):
         with cleaner.open_source(log, base) as source:
             round_.clean_into(_Counting(found, base), source, following, last_records)

@@ -11,7 +11,7 @@ from typing import Final
 from seglog._native.batch import ATTRIBUTE_LOG_APPEND_TIME
 from seglog._native.clean import BatchCleaner, OffsetMap, Retained, retain
 from seglog._native.crc32c import crc32c
-from seglog._native.validate import RecordWalk, Refusal, Source
+from seglog._native.validate import RecordSource, RecordWalk, Refusal
 from seglog.cleaner.chunks import Batch, Chunk
 from seglog.cleaner.cleaner_stats import CleanerStats
 from seglog.cleaner.transaction_metadata import CleanedTransactionMetadata
@@ -21,10 +21,11 @@ from seglog.log.deep_records import (
     HEADER_BYTES, legacy_records, plain_or_readable, refused_record,
 )
 from seglog.log.legacy_records import LegacyRecord
+from seglog.log.readable_log import LastRecord
 from seglog.log.refusals import of_stream
 from seglog.storage import codecs
 
-__all__ = ["LastRecord", "RecordFilter", "Rules", "batch_cleaner", "read_records"]
+__all__ = ["RecordFilter", "Rules", "batch_cleaner", "read_records"]
 
 _PREFIX = struct.Struct(">qiibI")       # base offset, length, leader epoch, magic, CRC
 _FIELDS = struct.Struct(">hiqqqhii")    # attributes to record count, which the CRC covers
@@ -32,15 +33,6 @@ _LENGTH_OF_EMPTY: Final = 49
 _NO_PRODUCER_ID: Final = -1
 _INT64_MAX: Final = 2**63 - 1
 _REMAINING = "Error checking for remaining bytes after reading batch"
-
-
-@dataclass(frozen=True, slots=True)
-class LastRecord:
-    """The last record of an active producer: the offset of its last data record (None if there is
-    none), and its epoch."""
-
-    last_data_offset: int | None
-    producer_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +71,8 @@ def read_records(chunk: Chunk, row: int, batch: Batch, read: Callable[[RecordWal
     return plain
 
 
-def _source(batch: Batch) -> Source:
-    return Source.STREAM if batch.codec else Source.BUFFER
+def _source(batch: Batch) -> RecordSource:
+    return RecordSource.STREAM if batch.codec else RecordSource.BUFFER
 
 
 def _walk(chunk: Chunk, row: int, batch: Batch, plain: memoryview) -> RecordWalk:

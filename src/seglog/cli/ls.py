@@ -186,7 +186,7 @@ def _clean_rows(found: Sequence[FoundDirectory], checkpoints: _Checkpoints,
         columns = [rows.files[name].tolist() for name in (
             "segments", "size", "log_start_offset", "log_end_offset", "leader_epoch",
             "has_topic_id")]
-        for row in np.flatnonzero(rows.is_ordinary).tolist():
+        for row in np.flatnonzero(rows.is_plain).tolist():
             one, key = some[row], rows.keys[row]
             segments, size, start, end, epoch, has_topic_id = (column[row] for column in columns)
             yield one.path, partition_row(

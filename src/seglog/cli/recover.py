@@ -11,10 +11,9 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,23 +24,20 @@ from seglog.config import BrokerConfig, LogConfig
 from seglog.errors import ConfigError, InvalidTopicPartitionError, KafkaStorageError, SeglogError
 from seglog.manager.identity import read_identities
 from seglog.manager.manager import LogManager
-from seglog.recovery.segment_loading import SegmentLoading
-from seglog.recovery.load_progress import LogProgress
 from seglog.recovery.callbacks import CompositeListener, LoadListener
+from seglog.recovery.directory_load import DirectoryLoad
 from seglog.recovery.disk import Disk, RealDisk
 from seglog.recovery.findings import Finding, finding
 from seglog.recovery.loaded import LoadedLog, error_state
 from seglog.recovery.log_loader import LoadInputs
 from seglog.recovery.open_log import load_log
 from seglog.recovery.overlay import OverlayDisk
-from seglog.recovery.partition_load import load_partition
 from seglog.recovery.partition_plan import LoadLevel, list_directory
 from seglog.recovery.load_report import FindingList
 from seglog.recovery.root import PartitionDirectory, RootDirectory, read_root
 from seglog.storage.ownership import chown_command
 from seglog.recovery.rows import directory_row, finding_row, partition_row
 from seglog.recovery.segment_verification import staying, verify_extent
-from seglog.recovery.worker_pool import WorkerPool
 from seglog.storage.paths import CLEAN_SHUTDOWN_FILE, DirectoryKind
 
 __all__ = ["DirectoryOutcome", "RecoverySettings", "announce", "dry_run", "recover_directories",
@@ -76,6 +72,12 @@ class RecoverySettings:
     def level(self) -> LoadLevel:
         """The level of the checks in phase one."""
         return LoadLevel(self.broker.sanity_check_level)
+
+    def directory_load(self, path: str, listener: LoadListener) -> DirectoryLoad:
+        """A load of one data directory, with as many threads as the broker would use."""
+        return DirectoryLoad(path, self.level, listener,
+                             self.broker.num_segment_loading_threads_per_data_dir,
+                             self.broker.num_recovery_threads_per_data_dir)
 
     def inputs(self, root: RootDirectory, partition: PartitionDirectory) -> LoadInputs:
         """What the data directory's checkpoints and settings say about a log."""
@@ -270,30 +272,19 @@ def dry_run(path: str, settings: RecoverySettings, listener: LoadListener) -> Di
         raise error
     root = read_root(path, outcome.finding)
     outcome.root = root
-    listener.load_started(len(root.partitions), 1)
 
     def load_dry(directory: str, inputs: LoadInputs, *, listener: LoadListener,
-                      **how: Any) -> LoadedLog:
-        log: LoadedLog = load_log(directory, inputs,
-                                  listener=CompositeListener(outcome, listener), **how)
+                 **how: Any) -> LoadedLog:
+        log = load_log(directory, inputs, listener=CompositeListener(outcome, listener), **how)
         outcome.loaded(os.path.basename(directory), log, settings)
         return log
 
-    with _phase_one(path, settings) as segments:
-        def load(partition: PartitionDirectory) -> None:
-            directory = os.path.join(path, partition.name)
-            try:
-                _load_one(segments, settings.inputs(root, partition), listener,
-                          disk=OverlayDisk(directory), load=load_dry)
-            except SeglogError as error:
-                outcome.failed(directory, error)
-
-        pool = WorkerPool(settings.broker.num_recovery_threads_per_data_dir, "dry-run")
-        try:
-            for future in [pool.submit(partial(load, one)) for one in root.partitions]:
-                future.result()
-        finally:
-            pool.shutdown(cancel=True)
+    with settings.directory_load(path, listener) as work:
+        work.start(root.partitions)
+        work.load_each(root.partitions, lambda one: _load_one(
+            work, settings.inputs(root, one), OverlayDisk(os.path.join(path, one.name)),
+            outcome, load_dry))
+        work.finish()
     # The Raft layer, not the marker, looks after the metadata log.
     outcome.is_clean = outcome.not_loaded <= {one.name for one in root.partitions
                                               if one.is_metadata}
@@ -301,34 +292,14 @@ def dry_run(path: str, settings: RecoverySettings, listener: LoadListener) -> Di
     return outcome
 
 
-@contextmanager
-def _phase_one(path: str, settings: RecoverySettings) -> Iterator[SegmentLoading]:
-    """The threads that check segments and scan ahead of recoveries, shared by all logs."""
-    segments = SegmentLoading(
-        path, settings.broker.num_segment_loading_threads_per_data_dir, settings.level)
+def _load_one(work: DirectoryLoad, inputs: LoadInputs, disk: Disk, outcome: DirectoryOutcome,
+              load: Callable[..., LoadedLog]) -> LoadedLog | None:
+    """Loads a log from `disk`. None if it does not load, which `outcome` records."""
     try:
-        yield segments
-    finally:
-        segments.close()
-
-
-def _load_one(segments: SegmentLoading, inputs: LoadInputs, listener: LoadListener, *, disk: Disk,
-              load: Callable[..., LoadedLog]) -> LoadedLog:
-    """Loads a log as a manager would (its LogLoading), from `disk`."""
-    progress = LogProgress(os.path.basename(disk.path), listener, _ignore, _ignore)
-    log, failure = None, None
-    try:
-        log = load_partition(disk.path, inputs, load, segments, progress, disk=disk)
-        return log
+        return work.load_log(disk.path, inputs, load, disk=disk)
     except SeglogError as error:
-        failure = error
-        raise
-    finally:
-        progress.report(inputs.topic_partition, inputs.recovery_point, log, failure)
-
-
-def _ignore(count: int) -> None:
-    """Replaces a gauge."""
+        outcome.failed(disk.path, error)
+        return None
 
 
 def announce(paths: Sequence[str], settings: RecoverySettings, bar: LoadBar) -> None:
@@ -436,7 +407,7 @@ class _Recovery:
         settings = self.settings
         inputs = replace(inputs, producer_id_expiration_ms=settings.producer_id_expiration_ms)
         disk = RealDisk(path, quarantine=settings.quarantine_of(self.path))
-        log: LoadedLog = load_log(path, inputs, **{
+        log = load_log(path, inputs, **{
             **how, "disk": disk, "listener": CompositeListener(self.outcome, listener)})
         self.outcome.loaded(os.path.basename(path), log, settings)
         return log
@@ -470,16 +441,14 @@ class _Recovery:
 
     def _load_metadata_logs(self, root: RootDirectory) -> None:
         """Loads the log of the metadata quorum, which a manager leaves to the Raft layer."""
-        with _phase_one(self.path, self.settings) as segments:
+        with self.settings.directory_load(self.path, self.listener) as work:
             for partition in root.partitions:
                 if partition.is_metadata:
-                    disk = RealDisk(os.path.join(self.path, partition.name))
-                    try:
-                        self._close(_load_one(
-                            segments, self.settings.inputs(root, partition), self.listener,
-                            disk=disk, load=self._load))
-                    except SeglogError as error:
-                        self.outcome.failed(disk.path, error)
+                    log = _load_one(work, self.settings.inputs(root, partition),
+                                    RealDisk(os.path.join(self.path, partition.name)),
+                                    self.outcome, self._load)
+                    if log is not None:
+                        self._close(log)
 
     def _close(self, log: _Closable) -> None:
         """Flushes and closes a log that the manager does not own."""

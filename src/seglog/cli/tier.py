@@ -132,7 +132,7 @@ _ACTIONS = {
     "orphans": _Action("list objects that no announcement names", "Lists objects that no "
                        "announcement names, and deletes none. Exit code 1: there are some.",
                        _add_partition, _orphans),
-    "restore": _Action("make a log directory of one partition", "Makes an ordinary log directory "
+    "restore": _Action("make a log directory of one partition", "Makes a log directory "
                        "of one partition, which a broker opens.", _add_restore, _restore),
     "export": _Action("write records as Parquet, Arrow, CSV or JSON lines", "As seglog export, "
                       "from the tier alone: the file needs no broker and no seglog. It appears "

@@ -15,7 +15,7 @@ from seglog.config.definition import (
 )
 from seglog.config.log import COMPRESSION_TYPES, LONG_MAX, LogConfig, gzip_level
 from seglog.errors import ConfigError, KafkaStorageError
-from seglog.properties import parse_properties
+from seglog.java.properties import parse_properties
 
 __all__ = ["BrokerConfig", "LoadConfig", "read_properties"]
 

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Self
 
 from seglog.errors import ConfigError
-from seglog.numbers import double_text, parse_double, parse_int32, parse_int64, trim
+from seglog.java.numbers import double_text, parse_double, parse_int32, parse_int64, trim
 
 __all__ = [
     "Config", "Kind", "Setting", "at_least", "between", "invalid", "list_of", "non_empty",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from seglog.dump.javatext import java_text, json_text
+from seglog.java.printed_text import java_text, json_text
 from seglog.dump.messages import Message, MessageError, Reader, message, messages
 from seglog.errors import MetadataParseError
 from seglog.tiered.api_frames import read_frame

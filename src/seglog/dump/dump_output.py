@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from seglog.dump.decoders import Decoder
 from seglog.errors import CorruptDataError
+from seglog.java.hash_order import spread_hash
 
 __all__ = ["INT32_MAX", "ByFile", "DumpOptions", "Findings", "Output", "absolute",
            "leading_number"]
@@ -106,14 +107,8 @@ class ByFile(dict[str, V], Generic[V]):
 
     def in_java_order(self) -> list[tuple[str, V]]:
         """All of them."""
-        return sorted(reversed(self.items()), key=lambda item: self._bucket(item[0]))
-
-    def _bucket(self, path: str) -> int:
-        value = 0
-        units = path.encode("utf-16-be", "surrogatepass")
-        for high, low in zip(units[::2], units[1::2], strict=True):
-            value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
-        return (value ^ value >> 16) & (self._buckets - 1)
+        return sorted(reversed(self.items()),
+                      key=lambda item: spread_hash(item[0]) & (self._buckets - 1))
 
 
 @dataclass(slots=True)

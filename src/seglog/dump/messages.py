@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from seglog.dump.schemas import SCHEMAS
-from seglog.dump.javatext import java_text
+from seglog.java.printed_text import java_text
 
 __all__ = ["Message", "MessageError", "Reader", "message", "messages"]
 

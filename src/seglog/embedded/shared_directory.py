@@ -185,6 +185,6 @@ class SharedDirectory(ProcessBound):
         if self._directory.had_clean_shutdown:
             return True
         with contextlib.suppress(OSError):
-            return all(name.topic_partition in self._clean for _, name
-                       in self._directory.partition_directories(lambda path, error: None))
+            return all(one.topic_partition in self._clean for one in
+                       self._directory.partition_directories(lambda path, error: None))
         return False

@@ -1,7 +1,7 @@
 """Jobs that write to a data directory, and the cleanup after dead jobs.
 
 A job has a small file at the top of the data directory that names its driver process. All its other
-files carry its id. They are garbage once that file or that process is gone.
+files carry its id. They are left over once that file or that process is gone.
 """
 
 from __future__ import annotations

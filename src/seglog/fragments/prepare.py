@@ -36,7 +36,7 @@ from seglog.storage.paths import (
 from seglog.storage.producer_state import SNAPSHOT_BYTES_MAX, encode_snapshot
 from seglog.storage.textfile import read_small_file, sync_directory, write_file
 
-__all__ = ["LogEnd", "Preparation"]
+__all__ = ["NewRecords", "Preparation"]
 
 #: Smaller fragments are merged with their neighbour; larger ones become segments of their own.
 SMALL_BYTES: Final = 32 << 20
@@ -47,7 +47,7 @@ _LENGTH_LESS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class LogEnd:
+class NewRecords:
     """The first offset and end offset of a log's new records."""
 
     first_offset: int
@@ -96,13 +96,13 @@ class Preparation:
 
     # ---- logs
 
-    def add_log(self, key: TopicPartition, fragments: Sequence[Fragment]) -> LogEnd:
+    def add_log(self, key: TopicPartition, fragments: Sequence[Fragment]) -> NewRecords:
         """Prepares new records of one partition, which is created if it is missing."""
         if os.path.isdir(os.path.join(self._data_dir, str(key))):
             return self._extend(key, fragments)
         return self._create(key, fragments)
 
-    def _create(self, key: TopicPartition, fragments: Sequence[Fragment]) -> LogEnd:
+    def _create(self, key: TopicPartition, fragments: Sequence[Fragment]) -> NewRecords:
         """Creates a partition under a deleted partition's name, so a broker would delete it."""
         name = delete_dir_name(key, self._job.id)
         place = os.path.join(self._data_dir, name)
@@ -127,7 +127,7 @@ class Preparation:
         write_file(os.path.join(place, PARTITION_METADATA),
                    encode_partition_metadata(self._topic_id(key.topic)))
         self.moves.append((name, str(key)))
-        return LogEnd(0, end)
+        return NewRecords(0, end)
 
     def _topic_id(self, topic: str) -> uuid.UUID:
         """The topic id from the topic's other partitions, or a new one."""
@@ -144,7 +144,7 @@ class Preparation:
             self._topic_ids[topic] = known
         return known
 
-    def _extend(self, key: TopicPartition, fragments: Sequence[Fragment]) -> LogEnd:
+    def _extend(self, key: TopicPartition, fragments: Sequence[Fragment]) -> NewRecords:
         place = os.path.join(self._data_dir, str(key))
         if os.stat(place).st_dev != os.stat(self._data_dir).st_dev:
             raise KafkaStorageError(f"{place} is on another file system than {self._data_dir}: "
@@ -153,7 +153,7 @@ class Preparation:
             return self._extend_log(key, place, log, fragments)
 
     def _extend_log(self, key: TopicPartition, place: str, log: PartitionLog,
-                    fragments: Sequence[Fragment]) -> LogEnd:
+                    fragments: Sequence[Fragment]) -> NewRecords:
         first = log.log_end_offset
         epochs = read_leader_epochs(os.path.join(place, LEADER_EPOCH_CHECKPOINT))
         latest = epochs.latest
@@ -182,7 +182,7 @@ class Preparation:
             if first and not any(one.base_offset == first for one in segments) \
                     and first not in log.segments.base_offsets:
                 self.moves.append((os.path.join(str(key), snapshot_name(first)), None))
-        return LogEnd(first, end)
+        return NewRecords(first, end)
 
     @staticmethod
     def _snapshot(place: str, log: PartitionLog, end: int) -> bytes | None:

@@ -20,7 +20,7 @@ from seglog.fragments.fragment import Fragment, storage_errors
 from seglog.fragments.job import Job, sweep
 from seglog.fragments.journal import commit_moves, finish_commit
 from seglog.fragments.layout import partition_count, partitions_of
-from seglog.fragments.prepare import LogEnd, Preparation
+from seglog.fragments.prepare import NewRecords, Preparation
 from seglog.model import TopicPartition
 from seglog.storage.checkpoint_files import encode_checkpoint, read_offset_checkpoint
 from seglog.storage.discover import find_directories
@@ -142,7 +142,7 @@ def _publish(job: Job, fragments: Sequence[Fragment], counts: Mapping[str, int],
             by_log.update({TopicPartition(topic, number): [] for number in range(now)})
     for one in fragments:
         by_log.setdefault(one.topic_partition, []).append(one)
-    ends: dict[TopicPartition, LogEnd] = {}
+    ends: dict[TopicPartition, NewRecords] = {}
     for key, parts in sorted(by_log.items()):
         ends[key] = preparation.add_log(key, parts)
     for name in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT):

@@ -14,7 +14,7 @@ from seglog._native.batch import scan_file
 from seglog.config import LogConfig
 from seglog.errors import IllegalArgumentError, LogSegmentOffsetOverflowError
 from seglog.model import AbortedTxn, TimestampOffset
-from seglog.numbers import wrap_int64
+from seglog.java.numbers import wrap_int64
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.next_offset import open_log
 

@@ -22,7 +22,7 @@ from seglog.log.append_info import AppendOrigin, LogAppendInfo
 from seglog.log.deep_records import record_offsets
 from seglog.log.leader_epoch_cache import LeaderEpochCache
 from seglog.log.local_log import LocalLog
-from seglog.log.partition_metadata import PartitionMetadata
+from seglog.log.topic_id import LogTopicId
 from seglog.log.producer_state_manager import ProducerStateManager
 from seglog.log.rolling import Rolling
 from seglog.log.active_segment import Records
@@ -49,7 +49,7 @@ class Appends:
     that were encoded again, and bytes as follower."""
 
     def __init__(self, local: LocalLog, watermarks: Watermarks, epochs: LeaderEpochCache,
-                 producers: ProducerStateManager, metadata: PartitionMetadata,
+                 producers: ProducerStateManager, metadata: LogTopicId,
                  rolling: Rolling) -> None:
         self._local, self._watermarks, self._epochs = local, watermarks, epochs
         self._producers, self._metadata, self._rolling = producers, metadata, rolling

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from seglog._native.encode_columns import ColumnEncoder
 from seglog._native.encode_sources import (
-    Source, arrow_source, buffer_source, headers_source, selected_source,
+    ColumnSource, arrow_source, buffer_source, headers_source, selected_source,
 )
 from seglog.arguments import INT32_MIN, int32, int64, integer, shown
 from seglog.errors import IllegalArgumentError
@@ -106,7 +106,7 @@ def _check_numbers(given: Mapping[str, Any]) -> None:
         int32(name, given[name], INT32_MIN)
 
 
-def _sources(data: Any) -> list[Source]:
+def _sources(data: Any) -> list[ColumnSource]:
     if isinstance(data, SelectedRows):
         return [selected_source(data.pieces)]
     if not isinstance(data, Mapping):
@@ -122,7 +122,7 @@ def _sources(data: Any) -> list[Source]:
     return sources
 
 
-def _plain_source(name: str, column: Any) -> Source:
+def _plain_source(name: str, column: Any) -> ColumnSource:
     """A column from a numpy array, from an object that numpy converts to an array, or from a
     list."""
     if name == "headers":
@@ -146,7 +146,7 @@ def _validity(valid: NDArray[np.bool_]) -> NDArray[np.uint8] | None:
     return None if valid.all() else np.packbits(valid, bitorder="little")
 
 
-def _times(name: str, column: NDArray[Any]) -> Source:
+def _times(name: str, column: NDArray[Any]) -> ColumnSource:
     valid = None
     if column.dtype == object:
         missing = np.array([value is None for value in column], bool)
@@ -167,7 +167,7 @@ def _times(name: str, column: NDArray[Any]) -> Source:
     return buffer_source(name, format, len(numbers), [numbers], valid)
 
 
-def _values(name: str, values: list[Any]) -> Source:
+def _values(name: str, values: list[Any]) -> ColumnSource:
     parts = [b"" if value is None else value for value in values]
     if any(isinstance(part, str) for part in parts):
         raise TypeError("keys and values are bytes or None, not str")
@@ -178,7 +178,7 @@ def _values(name: str, values: list[Any]) -> Source:
     return buffer_source(name, "Z", len(parts), [offsets, content], valid)
 
 
-def _headers(rows: Iterable[Headers | None]) -> Source:
+def _headers(rows: Iterable[Headers | None]) -> ColumnSource:
     """A column of headers: each row is a sequence of pairs, or None."""
     pairs, ends = [], [0]
     for row in rows:
@@ -192,7 +192,7 @@ def _headers(rows: Iterable[Headers | None]) -> Source:
                           _values("value", [value for _, value in pairs]))
 
 
-def _fixed(name: str, column: NDArray[Any]) -> Source:
+def _fixed(name: str, column: NDArray[Any]) -> ColumnSource:
     kind, rows = column.dtype.kind, len(column)
     if kind == "S" and column.ndim == 1:
         # Zero bytes at the end are not part of the value, as in numpy's own elements.

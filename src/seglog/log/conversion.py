@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from seglog._native.batch import (
     ATTRIBUTE_CODEC, ATTRIBUTE_LOG_APPEND_TIME, ATTRIBUTE_TRANSACTIONAL,
 )
-from seglog._native.validate import RecordWalk, Refusal, Source, frames
+from seglog._native.validate import RecordSource, RecordWalk, Refusal, frames
 from seglog.errors import CorruptRecordError, UncheckedError, UnsupportedOperationError
 from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.log.deep_records import legacy_records, touch_records
@@ -51,13 +51,13 @@ def _built(append: Append, builder: RecordBatchBuilder) -> ValidationResult:
                             builder.info.max_timestamp, True)
 
 
-def rebuild(append: Append, plain: memoryview, source: Source) -> ValidationResult:
+def rebuild(append: Append, plain: memoryview, source: RecordSource) -> ValidationResult:
     """Encodes the valid records of a batch of magic 2 again.
 
     Raises UnsupportedOperationError where Kafka detects too late that it has to: it has skipped the
     keys by then.
     """
-    if source is Source.SKIP:
+    if source is RecordSource.SKIP:
         raise UnsupportedOperationError("key is skipped in PartialDefaultRecord")
     builder = _builder(append)
     walk = RecordWalk(append.batches, 0, plain, source=source)

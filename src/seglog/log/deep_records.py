@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seglog._native.batch import ATTRIBUTE_CODEC
-from seglog._native.validate import RecordWalk, Refusal, Source, frames
+from seglog._native.validate import RecordSource, RecordWalk, Refusal, frames
 from seglog.errors import DecompressionError, SeglogError
 from seglog.log.legacy_records import LegacyRecord, inner_records
 from seglog.log.refusals import of_frame, of_record, of_stream
@@ -65,7 +65,7 @@ def plain_or_readable(records: memoryview, batches: Batches,
 
 
 def refused_record(refusal: int, walk: RecordWalk, batches: Batches, row: int, plain: memoryview,
-                   source: Source, failure: StreamError | None) -> SeglogError:
+                   source: RecordSource, failure: StreamError | None) -> SeglogError:
     """The exception for an invalid record; that of the stream, if the record is invalid only
     because bytes are missing. With more bytes the exception would differ."""
     if failure is not None:
@@ -124,12 +124,13 @@ def stamped_records(records: memoryview, batches: Batches, row: int, *,
     if not batches["record_count"][row]:
         return
     is_compressed = bool(int(batches["attributes"][row]) & ATTRIBUTE_CODEC)
-    found = _streamed(records, batches, row, Source.STREAM if is_compressed else Source.BUFFER)
+    source = RecordSource.STREAM if is_compressed else RecordSource.BUFFER
+    found = _streamed(records, batches, row, source)
     yield from list(found) if is_compressed and not streaming else found
 
 
 def _streamed(records: memoryview, batches: Batches, row: int,
-              source: Source) -> Iterator[tuple[int, int]]:
+              source: RecordSource) -> Iterator[tuple[int, int]]:
     plain, failure = plain_or_readable(records, batches, row)
     walk = RecordWalk(batches, row, plain, source=source)
     while (refusal := walk.next()) == Refusal.ACCEPTED:

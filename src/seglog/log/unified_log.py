@@ -19,10 +19,10 @@ from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.log.leader_epoch_cache import LeaderEpochCache
 from seglog.log.local_log import LocalLog
 from seglog.log.local_reads import LocalReads
-from seglog.log.log_view import LogView
+from seglog.log.readable_log import ReadableLog
 from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.old_segments import OldSegments
-from seglog.log.partition_metadata import PartitionMetadata
+from seglog.log.topic_id import LogTopicId
 from seglog.log.producer_state_manager import ProducerStateManager, ProducerStateManagerConfig
 from seglog.log.read import LogReads
 from seglog.log.rolling import Rolling
@@ -46,7 +46,7 @@ __all__ = ["LogContext", "UnifiedLog", "load_unified_log"]
 _CLIENT: Final = AppendOrigin.CLIENT  # a lookup in an enum takes as long as a call
 
 
-class UnifiedLog(LogView):
+class UnifiedLog(ReadableLog):
     """A loaded log, open for writing.
 
     Any thread may call any method. One thread at a time changes the log, under `lock`, which is
@@ -83,7 +83,7 @@ class UnifiedLog(LogView):
         self._reads = LogReads(local, local_reads, self._watermarks)
         self._offsets_by_timestamp = OffsetsByTimestamp(local, self._watermarks,
                                                         state.leader_epochs)
-        self._metadata = PartitionMetadata(local, state.topic_id)
+        self._metadata = LogTopicId(local, state.topic_id)
         self._rolling = Rolling(local, self._watermarks, producers)
         self._old_segments = OldSegments(local, self._watermarks, producers, self._rolling)
         self._truncation = Truncation(local, self._watermarks, self._epochs, producers)

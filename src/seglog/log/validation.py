@@ -15,7 +15,7 @@ from seglog.errors import (
 from seglog.log.append_info import AppendOrigin, RecordError
 from seglog.log.stats import BrokerTopicStats
 from seglog.model import TopicPartition
-from seglog.numbers import wrap_int64
+from seglog.java.numbers import wrap_int64
 from seglog.storage import codecs
 
 __all__ = ["Append", "Batches", "Buffer", "RecordErrors", "ValidationResult", "check_batch",

@@ -12,7 +12,9 @@ from typing import Final
 import numpy as np
 
 from seglog._native.batch import ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL
-from seglog._native.validate import Analysis, Origin, RecordWalk, Refusal, Source, analyze, assign
+from seglog._native.validate import (
+    Analysis, Origin, RecordSource, RecordWalk, Refusal, analyze, assign,
+)
 from seglog.config import LogConfig
 from seglog.errors import (
     CorruptRecordError, IllegalArgumentError, InvalidRecordError, OffsetsOutOfOrderError,
@@ -143,7 +145,7 @@ def validate_messages_and_assign_offsets(
     return _assign_in_place(append)
 
 
-def walk_records(append: Append, row: int, plain: memoryview, source: Source,
+def walk_records(append: Append, row: int, plain: memoryview, source: RecordSource,
                  failure: StreamError | None = None) -> RecordWalk:
     """Walks the records of a batch of magic 2 and raises an exception for invalid ones.
 
@@ -170,8 +172,8 @@ def walk_records(append: Append, row: int, plain: memoryview, source: Source,
     return walk
 
 
-def _described(walk: RecordWalk, source: Source) -> str:
-    if source is Source.SKIP:
+def _described(walk: RecordWalk, source: RecordSource) -> str:
+    if source is RecordSource.SKIP:
         kind, key, value = "PartialDefaultRecord", walk.key_size, walk.value_size
     else:
         kind, key, value = "DefaultRecord", max(0, walk.key_size), max(0, walk.value_size)
@@ -185,7 +187,8 @@ def _assign_in_place(append: Append) -> ValidationResult:
     check_batch(append, 0)
     count, max_timestamp = 0, -1
     if append.batches["record_count"][0]:
-        walk = walk_records(append, 0, payload(append.records, append.batches, 0), Source.BUFFER)
+        walk = walk_records(append, 0, payload(append.records, append.batches, 0),
+                            RecordSource.BUFFER)
         count, max_timestamp = walk.index, walk.max_timestamp
     return _assigned(append, count, max_timestamp)
 
@@ -215,9 +218,9 @@ def _validate_compressed(append: Append) -> ValidationResult:
                     and bool(batches["attributes"][0] & ATTRIBUTE_CONTROL)))
     check_batch(append, 0)
     if codec == codecs.NONE:
-        source = Source.BUFFER
+        source = RecordSource.BUFFER
     else:
-        source = Source.SKIP if in_place else Source.STREAM
+        source = RecordSource.SKIP if in_place else RecordSource.STREAM
     if in_place and not batches["record_count"][0]:
         return _assigned(append, 0, -1)
     plain, failure = plain_or_readable(append.records, batches, 0)

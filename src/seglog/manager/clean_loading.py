@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -17,14 +17,15 @@ from seglog.log.unified_log import UnifiedLog, load_unified_log
 from seglog.manager.state import ManagerState
 from seglog.manager.unopened import UnopenedLogs
 from seglog.model import TopicPartition
-from seglog.recovery.callbacks import LoadListener
-from seglog.recovery.clean_rows import CleanRows, findings_of_row, report_of_row
+from seglog.recovery.clean_rows import CleanRows
+from seglog.recovery.directory_load import DirectoryLoad
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.inputs import LoadInputs
+from seglog.recovery.root import PartitionDirectory
 from seglog.storage.meta import format_uuid
 from seglog.storage.paths import (
     HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,
-    DirectoryName, FileKind, file_names, snapshot_name,
+    FileKind, file_names, snapshot_name,
 )
 
 __all__ = ["CleanLoading", "says_little"]
@@ -35,7 +36,6 @@ _snapshot_log = logging.getLogger("seglog.ProducerStateManager")
 _recovery_log = logging.getLogger("seglog.LogLoader")
 
 _Offsets = Mapping[str, Mapping[TopicPartition, int]]
-_Found = tuple[str, DirectoryName]
 
 
 def says_little() -> bool:
@@ -46,50 +46,38 @@ def says_little() -> bool:
 
 
 class CleanLoading:
-    """The ordinary logs of one data directory. `offsets` are those of its checkpoints by name. A
-    log of more than `segments_max` segments (0: of any number) is not ordinary, nor, `after_crash`,
-    one whose recovery changes a file."""
+    """The plain logs of one data directory. `offsets` are those of its checkpoints by name.
+    `after_crash`, a log whose recovery changes a file is not plain."""
 
-    def __init__(self, state: ManagerState, log_dir: str, offsets: _Offsets,
-                 listener: LoadListener | None, segments_max: int, *, after_crash: bool) -> None:
-        self._segments_max, self._after_crash = segments_max, after_crash
-        self._state, self._log_dir, self._listener = state, log_dir, listener
-        self._offsets = offsets
-        self._parts: dict[int, CleanRows] = {}
+    def __init__(self, state: ManagerState, load: DirectoryLoad, offsets: _Offsets, *,
+                 after_crash: bool) -> None:
+        self._state, self._load, self._log_dir = state, load, load.path
+        self._offsets, self._after_crash = offsets, after_crash
 
-    def load(self, number: int, found: Sequence[_Found],
-             count: Callable[[int], str]) -> tuple[int, list[_Found]]:
-        """Loads part `number` of the candidates. Returns the number of segments, and the logs that
-        are left to the loader.
-
-        `count(n)` is notified of n completed logs, and returns the progress in words.
-        """
-        keys = [name.topic_partition for _, name in found]
+    def read(self, partitions: Sequence[PartitionDirectory]) -> CleanRows:
+        """The rows of those partitions that are plain; see `DirectoryLoad.read_rows`."""
+        keys = [one.topic_partition for one in partitions]
         configs = [self._state.configs.of(key.topic) for key in keys]
         rows = CleanRows.read(
             self._log_dir, keys, configs,
             start_offsets=self._offsets[LOG_START_OFFSET_CHECKPOINT],
             recovery_points=self._offsets[RECOVERY_POINT_CHECKPOINT],
             high_watermarks=self._offsets[HIGH_WATERMARK_CHECKPOINT],
-            segments_max=self._segments_max, will_write=True, after_crash=self._after_crash,
-            now_ms=self._state.now_ms(),
+            segments_max=self._load.row_segments_max, will_write=True,
+            after_crash=self._after_crash, now_ms=self._state.now_ms(),
             producer_idle_ms=self._state.producer_id_expiration_ms)
         # A tiered log begins before its first segment.
         is_remote = [self._state.context.is_remote(config, key.topic)
                      for key, config in zip(keys, configs, strict=True)]
-        is_ordinary = rows.is_ordinary & ~np.array(is_remote, bool)
+        is_plain = rows.is_plain & ~np.array(is_remote, bool)
         strays = rows.files["stray_snapshot"]
-        for row in np.flatnonzero(is_ordinary & (strays >= 0)).tolist():
-            is_ordinary[row] = self._delete_stray(keys[row], int(strays[row]))
-        for row in np.flatnonzero(is_ordinary & rows.files["has_longer_indexes"]).tolist():
-            is_ordinary[row] = self._truncate_indexes(keys[row], rows.files[row])
-        for row in np.flatnonzero(is_ordinary & (rows.files["snapshot_at"] >= 0)).tolist():
-            is_ordinary[row] = self._write_snapshot(keys[row], rows, row)
-        part = rows.where(is_ordinary)
-        self._parts[number] = part
-        self._tell(part, count)
-        return (int(part.files["segments"].sum()),
-                [found[row] for row in np.flatnonzero(~is_ordinary).tolist()])
+        for row in np.flatnonzero(is_plain & (strays >= 0)).tolist():
+            is_plain[row] = self._delete_stray(keys[row], int(strays[row]))
+        for row in np.flatnonzero(is_plain & rows.files["has_longer_indexes"]).tolist():
+            is_plain[row] = self._truncate_indexes(keys[row], rows.files[row])
+        for row in np.flatnonzero(is_plain & (rows.files["snapshot_at"] >= 0)).tolist():
+            is_plain[row] = self._write_snapshot(keys[row], rows, row)
+        return rows.where(is_plain)
 
     def _delete_stray(self, key: TopicPartition, offset: int) -> bool:
         """Deletes a stray snapshot. Returns whether it is gone; if not, the loader reports why."""
@@ -123,13 +111,15 @@ class CleanLoading:
         return True
 
     def finish(self) -> UnopenedLogs | None:
-        """All parts; None where nothing was ordinary. After a crash they are durable now: names
-        that the process that died gave or took away must not change again after what is written
-        from now on. KafkaStorageError."""
-        parts = [self._parts[number] for number in sorted(self._parts)]
-        if not any(len(part.keys) for part in parts):
+        """The logs of all rows; None where nothing was plain. After a crash they are durable
+        now: names that the process that died gave or took away must not change again after what is
+        written from now on. KafkaStorageError."""
+        is_logged = any(one.isEnabledFor(logging.INFO)
+                        for one in (_log, _loader_log, _snapshot_log))
+        rows = self._load.finish_rows(self._log_row if is_logged else None)
+        if rows is None:
             return None
-        context, rows = self._state.context, CleanRows.joined(parts)
+        context = self._state.context
         if self._after_crash:
             sync_clean(self._log_dir, [str(key) for key in rows.keys], rows.files)
         return UnopenedLogs(
@@ -137,34 +127,15 @@ class CleanLoading:
             partial(_open_log, self._state), self._state.producer_id_expiration_ms,
             context.producer_id_expiration_check_interval_ms)
 
-    # ---- telling ------------------------------------------------------------------------------
+    # ---- the loader's messages ----------------------------------------------------------------
 
-    def _tell(self, part: CleanRows, count: Callable[[int], str]) -> None:
-        """Logs the loader's messages for each log."""
-        is_logged = [one.isEnabledFor(logging.INFO) for one in (_log, _loader_log, _snapshot_log)]
-        if not any(is_logged) and self._listener is None:
-            count(len(part.keys))
-            return
-        for row, key in enumerate(part.keys):
-            if self._listener is not None:
-                name, segments = str(key), int(part.files["segments"][row])
-                self._listener.partition_started(name)
-                self._listener.segments_listed(name, segments)
-                self._listener.segments_loaded(name, segments, 0)
-                size = int(part.files["last_size"][row])
-                if self._after_crash:
-                    self._listener.recovery_started(name, 1, size)
-                for found in findings_of_row(part, row):
-                    self._listener.finding(found)
-                if self._after_crash:
-                    self._listener.segments_recovered(name, 1, size)
-            self._log_load(part, row)
-            _log.info("Completed load of %s with %d segments, local-log-start-offset %d and "
-                      "log-end-offset %d in %dms %s", _described(self._log_dir, part, row),
-                      part.files["segments"][row], part.files["log_start_offset"][row],
-                      part.files["log_end_offset"][row], 0, count(1))
-            if self._listener is not None:
-                self._listener.partition_loaded(report_of_row(part, row))
+    def _log_row(self, part: CleanRows, row: int, completed: int) -> None:
+        self._log_load(part, row)
+        _log.info("Completed load of %s with %d segments, local-log-start-offset %d and "
+                  "log-end-offset %d in %dms (%d/%d completed in %s)",
+                  _described(self._log_dir, part, row), part.files["segments"][row],
+                  part.files["log_start_offset"][row], part.files["log_end_offset"][row], 0,
+                  completed, len(self._load.partitions), self._log_dir)
 
     def _log_load(self, part: CleanRows, row: int) -> None:
         key, end = part.keys[row], int(part.files["log_end_offset"][row])
@@ -185,7 +156,6 @@ class CleanLoading:
             _log.info("No checkpointed highwatermark is found for partition %s", key)
         _log.info("Log loaded for partition %s with initial high watermark %d", key,
                   part.high_watermarks[row])
-
 
     def _log_recovery(self, part: CleanRows, row: int, prefix: str) -> None:
         """The recovery of the last segment, with the snapshots before and after it."""

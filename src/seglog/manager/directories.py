@@ -19,15 +19,16 @@ from seglog.errors import (
 from seglog.fragments.journal import finish_commit
 from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.model import TopicPartition
+from seglog.recovery.root import PartitionDirectory
 from seglog.storage.checkpoint_files import read_offset_checkpoint, write_offset_checkpoint
 from seglog.storage.lock import FileLock
 from seglog.storage.lock_holder import command_of
 from seglog.storage.meta import read_clean_shutdown_epoch
 from seglog.storage.ownership import make_directories, open_file
 from seglog.storage.paths import (
-    CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_CHECKPOINT, CLUSTER_METADATA_TOPIC,
-    HIGH_WATERMARK_CHECKPOINT, LOCK_FILE, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,
-    REMOTE_LOG_INDEX_CACHE, DirectoryName, parse_directory_name,
+    CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOCK_FILE,
+    LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, REMOTE_LOG_INDEX_CACHE,
+    parse_directory_name,
 )
 from seglog.storage.place import NOT_A_DATA_DIRECTORY, require_room_for_logs
 from seglog.storage.textfile import sync_directory, write_file
@@ -207,17 +208,19 @@ class LogDirectory:
 
     def partition_directories(
             self, on_error: Callable[[str, Exception], object] | None = None
-    ) -> list[tuple[str, DirectoryName]]:
-        """(path, parsed name) of each partition directory, sorted by name.
+    ) -> list[PartitionDirectory]:
+        """The partition directories, sorted by name.
 
         Raises OSError, and InvalidTopicPartitionError for a subdirectory with an invalid name,
         unless `on_error` handles it.
         """
         with os.scandir(self.path) as entries:
             names = sorted(entry.name for entry in entries if entry.is_dir())
-        found: list[tuple[str, DirectoryName]] = []
-        for path in (os.path.join(self.path, name) for name in names
-                     if name != REMOTE_LOG_INDEX_CACHE):
+        found: list[PartitionDirectory] = []
+        for name in names:
+            if name == REMOTE_LOG_INDEX_CACHE:
+                continue
+            path = os.path.join(self.path, name)
             try:
                 parsed = parse_directory_name(path)
             except InvalidTopicPartitionError as error:
@@ -225,8 +228,9 @@ class LogDirectory:
                     raise
                 on_error(path, error)
                 continue
-            if parsed.topic_partition.topic != CLUSTER_METADATA_TOPIC:
-                found.append((path, parsed))
+            one = PartitionDirectory(name, parsed.topic_partition, parsed.kind)
+            if not one.is_metadata:
+                found.append(one)
         return found
 
 

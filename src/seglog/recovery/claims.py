@@ -133,16 +133,16 @@ class _Walk:
                 break
             if found.status != Status.FULL:
                 position = self._pass(position, found.next_position)
-        self._settle()
+        self._resolve()
         return self.claims
 
     def _take(self, batches: npt.NDArray[np.void]) -> None:
         if len(batches):
-            self._settle()
+            self._resolve()
             self._count(batches[:-1])
             self.pending = batches[-1:]
 
-    def _settle(self) -> None:
+    def _resolve(self) -> None:
         pending, self.pending = self.pending, None
         if pending is not None:
             self._count(pending)
@@ -173,7 +173,7 @@ class _Walk:
         self.passes += 1
         header = self._header(position)
         if behind is not None and self._is_likely(behind):
-            self._settle()
+            self._resolve()
             if header is None:
                 self._count_region(position, behind, None, behind)
             else:
@@ -183,7 +183,7 @@ class _Walk:
         if header is None and self.pending is not None and not self._is_sound(self.pending):
             # Its length leads to no header, so the length is probably wrong.
             start, header, self.pending = int(self.pending["position"][0]), self.pending, None
-        self._settle()
+        self._resolve()
         again = self._search(start)
         self._count_region(start, self.end if again is None else again, header, again)
         return self.end if again is None else again

@@ -70,14 +70,14 @@ class CleanRows:
              will_write: bool = False, check_crcs: bool = False,
              after_crash: bool = False, now_ms: int = 0,
              producer_idle_ms: int | None = None) -> CleanRows:
-        """A row for each of `keys`; `is_ordinary` says which of them count.
+        """A row for each of `keys`; `is_plain` says which of them count.
 
         The offsets are those of the checkpoints. A partition of more than `segments_max` segments
-        (0: any number) is not ordinary. With `will_write` its last
+        (0: any number) is not plain. With `will_write` its last
         indexes must be writable; with `check_crcs` every batch of its last segment must have a
         good CRC, which Kafka's loader does not check. Without `configs` indexes may have any
         size. `after_crash`, which needs `configs`: the shutdown was unclean, and a partition in
-        which its recovery changes more than `new_snapshot` is not ordinary. A recovery forgets
+        which its recovery changes more than `new_snapshot` is not plain. A recovery forgets
         producers that were idle for `producer_idle_ms` (None: none) at `now_ms`.
         """
         starts = np.array([start_offsets.get(key, 0) for key in keys], np.int64)
@@ -90,7 +90,7 @@ class CleanRows:
                   [one.segment_index_bytes for one in configs]))
         if configs:  # the loader refuses an index that is longer than they allow
             limits = np.array([config.segment_index_bytes for config in configs], np.int64)
-            files["ordinary"] &= ((files["index_size"] <= limits // 8 * 8)
+            files["plain"] &= ((files["index_size"] <= limits // 8 * 8)
                                   & (files["time_index_size"] <= limits // 12 * 12))
         marks = np.array([high_watermarks.get(key, _NO_HIGH_WATERMARK) for key in keys], np.int64)
         return cls(
@@ -103,9 +103,9 @@ class CleanRows:
         return None if at < 0 else self.snapshots[at:at + size]
 
     @property
-    def is_ordinary(self) -> npt.NDArray[np.bool_]:
+    def is_plain(self) -> npt.NDArray[np.bool_]:
         """Which rows are valid: all rows of a table that `where` or `joined` made."""
-        found: npt.NDArray[np.bool_] = self.files["ordinary"].copy()
+        found: npt.NDArray[np.bool_] = self.files["plain"].copy()
         return found
 
     def where(self, mask: npt.NDArray[np.bool_]) -> CleanRows:
@@ -153,7 +153,7 @@ def report_of_row(rows: CleanRows, row: int) -> PartitionReport:
 
 
 def findings_of_row(rows: CleanRows, row: int) -> tuple[Finding, ...]:
-    """The findings of an ordinary partition: a producer snapshot that a start deletes or, after a
+    """The findings of a plain partition: a producer snapshot that a start deletes or, after a
     crash, the recovery of its last segment."""
     files, directory = rows.files[row], str(rows.keys[row])
     if rows.after_crash:

@@ -15,20 +15,30 @@ from seglog.recovery.findings import Finding
 from seglog.recovery.partition_plan import PartitionPlan
 from seglog.recovery.load_report import FindingList, PartitionReport
 
-__all__ = ["LogProgress"]
+__all__ = ["Gauge", "LoadedSizes", "LogProgress", "ignore"]
+
+Gauge = Callable[[int], None]
 
 
-class _Loaded(Protocol):
+def ignore(count: int) -> None:
+    """Replaces a gauge."""
+
+
+class LoadedSizes(Protocol):
     """The fields of a log that a report needs."""
 
     @property
-    def segments(self) -> Sized: ...
+    def segments(self) -> Sized:
+        """Its segments."""
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Bytes of all log files."""
     @property
-    def log_start_offset(self) -> int: ...
+    def log_start_offset(self) -> int:
+        """The first offset."""
     @property
-    def log_end_offset(self) -> int: ...
+    def log_end_offset(self) -> int:
+        """The offset after the last record."""
 
 
 class LogProgress(NullListener):
@@ -37,8 +47,8 @@ class LogProgress(NullListener):
     `to_load` and `to_recover` get the number of segments left (the gauges of that thread).
     """
 
-    def __init__(self, directory: str, listener: LoadListener, to_load: Callable[[int], None],
-                 to_recover: Callable[[int], None]) -> None:
+    def __init__(self, directory: str, listener: LoadListener, to_load: Gauge = ignore,
+                 to_recover: Gauge = ignore) -> None:
         self._directory, self._listener = directory, listener
         self._to_load, self._to_recover = to_load, to_recover
         self._findings = FindingList()
@@ -89,7 +99,7 @@ class LogProgress(NullListener):
         self._listener.segments_recovered(self._directory, done - self._recovered, size)
         self._recovered = done
 
-    def report(self, key: TopicPartition, recovery_point: int, log: _Loaded | None,
+    def report(self, key: TopicPartition, recovery_point: int, log: LoadedSizes | None,
                error: BaseException | None) -> PartitionReport:
         """Ends the load, successful or not; notifies the listener."""
         unflushed = self._sizes[:0] if self._unflushed is None else self._unflushed

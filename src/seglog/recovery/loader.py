@@ -1,44 +1,35 @@
 """The two-phase loader of a data directory, read side (KIP-1346). It writes nothing.
 
-C loads the partitions that were closed cleanly (`clean_rows`). For all others phase one opens and
-checks segments in chunks without the GIL, with the requested number of threads, across partitions
-and inside one. Phase two handles one partition after the other. One thread means no executor.
+C loads the partitions that were closed cleanly (`directory_load`). For all others phase one opens
+and checks segments in chunks without the GIL, with the requested number of threads, across
+partitions and inside one. Phase two runs Kafka's loader on overlays, one partition after the other.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 from seglog._native.scan import HAS_INDEX, HAS_TIME_INDEX, PartitionListing, SegmentChecks
 from seglog.config import LoadConfig, LogConfig
 from seglog.errors import KafkaStorageError
 from seglog.recovery.callbacks import LoadListener, NullListener
-from seglog.recovery.clean_rows import (
-    PART_PARTITIONS, PART_SEGMENTS, CleanRows, PartitionReports, is_clean_candidate,
-    report_of_row,
-)
+from seglog.recovery.clean_rows import CleanRows
+from seglog.recovery.directory_load import DirectoryLoad
 from seglog.recovery.findings import Finding, finding
 from seglog.recovery.log_loader import LoadInputs
 from seglog.recovery.partition import PartitionState, Verified, judge_partition
 from seglog.recovery.partition_plan import (
     LoadLevel, PartitionPlan, check_chunk, check_partition, chunks_of, join_chunks, list_directory,
 )
-from seglog.recovery.load_report import FindingList, LoadReport, PartitionReport
+from seglog.recovery.load_report import FindingList, LoadReport
 from seglog.recovery.root import PartitionDirectory, RootDirectory, read_root
-from seglog.recovery.scans import SegmentScans
 from seglog.recovery.segment_verification import SegmentCheck, verify_segment
-from seglog.recovery.worker_pool import WorkerPool
 from seglog.storage.paths import DirectoryKind
 
-_T = TypeVar("_T")
 _ChunkTask = Callable[[], tuple[PartitionListing, SegmentChecks | None]]
 _VerifyTask = Callable[[], tuple[str, SegmentCheck]]
 
@@ -93,40 +84,6 @@ class LoadResult:
         return found
 
 
-class _Workers:
-    """Runs tasks in this thread or in a pool; results come in the order of submission either
-    way."""
-
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
-        self.pool = None if threads == 1 else WorkerPool(threads, "segment-loading")
-
-    def __enter__(self) -> _Workers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.pool is not None:
-            self.pool.shutdown(cancel=True)
-
-    def run(self, tasks: Iterable[Callable[[], _T]], ahead: int = 8) -> Iterator[tuple[_T, int]]:
-        """Yields (result, thread number) of each task; at most `ahead` results per thread wait."""
-        if self.pool is None:
-            for task in tasks:
-                yield task(), 0
-            return
-        waiting: deque[Future[tuple[_T, int]]] = deque()
-        for task in tasks:
-            waiting.append(self.pool.submit(partial(_numbered, task)))
-            if len(waiting) >= self.threads * ahead:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
-
-def _numbered(task: Callable[[], _T]) -> tuple[_T, int]:
-    return task(), WorkerPool.thread_number()
-
-
 def load_directory(path: str, options: LoadOptions,
                    listener: LoadListener | None = None) -> LoadResult:
     """Loads a data directory in both phases, writing nothing.
@@ -134,8 +91,8 @@ def load_directory(path: str, options: LoadOptions,
     Raises KafkaStorageError if `path` cannot be listed or is not a data directory. Every other
     problem is a finding.
     """
-    with _Workers(options.threads) as workers:
-        return _Load(path, options, listener or NullListener(), workers).run()
+    with DirectoryLoad(path, options.level, listener or NullListener(), options.threads) as load:
+        return _Load(load, options).run()
 
 
 def read_directory(path: str, options: LoadOptions, report: Callable[[Finding], None]
@@ -174,13 +131,11 @@ def unreadable(error: KafkaStorageError) -> Finding:
 class _Load:
     """One load. All its results, findings and events pass through the calling thread."""
 
-    def __init__(self, path: str, options: LoadOptions, listener: LoadListener,
-                 workers: _Workers) -> None:
-        self.path, self.options, self.listener, self.workers = path, options, listener, workers
-        self.level = options.level
+    def __init__(self, load: DirectoryLoad, options: LoadOptions) -> None:
+        self.load, self.options = load, options
+        self.listener, self.level = load.listener, options.level
         self.findings = FindingList()
-        self.thread_segments = [0] * options.threads
-        self.started = time.perf_counter()
+        self.states: dict[str, PartitionState] = {}
 
     def report(self, found: Finding) -> None:
         """Reports a finding about the data directory."""
@@ -189,77 +144,43 @@ class _Load:
 
     def run(self) -> LoadResult:
         """Runs both phases."""
-        root = read_directory(self.path, self.options, self.report)
-        self.listener.load_started(len(root.partitions), self.workers.threads)
-        rows, rest = self._load_clean(root)
-        states = {one.name: partition_state(root, one, self.options) for one in rest}
-        plans = self._phase_one(rest, states)
-        verifies = self.level is LoadLevel.VERIFY
-        checks = self._verify(plans, states) if verifies else {}
-        reports: dict[str, PartitionReport] = {}
-        for partition in rest:
-            plan = plans.get(partition.name)
-            if plan is not None:
-                verified = checks.get(partition.name, Verified()) if verifies else None
-                with SegmentScans(self.workers.pool, self.workers.threads) as scans:
-                    reports[partition.name] = judge_partition(
-                        plan, states[partition.name], self.level, verified, self.listener, scans)
-                self.listener.partition_loaded(reports[partition.name])
-        report = LoadReport(
-            self.path, self.level.value, root.clean_shutdown, self.workers.threads,
-            time.perf_counter() - self.started, tuple(self.thread_segments),
-            self.findings.close(None), _in_order(root, reports, rows),
-            None if root.holder is None else str(root.holder))
-        self.listener.done(report)
+        load = self.load
+        root = read_directory(load.path, self.options, self.report)
+        load.start(root.partitions)
+        if root.clean_shutdown and self.level is LoadLevel.KAFKA:
+            load.read_rows(partial(self._read_rows, root))
+        rows, rest = load.finish_rows(), load.others()
+        self.states = {one.name: partition_state(root, one, self.options) for one in rest}
+        plans = self._phase_one(rest)
+        checks = self._verify(plans) if self.level is LoadLevel.VERIFY else {}
+        load.load_each([one for one in rest if one.name in plans],
+                       lambda one: self._judge(plans[one.name], checks))
+        report = load.report(root.clean_shutdown, self.findings.close(None),
+                             None if root.holder is None else str(root.holder))
         return LoadResult(report, root, plans,
                           frozenset(map(str, rows.keys)) if rows is not None else frozenset())
 
-    # ---- partitions that were closed cleanly --------------------------------------------------
-
-    def _load_clean(self, root: RootDirectory
-                    ) -> tuple[CleanRows | None, list[PartitionDirectory]]:
-        """The partitions that are rows (None for none), and all others."""
-        candidates = [one for one in root.partitions if is_clean_candidate(
-            one.name, one.topic_partition, one.kind)]
-        if not root.clean_shutdown or self.level is not LoadLevel.KAFKA or not candidates:
-            return None, list(root.partitions)
-        parts: list[CleanRows] = []
-        for part, thread in self.workers.run(
-                partial(_read_rows, root, candidates[at:at + PART_PARTITIONS], self.options)
-                for at in range(0, len(candidates), PART_PARTITIONS)):
-            parts.append(part)
-            self.thread_segments[thread] += int(part.files["segments"].sum())
-            self._tell(part, thread)
-        rows = CleanRows.joined(parts)
-        names = set(map(str, rows.keys))
-        return rows, [one for one in root.partitions if one.name not in names]
-
-    def _tell(self, part: CleanRows, thread: int) -> None:
-        """Reports the events of partitions that are rows."""
-        listener = self.listener
-        if type(listener) is NullListener:
-            return
-        for row, key in enumerate(part.keys):
-            name, report = str(key), report_of_row(part, row)
-            listener.partition_started(name)
-            listener.segments_listed(name, report.segments)
-            listener.segments_loaded(name, report.segments, thread)
-            for found in report.findings:
-                listener.finding(found)
-            listener.partition_loaded(report)
+    def _read_rows(self, root: RootDirectory,
+                   partitions: Sequence[PartitionDirectory]) -> CleanRows:
+        keys = [one.topic_partition for one in partitions]
+        rows = CleanRows.read(
+            root.path, keys, [self.options.log] * len(keys), start_offsets=root.log_start_offsets,
+            recovery_points=root.recovery_points, high_watermarks=root.high_watermarks,
+            segments_max=self.load.row_segments_max)
+        # A topic without an id is a finding, which a row does not have.
+        return rows.where(rows.is_plain & rows.files["has_topic_id"])
 
     # ---- phase one ----------------------------------------------------------------------------
 
-    def _phase_one(self, partitions: Sequence[PartitionDirectory],
-                   states: dict[str, PartitionState]) -> dict[str, PartitionPlan]:
+    def _phase_one(self, partitions: Sequence[PartitionDirectory]) -> dict[str, PartitionPlan]:
         plans: dict[str, PartitionPlan] = {}
         waiting: dict[str, list[SegmentChecks | None]] = {}
-        for (listing, checks), thread in self.workers.run(self._chunk_tasks(partitions, states)):
+        for (listing, checks), thread in self.load.segments.run(self._chunk_tasks(partitions)):
             name = os.path.basename(listing.path)
             chunks = waiting.setdefault(name, [])
             chunks.append(checks)
             if checks is not None:
-                self.thread_segments[thread] += len(checks.status)
+                self.load.count_segments(thread, len(checks.status))
                 self.listener.segments_loaded(name, len(checks.status), thread)
             if len(chunks) == max(len(chunks_of(listing)), 1):
                 del waiting[name]
@@ -268,11 +189,10 @@ class _Load:
                     plans[name] = join_chunks(listing, sound)
         return plans
 
-    def _chunk_tasks(self, partitions: Sequence[PartitionDirectory],
-                     states: dict[str, PartitionState]) -> Iterator[_ChunkTask]:
+    def _chunk_tasks(self, partitions: Sequence[PartitionDirectory]) -> Iterator[_ChunkTask]:
         """The checks of all partitions. All are listed first, so that listeners know the total."""
         listings = []
-        for listing, _ in self.workers.run(self._list_tasks(partitions)):
+        for listing, _ in self.load.segments.run(self._list_tasks(partitions)):
             if isinstance(listing, KafkaStorageError):
                 self.report(unreadable(listing))
                 continue
@@ -281,7 +201,7 @@ class _Load:
             self.listener.segments_listed(name, len(bases))
             if self.level is LoadLevel.VERIFY:
                 self.listener.recovery_planned(
-                    name, len(bases) - states[name].inputs.first_scanned(bases))
+                    name, len(bases) - self.states[name].inputs.first_scanned(bases))
         for listing in listings:
             for start, stop in chunks_of(listing) or [(0, 0)]:
                 yield partial(_check, listing, start, stop, self.level)
@@ -290,41 +210,27 @@ class _Load:
                     ) -> Iterator[Callable[[], PartitionListing | KafkaStorageError]]:
         for partition in partitions:
             self.listener.partition_started(partition.name)
-            yield partial(_list, os.path.join(self.path, partition.name))
+            yield partial(_list, os.path.join(self.load.path, partition.name))
 
     # ---- level verify -------------------------------------------------------------------------
 
-    def _verify(self, plans: dict[str, PartitionPlan], states: dict[str, PartitionState]
-                ) -> dict[str, Verified]:
-        found: dict[str, Verified] = {}
-        for (name, check), thread in self.workers.run(_verify_tasks(plans)):
-            found.setdefault(name, Verified()).add(
-                name, check, is_scanned=check.base_offset >= states[name].first_scanned_base(
+    def _verify(self, plans: dict[str, PartitionPlan]) -> dict[str, Verified]:
+        found = {name: Verified() for name in plans}
+        for (name, check), thread in self.load.segments.run(_verify_tasks(plans)):
+            found[name].add(
+                name, check, is_scanned=check.base_offset >= self.states[name].first_scanned_base(
                     plans[name].segments.base_offsets))
             self.listener.segments_verified(name, 1, check.size, thread)
         return found
 
+    # ---- phase two ----------------------------------------------------------------------------
 
-def _read_rows(root: RootDirectory, partitions: Sequence[PartitionDirectory],
-               options: LoadOptions) -> CleanRows:
-    """The rows of the partitions that C can load."""
-    keys = [one.topic_partition for one in partitions]
-    rows = CleanRows.read(
-        root.path, keys, [options.log] * len(keys), start_offsets=root.log_start_offsets,
-        recovery_points=root.recovery_points, high_watermarks=root.high_watermarks,
-        segments_max=PART_SEGMENTS if options.threads > 1 else 0)
-    # A topic without an id is a finding, which a row does not have.
-    return rows.where(rows.is_ordinary & rows.files["has_topic_id"])
-
-
-def _in_order(root: RootDirectory, reports: dict[str, PartitionReport],
-              rows: CleanRows | None) -> Sequence[PartitionReport]:
-    """The reports in the order of the directories."""
-    entries: dict[str, PartitionReport | int] = {**reports}
-    if rows is not None:
-        entries |= {str(key): row for row, key in enumerate(rows.keys)}
-    return PartitionReports([entries[one.name] for one in root.partitions
-                             if one.name in entries], rows)
+    def _judge(self, plan: PartitionPlan, checks: dict[str, Verified]) -> None:
+        with self.load.segments.scans() as scans:
+            report = judge_partition(plan, self.states[plan.directory], self.level,
+                                     checks.get(plan.directory), self.listener, scans)
+        self.load.add(report)
+        self.listener.partition_loaded(report)
 
 
 def _list(path: str) -> PartitionListing | KafkaStorageError:

@@ -26,7 +26,7 @@ from seglog.storage.paths import (
 )
 from seglog.storage.swaps import FLAGS, find_swaps, java_class
 
-__all__ = ["LogFiles", "list_snapshots", "number_failure", "tidy"]
+__all__ = ["ListedFiles", "list_snapshots", "number_failure", "tidy"]
 
 Report = Callable[[Finding], None]
 _logger = logging.getLogger("seglog.LogLoader")
@@ -42,7 +42,7 @@ _REPORTED: Final = {
 
 
 @dataclass(slots=True)
-class LogFiles:
+class ListedFiles:
     """The files that pass four works on.
 
     `base_offsets` are the listed logs that still exist. `opened` are log files, by name, that
@@ -79,7 +79,7 @@ def list_snapshots(listing: PartitionListing) -> SnapshotNames:
     return found
 
 
-def tidy(listing: PartitionListing, disk: Disk, config: LogConfig, report: Report) -> LogFiles:
+def tidy(listing: PartitionListing, disk: Disk, config: LogConfig, report: Report) -> ListedFiles:
     """Removes or renames temporary files. Raises LoaderFailure where Kafka abandons the log."""
     return _Tidying(listing, disk, config, report).run()
 
@@ -92,7 +92,7 @@ class _Tidying:
         self.directory = os.path.basename(listing.path)
         self.others = {name: java_class(name, kind) for name, kind in listing.others}
         snapshots = list_snapshots(listing)
-        self.files = LogFiles(listing.base_offsets, snapshots=snapshots,
+        self.files = ListedFiles(listing.base_offsets, snapshots=snapshots,
                               listed_snapshots=snapshots.copy())
         self.files.orphans = {
             file_name(offset, kind): offset
@@ -100,7 +100,7 @@ class _Tidying:
                                      strict=True)
             for kind in _INDEX_KINDS if flags & FLAGS[kind]}
 
-    def run(self) -> LogFiles:
+    def run(self) -> ListedFiles:
         """Runs all three passes, and classifies the remaining names for the fourth."""
         for name, kind in self.others.items():
             self._report_other(name, kind)

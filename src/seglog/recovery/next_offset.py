@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from seglog._native.batch import BATCH_DTYPE, scan_file
 from seglog._native.status import Status
-from seglog.numbers import wrap_int64
+from seglog.java.numbers import wrap_int64
 from seglog.recovery.loader_failures import (
     CorruptRecord, FileVanished, IoFailure, LoaderFailure,
 )

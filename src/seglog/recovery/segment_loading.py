@@ -1,10 +1,12 @@
-"""Phase one of a load inside a partition, in parallel on request (KIP-1346)."""
+"""Phase one of a load, in parallel on request (KIP-1346)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
+from typing import TypeVar
 
 from seglog._native.scan import PartitionListing, SegmentChecks
 from seglog.recovery.worker_pool import WorkerPool
@@ -15,7 +17,11 @@ from seglog.recovery.scans import SegmentScans
 
 __all__ = ["SegmentLoading"]
 
+_T = TypeVar("_T")
 Progress = Callable[[int, int], None]  # segments, number of the thread that checked them
+
+# Results per thread that wait for the caller.
+_AHEAD = 8
 
 
 class SegmentLoading:
@@ -27,9 +33,10 @@ class SegmentLoading:
     """
 
     def __init__(self, log_dir: str, threads: int, level: LoadLevel) -> None:
-        self._name, self._level = f"segment-loading-{log_dir}", level
-        self._threads = threads
-        self._pool = WorkerPool(threads, self._name) if threads > 1 else None
+        self._level = level
+        self.threads = threads
+        #: The executor; None with one thread.
+        self.pool = WorkerPool(threads, f"segment-loading-{log_dir}") if threads > 1 else None
 
     @property
     def checks_entries(self) -> bool:
@@ -39,15 +46,35 @@ class SegmentLoading:
     def resize(self, threads: int) -> None:
         """Changes the number of threads. A load that began without an executor stays without
         one."""
-        self._threads = threads
-        if self._pool is not None:
-            self._pool.resize(threads)
+        self.threads = threads
+        if self.pool is not None:
+            self.pool.resize(threads)
+
+    def run(self, tasks: Iterable[Callable[[], _T]]) -> Iterator[tuple[_T, int]]:
+        """Yields (result, thread number) of each task, in their order. A bounded number of results
+        waits."""
+        if self.pool is None:
+            for task in tasks:
+                yield task(), 0
+            return
+        waiting: deque[Future[tuple[_T, int]]] = deque()
+        try:
+            for task in tasks:
+                waiting.append(self.pool.submit(partial(_numbered, task)))
+                if len(waiting) >= self.threads * _AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
 
     def check(self, listing: PartitionListing, progress: Progress) -> PartitionPlan:
         """Runs phase one for a partition. Raises KafkaStorageError if its directory cannot be
         opened."""
         chunks: list[SegmentChecks] = []
-        for checks, thread in self._run(listing):
+        for checks, thread in self.run(partial(check_chunk, listing, start, stop, self._level)
+                                       for start, stop in chunks_of(listing)):
             chunks.append(checks)
             progress(len(checks.status), thread)
         if not chunks:
@@ -56,29 +83,13 @@ class SegmentLoading:
 
     def scans(self) -> SegmentScans:
         """Scans ahead of the recovery of one log, by the same threads if there are any."""
-        return SegmentScans(self._pool, self._threads)
-
-    def _run(self, listing: PartitionListing) -> Iterator[tuple[SegmentChecks, int]]:
-        pool = self._pool
-        if pool is None:
-            for start, stop in chunks_of(listing):
-                yield check_chunk(listing, start, stop, self._level), 0
-            return
-        waiting: list[Future[tuple[SegmentChecks, int]]] = [
-            pool.submit(partial(self._chunk, listing, start, stop))
-            for start, stop in chunks_of(listing)]
-        try:
-            for future in waiting:
-                yield future.result()
-        finally:
-            for future in waiting:
-                future.cancel()
-
-    def _chunk(self, listing: PartitionListing, start: int,
-               stop: int) -> tuple[SegmentChecks, int]:
-        return check_chunk(listing, start, stop, self._level), WorkerPool.thread_number()
+        return SegmentScans(self.pool, self.threads)
 
     def close(self) -> None:
         """Ends the threads."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel=True)
+        if self.pool is not None:
+            self.pool.shutdown(cancel=True)
+
+
+def _numbered(task: Callable[[], _T]) -> tuple[_T, int]:
+    return task(), WorkerPool.thread_number()

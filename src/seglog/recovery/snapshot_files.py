@@ -96,7 +96,7 @@ class Snapshots:
         self._known = listed.copy()  # except those that are retired
         self._taken: set[int] = set()
         self._reported: set[int] = set()
-        self._unsynced: set[int] = set()
+        self._pending_sync: set[int] = set()
 
     def adopt(self) -> None:
         """Ends the load: existing and new snapshots belong to the log from now on."""
@@ -123,7 +123,7 @@ class Snapshots:
         name = snapshot_name(offset)
         self.disk.replace(name, state.to_snapshot(), sync=sync)
         if not sync:
-            self._unsynced.add(offset)
+            self._pending_sync.add(offset)
         _logger.info("Wrote producer snapshot at offset %s with %s producer ids.", offset,
                      len(state.table))
         self.names.add(offset, name)
@@ -133,12 +133,12 @@ class Snapshots:
         """Syncs the newest: those at the bases of the last two segments and at the log's end. A
         load starts from these, or from an older valid one."""
         for offset in self.offsets[-_SYNCED:]:
-            if offset in self._unsynced:
+            if offset in self._pending_sync:
                 self.disk.sync(self.names[offset])
-        self._unsynced.clear()
+        self._pending_sync.clear()
 
     def _forget(self, offset: int) -> None:
-        for noted in (self._unsynced, self._taken, self._reported):
+        for noted in (self._pending_sync, self._taken, self._reported):
             noted.discard(offset)
 
     def _delete(self, offset: int) -> None:

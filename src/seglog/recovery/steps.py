@@ -13,7 +13,7 @@ import numpy.typing as npt
 from seglog._native.scan import HAS_TIME_INDEX, FileClass
 from seglog._native.status import Status
 from seglog.errors import KafkaStorageError
-from seglog.recovery.loading_passes import LogFiles
+from seglog.recovery.loading_passes import ListedFiles
 from seglog.recovery.findings import Finding, Severity, finding, status_code
 from seglog.recovery.log_loader import Step
 from seglog.recovery.partition_plan import PartitionPlan, SegmentTable
@@ -63,7 +63,7 @@ def stops_at(problems: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
 class SegmentSteps:
     """Compares the plan of phase one with the files that passes one to three left."""
 
-    def __init__(self, plan: PartitionPlan, files: LogFiles, clean_shutdown: bool) -> None:
+    def __init__(self, plan: PartitionPlan, files: ListedFiles, clean_shutdown: bool) -> None:
         self.plan, self.files, self.clean_shutdown = plan, files, clean_shutdown
         self._kept = (np.isin(plan.segments.base_offsets, files.base_offsets)
                       if len(files.base_offsets) != len(plan.segments)

@@ -19,9 +19,7 @@ from seglog.recovery.callbacks import NullListener
 from seglog.recovery.findings import Finding
 from seglog.recovery.loader import LoadOptions, partition_state, read_directory, unreadable
 from seglog.recovery.partition import PartitionState, Verified, judge_partition
-from seglog.recovery.partition_plan import (
-    LoadLevel, check_chunk, chunks_of, join_chunks, list_directory,
-)
+from seglog.recovery.partition_plan import LoadLevel, check_listing, list_directory
 from seglog.recovery.load_report import FindingList, LoadReport, PartitionReport
 from seglog.recovery.scans import SegmentScans
 from seglog.recovery.segment_verification import SegmentCheck, verify_segment
@@ -83,13 +81,10 @@ class PartitionPiece:
     def judge(self) -> PartitionReport | None:
         """Checks the indexes and runs Kafka's loader as a dry run. None for a directory that is
         gone: its segments have said so."""
-        bounds = chunks_of(self.listing)
         try:
-            checks = [check_chunk(self.listing, start, stop, LoadLevel.VERIFY)
-                      for start, stop in bounds]
+            plan = check_listing(self.listing, LoadLevel.VERIFY)
         except KafkaStorageError:
             return None
-        plan = join_chunks(self.listing, checks)
         with SegmentScans() as scans:
             return judge_partition(plan, self.state, LoadLevel.VERIFY, self.verified,
                                    NullListener(), scans)

@@ -21,7 +21,7 @@ from typing import Final, NoReturn, TypeVar
 
 from seglog.errors import KafkaStorageError, MalformedCheckpointError
 from seglog.model import TopicPartition
-from seglog.numbers import parse_int32, parse_int64
+from seglog.java.numbers import parse_int32, parse_int64
 from seglog.storage import paths
 from seglog.storage.textfile import read_small_file, replace_file
 

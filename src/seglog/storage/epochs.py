@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from seglog.errors import MalformedCheckpointError
 from seglog.model import EpochEntry
-from seglog.numbers import parse_int32, parse_int64
+from seglog.java.numbers import parse_int32, parse_int64
 from seglog.storage.checkpoint_files import encode_checkpoint, read_checkpoint, write_checkpoint
 
 __all__ = ["LeaderEpochs", "encode_leader_epochs", "parse_epoch_entry", "read_leader_epochs",

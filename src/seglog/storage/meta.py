@@ -16,8 +16,8 @@ from itertools import islice
 from typing import Final, NoReturn
 
 from seglog.errors import MalformedCheckpointError
-from seglog.numbers import parse_int32
-from seglog.properties import parse_properties
+from seglog.java.numbers import parse_int32
+from seglog.java.properties import parse_properties
 from seglog.storage.paths import temporary_name
 from seglog.storage.textfile import read_beginning, read_small_file, replace_file, too_large
 

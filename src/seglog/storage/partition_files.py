@@ -20,7 +20,7 @@ from seglog.objects.store import ObjectVersion
 from seglog.storage.log_store import LOCAL, Files
 from seglog.storage.handles import HandleCache
 from seglog.storage.paths import FileKind, FileState, parse_file_name
-from seglog.storage.segment import LogSegment, SegmentFiles
+from seglog.storage.segment import LogSegment, SegmentPaths
 from seglog.storage.segments import Segments
 from seglog.storage.swaps import FLAGS, Swaps, find_swaps
 
@@ -118,7 +118,7 @@ def _covered_range(path: str, swaps: Swaps, handles: HandleCache, where: Files,
     owner = handles.new_owner()
 
     def next_offset(base_offset: int, log: str, index: str | None) -> int:
-        files = SegmentFiles(os.path.join(path, log),
+        files = SegmentPaths(os.path.join(path, log),
                              None if index is None else os.path.join(path, index),
                              version=versions.get(log))
         return LogSegment(base_offset, files, handles, owner, where=where).read_next_offset()

@@ -281,7 +281,7 @@ class PartitionLog(SurvivesFork):
         return RecordBatchStream(
             lambda: Plan(view.plan(start, end, target, committed, gaps.add), view.segments.opened),
             options, about=_about(view, start, end, committed),
-            let_go=view.segments.let_go, threads=threads, gaps=gaps,
+            release=view.segments.release, threads=threads, gaps=gaps,
             damage=view.hidden_damage(end_offset) if committed else None)
 
     def _skipping(self, options: DecodeOptions, start_offset: int | None, end_offset: int | None,
@@ -293,7 +293,7 @@ class PartitionLog(SurvivesFork):
             lambda: Plan(salvaged.plan(start, end, target, committed, gaps.add),
                          view.segments.opened),
             options, about=_about(view, start, end, committed),
-            let_go=view.segments.let_go, threads=threads, gaps=gaps,
+            release=view.segments.release, threads=threads, gaps=gaps,
             surveys=salvaged.surveys if options.check_crcs else None)
 
     def fetch(self, start_offset: int, max_bytes: int,

@@ -16,7 +16,7 @@ from typing import Final
 
 from seglog.errors import InvalidTopicError, InvalidTopicPartitionError
 from seglog.model import TopicPartition
-from seglog.numbers import parse_int32, parse_int64
+from seglog.java.numbers import parse_int32, parse_int64
 
 __all__ = [
     "CLEAN_SHUTDOWN_FILE", "CLEANER_OFFSET_CHECKPOINT", "CLUSTER_METADATA_TOPIC", "DirectoryKind",

@@ -49,12 +49,12 @@ class Prefetch:
     """Inside, `decoded()` yields each range with its columns and its ending, in order.
 
     Nothing starts before it is asked for. Leaving cancels what is still running; `join` waits.
-    `let_go` is called when no thread will open a file any more.
+    `release` is called when no thread will open a file any more.
     """
 
     def __init__(self, ranges: Iterator[LogRange], run: Run, threads: int, bytes_max: int,
-                 let_go: Callable[[], None]) -> None:
-        self._ranges, self._run, self._let_go = ranges, run, let_go
+                 release: Callable[[], None]) -> None:
+        self._ranges, self._run, self._release = ranges, run, release
         self._threads, self._bytes_max = threads, bytes_max
         self._pipeline: _Pipeline | None = None
 
@@ -65,7 +65,7 @@ class Prefetch:
         # Does not wait: the garbage collector may be closing the stream, in any thread.
         if self._pipeline is not None:
             self._pipeline.cancel()
-        self._let_go()
+        self._release()
 
     def join(self) -> None:
         """Waits until no thread of this stream runs."""
@@ -78,7 +78,7 @@ class Prefetch:
             return ((planned, chain.from_iterable(self._run(planned, ending)), ending)
                     for planned, ending in ((planned, Ending()) for planned in self._ranges))
         self._pipeline = _Pipeline(self._ranges, self._run, self._threads, self._bytes_max,
-                                   self._let_go)
+                                   self._release)
         return self._pipeline.decoded()
 
 
@@ -151,8 +151,8 @@ class _Pipeline(ProcessBound):
     _called = _CALLED
 
     def __init__(self, ranges: Iterator[LogRange], run: Run, threads: int, bytes_max: int,
-                 let_go: Callable[[], None]) -> None:
-        self._ranges, self._run, self._let_go = ranges, run, let_go
+                 release: Callable[[], None]) -> None:
+        self._ranges, self._run, self._release = ranges, run, release
         self._bytes_max = bytes_max
         self._is_cancelled = False
         self._slots: SimpleQueue[_Slot | None] = SimpleQueue()  # in order; None ends the list
@@ -208,7 +208,7 @@ class _Pipeline(ProcessBound):
                 return
         if self._is_cancelled:
             self._clear()
-        self._let_go()
+        self._release()
 
     def _next_slot(self, number: int) -> _Slot | None:
         self._permits.get()

@@ -24,7 +24,7 @@ from seglog.errors import CorruptSnapshotError, CorruptTxnStateError
 from seglog.model import (
     AbortedTxn, BatchMetadata, CompletedTxn, OpenTransaction, ProducerStateEntry, TopicPartition,
 )
-from seglog.numbers import wrap_int64
+from seglog.java.numbers import wrap_int64
 from seglog.storage.log_store import LOCAL, Files, small_file
 from seglog.storage.markers import read_marker
 

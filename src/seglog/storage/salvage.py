@@ -28,7 +28,7 @@ from seglog.storage.log_store import Readable
 from seglog.storage.ranges import LogGap
 from seglog.storage.segment import offset_disorder
 
-__all__ = ["Extent", "Salvage", "Surveys"]
+__all__ = ["SegmentExtent", "Salvage", "Surveys"]
 
 _BATCHES_PER_SCAN = 8192
 _MARK_BYTES = 1 << 20
@@ -50,7 +50,7 @@ _Offsets = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class SegmentExtent:
     """The bytes of one segment: its file, base offset, size, and the next segment's base offset."""
 
     file: str
@@ -85,9 +85,9 @@ class Surveys(SurvivesFork):
 
     def __init__(self, *, check_crcs: bool = True, most: int = 64) -> None:
         self._check_crcs, self._most = check_crcs, most
-        self._made: OrderedDict[Extent, Salvage] = OrderedDict()
+        self._made: OrderedDict[SegmentExtent, Salvage] = OrderedDict()
 
-    def of(self, handle: Readable, extent: Extent, *, checked: bool = False) -> Salvage:
+    def of(self, handle: Readable, extent: SegmentExtent, *, checked: bool = False) -> Salvage:
         """The survey of a segment; with `checked` one that has checked every CRC."""
         with self._lock:
             found = self._made.get(extent)
@@ -101,7 +101,7 @@ class Surveys(SurvivesFork):
             return found
 
 
-def _by_headers(handle: Readable, extent: Extent) -> Salvage | None:
+def _by_headers(handle: Readable, extent: SegmentExtent) -> Salvage | None:
     """The survey of a segment whose headers lead to its end in order; None for any other."""
     position, next_offset, marks = 0, extent.base_offset, [np.zeros(1, np.int64)]
     while True:
@@ -147,7 +147,7 @@ class _Bad:
 class _Survey:
     """One pass over a segment with its CRCs."""
 
-    def __init__(self, handle: Readable, extent: Extent, check_crcs: bool) -> None:
+    def __init__(self, handle: Readable, extent: SegmentExtent, check_crcs: bool) -> None:
         self._handle, self._extent, self._check_crcs = handle, extent, check_crcs
         self._budget = _BUDGET_BYTES + _BUDGET_TIMES * extent.size
         self._leads: dict[int, bool] = {}

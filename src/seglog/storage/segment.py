@@ -23,7 +23,7 @@ from seglog.objects.store import ObjectVersion
 from seglog.storage.log_store import LOCAL, Files, LogFile
 from seglog.storage.handles import HandleCache
 
-__all__ = ["BatchPosition", "LogSegment", "SegmentFiles", "Walked", "offset_disorder"]
+__all__ = ["BatchPosition", "LogSegment", "SegmentPaths", "Walked", "offset_disorder"]
 
 _R = TypeVar("_R")
 
@@ -38,7 +38,7 @@ _WALK_FIRST, _WALK_MOST = 4, 8192
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentFiles:
+class SegmentPaths:
     """Absolute paths of a segment's files; None for one that was not listed. `version` is the
     version of the log if it is an object."""
 
@@ -95,7 +95,7 @@ class LogSegment:
 
     __slots__ = ("_end", "_handles", "_owner", "base_offset", "files", "next_base_offset", "where")
 
-    def __init__(self, base_offset: int, files: SegmentFiles, handles: HandleCache, owner: int, *,
+    def __init__(self, base_offset: int, files: SegmentPaths, handles: HandleCache, owner: int, *,
                  next_base_offset: int | None = None, end: int | None = None,
                  where: Files = LOCAL) -> None:
         self.base_offset = base_offset

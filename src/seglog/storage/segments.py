@@ -16,7 +16,7 @@ from seglog.objects.urls import is_url
 from seglog.storage.log_store import LOCAL, Files, LogFile
 from seglog.storage.handles import HandleCache
 from seglog.storage.paths import FileKind, file_name
-from seglog.storage.segment import LogSegment, SegmentFiles
+from seglog.storage.segment import LogSegment, SegmentPaths
 
 __all__ = ["Segments"]
 
@@ -73,7 +73,7 @@ class Segments(Sequence[LogSegment]):
         following = int(self.base_offsets[row + 1]) if row + 1 < len(self) else None
         flags = int(self.flags[row])
         log = self._path(base, FileKind.LOG)
-        files = SegmentFiles(
+        files = SegmentPaths(
             log=log, version=self._version(log),
             offset_index=self._path(base, FileKind.INDEX) if flags & HAS_INDEX else None,
             time_index=(self._path(base, FileKind.TIME_INDEX)
@@ -167,7 +167,7 @@ class Segments(Sequence[LogSegment]):
         self._is_closed = True
         self._handles.forget(self._owner)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Closes the files that readers opened after `close`, so that none stays open."""
         if self._is_closed:
             self._handles.forget(self._owner)

@@ -15,7 +15,7 @@ from seglog.forks import SurvivesFork
 from seglog.storage.log_store import Opened, Readable, Source
 from seglog.storage.prefetch import Ending
 from seglog.storage.ranges import LogGap, LogRange
-from seglog.storage.salvage import Extent, Salvage, Surveys
+from seglog.storage.salvage import SegmentExtent, Salvage, Surveys
 
 __all__ = ["Decoders", "GapList", "decode_skipping"]
 
@@ -33,7 +33,7 @@ class Decoders(Protocol):
     def take(self, source: Source, planned: LogRange) -> RecordDecoder:
         """A decoder for a range."""
 
-    def give_back(self, decoder: RecordDecoder) -> None:
+    def release(self, decoder: RecordDecoder) -> None:
         """Returns a decoder to the pool."""
 
 
@@ -87,7 +87,7 @@ class _Decoding:
                  surveys: Surveys, gaps: list[LogGap]) -> None:
         self._planned, self._decoders, self._handle = planned, decoders, handle
         self._surveys, self._gaps = surveys, gaps
-        self._extent = Extent(planned.file, planned.base_offset, planned.segment_end,
+        self._extent = SegmentExtent(planned.file, planned.base_offset, planned.segment_end,
                               planned.upper_offset)
         self._is_beyond = False
         self._error: CorruptDataError | KafkaStorageError | None = None
@@ -166,7 +166,7 @@ class _Decoding:
                 self._error = error
                 return decoder.position
             finally:
-                self._decoders.give_back(decoder)
+                self._decoders.release(decoder)
 
     def _after_error(self, survey: Salvage, position: int) -> tuple[Salvage, int]:
         """A survey that includes the error, or a gap of the one batch; and the position to continue

@@ -184,7 +184,7 @@ class _Decoders:
             aborted=planned.aborted or None, file=planned.file)
         return decoder
 
-    def give_back(self, decoder: RecordDecoder) -> None:
+    def release(self, decoder: RecordDecoder) -> None:
         """Returns a decoder for the next range."""
         self._idle.append(decoder)
 
@@ -207,7 +207,7 @@ def _decode(planned: LogRange, decoders: _Decoders, plan: Plan, ending: Ending
             check_unchanged()
             raise
         finally:
-            decoders.give_back(decoder)
+            decoders.release(decoder)
 
 
 def _tell(decoder: RecordDecoder, ending: Ending) -> None:
@@ -313,7 +313,7 @@ class RecordBatchStream(ColumnStream):
     """
 
     def __init__(self, plan: Callable[[], Plan], options: DecodeOptions, *,
-                 let_go: Callable[[], None] = lambda: None, threads: int = 0,
+                 release: Callable[[], None] = lambda: None, threads: int = 0,
                  gaps: GapList | None = None, damage: Damage | None = None,
                  surveys: Surveys | None = None, about: str = "") -> None:
         if threads < 0:
@@ -326,7 +326,7 @@ class RecordBatchStream(ColumnStream):
         def begin() -> Pass:
             planned = plan()
             source = _Source(options, planned, known.add, threads, surveys)
-            ahead = Prefetch(planned.ranges, source.decode, threads, options.batch_bytes, let_go)
+            ahead = Prefetch(planned.ranges, source.decode, threads, options.batch_bytes, release)
             return Pass(source.batches(ahead, damage), ahead.join)
 
         super().__init__(options.columns, begin, options.layout)

@@ -22,7 +22,7 @@ from seglog.storage.isolation import Damage, TransactionState, read_transactions
 from seglog.storage.paths import snapshot_name
 from seglog.storage.producer_state import SNAPSHOT_BYTES_MAX, decode_snapshot
 from seglog.storage.ranges import LogGap, LogRange, plan_for_skipping, plan_ranges
-from seglog.storage.salvage import Extent, Salvage, Surveys
+from seglog.storage.salvage import SegmentExtent, Salvage, Surveys
 from seglog.storage.segment import LogSegment
 from seglog.storage.log_tail import LogTail, read_tail
 from seglog.storage.timestamps import (
@@ -207,7 +207,7 @@ class SalvagedView(SurvivesFork):
     def _survey(self, segment: LogSegment, *, checked: bool = True) -> Salvage:
         if self._last is not None and segment.next_base_offset is None:
             segment = self._last
-        extent = Extent(segment.files.log, segment.base_offset, segment.size,
+        extent = SegmentExtent(segment.files.log, segment.base_offset, segment.size,
                         segment.next_base_offset)
         with segment.opened() as handle:
             return self.surveys.of(handle, extent, checked=checked)

@@ -28,7 +28,7 @@ from seglog.storage.paths import (
     LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, FileState, file_name, parse_file_name,
     snapshot_name,
 )
-from seglog.storage.segment import LogSegment, SegmentFiles
+from seglog.storage.segment import LogSegment, SegmentPaths
 from seglog.tiered.partition_catalog import Catalog, PartitionCatalog
 from seglog.tiered.remote_segment import RemoteSegment
 from seglog.tiered.remote_storage import IndexType
@@ -190,7 +190,7 @@ class TieredFiles(SurvivesFork):
         size = segment.size
         if size is None:
             size = layout.described(self.bucket.tree, segment).size or 0
-        return LogSegment(segment.start_offset, SegmentFiles(
+        return LogSegment(segment.start_offset, SegmentPaths(
             log, f"{log}#{IndexType.OFFSET.value}"
             if layout.has_index(segment, IndexType.OFFSET) else None,
             version=ObjectVersion(size)), self._handles, self._handles.new_owner(), where=self)

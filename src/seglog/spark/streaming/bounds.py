@@ -26,7 +26,7 @@ __all__ = ["LogBounds", "WatchedLogs"]
 
 #: A younger file is read again, because it may change within the same clock tick. A batch that is
 #: bad for longer than this is not still being written by a broker.
-_SETTLED_SECONDS = 2.0
+_QUIET_SECONDS = 2.0
 
 #: How often a log is read again if it changes meanwhile.
 _LOOKS = 5
@@ -52,7 +52,7 @@ class _Seen:
     start: int
     log_end: int
     stable_end: int
-    is_settled: bool
+    is_quiet: bool
     bad_since: float | None = None
 
 
@@ -124,7 +124,7 @@ class WatchedLogs:
     def _look_at(self, tp: TopicPartition, path: str) -> _Seen:
         known = self._seen.get(path)
         start = self._checkpoint(path, LOG_START_OFFSET_CHECKPOINT).get(tp)
-        if known is not None and known.is_settled and known.checkpointed_start == start \
+        if known is not None and known.is_quiet and known.checkpointed_start == start \
                 and known.stamp == self._where(path).stamp(path, known.active):
             return known
         log = self.open(tp, path)
@@ -135,7 +135,7 @@ class WatchedLogs:
             stamp = log.where.stamp(path, active)
             read = self._options.read
             seen = _Seen(stamp, active, start, log.log_start_offset, log.log_end_offset,
-                         log.end_offset(read.isolation, read.on_damage), _is_settled(stamp))
+                         log.end_offset(read.isolation, read.on_damage), _is_quiet(stamp))
             self._refuse_damage(log, seen, known)
         finally:
             log.close()
@@ -157,9 +157,9 @@ class WatchedLogs:
             if known is not None and known.bad_since is not None \
                     and known.stable_end == seen.stable_end:
                 seen.bad_since = known.bad_since
-            if seen.is_settled or now - seen.bad_since > _SETTLED_SECONDS:
+            if seen.is_quiet or now - seen.bad_since > _QUIET_SECONDS:
                 raise
-            seen.is_settled = False
+            seen.is_quiet = False
 
     def _checkpoint(self, path: str, name: str) -> dict[TopicPartition, int]:
         """A checkpoint of the data directory of `path`; reads it again only if it was replaced."""
@@ -185,6 +185,6 @@ def _is_there(path: str, where: Files) -> bool:
     return True
 
 
-def _is_settled(stamp: Stamp) -> bool:
+def _is_quiet(stamp: Stamp) -> bool:
     return stamp.modified_ns is None or \
-        time.time_ns() - stamp.modified_ns > _SETTLED_SECONDS * 1e9
+        time.time_ns() - stamp.modified_ns > _QUIET_SECONDS * 1e9

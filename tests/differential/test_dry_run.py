@@ -59,13 +59,13 @@ def test_a_dry_run_says_what_the_recovery_does(golden: Path, home: Path, level: 
         if case.build(sources, root):
             settings = settings_of(case.config, level)
             before = fingerprint(root)
-            rehearsed = told(dry_run(str(root), settings, NullListener()), settings)
+            predicted = told(dry_run(str(root), settings, NullListener()), settings)
             if fingerprint(root) != before:
                 wrong.append(f"{case.name} {case.damages}: the dry run changed something")
             [recovered] = recover_directories([str(root)], settings, NullListener())
             done = told(recovered, settings)
-            wrong += [f"{case.name} {case.damages}: {key}: {rehearsed[key]}; {value}"
-                      for key, value in done.items() if rehearsed[key] != value]
+            wrong += [f"{case.name} {case.damages}: {key}: {predicted[key]}; {value}"
+                      for key, value in done.items() if predicted[key] != value]
             compared += 1
         shutil.rmtree(root)
     assert compared > CASES * .8

@@ -23,7 +23,7 @@ from seglog.log.local_log import LocalLog
 from seglog.log.local_reads import LocalReads
 from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.old_segments import OldSegments
-from seglog.log.partition_metadata import PartitionMetadata
+from seglog.log.topic_id import LogTopicId
 from seglog.log.producer_state_manager import ProducerStateManager
 from seglog.log.read import FetchDataInfo, LogReads
 from seglog.log.readers import LogReaders
@@ -46,7 +46,7 @@ from seglog.storage.paths import DirectoryKind
 from seglog.storage.producer_state import ProducerState
 from seglog.storage.stream import DecodeOptions, RecordBatchStream
 
-__all__ = ["LastRecord", "LogView"]
+__all__ = ["LastRecord", "ReadableLog"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class LastRecord:
     producer_epoch: int
 
 
-class LogView(ProcessBound):
+class ReadableLog(ProcessBound):
     """The methods of a UnifiedLog that change nothing. UnifiedLog creates the parts."""
 
     context: LogContext
@@ -74,7 +74,7 @@ class LogView(ProcessBound):
     _local_reads: LocalReads
     _watermarks: Watermarks
     _epochs: LeaderEpochCache
-    _metadata: PartitionMetadata
+    _metadata: LogTopicId
     _reads: LogReads
     _offsets_by_timestamp: OffsetsByTimestamp
     _old_segments: OldSegments

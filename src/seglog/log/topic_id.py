@@ -9,10 +9,10 @@ from seglog.log.local_log import LocalLog
 from seglog.storage.meta import format_uuid, write_partition_metadata
 from seglog.storage.paths import PARTITION_METADATA
 
-__all__ = ["PartitionMetadata"]
+__all__ = ["LogTopicId"]
 
 
-class PartitionMetadata:
+class LogTopicId:
     """The topic id, and whether `partition.metadata` still has to be written."""
 
     def __init__(self, local: LocalLog, topic_id: uuid.UUID | None) -> None:

@@ -1,0 +1,1 @@
+"""What only mimics Java: its numbers, properties files, hash order and printed text."""
