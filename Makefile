@@ -24,15 +24,13 @@ demo: .venv/ready
 # order of their names, so that the short ones of tests/unit come last and fill the processes.
 PYTEST_WORKERS := -n auto --dist loadfile --no-loadscope-reorder
 
-# Without the judges, which take long (tests/support/effort.py).
+# Without the judges, which take long (tests/support/effort.py); ALL=1 runs them too.
 test: .venv-test/ready
 	@.ci/need java || true
-	SEGLOG_INSTALLED=1 SEGLOG_QUICK=1 .venv-test/bin/pytest $(PYTEST_WORKERS) $(ARGS)
+	SEGLOG_INSTALLED=1 SEGLOG_QUICK=$(if $(ALL),,1) .venv-test/bin/pytest $(PYTEST_WORKERS) $(ARGS)
 
-# All tests.
-test-all: .venv-test/ready
-	@.ci/need java || true
-	SEGLOG_INSTALLED=1 SEGLOG_QUICK= .venv-test/bin/pytest $(PYTEST_WORKERS) $(ARGS)
+test-all: ALL := 1
+test-all: test
 
 # What touches PySpark's interfaces, on the oldest one that is supported; `make test` has the newest.
 OLDEST_SPARK_TESTS := $(addprefix tests/spark/test_,read.py sink.py stream.py \

@@ -1,13 +1,13 @@
 """Changes the code in small ways, one at a time, and names the changes that no quick test notices.
 
     python -m pip install cosmic-ray pytest-cov
-    python tools/mutants.py --seed 1 --cases 200                  log, recovery, manager and storage
-    python tools/mutants.py --seed 1 --cases 50 --rooms cleaner   one room
+    python tools/mutants.py --seed 1 --cases 200             log, recovery, manager and storage
+    python tools/mutants.py --seed 1 --rooms cleaner         one room
 
 cosmic-ray makes the changes; its own runner would run every test for each of them. Here coverage.py
-says once which tests run which line, and a mutant meets only those, the quickest first. It works on a
-copy of the tree. Tests that need Java or more than some seconds do not count: a hole that only a real
-Kafka would show is a hole.
+says once which tests run which line, and a mutant meets only those, the quickest first. It works on
+a copy of the tree. Tests that need Java or more than some seconds do not count: a hole that only a
+real Kafka would show is a hole.
 """
 
 from __future__ import annotations
@@ -161,7 +161,8 @@ def main() -> None:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place, options.out.open("w") as out:
         tree = Path(place) / "seglog"
-        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", ".venv*", "build", "dist"))
+        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(
+            ".git", ".venv*", "build", "dist"))
         runs, seconds = lines_of_tests(tree, options.tests)
         counts: dict[str, int] = {}
         for mutant in drawn[:options.cases]:

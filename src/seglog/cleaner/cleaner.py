@@ -281,8 +281,8 @@ class Cleaner:
         """Raises if a round over the log is to end."""
         return functools.partial(self._check_done, log.topic_partition)
 
-    def chunks(self, log: UnifiedLog, source: SegmentSource, check: Callable[[], None], position: int = 0,
-               buffers: int = 1) -> Iterator[Chunk]:
+    def chunks(self, log: UnifiedLog, source: SegmentSource, check: Callable[[], None],
+               position: int = 0, buffers: int = 1) -> Iterator[Chunk]:
         """The batches of a source from a byte on; `check` runs before each read and may raise."""
         with public_errors(log.path):
             for chunk in read_chunks(source.fd, source.path, position, self._sizes,

@@ -272,9 +272,11 @@ class LogLoading:
 
     def _finish(self, start: _Start, path: str, log: UnifiedLog | None, ms: int) -> None:
         directory, total = start.directory, len(start.load.partitions)
-        directory.loading_failed |= log is None
+        if log is None:
+            directory.loading_failed = True
         done = start.load.complete()
-        directory.loading_completed |= done == total
+        if done == total:
+            directory.loading_completed = True
         counts = f"({done}/{total} completed in {directory.path})"
         if log is None:
             _log.info("Error while loading logs in %s in %dms %s", path, ms, counts)
