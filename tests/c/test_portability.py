@@ -12,6 +12,8 @@ import pytest
 
 from tests.support import native
 
+pytestmark = pytest.mark.judge
+
 PROGRAMS = sorted(Path(__file__).parent.glob("test_*.c"))
 #: Compiler and emulator of each processor, under Debian's names.
 PROCESSORS = {name: (f"{name}-linux-gnu-gcc", f"qemu-{name}-static")

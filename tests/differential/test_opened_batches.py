@@ -20,6 +20,8 @@ from tests.oracle.wire import varint
 from tests.support.damage import Target
 from tests.support.damage_records import _hostile_records
 
+pytestmark = pytest.mark.judge
+
 _SNAPPY = b"\x82SNAPPY\0" + b"\0\0\0\1" * 2
 _CASES = 150
 

@@ -22,6 +22,8 @@ from tests.differential.kafka import Oracle
 from tests.differential.ours import inputs_of, load
 from tests.differential.sources import Sources
 
+pytestmark = pytest.mark.judge
+
 SEED = 77
 CASES = 80
 CUTS = 3

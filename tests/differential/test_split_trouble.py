@@ -11,6 +11,8 @@ import pytest
 from tests.differential.test_opened_batches import judged
 from tests.oracle import batch as v2
 
+pytestmark = pytest.mark.judge
+
 _CASES = 250
 _FAR = 2**31 + 11
 _SIZES = (61, 61, 100, 5000, 5000, 300_000, 700_000, 2**20 - 61, 2**20, 1_300_000)

@@ -20,6 +20,8 @@ from tests.tiered.conftest import Tiered, read
 from tests.tiered.conftest import tiered as tiered  # the fixture
 from tests.tiered.test_storage_manager import announced, check, data_of
 
+pytestmark = pytest.mark.judge
+
 URL = "s3://data"
 Fault = int | str | None
 READ_FAULTS = (500, 502, 503, 429, "reset", "cut", "short")

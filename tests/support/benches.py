@@ -30,7 +30,9 @@ def smoke(name: str, target: Path) -> list[dict[str, Any]]:
     path = [os.path.dirname(sys.executable), *os.environ["PATH"].split(os.pathsep)]
     # The Rust peer takes minutes to compile, and is not what is tried here.
     path = [one for one in path if not shutil.which("cargo", path=one)]
-    environment = {**os.environ, "SEGLOG_BENCH_SIZE": "smoke", "PATH": os.pathsep.join(path)}
+    # A process of xdist must not take the bench for a part of itself: it would measure nothing.
+    inherited = {key: value for key, value in os.environ.items() if "XDIST" not in key}
+    environment = {**inherited, "SEGLOG_BENCH_SIZE": "smoke", "PATH": os.pathsep.join(path)}
     done = subprocess.run([sys.executable, "-c", _PROGRAM, name, str(target)], cwd=ROOT,
                           capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
