@@ -157,7 +157,8 @@ class Generator:
         ops: list[Op] = [*(self._replicated() if self._chance(.9) else []),
                          *(self.roll() if self._chance(.85) else [])]
         room = self.random.choice([1 << 20] * 5 + [24 * 3, 24 * 8, 24 * 40])
-        return [*ops, {"op": "clean", "dedupe_bytes": room}]
+        # The times of files decide about tombstones of old formats, so the op names them.
+        return [*ops, {"op": "clean", "dedupe_bytes": room, "modified": 1_700_000_000_000}]
 
     def rounds(self) -> list[Op]:
         """Several of them, with time for tombstones and markers to go in between."""
