@@ -62,7 +62,8 @@ static slg_status check(const slg_encode_batch *batch, const slg_encode_record *
     if (record->timestamp < 0 && record->timestamp != NO_TIMESTAMP) {
         return slg_fail(error, SLG_ENCODE_TIMESTAMP, 0, NO_TIMESTAMP, record->timestamp);
     }
-    if ((uint64_t)record->offset - (uint64_t)batch->base_offset > INT32_MAX) {
+    /* Java's difference: an offset below the base has a negative delta, which the cleaner keeps. */
+    if ((int64_t)((uint64_t)record->offset - (uint64_t)batch->base_offset) > INT32_MAX) {
         return slg_fail(error, SLG_ENCODE_DELTA, 0, batch->base_offset, record->offset);
     }
     return SLG_OK;
