@@ -63,7 +63,7 @@ static slg_status check(const slg_encode_batch *batch, const slg_encode_record *
         return slg_fail(error, SLG_ENCODE_TIMESTAMP, 0, NO_TIMESTAMP, record->timestamp);
     }
     /* Java's difference: an offset below the base has a negative delta, which the cleaner keeps. */
-    if ((int64_t)((uint64_t)record->offset - (uint64_t)batch->base_offset) > INT32_MAX) {
+    if (slg_java_subtract(record->offset, batch->base_offset) > INT32_MAX) {
         return slg_fail(error, SLG_ENCODE_DELTA, 0, batch->base_offset, record->offset);
     }
     return SLG_OK;
