@@ -3,27 +3,10 @@
 #include "java.h"
 #include "producers_internal.h"
 #include "seglog/crc32c.h"
+#include "seglog/format.h"
 #include "seglog/wire.h"
 
-enum {
-    VERSION = 1,
-    CRC_AT = 2,
-    COUNT_AT = 6, /* the CRC is of all from here on */
-    BUCKETS_MIN = 16,
-    TREE_BUCKETS_MIN = 64,
-    BUCKET_KEYS_MAX = 8
-};
-
-/* The fields of an entry, by their first byte. */
-enum {
-    EPOCH_AT = 8,
-    SEQUENCE_AT = 10,
-    OFFSET_AT = 14,
-    DELTA_AT = 22,
-    TIMESTAMP_AT = 26,
-    COORDINATOR_AT = 34,
-    TXN_AT = 38
-};
+enum { BUCKETS_MIN = 16, TREE_BUCKETS_MIN = 64, BUCKET_KEYS_MAX = 8 };
 
 /* ---- the order ------------------------------------------------------------------------------ */
 
@@ -73,18 +56,19 @@ static void write_entry(uint8_t *at, const slg_producer *producer) {
     const slg_producer_batch none = {.last_offset = -1, .last_sequence = -1};
     const slg_producer_batch *last =
         producer->batch_count > 0 ? producer->batches + (producer->batch_count - 1) : &none;
-    slg_store_i64(at, producer->id);
-    slg_store_i16(at + EPOCH_AT, producer->epoch);
-    slg_store_i32(at + SEQUENCE_AT, last->last_sequence);
-    slg_store_i64(at + OFFSET_AT, last->last_offset);
-    slg_store_i32(at + DELTA_AT, last->offset_delta);
-    slg_store_i64(at + TIMESTAMP_AT, producer->last_timestamp);
-    slg_store_i32(at + COORDINATOR_AT, producer->coordinator_epoch);
-    slg_store_i64(at + TXN_AT, producer->in_txn ? producer->txn_first_offset : -1);
+    slg_store_i64(at + SLG_PRODUCER_ID_AT, producer->id);
+    slg_store_i16(at + SLG_PRODUCER_EPOCH_AT, producer->epoch);
+    slg_store_i32(at + SLG_PRODUCER_LAST_SEQUENCE_AT, last->last_sequence);
+    slg_store_i64(at + SLG_PRODUCER_LAST_OFFSET_AT, last->last_offset);
+    slg_store_i32(at + SLG_PRODUCER_OFFSET_DELTA_AT, last->offset_delta);
+    slg_store_i64(at + SLG_PRODUCER_TIMESTAMP_AT, producer->last_timestamp);
+    slg_store_i32(at + SLG_PRODUCER_COORDINATOR_EPOCH_AT, producer->coordinator_epoch);
+    slg_store_i64(at + SLG_PRODUCER_TXN_OFFSET_AT,
+                  producer->in_txn ? producer->txn_first_offset : -1);
 }
 
 size_t slg_snapshot_size(const slg_producers *producers) {
-    return SLG_SNAPSHOT_HEADER + producers->producers.count * SLG_SNAPSHOT_ENTRY;
+    return SLG_SNAPSHOT_HEADER_SIZE + producers->producers.count * SLG_PRODUCER_ENTRY_SIZE;
 }
 
 slg_status slg_snapshot_write(const slg_producers *producers, uint8_t *data, slg_error *error) {
@@ -99,44 +83,47 @@ slg_status slg_snapshot_write(const slg_producers *producers, uint8_t *data, slg
     }
     qsort(order, map->count, sizeof *order, by_number);
     for (size_t i = 0; i < map->count; i++) {
-        write_entry(data + SLG_SNAPSHOT_HEADER + i * SLG_SNAPSHOT_ENTRY,
+        write_entry(data + SLG_SNAPSHOT_HEADER_SIZE + i * SLG_PRODUCER_ENTRY_SIZE,
                     map->all + (order[i] & UINT32_MAX));
     }
     free(order);
-    slg_store_u16(data, VERSION);
-    slg_store_u32(data + COUNT_AT, (uint32_t)map->count);
-    slg_store_u32(data + CRC_AT, slg_crc32c(slg_crc32c_best(), 0, data + COUNT_AT,
-                                            slg_snapshot_size(producers) - COUNT_AT));
+    slg_store_u16(data, SLG_SNAPSHOT_VERSION);
+    slg_store_u32(data + SLG_SNAPSHOT_COUNT_AT, (uint32_t)map->count);
+    slg_store_u32(data + SLG_SNAPSHOT_CRC_AT,
+                  slg_crc32c(slg_crc32c_best(), 0, data + SLG_SNAPSHOT_CRC_FROM,
+                             slg_snapshot_size(producers) - SLG_SNAPSHOT_CRC_FROM));
     return SLG_OK;
 }
 
 bool slg_snapshot_is_sound(const uint8_t *data, size_t size, size_t *count) {
-    if (size < SLG_SNAPSHOT_HEADER || slg_load_u16(data) != VERSION) {
+    if (size < SLG_SNAPSHOT_HEADER_SIZE || slg_load_u16(data) != SLG_SNAPSHOT_VERSION) {
         return false;
     }
-    *count = slg_load_u32(data + COUNT_AT);
-    return *count == (size - SLG_SNAPSHOT_HEADER) / SLG_SNAPSHOT_ENTRY &&
-           *count * SLG_SNAPSHOT_ENTRY + SLG_SNAPSHOT_HEADER == size &&
-           slg_load_u32(data + CRC_AT) ==
-               slg_crc32c(slg_crc32c_best(), 0, data + COUNT_AT, size - COUNT_AT);
+    *count = slg_load_u32(data + SLG_SNAPSHOT_COUNT_AT);
+    return *count == (size - SLG_SNAPSHOT_HEADER_SIZE) / SLG_PRODUCER_ENTRY_SIZE &&
+           *count * SLG_PRODUCER_ENTRY_SIZE + SLG_SNAPSHOT_HEADER_SIZE == size &&
+           slg_load_u32(data + SLG_SNAPSHOT_CRC_AT) == slg_crc32c(slg_crc32c_best(), 0,
+                                                                  data + SLG_SNAPSHOT_CRC_FROM,
+                                                                  size - SLG_SNAPSHOT_CRC_FROM);
 }
 
 slg_producer slg_snapshot_entry(const uint8_t *data, size_t number) {
-    const uint8_t *at = data + SLG_SNAPSHOT_HEADER + number * SLG_SNAPSHOT_ENTRY;
-    const int64_t last_offset = slg_load_i64(at + OFFSET_AT);
-    const int64_t first_offset = slg_load_i64(at + TXN_AT);
-    slg_producer producer = {.id = slg_load_i64(at),
-                             .last_timestamp = slg_load_i64(at + TIMESTAMP_AT),
-                             .coordinator_epoch = slg_load_i32(at + COORDINATOR_AT),
-                             .epoch = slg_load_i16(at + EPOCH_AT),
-                             .in_txn = first_offset >= 0,
-                             .txn_first_offset = first_offset >= 0 ? first_offset : 0};
+    const uint8_t *at = data + SLG_SNAPSHOT_HEADER_SIZE + number * SLG_PRODUCER_ENTRY_SIZE;
+    const int64_t last_offset = slg_load_i64(at + SLG_PRODUCER_LAST_OFFSET_AT);
+    const int64_t first_offset = slg_load_i64(at + SLG_PRODUCER_TXN_OFFSET_AT);
+    slg_producer producer = {
+        .id = slg_load_i64(at + SLG_PRODUCER_ID_AT),
+        .last_timestamp = slg_load_i64(at + SLG_PRODUCER_TIMESTAMP_AT),
+        .coordinator_epoch = slg_load_i32(at + SLG_PRODUCER_COORDINATOR_EPOCH_AT),
+        .epoch = slg_load_i16(at + SLG_PRODUCER_EPOCH_AT),
+        .in_txn = first_offset >= 0,
+        .txn_first_offset = first_offset >= 0 ? first_offset : 0};
     if (last_offset >= 0) {
         producer.batches[producer.batch_count++] =
             (slg_producer_batch){.last_offset = last_offset,
                                  .timestamp = producer.last_timestamp,
-                                 .last_sequence = slg_load_i32(at + SEQUENCE_AT),
-                                 .offset_delta = slg_load_i32(at + DELTA_AT)};
+                                 .last_sequence = slg_load_i32(at + SLG_PRODUCER_LAST_SEQUENCE_AT),
+                                 .offset_delta = slg_load_i32(at + SLG_PRODUCER_OFFSET_DELTA_AT)};
     }
     return producer;
 }

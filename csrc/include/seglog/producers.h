@@ -156,9 +156,6 @@ void slg_producers_clear(slg_producers *producers);
 
 /* ---- snapshots ----------------------------------------------------------------------------- */
 
-/* Bytes of a snapshot file; docs/format.md. */
-enum { SLG_SNAPSHOT_HEADER = 10, SLG_SNAPSHOT_ENTRY = 46 };
-
 /* Bytes of the snapshot of this state. */
 size_t slg_snapshot_size(const slg_producers *producers);
 

@@ -106,10 +106,6 @@ cdef extern from "seglog/producers.h" nogil:
     void slg_producers_replicated(slg_producers *producers, int64_t high_watermark) noexcept
     void slg_producers_expire(slg_producers *producers, int64_t now, int64_t idle) noexcept
     void slg_producers_clear(slg_producers *producers) noexcept
-
-    enum:
-        SLG_SNAPSHOT_HEADER, SLG_SNAPSHOT_ENTRY
-
     size_t slg_snapshot_size(const slg_producers *producers) noexcept
     slg_status slg_snapshot_write(const slg_producers *producers, uint8_t *data, slg_error
         *error) noexcept
