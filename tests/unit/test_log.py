@@ -274,3 +274,27 @@ def test_the_first_segment_comes_while_the_log_is_opened(tmp_path: Path,
     monkeypatch.setattr("seglog.storage.partition_log.identify", identify)
     log = PartitionLog.open(path)
     assert log.log_end_offset == PartitionLog.open(source.path).log_end_offset > 0
+
+
+@pytest.mark.parametrize("names", [
+    [], ["partition.metadata.tmp"], ["partition.metadata"], ["leader-epoch-checkpoint.tmp"],
+    ["leader-epoch-checkpoint"], ["leader-epoch-checkpoint", "partition.metadata"],
+    ["leader-epoch-checkpoint", "00000000000000000000.index"]])
+@pytest.mark.parametrize("others", [False, True])
+def test_a_log_that_has_no_segment_yet(tmp_path: Path, names: list[str], others: bool) -> None:
+    """At each moment of its creation a log is empty, alone or beside logs that have records."""
+    if others:
+        build_log(tmp_path / "topic-1", 7, SHAPES["one segment"])
+    path = tmp_path / "topic-0"
+    path.mkdir()
+    for name in names:
+        (path / name).write_bytes(b"0\n0\n" if "epoch" in name else b"")
+    with PartitionLog.open(path) as log:
+        assert log.log_end_offset == 0
+        assert read_rows(log) == []
+    foreign = tmp_path / "topic-2"
+    foreign.mkdir()
+    (foreign / "notes.txt").touch()
+    if others:  # elsewhere nothing says that this is a mistake
+        with pytest.raises(KafkaStorageError, match="no partition directory.*notes.txt"):
+            PartitionLog.open(foreign)

@@ -14,7 +14,7 @@ import enum
 import errno
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -51,7 +51,7 @@ class PlaceKind(enum.Enum):
     """The kind of a path for a Kafka broker."""
 
     DATA_DIRECTORY = "data directory"
-    PARTITION_DIRECTORY = "partition directory"  # it holds segments itself
+    PARTITION_DIRECTORY = "partition directory"  # it holds a log's files itself
     EMPTY = "empty directory"                    # also with files that a broker's start may leave
     MISSING = "missing"
     FILE = "file"
@@ -138,6 +138,8 @@ def _identify(path: str) -> Place:
     listing = _list(path)
     if any(_is_segment(name) for name, is_directory in listing if not is_directory):
         return Place(path, PlaceKind.PARTITION_DIRECTORY)
+    if _is_partition_name(os.path.basename(path)) and _is_young_log(listing):
+        return Place(path, PlaceKind.PARTITION_DIRECTORY)
     for name, is_directory in listing:
         if name in _ALLOWED_WHEN_EMPTY or name.startswith(JOB_FILE_PREFIX):
             continue
@@ -173,6 +175,14 @@ def _list_or_nothing(path: str) -> list[tuple[str, bool]]:
 def _is_segment(name: str) -> bool:
     found = parse_file_name(name)
     return found.kind is FileKind.LOG and found.canonical
+
+
+def _is_young_log(listing: Sequence[tuple[str, bool]]) -> bool:
+    """Whether these are the files of a log that is being created: it gets `partition.metadata` and
+    `leader-epoch-checkpoint` before its first segment."""
+    return any(name not in _ALLOWED_WHEN_EMPTY for name, _ in listing) and all(
+        not is_directory and (name in _ALLOWED_WHEN_EMPTY or _is_kafka_file(name))
+        for name, is_directory in listing)
 
 
 def _is_kafka_file(name: str) -> bool:
