@@ -1,5 +1,5 @@
 """Reads of a log that is open for writing: random lookups by offset, and readers that follow the
-writer."""
+writer. The lock of the data directory is held, as by each program that writes."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from seglog.log.scheduler import MockTime, Time
 from seglog.log.following import SpanTail
 from seglog.log.unified_log import UnifiedLog
 from seglog.storage.isolation import Isolation
+from seglog.storage.lock import FileLock
+from seglog.storage.paths import LOCK_FILE
 
 LOG_BYTES = pick(2 << 20, 128 << 20, 900 << 20)
 LOOKUPS = pick(500, 20_000, 100_000)
@@ -55,9 +57,20 @@ def create(path: Path) -> UnifiedLog:
     return UnifiedLog.create(path, LogConfig(), scheduler=MockTime().scheduler, time=Time())
 
 
+@pytest.fixture(scope="module")
+def data_dir(scratch: Path) -> Iterator[Path]:
+    """A data directory whose lock is held, without which an index must not be mapped."""
+    path = scratch / "read"
+    path.mkdir()
+    lock = FileLock(str(path / LOCK_FILE))
+    assert lock.try_lock()
+    yield path
+    lock.destroy()
+
+
 @pytest.fixture(params=LOADS, ids=lambda load: load.name)
-def log(request: pytest.FixtureRequest, scratch: Path) -> Iterator[tuple[Load, UnifiedLog]]:
-    path = scratch / f"read{request.param.records}-0"
+def log(request: pytest.FixtureRequest, data_dir: Path) -> Iterator[tuple[Load, UnifiedLog]]:
+    path = data_dir / f"read{request.param.records}-0"
     made, batch = create(path), request.param.batch
     span = batch * (1_000_000 // len(batch))
     while made.size < LOG_BYTES:
@@ -76,6 +89,7 @@ def test_random_lookup(compare: Compare, floors: Floors, log: tuple[Load, Unifie
     made.update_files()
     made.flush()
     segment = Path(made.path) / f"{0:020d}"
+    assert made.readers.segment(made.readers.view(), 0).reader.index.mapped_bytes
     entries = segment.with_suffix(".index").read_bytes()[:made.active.index_entries * 8]
     targets = np.array(offsets, np.int64)
     isolation: Isolation = "log_end"
@@ -97,7 +111,7 @@ def test_random_lookup(compare: Compare, floors: Floors, log: tuple[Load, Unifie
 
 
 @pytest.mark.parametrize("load", LOADS, ids=lambda load: load.name)
-def test_tailing(compare: Compare, scratch: Path, load: Load) -> None:
+def test_tailing(compare: Compare, data_dir: Path, load: Load) -> None:
     """Measures how much following readers slow the writer's appends. After each round the readers
     catch up to the end of the log, which is not counted."""
     batch = load.batch
@@ -106,7 +120,7 @@ def test_tailing(compare: Compare, scratch: Path, load: Load) -> None:
 
     def followed_by(readers: int) -> Callable[[], Timed]:
         def run() -> Timed:
-            path = scratch / f"tail{next(numbers)}-0"
+            path = data_dir / f"tail{next(numbers)}-0"
             made, got = create(path), [0] * readers
             end = appends * load.records
 
