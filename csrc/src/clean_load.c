@@ -286,14 +286,18 @@ static bool load_opened(loader *l, slg_clean_partition *p, slg_status *status, s
         return false;
     }
     p->last_size = last_size;
+    p->indexes_at = -1;
     if (after_crash ? has_txn_index(&l->listing, p->last_base_offset) ||
-                          !slg_clean_is_recovered(l, p, last_size, &highest_epoch)
+                          !slg_clean_recover(l, p, last_size, &highest_epoch, status, error)
                     : !find_end(l, p, last_size)) {
         return false;
     }
-    if (p->log_end_offset < start || (after_crash && (p->recovery_point < p->log_end_offset ||
+    if (p->log_end_offset < start || (after_crash && (p->recovery_point < p->last_base_offset ||
                                                       p->recovery_point == INT64_MAX))) {
         return false;
+    }
+    if (p->recovery_point > p->log_end_offset) {
+        p->recovery_point = p->log_end_offset;
     }
     p->log_start_offset = start > p->first_base_offset ? start : p->first_base_offset;
     p->has_topic_id = has_topic_id;
@@ -302,8 +306,7 @@ static bool load_opened(loader *l, slg_clean_partition *p, slg_status *status, s
     const bool is_rebuilt = after_crash && last_size > 0;
     const bool ok = are_epochs_plain(l, start, p) && highest_epoch <= p->leader_epoch &&
                     (!has_topic_id || read_topic_id(l, p)) &&
-                    slg_clean_producers(l, p, is_rebuilt, status, error) &&
-                    (!after_crash || p->stray_snapshot < 0);
+                    slg_clean_producers(l, p, is_rebuilt, status, error);
     if (!ok) {
         p->log_start_offset = start;
     }
@@ -382,6 +385,6 @@ slg_status slg_clean_load(const char *root, const char *names, size_t count, siz
 
 void slg_clean_table_free(slg_clean_table *table) {
     free(table->timestamps);
-    free(table->snapshots);
+    free(table->contents);
     *table = (slg_clean_table){0};
 }

@@ -61,11 +61,15 @@ bool slg_clean_topic_id(const uint8_t *data, size_t size, uint8_t id[SLG_TOPIC_I
  * one. */
 slg_status slg_clean_read_small(slg_clean_loader *l, const char *name, size_t *size);
 
+/* Adds bytes to l->table->contents; *at is where they begin. */
+slg_status slg_clean_add_content(slg_clean_loader *l, const uint8_t *data, size_t size, int64_t *at,
+                                 slg_error *error);
+
 /*
  * ProducerStateManager needs only the snapshot at the log's end, and keeps those that are at the
  * base of a segment, behind the log's start. It deletes any other; at most one is plain. A log
- * that begins and ends at 0 has none. With `is_rebuilt` the one at the log's end may have any
- * content: l->producers are what a recovery writes there.
+ * that begins and ends at 0 has none. With `is_rebuilt` the one at the log's end may be missing or
+ * have any content: l->producers are what a recovery writes there.
  */
 bool slg_clean_producers(slg_clean_loader *l, slg_clean_partition *p, bool is_rebuilt,
                          slg_status *status, slg_error *error);
@@ -90,12 +94,12 @@ bool slg_clean_scan_next(slg_clean_loader *l, slg_batch_scan *scan, size_t *coun
 bool slg_clean_is_accessible(const slg_clean_loader *l, const char *name);
 
 /*
- * Whether a recovery of the last segment, of `log_size` bytes, would keep every byte of its log and
- * every entry of its indexes. Sets the log's end, the segment's batches and records, and the sizes
- * of the entries of both indexes. *highest_epoch is the highest leader epoch of its batches, -1
+ * Whether a recovery of the last segment, of `log_size` bytes, would keep every byte of its log.
+ * Sets the log's end, the segment's batches and records, the sizes of the entries of both indexes
+ * and whether the files have others. *highest_epoch is the highest leader epoch of its batches, -1
  * without one. l->producers are those after the segment.
  */
-bool slg_clean_is_recovered(slg_clean_loader *l, slg_clean_partition *p, int64_t log_size,
-                            int64_t *highest_epoch);
+bool slg_clean_recover(slg_clean_loader *l, slg_clean_partition *p, int64_t log_size,
+                       int64_t *highest_epoch, slg_status *status, slg_error *error);
 
 #endif

@@ -41,15 +41,17 @@ static slg_status add_timestamps(slg_clean_table *table, const uint8_t *data, si
     return status;
 }
 
-static slg_status add_snapshot(slg_clean_table *table, const uint8_t *data, size_t size,
-                               slg_error *error) {
-    void *all = table->snapshots;
+slg_status slg_clean_add_content(slg_clean_loader *l, const uint8_t *data, size_t size, int64_t *at,
+                                 slg_error *error) {
+    slg_clean_table *table = l->table;
+    void *all = table->contents;
     const slg_status status =
-        make_room(&all, &table->snapshot_capacity, table->snapshot_bytes, size, 1, error);
-    table->snapshots = all;
-    if (status == SLG_OK) {
-        memcpy(table->snapshots + table->snapshot_bytes, data, size);
-        table->snapshot_bytes += size;
+        make_room(&all, &table->contents_capacity, table->contents_size, size, 1, error);
+    table->contents = all;
+    *at = (int64_t)table->contents_size;
+    if (status == SLG_OK && size > 0) {
+        memcpy(table->contents + table->contents_size, data, size);
+        table->contents_size += size;
     }
     return status;
 }
@@ -123,25 +125,24 @@ bool slg_clean_apply_producers(slg_clean_loader *l, int fd, size_t count) {
 
 /*
  * The snapshot that the recovery of the last segment writes, into l->rebuilt. The one at the log's
- * end was written by a shutdown or a recovery of then: since then producers may have expired that
- * were before the segment, and those that had expired are in the segment.
+ * end, if it is there, was written by a shutdown or a recovery of then: since then producers may
+ * have expired that were before the segment, and those that had expired are in the segment.
  */
-static bool make_snapshot(slg_clean_loader *l, slg_clean_partition *p, size_t *size, size_t *count,
-                          slg_status *status, slg_error *error) {
-    size_t written;
-    size_t ignored;
+static bool make_snapshot(slg_clean_loader *l, size_t *size, size_t *count, slg_status *status,
+                          slg_error *error) {
     *size = slg_snapshot_size(&l->producers);
     *count = l->producers.producers.count;
-    if (*size > SLG_CLEAN_BUFFER ||
-        (*status = slg_snapshot_write(&l->producers, l->rebuilt, error)) != SLG_OK) {
-        return false;
-    }
-    if (!read_snapshot(l, p->log_end_offset, &written, &ignored) || written != *size ||
-        memcmp(l->buffer, l->rebuilt, *size) != 0) {
-        p->snapshot_at = (int64_t)l->table->snapshot_bytes;
-        p->snapshot_size = (int64_t)*size;
-    }
-    return true;
+    return *size <= SLG_CLEAN_BUFFER &&
+           (*status = slg_snapshot_write(&l->producers, l->rebuilt, error)) == SLG_OK;
+}
+
+/* The file at the log's end has these bytes. */
+static bool has_snapshot(slg_clean_loader *l, const slg_clean_partition *p, const uint8_t *data,
+                         size_t size) {
+    size_t there;
+    size_t ignored;
+    return p->has_snapshot && read_snapshot(l, p->log_end_offset, &there, &ignored) &&
+           there == size && memcmp(l->buffer, data, size) == 0;
 }
 
 /* The snapshot at the log's end reads well or is rebuilt, and no transaction is open in it. */
@@ -150,7 +151,7 @@ static bool read_producers(slg_clean_loader *l, slg_clean_partition *p, bool is_
     const uint8_t *data = is_rebuilt ? l->rebuilt : l->buffer;
     size_t size;
     size_t count;
-    if (!(is_rebuilt ? make_snapshot(l, p, &size, &count, status, error)
+    if (!(is_rebuilt ? make_snapshot(l, &size, &count, status, error)
                      : read_snapshot(l, p->log_end_offset, &size, &count))) {
         return false;
     }
@@ -162,8 +163,9 @@ static bool read_producers(slg_clean_loader *l, slg_clean_partition *p, bool is_
     p->producers = (int64_t)count;
     p->producers_at = (int64_t)l->table->timestamp_count;
     *status = add_timestamps(l->table, data, count, error);
-    if (*status == SLG_OK && p->snapshot_at >= 0) {
-        *status = add_snapshot(l->table, data, size, error);
+    if (*status == SLG_OK && is_rebuilt && !has_snapshot(l, p, data, size)) {
+        p->snapshot_size = (int64_t)size;
+        *status = slg_clean_add_content(l, data, size, &p->snapshot_at, error);
     }
     return *status == SLG_OK;
 }
@@ -174,6 +176,7 @@ bool slg_clean_producers(slg_clean_loader *l, slg_clean_partition *p, bool is_re
     int64_t last = -1;
     p->producers = p->producers_at = p->snapshot_size = 0;
     p->stray_snapshot = p->snapshot_at = -1;
+    p->has_snapshot = 0;
     for (size_t row = 0; row < listing->numbered_count; row++) {
         const slg_numbered *one = &listing->numbered[row];
         if ((one->has & SLG_HAS_SNAPSHOT) == 0) {
@@ -187,11 +190,11 @@ bool slg_clean_producers(slg_clean_loader *l, slg_clean_partition *p, bool is_re
         } else if (one->number <= p->log_start_offset || one->number > p->log_end_offset) {
             return false;
         }
+        p->has_snapshot |= one->number == p->log_end_offset;
         last = one->number;
     }
-    p->has_snapshot = last >= 0;
-    if (last < 0) {
-        return p->log_end_offset == 0;
+    if (!is_rebuilt && last != p->log_end_offset) {
+        return last < 0 && p->log_end_offset == 0;
     }
-    return last == p->log_end_offset && read_producers(l, p, is_rebuilt, status, error);
+    return read_producers(l, p, is_rebuilt, status, error);
 }

@@ -14,8 +14,9 @@
 /*
  * After a crash Kafka recovers the segment that holds the recovery point and all after it, so the
  * last one at least, wherever the recovery point is (LogLoader.recoverLog, LogSegments.values). An
- * idle partition gets back what it had. Comparing the rebuilt entries with those of the index files
- * costs one read of the segment, which the recovery costs in any case, and saves writing them.
+ * idle partition gets back what it had. One that was written to gets a last entry of the time index
+ * and a snapshot, which a process that dies does not write. The rebuilt entries are compared with
+ * those of the files, and written where they differ.
  */
 
 enum {
@@ -73,9 +74,9 @@ static bool rebuild_indexes(slg_clean_loader *l, int fd, int64_t size, slg_rebui
     return true;
 }
 
-/* The index begins with these entries; what follows them a recovery truncates. */
-static bool has_entries(slg_clean_loader *l, slg_clean_partition *p, const char *suffix,
-                        const uint8_t *entries, int64_t size) {
+/* Whether the index can be read, and *has_all: begins with these entries. */
+static bool compare_entries(slg_clean_loader *l, slg_clean_partition *p, const char *suffix,
+                            const uint8_t *entries, int64_t size, bool *has_all) {
     char name[SLG_NAME_SIZE];
     slg_error error;
     int64_t length;
@@ -95,14 +96,36 @@ static bool has_entries(slg_clean_loader *l, slg_clean_partition *p, const char 
     }
     close(fd);
     p->has_longer_indexes |= length > size;
-    return same;
+    *has_all &= same;
+    return true;
 }
 
-bool slg_clean_is_recovered(slg_clean_loader *l, slg_clean_partition *p, int64_t log_size,
-                            int64_t *highest_epoch) {
+/* Both indexes are files that can be written; their entries where they lack some. */
+static bool compare_indexes(slg_clean_loader *l, slg_clean_partition *p, slg_status *status,
+                            slg_error *error) {
+    bool has_all = true;
+    int64_t ignored;
+    p->indexes_at = -1;
+    if (!compare_entries(l, p, ".index", l->offset_entries, p->index_size, &has_all) ||
+        !compare_entries(l, p, ".timeindex", l->time_entries, p->time_index_size, &has_all)) {
+        return false;
+    }
+    if (!has_all) {
+        *status = slg_clean_add_content(l, l->offset_entries, (size_t)p->index_size, &p->indexes_at,
+                                        error);
+    }
+    if (!has_all && *status == SLG_OK) {
+        *status =
+            slg_clean_add_content(l, l->time_entries, (size_t)p->time_index_size, &ignored, error);
+    }
+    return *status == SLG_OK;
+}
+
+bool slg_clean_recover(slg_clean_loader *l, slg_clean_partition *p, int64_t log_size,
+                       int64_t *highest_epoch, slg_status *status, slg_error *error) {
     char name[SLG_NAME_SIZE];
     slg_rebuild rebuild;
-    slg_error error;
+    slg_error ignored;
     size_t written;
     int64_t size;
     int fd;
@@ -111,7 +134,7 @@ bool slg_clean_is_recovered(slg_clean_loader *l, slg_clean_partition *p, int64_t
     if (log_size > RECOVERED_SIZE_MAX || p->last_base_offset > INT64_MAX - INT32_MAX ||
         (log_size > 0 && !slg_clean_begin_producers(l, p)) ||
         slg_open_read(l->dir, slg_segment_name(name, p->last_base_offset, ".log"), false, &fd,
-                      &size, &error) != SLG_OK) {
+                      &size, &ignored) != SLG_OK) {
         return false;
     }
     slg_rebuild_init(&rebuild, p->last_base_offset, 0, p->index_interval_bytes, p->index_bytes);
@@ -120,7 +143,7 @@ bool slg_clean_is_recovered(slg_clean_loader *l, slg_clean_partition *p, int64_t
         slg_rebuild_finish(&rebuild,
                            l->time_entries + (size_t)rebuild.time_entries *
                                                  slg_index_entry_size(SLG_INDEX_KIND_TIME),
-                           &written, &error) == SLG_OK;
+                           &written, &ignored) == SLG_OK;
     close(fd);
     if (!is_sound) {
         return false;
@@ -130,8 +153,58 @@ bool slg_clean_is_recovered(slg_clean_loader *l, slg_clean_partition *p, int64_t
     p->last_records = rebuild.record_count;
     p->index_size = rebuild.offset_entries * (int64_t)slg_index_entry_size(SLG_INDEX_KIND_OFFSET);
     p->time_index_size = rebuild.time_entries * (int64_t)slg_index_entry_size(SLG_INDEX_KIND_TIME);
-    return has_entries(l, p, ".index", l->offset_entries, p->index_size) &&
-           has_entries(l, p, ".timeindex", l->time_entries, p->time_index_size);
+    return compare_indexes(l, p, status, error);
+}
+
+/* ---- indexes -------------------------------------------------------------------------------- */
+
+/* The file gets `entries` (NULL: it has them), and ends behind them. */
+static bool write_index(int dir, const char *name, const uint8_t *entries, int64_t size) {
+    slg_error error;
+    const int fd = openat(dir, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    const bool ok =
+        (entries == NULL || slg_pwrite(fd, entries, (size_t)size, 0, &error) == SLG_OK) &&
+        ftruncate(fd, (off_t)size) == 0;
+    return (close(fd) == 0) && ok;
+}
+
+static bool write_indexes(const char *path, const slg_clean_partition *p, const uint8_t *contents) {
+    char name[SLG_NAME_SIZE];
+    const uint8_t *entries = p->indexes_at < 0 ? NULL : contents + p->indexes_at;
+    const int dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir < 0) {
+        return false;
+    }
+    const bool ok = write_index(dir, slg_segment_name(name, p->last_base_offset, ".index"), entries,
+                                p->index_size) &&
+                    write_index(dir, slg_segment_name(name, p->last_base_offset, ".timeindex"),
+                                entries == NULL ? NULL : entries + p->index_size,
+                                p->time_index_size);
+    close(dir);
+    return ok;
+}
+
+void slg_clean_write_indexes(const char *root, const char *names, slg_clean_partition *partitions,
+                             size_t count, const uint8_t *contents) {
+    char path[PATH_MAX];
+    size_t root_size;
+    const bool fits = slg_clean_root(path, &root_size, root);
+    for (size_t row = 0; row < count; row++, names += strlen(names) + 1) {
+        slg_clean_partition *p = &partitions[row];
+        const size_t size = strlen(names) + 1;
+        if (!p->plain || (p->indexes_at < 0 && !p->has_longer_indexes)) {
+            continue;
+        }
+        if (!fits || root_size + size > sizeof path) {
+            p->plain = 0;
+            continue;
+        }
+        memcpy(path + root_size, names, size);
+        p->plain = write_indexes(path, p, contents);
+    }
 }
 
 /* ---- durability ----------------------------------------------------------------------------- */
@@ -152,19 +225,26 @@ static slg_status open_directory(const char *path, int *fd, slg_error *error) {
     return *fd < 0 ? slg_fail_errno(error, SLG_IO, 0, errno) : SLG_OK;
 }
 
-/* The indexes of the last segment, the snapshot at the log's end, and the names of all files. */
-static slg_status sync_partition(const char *path, const slg_clean_partition *p, slg_error *error) {
+/* The indexes of the last segment (with `logs` its log), the snapshot at the log's end, and the
+ * names of all files. */
+static slg_status sync_partition(const char *path, const slg_clean_partition *p, bool logs,
+                                 slg_error *error) {
     char name[SLG_NAME_SIZE];
     int dir;
     slg_status status = open_directory(path, &dir, error);
     if (status != SLG_OK) {
         return status;
     }
-    status = sync_file(dir, slg_segment_name(name, p->last_base_offset, ".index"), error);
+    if (logs) {
+        status = sync_file(dir, slg_segment_name(name, p->last_base_offset, ".log"), error);
+    }
+    if (status == SLG_OK) {
+        status = sync_file(dir, slg_segment_name(name, p->last_base_offset, ".index"), error);
+    }
     if (status == SLG_OK) {
         status = sync_file(dir, slg_segment_name(name, p->last_base_offset, ".timeindex"), error);
     }
-    if (status == SLG_OK && p->has_snapshot) {
+    if (status == SLG_OK && (p->has_snapshot || p->snapshot_at >= 0)) {
         status = sync_file(dir, slg_segment_name(name, p->log_end_offset, ".snapshot"), error);
     }
     if (status == SLG_OK) {
@@ -189,8 +269,8 @@ static slg_status sync_file_system(const char *path, slg_error *error) {
 #endif
 
 slg_status slg_clean_sync(const char *root, const char *names,
-                          const slg_clean_partition *partitions, size_t count, size_t *failed,
-                          slg_error *error) {
+                          const slg_clean_partition *partitions, size_t count, bool logs,
+                          size_t *failed, slg_error *error) {
     char path[PATH_MAX];
     size_t root_size;
     slg_status status = SLG_OK;
@@ -210,7 +290,7 @@ slg_status slg_clean_sync(const char *root, const char *names,
             return slg_fail_errno(error, SLG_IO, 0, ENAMETOOLONG);
         }
         memcpy(path + root_size, names, size);
-        status = sync_partition(path, &partitions[row], error);
+        status = sync_partition(path, &partitions[row], logs, error);
         names += size;
     }
     return status;

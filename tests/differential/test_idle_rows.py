@@ -1,4 +1,4 @@
-"""Logs that were idle at a crash and became rows, beside Kafka's loader: nothing may differ.
+"""Logs that lost nothing in a crash and became rows, beside Kafka's loader: nothing may differ.
 
 More cases: SEGLOG_IDLE_SEED=N SEGLOG_IDLE_CASES=N.
 """
@@ -18,6 +18,7 @@ import seglog
 from seglog.config import BrokerConfig, LogConfig
 from seglog.errors import AllLogDirsFailedError, LogLoadError, SeglogError
 from seglog.model import TopicPartition
+from seglog.storage.checkpoint_files import read_offset_checkpoint, write_offset_checkpoint
 from seglog.storage.producer_state import decode_snapshot, encode_snapshot
 from tests.differential.cases import Case, plan
 from tests.differential.judge import Judge
@@ -28,12 +29,14 @@ from tests.manager.records import batch
 SEED = int(os.environ.get("SEGLOG_IDLE_SEED", "12"))
 CASES = int(os.environ.get("SEGLOG_IDLE_CASES", "60"))
 CLEAN = ".kafka_cleanshutdown"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 EMPTY_SNAPSHOT = len(encode_snapshot([]))
 
 
 class IdleCase(Case):
     """A source after a start and a shutdown, without the marker. A third gets one damage too, and a
-    third loses the producers of its last snapshot."""
+    third loses the producers of its last snapshot. Half of them were written to since the last
+    flush."""
 
     def build(self, sources: Sources, root: Path, only: set[int] | None = None) -> list[str]:
         if self.source.home == "drawn":
@@ -47,6 +50,8 @@ class IdleCase(Case):
                 (root / CLEAN).unlink()
             except (SeglogError, FileNotFoundError):
                 return []
+        if self.number % 2:
+            unflush(root, random.Random(f"unflushed/{self.seed}/{self.number}"))
         if self.number % 3 == 1:
             return [*self.damage(root, {0}), "idle"]
         snapshots = sorted(root.glob("*/*.snapshot"))
@@ -79,6 +84,29 @@ def load_rows(root: Path, config: Mapping[str, str]) -> dict[str, dict[str, Any]
     except (AllLogDirsFailedError, LogLoadError):
         return {}
     return {name: {**state, "files_closed": files(root / name)} for name, state in found.items()}
+
+
+def unflush(root: Path, rng: random.Random) -> None:
+    """A recovery point in the last segment, and what a process that dies does not write: a snapshot
+    at the log's end, maybe one before it, and the last index entries, if any."""
+    points = dict(read_offset_checkpoint(root / RECOVERY_POINTS))
+    for key, end in points.items():
+        path = root / str(key)
+        base = max(int(log.stem) for log in path.glob("*.log"))
+        points[key] = rng.choice((base, end, rng.randint(base, end), rng.randint(base, end)))
+        snapshot = path / f"{end:020d}.snapshot"
+        if rng.random() < .7 and snapshot.exists() and end > base + 1:
+            snapshot.rename(snapshot.with_stem(f"{rng.randrange(base + 1, end):020d}"))
+        elif rng.random() < .7:
+            snapshot.unlink(missing_ok=True)
+        for suffix, width in (("index", 8), ("timeindex", 12)):
+            index = path / f"{base:020d}.{suffix}"
+            data = index.read_bytes()
+            kept = width * rng.randint(0, len(data) // width)
+            index.write_bytes(rng.choice((
+                data, data + bytes(1000 * width), data[:kept] + bytes(1000 * width - kept), b"",
+                rng.randbytes(len(data)))))
+    write_offset_checkpoint(root / RECOVERY_POINTS, points)
 
 
 def draw(root: Path, source: Source, config: Mapping[str, str]) -> None:
@@ -122,7 +150,7 @@ def row_judge(kafka_lib: Path, golden: Path) -> Iterator[Judge]:
 
 
 def test_rows_are_what_kafka_loads(row_judge: Judge) -> None:
-    rows, with_producers, wrong = 0, 0, []
+    rows, with_producers, unflushed, wrong = 0, 0, 0, []
     for number in range(CASES):
         verdict = row_judge.judge_case(idle_case(row_judge.sources, number))
         if verdict is None:
@@ -131,7 +159,9 @@ def test_rows_are_what_kafka_loads(row_judge: Judge) -> None:
         with_producers += any(file["size"] > EMPTY_SNAPSHOT for state in verdict.ours.values()
                               for name, file in state["files_loaded"].items()
                               if name.endswith(".snapshot"))
+        unflushed += any(state["recovery_point"] < state["log_end_offset"]
+                         for state in verdict.ours.values() if state.keys() > {"files_loaded"})
         if verdict.wrong:
             wrong.append(str(verdict))
     assert not wrong, f"{len(wrong)} of {rows} differ\n" + "\n".join(wrong)
-    assert rows > CASES // 4 and with_producers > CASES // 20
+    assert rows > CASES // 4 and with_producers > CASES // 20 and unflushed > CASES // 20

@@ -1,4 +1,4 @@
-"""Logs that were idle at a crash as rows, beside a start that recovers each with the loader: the
+"""Logs that lost nothing in a crash as rows, beside a start that recovers each with the loader: the
 same logs, reports, messages, metrics, events, and the same files at every step."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 import seglog
 from seglog.config import LogConfig
 from seglog.log.scheduler import MockTime
-from seglog.manager import clean_loading
+from seglog.manager import clean_loading, unopened
 from seglog.model import ProducerStateEntry, TopicPartition
 from seglog.storage.checkpoint_files import read_offset_checkpoint, write_offset_checkpoint
 from seglog.storage.producer_state import encode_snapshot, read_snapshot
@@ -25,6 +25,7 @@ from tests.manager.row_starts import (
     CLEAN, NOW_MS, PLAIN, SETTINGS, compare, idle_directory, restarted,
 )
 from tests.support.effort import quick_first
+from tests.support.golden import LOAD_CONFIG
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 SEED = os.environ.get("SEGLOG_CLEAN_SEED", "7")
@@ -67,25 +68,108 @@ def test_indexes_of_a_process_that_died(idle: Path, tmp_path: Path) -> None:
     assert compare(image, tmp_path / "k") == 4
 
 
-def test_what_is_not_flushed_is_recovered(idle: Path, tmp_path: Path) -> None:
-    """A recovery point before the log's end, or none at all."""
+def last_base(partition: Path) -> int:
+    return max(int(path.stem) for path in partition.glob("*.log"))
+
+
+def test_what_is_not_flushed(idle: Path, tmp_path: Path) -> None:
+    """Any recovery point in the last segment; one before it, or none, means more segments."""
     points = dict(read_offset_checkpoint(idle / RECOVERY_POINTS))
     key = TopicPartition("t", 0)
-    for point, rows in ((points[key] - 1, 3), (points[key] + 1, 4), (2**63 - 1, 3), (None, 3)):
+    base = last_base(idle / "t-0")
+    assert 0 < base < points[key] - 1
+    for point, rows in ((points[key] - 1, 4), (points[key] + 1, 4), (base, 4), (base - 1, 3),
+                        (2**63 - 1, 3), (None, 3)):
         changed = {one: at for one, at in points.items() if one != key}
         write_offset_checkpoint(idle / RECOVERY_POINTS,
                                 changed if point is None else {**changed, key: point})
         assert compare(idle, tmp_path / "k") == rows
 
 
+def appended(root: Path, target: Path, config: LogConfig = SETTINGS) -> Path:
+    """What is left when a process dies that has appended to every log."""
+    with seglog.LogManager([root], log_config=config,
+                           time=MockTime(current_time_ms=NOW_MS)) as manager:
+        for number, log in enumerate(manager.all_logs):
+            for first in range(0, 3 * (number + 1), 3):
+                log.append_as_leader(batch(3, timestamp=NOW_MS - number, sequence=first,
+                                           producer_id=2**33 + number), 0)
+        shutil.copytree(root, target)
+    return target
+
+
 def test_appends_before_the_crash(idle: Path, tmp_path: Path) -> None:
-    """The logs that got records are recovered, the others are rows."""
-    with seglog.LogManager([idle], log_config=SETTINGS) as manager:
-        log = manager.get_log(TopicPartition("t", 0))
-        assert log is not None
-        log.append_as_leader(batch(2), 0)
-        shutil.copytree(idle, tmp_path / "image")
-    assert compare(tmp_path / "image", tmp_path / "k") == 3
+    """No index has the last entry that a recovery makes, there is no snapshot at the log's end, and
+    the one of the shutdown before is in the middle of the segment."""
+    image = appended(idle, tmp_path / "image")
+    for threads in (1, 2):
+        assert compare(image, tmp_path / "k", threads=threads) == 5
+    # Twice the same crash: the snapshot is there the second time.
+    with seglog.LogManager([image], log_config=SETTINGS,
+                           time=MockTime(current_time_ms=NOW_MS)) as manager:
+        assert len(manager._state.table.unopened_keys()) == 5
+        shutil.copytree(image, tmp_path / "again")
+    assert compare(tmp_path / "again", tmp_path / "k") == 5
+
+
+def test_indexes_of_a_power_cut(idle: Path, tmp_path: Path) -> None:
+    """They were never written back: zeros, other bytes, nothing, or too short. None: the loader
+    creates it."""
+    image = appended(idle, tmp_path / "image")
+    for number, name in enumerate(("index", "timeindex") * 3):
+        for partition in image.glob("*-*/"):
+            path = partition / f"{last_base(partition):020d}.{name}"
+            size = path.stat().st_size
+            path.write_bytes((b"", bytes(size), b"\xff" * 24, b"seven b")[(number + size) % 4])
+        assert compare(image, tmp_path / "k") == 5
+    for partition in image.glob("*-*/"):
+        (partition / f"{last_base(partition):020d}.index").unlink()
+    assert compare(image, tmp_path / "k") == 0
+
+
+def test_a_log_that_is_flushed_by_time(idle: Path, tmp_path: Path) -> None:
+    """Its first flush is due some time after the start, opened or not."""
+    config = LogConfig.from_properties({**LOAD_CONFIG, "flush.ms": "1000"})
+    assert compare(idle, tmp_path / "k", config) == 4
+    assert compare(appended(idle, tmp_path / "image"), tmp_path / "k", config) == 0
+
+
+def test_a_shutdown_flushes_what_nobody_opened(
+        idle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recovery points are those of before the crash until then."""
+    image = appended(idle, tmp_path / "image")
+    before = dict(read_offset_checkpoint(image / RECOVERY_POINTS))
+    flushed: list[list[str]] = []
+    sync = unopened.sync_clean
+    monkeypatch.setattr(unopened, "sync_clean", lambda root, names, rows, *, logs: (
+        flushed.append(sorted(names)), sync(root, names, rows, logs=logs)))
+    with seglog.LogManager([image], log_config=SETTINGS) as manager:
+        [logs] = manager._state.table.unopened()
+        rows = set(logs)
+        ends = {key: logs.number(key, "log_end_offset") for key in rows}
+        manager.checkpoint_log_recovery_offsets()
+        points = dict(read_offset_checkpoint(image / RECOVERY_POINTS))
+        assert {key: points[key] for key in rows} == {key: before[key] for key in rows}
+        assert all(points[key] < ends[key] for key in rows) and not flushed
+    assert flushed == [sorted(map(str, rows))]
+    points = dict(read_offset_checkpoint(image / RECOVERY_POINTS))
+    assert {key: points[key] for key in rows} == ends
+    assert (image / CLEAN).exists()
+
+
+def test_a_flush_that_fails_leaves_no_marker(
+        idle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = appended(idle, tmp_path / "image")
+    before = (image / RECOVERY_POINTS).read_bytes()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise seglog.KafkaStorageError(5, "Input/output error", str(image))
+
+    with seglog.LogManager([image], log_config=SETTINGS) as manager:
+        assert manager._state.table.unopened_keys()
+        monkeypatch.setattr(unopened, "sync_clean", refuse)
+    assert not (image / CLEAN).exists()
+    assert (image / RECOVERY_POINTS).read_bytes() == before
 
 
 def test_a_snapshot_that_a_recovery_replaces(idle: Path, tmp_path: Path) -> None:

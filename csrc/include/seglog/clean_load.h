@@ -1,18 +1,20 @@
 /*
- * Loads partitions that were closed cleanly, or were idle when the process died, many per call.
+ * Loads partitions that were closed cleanly, or lost nothing when the process died, many per call.
  *
  * A partition is plain when Kafka's LogLoader.load would report nothing of it but a recovery
- * that changes no segment, and would change nothing in its directory but the length of the last
- * segment's indexes, which are truncated again at the close. One thing more is plain: a producer
- * snapshot of the shutdown before, which every start deletes; the caller does that. Such a
- * partition becomes one row. The loader of single partitions takes all others: a row says that a
- * partition is not plain, never why.
+ * that changes no log, and would change nothing in its directory but the length of the last
+ * segment's indexes, which are truncated again at the close. Three things more are plain, which the
+ * caller does: a producer snapshot of the shutdown before is deleted, as by every start; after a
+ * crash the last segment's indexes and the snapshot at the log's end become those of the recovery.
+ * Such a partition becomes one row. The loader of single partitions takes all others: a row says
+ * that a partition is not plain, never why.
  *
- * Nothing is written. No descriptor outlives a call. Several threads may load at the same time.
+ * A load writes nothing. No descriptor outlives a call. Several threads may load at the same time.
  */
 #ifndef SEGLOG_CLEAN_LOAD_H
 #define SEGLOG_CLEAN_LOAD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,10 +30,9 @@ enum { SLG_TOPIC_ID_BYTES = 16 };
 enum {
     SLG_CLEAN_WRITABLE = 1, /* the indexes of the last segment are writable */
     SLG_CLEAN_CRCS = 2,     /* every batch of the last segment has a good CRC; 1 MiB at most */
-    /* The shutdown was not clean. Nothing is after the recovery point, nothing is to delete, and
-     * Kafka's recovery of the last segment (16 MiB at most) would find in it what its indexes and
-     * the leader epochs already say. It changes the snapshot at the log's end at most, which the
-     * caller writes then. The segment aborts no transaction. */
+    /* The shutdown was not clean. The recovery point is in the last segment (16 MiB at most) or
+     * behind it, and Kafka's recovery keeps every byte of that log, and finds no leader epoch in it
+     * that the checkpoint lacks. The segment aborts no transaction. */
     SLG_CLEAN_AFTER_CRASH = 4
 };
 
@@ -39,8 +40,9 @@ enum {
 typedef struct slg_clean_partition {
     /* In: what the checkpoint says, 0 without an entry. Out: where the log starts. */
     int64_t log_start_offset;
-    int64_t recovery_point; /* In: the checkpoint's. The next two too: the topic's settings. */
-    int64_t index_interval_bytes; /* read after a crash only */
+    /* In: the checkpoint's. Out, after a crash: what is below it is flushed. */
+    int64_t recovery_point;
+    int64_t index_interval_bytes; /* In, as the next one: the topic's, read after a crash only */
     int64_t index_bytes;
     int64_t log_end_offset;
     int64_t segments;
@@ -57,25 +59,27 @@ typedef struct slg_clean_partition {
     int64_t producers; /* in the snapshot at the log's end */
     int64_t producers_at; /* where their timestamps begin in slg_clean_table.timestamps */
     int64_t stray_snapshot; /* the offset of a snapshot to delete, -1 for none */
-    int64_t snapshot_at; /* after a crash: where in slg_clean_table.snapshots the snapshot is that
+    int64_t snapshot_at; /* after a crash: where in slg_clean_table.contents the snapshot is that
                           * the caller writes at the log's end, -1 if the one there is the same */
     int64_t snapshot_size;
+    int64_t indexes_at; /* after a crash: where the entries of the last segment's indexes are, the
+                         * offset index's first; -1 if the files begin with them */
     int32_t leader_epoch; /* the latest one, -1 for none */
     uint8_t has_topic_id;
     uint8_t has_snapshot;
     uint8_t plain;
-    uint8_t has_longer_indexes; /* after a crash: the caller truncates them to these sizes */
+    uint8_t has_longer_indexes; /* after a crash: than their entries */
     uint8_t topic_id[SLG_TOPIC_ID_BYTES];
 } slg_clean_partition;
 
-/* When each producer of the plain partitions was last active, in ms, and new snapshots. */
+/* When each producer of the plain partitions was last active, in ms, and what files get. */
 typedef struct slg_clean_table {
     int64_t *timestamps;
     size_t timestamp_count;
     size_t timestamp_capacity;
-    uint8_t *snapshots;
-    size_t snapshot_bytes;
-    size_t snapshot_capacity;
+    uint8_t *contents;
+    size_t contents_size;
+    size_t contents_capacity;
     /* In, for a recovery: producers that were idle this long (ms) at `now_ms` are dropped from the
      * snapshot with which it begins; 0: none are. */
     int64_t producer_idle_ms;
@@ -95,14 +99,23 @@ slg_status slg_clean_load(const char *root, const char *names, size_t count, siz
 void slg_clean_table_free(slg_clean_table *table);
 
 /*
+ * Gives the last segments of plain partitions the indexes that their recovery found: the entries of
+ * `contents` (slg_clean_table) where a row has some, and no byte behind the entries. A partition
+ * whose files cannot be written is not plain afterwards.
+ */
+void slg_clean_write_indexes(const char *root, const char *names, slg_clean_partition *partitions,
+                             size_t count, const uint8_t *contents);
+
+/*
  * Makes durable what the plain partitions of a load after a crash rely on: the names of their
  * files, the indexes of their last segments and the snapshots at their ends, which the process that
- * died may have left to the page cache. Linux syncs the file system of `root` once for more than 64
- * partitions. SLG_IO, SLG_FILE_MISSING; *failed is the row then.
+ * died may have left to the page cache; with `logs` the last segments' logs too. Linux syncs the
+ * file system of `root` once for more than 64 partitions. SLG_IO, SLG_FILE_MISSING; *failed is the
+ * row then.
  */
 slg_status slg_clean_sync(const char *root, const char *names,
-                          const slg_clean_partition *partitions, size_t count, size_t *failed,
-                          slg_error *error);
+                          const slg_clean_partition *partitions, size_t count, bool logs,
+                          size_t *failed, slg_error *error);
 
 /*
  * The largest timestamp of each of `count` segments, in ms, as retention asks for it: of the last

@@ -173,6 +173,7 @@ cdef extern from "seglog/clean_load.h" nogil:
         int64_t stray_snapshot
         int64_t snapshot_at
         int64_t snapshot_size
+        int64_t indexes_at
         int32_t leader_epoch
         uint8_t has_topic_id
         uint8_t has_snapshot
@@ -184,9 +185,9 @@ cdef extern from "seglog/clean_load.h" nogil:
         int64_t *timestamps
         size_t timestamp_count
         size_t timestamp_capacity
-        uint8_t *snapshots
-        size_t snapshot_bytes
-        size_t snapshot_capacity
+        uint8_t *contents
+        size_t contents_size
+        size_t contents_capacity
         int64_t producer_idle_ms
         int64_t now_ms
 
@@ -194,8 +195,10 @@ cdef extern from "seglog/clean_load.h" nogil:
         segments_max, unsigned checks, slg_clean_partition *partitions, slg_clean_table *table,
         slg_error *error) noexcept
     void slg_clean_table_free(slg_clean_table *table) noexcept
+    void slg_clean_write_indexes(const char *root, const char *names, slg_clean_partition
+        *partitions, size_t count, const uint8_t *contents) noexcept
     slg_status slg_clean_sync(const char *root, const char *names, const slg_clean_partition
-        *partitions, size_t count, size_t *failed, slg_error *error) noexcept
+        *partitions, size_t count, bint logs, size_t *failed, slg_error *error) noexcept
     void slg_clean_timestamps(const char *root, const char *names, const int64_t *base_offsets,
         size_t count, int64_t *timestamps) noexcept
 

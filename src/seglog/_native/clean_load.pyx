@@ -1,4 +1,5 @@
-"""Partitions that were closed cleanly or idle at a crash, many per call, as rows of one array."""
+"""Partitions that were closed cleanly or lost nothing in a crash, many per call, as rows of one
+array."""
 
 import os
 
@@ -18,7 +19,7 @@ CLEAN_DTYPE = np.dtype([
     ("last_size", np.int64), ("last_batches", np.int64), ("last_records", np.int64),
     ("index_size", np.int64), ("time_index_size", np.int64), ("producers", np.int64),
     ("producers_at", np.int64), ("stray_snapshot", np.int64), ("snapshot_at", np.int64),
-    ("snapshot_size", np.int64),
+    ("snapshot_size", np.int64), ("indexes_at", np.int64),
     ("leader_epoch", np.int32), ("has_topic_id", np.bool_),
     ("has_snapshot", np.bool_), ("plain", np.bool_), ("has_longer_indexes", np.bool_),
     ("topic_id", np.uint8, SLG_TOPIC_ID_BYTES),
@@ -33,8 +34,8 @@ cdef bytes _packed(object names):
 def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint will_write=True,
                bint check_crcs=False, after_crash=None, int64_t now_ms=0,
                int64_t producer_idle_ms=0):
-    """(rows of CLEAN_DTYPE, timestamps of their producers, snapshots) of the partition directories
-    `names`.
+    """(rows of CLEAN_DTYPE, timestamps of their producers, contents of files) of the partition
+    directories `names`.
 
     `log_start_offsets` are those of the checkpoint, 0 for none. A row that is not `plain` says
     nothing else; one with more than `segments_max` segments never is (0: however many), nor, with
@@ -42,11 +43,12 @@ def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint wi
     segment has a bad batch or more than 1 MiB. MemoryError is all that is raised.
 
     `after_crash` (after an unclean shutdown): the recovery point, index.interval.bytes and
-    segment.index.bytes of each partition, three arrays. A partition that a recovery changes
-    is not plain; of others the index sizes are those of the entries. A recovery drops producers
-    that were idle for `producer_idle_ms` at `now_ms` (0: none). Bytes `snapshot_at` to
-    `snapshot_at + snapshot_size` of the snapshots are what the caller writes at the log's end;
-    -1 where it is there.
+    segment.index.bytes of each partition, three arrays. A partition whose logs a recovery changes
+    is not plain; of others `recovery_point` is how far they are flushed, and the index sizes are
+    those of the entries. A recovery drops producers that were idle for `producer_idle_ms` at
+    `now_ms` (0: none). Bytes `snapshot_at` to `snapshot_at + snapshot_size` of the contents are the
+    snapshot that the caller writes at the log's end; -1 where it is there. The indexes of the last
+    segment are at `indexes_at`, for `write_indexes`; -1 where they are there.
     """
     cdef bytes raw = os.fsencode(os.path.abspath(root))
     cdef bytes packed = _packed(names)
@@ -81,16 +83,43 @@ def load_clean(root, names, log_start_offsets, *, size_t segments_max=0, bint wi
         if table.timestamp_count > 0:
             out = timestamps
             memcpy(&out[0], table.timestamps, table.timestamp_count * sizeof(int64_t))
-        snapshots = (<char *>table.snapshots)[:table.snapshot_bytes] if table.snapshot_bytes \
-            else b""
+        contents = (<char *>table.contents)[:table.contents_size] if table.contents_size else b""
     finally:
         slg_clean_table_free(&table)
-    return rows, timestamps, snapshots
+    return rows, timestamps, contents
 
 
-def sync_clean(root, names, rows):
-    """Makes durable what plain `rows` of a load after a crash rely on. KafkaStorageError names
-    the partition, or `root` where Linux syncs its whole file system, for more than 64 rows."""
+def write_indexes(root, names, rows, bytes contents not None):
+    """Gives the last segments of plain rows of a load after a crash the indexes that their recovery
+    found. A row whose files cannot be written is not plain afterwards; nothing else is raised."""
+    cdef bytes raw = os.fsencode(os.path.abspath(root))
+    cdef bytes packed = _packed(names)
+    cdef const char *c_root = raw
+    cdef const char *c_names = packed
+    cdef size_t count = len(names)
+    cdef const uint8_t *data = <const uint8_t *><const char *>contents
+    cdef char[::1] held
+    _require_rows(names, rows)
+    given = rows[rows["plain"] & (rows["indexes_at"] >= 0)]
+    size = given["index_size"] + given["time_index_size"]
+    if ((size < 0) | (given["indexes_at"] > len(contents) - size)).any():
+        raise ValueError("the indexes of a row are not in these contents")
+    if count == 0:
+        return
+    held = rows.view(np.int8)
+    with nogil:
+        slg_clean_write_indexes(c_root, c_names, <slg_clean_partition *>&held[0], count, data)
+
+
+def _require_rows(names, rows):
+    if rows.dtype != CLEAN_DTYPE or len(rows) != len(names):
+        raise ValueError(f"{len(names)} names but {len(rows)} rows of {rows.dtype}")
+
+
+def sync_clean(root, names, rows, *, bint logs=False):
+    """Makes durable what plain `rows` of a load after a crash rely on, with `logs` also the log of
+    the last segment. KafkaStorageError names the partition, or `root` where Linux syncs its whole
+    file system, for more than 64 rows."""
     cdef bytes raw = os.fsencode(os.path.abspath(root))
     cdef bytes packed = _packed(names)
     cdef const char *c_root = raw
@@ -100,14 +129,13 @@ def sync_clean(root, names, rows):
     cdef slg_error error
     cdef slg_status status
     cdef const char[::1] held
-    if rows.dtype != CLEAN_DTYPE or <size_t>len(rows) != count:
-        raise ValueError(f"{count} names but {len(rows)} rows of {rows.dtype}")
+    _require_rows(names, rows)
     if count == 0:
         return
     held = np.ascontiguousarray(rows).view(np.int8)
     with nogil:
         status = slg_clean_sync(c_root, c_names, <const slg_clean_partition *>&held[0], count,
-                                &failed, &error)
+                                logs, &failed, &error)
     if status != SLG_OK:
         check(status, &error, os.path.join(root, names[failed]) if count <= 64 else root)
 

@@ -1,4 +1,5 @@
-"""The logs that were closed cleanly or idle at a crash, many per call, as rows (see `unopened`).
+"""The logs that were closed cleanly or lost nothing in a crash, many per call, as rows (see
+`unopened`).
 
 All logs that need a repair, a report or an error are left to the loader.
 """
@@ -12,7 +13,8 @@ from functools import partial
 
 import numpy as np
 
-from seglog._native.clean_load import sync_clean
+from seglog._native.clean_load import sync_clean, write_indexes
+from seglog.config.log import LONG_MAX
 from seglog.log.unified_log import UnifiedLog, load_unified_log
 from seglog.manager.state import ManagerState
 from seglog.manager.unopened import UnopenedLogs
@@ -25,7 +27,7 @@ from seglog.recovery.root import PartitionDirectory
 from seglog.storage.meta import format_uuid
 from seglog.storage.paths import (
     HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,
-    FileKind, file_names, snapshot_name,
+    snapshot_name,
 )
 
 __all__ = ["CleanLoading", "says_little"]
@@ -47,7 +49,7 @@ def says_little() -> bool:
 
 class CleanLoading:
     """The plain logs of one data directory. `offsets` are those of its checkpoints by name.
-    `after_crash`, a log whose recovery changes a file is not plain."""
+    `after_crash`, a log whose recovery changes more than indexes and a snapshot is not plain."""
 
     def __init__(self, state: ManagerState, load: DirectoryLoad, offsets: _Offsets, *,
                  after_crash: bool) -> None:
@@ -70,11 +72,16 @@ class CleanLoading:
         is_remote = [self._state.context.is_remote(config, key.topic)
                      for key, config in zip(keys, configs, strict=True)]
         is_plain = rows.is_plain & ~np.array(is_remote, bool)
+        if self._after_crash:
+            # The flushes by time know opened logs alone.
+            never = np.array([config.flush_ms == LONG_MAX for config in configs], bool)
+            is_plain &= never | (rows.files["recovery_point"] == rows.files["log_end_offset"])
+            rows.files["plain"] = is_plain
+            write_indexes(self._log_dir, [str(key) for key in keys], rows.files, rows.contents)
+            is_plain = rows.is_plain
         strays = rows.files["stray_snapshot"]
         for row in np.flatnonzero(is_plain & (strays >= 0)).tolist():
             is_plain[row] = self._delete_stray(keys[row], int(strays[row]))
-        for row in np.flatnonzero(is_plain & rows.files["has_longer_indexes"]).tolist():
-            is_plain[row] = self._truncate_indexes(keys[row], rows.files[row])
         for row in np.flatnonzero(is_plain & (rows.files["snapshot_at"] >= 0)).tolist():
             is_plain[row] = self._write_snapshot(keys[row], rows, row)
         return rows.where(is_plain)
@@ -83,17 +90,6 @@ class CleanLoading:
         """Deletes a stray snapshot. Returns whether it is gone; if not, the loader reports why."""
         try:
             os.unlink(os.path.join(self._log_dir, str(key), snapshot_name(offset)))
-        except OSError:
-            return False
-        return True
-
-    def _truncate_indexes(self, key: TopicPartition, files: np.void) -> bool:
-        """Whether the last segment's indexes have no bytes after their entries any more. A process
-        that dies leaves them at `segment.index.bytes`."""
-        names = file_names(int(files["last_base_offset"]), (FileKind.INDEX, FileKind.TIME_INDEX))
-        try:
-            for name, size in zip(names, ("index_size", "time_index_size"), strict=True):
-                os.truncate(os.path.join(self._log_dir, str(key), name), int(files[size]))
         except OSError:
             return False
         return True
@@ -140,7 +136,9 @@ class CleanLoading:
     def _log_load(self, part: CleanRows, row: int) -> None:
         key, end = part.keys[row], int(part.files["log_end_offset"][row])
         prefix = f"[LogLoader partition={key}, dir={self._log_dir}] "
-        has_snapshot = bool(part.files["has_snapshot"][row])
+        # A recovery with batches has written it.
+        has_snapshot = bool(part.files["has_snapshot"][row]) or (
+            self._after_crash and bool(part.files["last_size"][row]))
         if (stray := int(part.files["stray_snapshot"][row])) >= 0:
             _snapshot_log.info("Deleted producer state snapshot %s", self._snapshot(key, stray))
         if self._after_crash:
@@ -166,7 +164,7 @@ class CleanLoading:
         _loader_log.info("%sLoading producer state till offset %s", prefix, base)
         _loader_log.info("%sReloading from producer snapshot and rebuilding producer state from "
                          "offset %s", prefix, base)
-        if end > base:
+        if end > base and files["has_snapshot"]:
             _snapshot_log.info("Deleted producer state snapshot %s", self._snapshot(key, end))
         if base > part.start_offsets[row] and files["segments"] > 1:
             _snapshot_log.info("Loading producer state from snapshot file '%s'",
@@ -184,12 +182,13 @@ class CleanLoading:
 
 
 def _open_log(state: ManagerState, logs: UnopenedLogs, row: int) -> UnifiedLog:
-    """Loads the log of a row as the start would have done, but for a second recovery of what one
-    has found sound. KafkaStorageError, LogLoadError."""
+    """Loads the log of a row as the start would have done, but for a second recovery of what it has
+    recovered. KafkaStorageError, LogLoadError."""
     rows = logs.rows
     key, log_dir = rows.keys[row], logs.log_dir
     inputs = LoadInputs(
-        key, True, int(rows.start_offsets[row]), int(rows.recovery_points[row]), rows.configs[row],
+        key, True, int(rows.start_offsets[row]), logs.recovery_point(row), rows.configs[row],
+        is_recovered=rows.after_crash,
         producer_id_expiration_ms=state.producer_id_expiration_ms, clock=state.now_ms)
     with state.failures.guard(log_dir, f"Error while opening log for {key} in dir {log_dir}",
                               reads=True):

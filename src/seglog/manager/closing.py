@@ -15,6 +15,7 @@ from seglog.manager.directories import LogDirectory
 from seglog.log.log_dir_failures import LogDirFailureChannel
 from seglog.recovery.worker_pool import WorkerPool
 from seglog.manager.table import LogTable
+from seglog.manager.unopened import UnopenedLogs
 
 __all__ = ["close_logs"]
 
@@ -24,7 +25,7 @@ _log = logging.getLogger(__name__)
 def close_logs(directories: Sequence[LogDirectory], table: LogTable,
                channel: LogDirFailureChannel, threads: int, broker_epoch: int) -> None:
     """Flushes and closes all current and future logs, and marks the directories without errors. A
-    log that was never opened is still in the state of its last close.
+    log that was never opened is still in the state of its last close, or is flushed.
 
     A directory with a log that fails to close gets neither checkpoints nor a marker, so its next
     start runs a recovery.
@@ -37,14 +38,21 @@ def close_logs(directories: Sequence[LogDirectory], table: LogTable,
             pool = WorkerPool(threads, f"log-closing-{directory.path}", numbered=False)
             pools.append(pool)
             jobs.append((directory, [
-                pool.submit(partial(_close, log, directory, channel))
-                for log in table.opened(directory.path)]))
+                *(pool.submit(partial(_flush, logs, directory, channel))
+                  for logs in table.unopened(directory.path)),
+                *(pool.submit(partial(_close, log, directory, channel))
+                  for log in table.opened(directory.path))]))
         for directory, futures in jobs:
             if _wait_for_all(futures):
                 _finish(directory, table, broker_epoch)
     finally:
         for pool in pools:
             pool.shutdown()
+
+
+def _flush(logs: UnopenedLogs, directory: LogDirectory, channel: LogDirFailureChannel) -> None:
+    with channel.guard(directory.path, f"Error while flushing logs in dir {directory.path}"):
+        logs.flush()
 
 
 def _close(log: UnifiedLog, directory: LogDirectory, channel: LogDirFailureChannel) -> None:

@@ -1,4 +1,5 @@
-"""Logs that were closed cleanly, loaded as rows of a table and not opened yet.
+"""Logs that were closed cleanly, or recovered in memory, loaded as rows of a table and not opened
+yet.
 
 A row has the values that the log would report. Its files are unchanged: a start extends the indexes
 of the last segment for writing, and here the first caller who asks for the log does so. A log
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from seglog._native.clean_load import largest_timestamps
+from seglog._native.clean_load import largest_timestamps, sync_clean
 from seglog.config import LogConfig
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
@@ -38,6 +39,7 @@ class UnopenedLogs:
         self.log_dir, self.rows, self.loaded_ms = log_dir, rows, loaded_ms
         self._open_log, self._expires, self._interval = open_log, expires, expiry_interval_ms
         self._row_of = {key: row for row, key in enumerate(rows.keys)}
+        self._has_unflushed = rows.after_crash
         self._first_timestamps: npt.NDArray[np.int64] | None = None
         #: Whether retention has checked them since the load.
         self.was_swept = False
@@ -77,9 +79,24 @@ class UnopenedLogs:
     def _members(self) -> list[tuple[TopicPartition, int]]:
         return list(self._row_of.items())  # other threads may remove logs meanwhile
 
+    def recovery_point(self, row: int) -> int:
+        """Below it everything is flushed."""
+        files = self.rows.files[row]
+        return int(files["recovery_point" if self._has_unflushed else "log_end_offset"])
+
     def recovery_points(self) -> dict[TopicPartition, int]:
-        """The recovery point of each log: its end."""
-        return self._column("log_end_offset")
+        """The recovery point of each log: its end, or after a crash what was flushed before."""
+        return self._column("recovery_point" if self._has_unflushed else "log_end_offset")
+
+    def flush(self) -> None:
+        """Makes the logs durable up to their ends. Raises KafkaStorageError."""
+        if not self._has_unflushed:
+            return
+        files = self.rows.files
+        rows = [row for _, row in self._members()
+                if files["recovery_point"][row] < files["log_end_offset"][row]]
+        sync_clean(self.log_dir, [str(self.rows.keys[row]) for row in rows], files[rows], logs=True)
+        self._has_unflushed = False
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """The high watermark of each log."""

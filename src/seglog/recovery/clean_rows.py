@@ -1,5 +1,5 @@
-"""Partitions that were closed cleanly, or were idle at a crash, read by C, many per call: rows of
-one table.
+"""Partitions that were closed cleanly, or whose logs lost nothing in a crash, read by C, many per
+call: rows of one table.
 
 A row holds the result that Kafka's loader would reach. C decides which partitions it can load
 (`seglog/clean_load.h`); the loader itself loads all others.
@@ -57,11 +57,11 @@ class CleanRows:
     recovery_points: npt.NDArray[np.int64]
     configs: Sequence[LogConfig]
     timestamps: npt.NDArray[np.int64]
-    #: The shutdown was unclean: the last segment of each was recovered, and at most the snapshot at
-    #: the log's end changed.
+    #: The shutdown was unclean: the last segment of each was recovered, and at most its indexes and
+    #: the snapshot at the log's end changed.
     after_crash: bool = False
-    #: Of a table that `read` made: the snapshots that its caller writes.
-    snapshots: bytes = b""
+    #: Of a table that `read` made: the indexes and snapshots that its caller writes.
+    contents: bytes = b""
 
     @classmethod
     def read(cls, log_dir: str, keys: Sequence[TopicPartition],
@@ -77,12 +77,12 @@ class CleanRows:
         indexes must be writable; with `check_crcs` every batch of its last segment must have a
         good CRC, which Kafka's loader does not check. Without `configs` indexes may have any
         size. `after_crash`, which needs `configs`: the shutdown was unclean, and a partition in
-        which its recovery changes more than `new_snapshot` is not plain. A recovery forgets
-        producers that were idle for `producer_idle_ms` (None: none) at `now_ms`.
+        which its recovery changes more than the last indexes and `new_snapshot` is not plain. A
+        recovery forgets producers that were idle for `producer_idle_ms` (None: none) at `now_ms`.
         """
         starts = np.array([start_offsets.get(key, 0) for key in keys], np.int64)
         points = np.array([recovery_points.get(key, 0) for key in keys], np.int64)
-        files, timestamps, snapshots = load_clean(
+        files, timestamps, contents = load_clean(
             log_dir, [str(key) for key in keys], starts, segments_max=segments_max,
             will_write=will_write, check_crcs=check_crcs, now_ms=now_ms,
             producer_idle_ms=producer_idle_ms or 0, after_crash=None if not after_crash
@@ -95,12 +95,12 @@ class CleanRows:
         marks = np.array([high_watermarks.get(key, _NO_HIGH_WATERMARK) for key in keys], np.int64)
         return cls(
             keys, files, np.clip(marks, files["log_start_offset"], files["log_end_offset"]),
-            starts, points, configs, timestamps, after_crash, snapshots)
+            starts, points, configs, timestamps, after_crash, contents)
 
     def new_snapshot(self, row: int) -> bytes | None:
         """The snapshot that a recovery writes at the log's end; None if it is there already."""
         at, size = (int(self.files[name][row]) for name in ("snapshot_at", "snapshot_size"))
-        return None if at < 0 else self.snapshots[at:at + size]
+        return None if at < 0 else self.contents[at:at + size]
 
     @property
     def is_plain(self) -> npt.NDArray[np.bool_]:

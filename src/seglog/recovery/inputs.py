@@ -26,7 +26,9 @@ def wall_clock_ms() -> int:
 class LoadInputs:
     """What the data directory says about a log, and the settings that decide its recovery.
 
-    `is_deleted`: a `-delete` directory, which is opened but not recovered.
+    `is_deleted`: a `-delete` directory, which is opened but not recovered. `is_recovered`: this
+    start has recovered the log already, so it counts as clean, but is flushed only up to
+    `recovery_point`.
     `producer_id_expiration_ms`: None keeps idle producers for ever. `clock` returns the current
     time.
     """
@@ -38,6 +40,7 @@ class LoadInputs:
     config: LogConfig
     is_deleted: bool = False
     is_remote: bool = False
+    is_recovered: bool = False
     producer_id_expiration_ms: int | None = 86_400_000
     clock: Callable[[], int] = wall_clock_ms
 

@@ -430,7 +430,7 @@ class LogLoader:
                 end = None
         if not len(self.segments):
             self._new_segment(start, preallocate=inputs.config.preallocate)
-        if end is not None and inputs.clean_shutdown:
+        if end is not None and inputs.clean_shutdown and not inputs.is_recovered:
             return end, end
         end = start if end is None else end
         return min(inputs.recovery_point, end), end
