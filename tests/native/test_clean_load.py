@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 from seglog._native.batch import scan_file
-from seglog._native.clean_load import CLEAN_DTYPE, largest_timestamps, load_clean, sync_clean
+from seglog._native.clean_load import (
+    CLEAN_DTYPE, largest_timestamps, load_clean, sync_clean, write_indexes,
+)
 from seglog._native.rebuild import IndexRebuild
 from seglog.errors import KafkaStorageError
 from seglog.model import BatchMetadata, ProducerStateEntry
@@ -287,21 +289,21 @@ NOT_IDLE: dict[str, Change] = {
         last(home, ".log"), lambda data: data[:-1] + bytes([data[-1] ^ 1])),
     "a torn batch": lambda home: rewrite(last(home, ".log"), lambda data: data[:-1]),
     "zeros after the log": lambda home: rewrite(last(home, ".log"), lambda data: data + bytes(99)),
-    "an offset entry less": lambda home: rewrite(last(home, ".index"), lambda data: data[:-8]),
-    "a time entry less": lambda home: rewrite(last(home, ".timeindex"), lambda data: data[:-12]),
-    "another offset entry": lambda home: rewrite(
-        last(home, ".index"), lambda data: b"\0\0\0\1" + data[4:]),
+    "no index": lambda home: last(home, ".index").unlink(),
+    "a directory as index": lambda home: (
+        last(home, ".timeindex").unlink(),
+        (home / f"{LAST_BASE:020d}.timeindex").mkdir()),
     "a transaction index": lambda home: last(home, ".log").with_suffix(".txnindex").touch(),
     "no snapshot at the base": lambda home: (home / f"{LAST_BASE:020d}.snapshot").unlink(),
     "a bad snapshot at the base": lambda home: (home / f"{LAST_BASE:020d}.snapshot").write_bytes(
         b"x"),
-    "no snapshot at the end": lambda home: (home / f"{END:020d}.snapshot").unlink(),
     "an open transaction": lambda home: (home / f"{LAST_BASE:020d}.snapshot").write_bytes(
         encode_snapshot([ProducerStateEntry(1, 0, -1, 5, 3, ())])),
     "a producer twice": lambda home: (home / f"{LAST_BASE:020d}.snapshot").write_bytes(
         encode_snapshot([ProducerStateEntry(1, 0, -1, 5, None, ())] * 2)),
-    "a stray snapshot": lambda home: shutil.copy(
-        last(home, ".snapshot"), home / "00000000000000000003.snapshot"),
+    "two stray snapshots": lambda home: [
+        shutil.copy(last(home, ".snapshot"), home / f"{offset:020d}.snapshot")
+        for offset in (3, END - 1)],
     "an epoch less": lambda home: (home / "leader-epoch-checkpoint").write_text(""),
 }
 
@@ -311,6 +313,56 @@ def test_a_recovery_would_change_it(recovered: Path, what: str) -> None:
     assert idle(recovered)["plain"]
     NOT_IDLE[what](recovered / "plain-none-0")
     assert not idle(recovered)["plain"]
+
+
+INDEXES: dict[str, Change] = {
+    "an offset entry less": lambda home: rewrite(last(home, ".index"), lambda data: data[:-8]),
+    "a time entry less": lambda home: rewrite(last(home, ".timeindex"), lambda data: data[:-12]),
+    "another offset entry": lambda home: rewrite(
+        last(home, ".index"), lambda data: b"\0\0\0\1" + data[4:]),
+    "no entry": lambda home: rewrite(last(home, ".index"), lambda data: b""),
+    "zeros": lambda home: rewrite(last(home, ".timeindex"), lambda data: bytes(INDEX_BYTES)),
+    "half an entry more": lambda home: rewrite(last(home, ".index"), lambda data: data + b"1234"),
+}
+
+
+@pytest.mark.parametrize("what", INDEXES)
+def test_the_indexes_that_a_recovery_writes(recovered: Path, what: str) -> None:
+    """A load tells them and writes nothing; `write_indexes` does, or takes the row away."""
+    home, arguments = recovered / "plain-none-0", ([END], [INTERVAL], [INDEX_BYTES])
+    paths = [last(home, suffix) for suffix in (".index", ".timeindex")]
+    good = [path.read_bytes() for path in paths]
+    INDEXES[what](home)
+    bad = [path.read_bytes() for path in paths]
+    rows, _, contents = load_clean(recovered, ["plain-none-0"], [0], after_crash=arguments)
+    assert rows[0]["plain"] and [path.read_bytes() for path in paths] == bad
+    assert (rows[0]["indexes_at"] >= 0) == (what != "half an entry more")
+    write_indexes(recovered, ["plain-none-0"], rows, contents)
+    assert rows[0]["plain"] and [path.read_bytes() for path in paths] == good
+    again, _, none = load_clean(recovered, ["plain-none-0"], [0], after_crash=arguments)
+    assert again[0]["indexes_at"] == -1 and not again[0]["has_longer_indexes"] and none == b""
+    home.rename(recovered / "away")
+    rows["has_longer_indexes"] = True
+    write_indexes(recovered, ["plain-none-0"], rows, contents)
+    assert not rows[0]["plain"]
+    write_indexes(recovered, ["away"], rows, contents)  # what is not plain is left alone
+    with pytest.raises(ValueError, match="2 names but 1 rows"):
+        write_indexes(recovered, ["a-0", "b-0"], rows, contents)
+    rows["plain"], rows["indexes_at"] = True, 10**9
+    with pytest.raises(ValueError, match="not in these contents"):
+        write_indexes(recovered, ["away"], rows, contents)
+
+
+def test_snapshots_of_a_process_that_died(recovered: Path) -> None:
+    """None at the end, and one between the last base and the end, which a start deletes."""
+    home = recovered / "plain-none-0"
+    (home / f"{END:020d}.snapshot").rename(home / f"{END - 1:020d}.snapshot")
+    row = idle(recovered)
+    assert row["plain"] and not row["has_snapshot"]
+    assert (row["stray_snapshot"], row["snapshot_at"]) == (END - 1, 0)
+    (home / f"{END - 1:020d}.snapshot").unlink()
+    row = idle(recovered)
+    assert row["plain"] and (row["stray_snapshot"], row["snapshot_at"]) == (-1, 0)
 
 
 def test_the_snapshot_that_a_recovery_writes(recovered: Path) -> None:
@@ -351,10 +403,13 @@ def test_the_snapshot_that_a_recovery_writes(recovered: Path) -> None:
 
 
 def test_recovery_points_and_settings(recovered: Path) -> None:
-    assert idle(recovered, point=END + 1)["plain"]
-    for point in (-1, 0, END - 1, 2**63 - 1):
+    for point in (LAST_BASE, END - 1, END, END + 1, 2**63 - 2):
+        row = idle(recovered, point=point)
+        assert row["plain"] and row["recovery_point"] == min(point, END)
+    for point in (-1, 0, LAST_BASE - 1, 2**63 - 1):
         assert not idle(recovered, point=point)["plain"]
-    assert not idle(recovered, interval=INTERVAL * 4)["plain"]
+    row = idle(recovered, interval=INTERVAL * 4)
+    assert row["plain"] and row["indexes_at"] == 0 and row["has_longer_indexes"]
 
 
 def test_a_sync(recovered: Path) -> None:
@@ -362,11 +417,17 @@ def test_a_sync(recovered: Path) -> None:
     rows, _, _ = load_clean(recovered, ["plain-none-0"], [0],
                             after_crash=([END], [INTERVAL], [INDEX_BYTES]))
     sync_clean(recovered, ["plain-none-0"], rows)
+    sync_clean(recovered, ["plain-none-0"], rows, logs=True)
     sync_clean(recovered, ["plain-none-0"] * 65, np.repeat(rows, 65))
     sync_clean(recovered, [], rows[:0])
     with pytest.raises(ValueError, match="2 names but 1 rows"):
         sync_clean(recovered, ["a-0", "b-0"], rows)
-    last(recovered / "plain-none-0", ".index").unlink()
+    log = last(recovered / "plain-none-0", ".log")
+    log.unlink()
+    sync_clean(recovered, ["plain-none-0"], rows)
+    with pytest.raises(KafkaStorageError, match="plain-none-0"):
+        sync_clean(recovered, ["plain-none-0"], rows, logs=True)
+    log.with_suffix(".index").unlink()
     with pytest.raises(KafkaStorageError, match="plain-none-0"):
         sync_clean(recovered, ["plain-none-0"], rows)
     with pytest.raises(KafkaStorageError, match="absent"):
