@@ -3,10 +3,11 @@
 //   java -cp 'lib/*' Load.java manager DATA_DIRECTORY THREADS [WARM_UP_DIRECTORY]
 //   java -cp 'lib/*' Load.java shutdown DATA_DIRECTORY THREADS [WARM_UP_DIRECTORY]
 //   java -cp 'lib/*' Load.java segments DATA_DIRECTORY THREADS [WARM_UP_DIRECTORY]
+//   java -cp 'lib/*' Load.java crashed DATA_DIRECTORY THREADS
 //
 // manager is a broker's start: LogManager with that many recovery threads, and a clean shutdown
 // after each round; shutdown counts the seconds of that shutdown instead. segments is phase one as KIP-1346 describes it: each partition's segments are
-// opened and checked by that many threads. The seconds are the best of five rounds that follow one
+// opened and checked by that many threads. crashed is a start of a copy of DATA_DIRECTORY-image. The seconds are the best of five rounds that follow one
 // to warm up; with a WARM_UP_DIRECTORY those six are done there, and the best of three loads of
 // DATA_DIRECTORY counts, the page cache dropped before each (as root).
 import java.io.File;
@@ -70,6 +71,17 @@ public class Load {
         double shutdownSeconds = secondsSince(start);
         scheduler.shutdown();
         return new Told(segments, countsShutdown ? shutdownSeconds : seconds);
+    }
+
+    /** A start after a crash, from a copy of what the crash left. */
+    static Told crashed(File root, int threads) throws Exception {
+        for (List<String> command : List.of(List.of("rm", "-rf", root.getPath()),
+                List.of("cp", "-r", "--sparse=auto", root + "-image", root.getPath()))) {
+            if (new ProcessBuilder(command).inheritIO().start().waitFor() != 0) {
+                throw new IOException(String.join(" ", command));
+            }
+        }
+        return managed(root, threads, false);
     }
 
     static long[] baseOffsets(File partition) {
@@ -143,6 +155,7 @@ public class Load {
             case "manager" -> Load::manager;
             case "shutdown" -> Load::shutdown;
             case "segments" -> Load::segments;
+            case "crashed" -> Load::crashed;
             default -> throw new IllegalArgumentException(args[0]);
         };
         int threads = Integer.parseInt(args[2]);

@@ -12,7 +12,7 @@ from bench.harness import Timed
 from tests.kafka import harness
 
 HERE = Path(__file__).resolve().parent
-What = Literal["manager", "shutdown", "segments"]
+What = Literal["manager", "shutdown", "segments", "crashed"]
 
 
 def java(*arguments: str, heap: str = "512m") -> list[str]:
