@@ -81,6 +81,27 @@ def test_an_idle_trigger_costs_lists_alone(synced: Bucket, faulty: Faulty, hasty
     assert len(faulty.asked) <= 6
 
 
+def test_the_list_that_shows_a_change_is_used(
+        synced: Bucket, faulty: Faulty, hasty: dict[str, str]) -> None:
+    """It is also the log's new state. The others open the log and plan its ranges."""
+    synced.append(30)
+    synced.sync()
+    driver = stream(hasty)
+    driver.drain()
+
+    def lists() -> int:
+        faulty.asked.clear()
+        driver.trigger()
+        return sum(not asked.key for asked in faulty.asked)
+
+    idle = lists()
+    synced.append(1)
+    synced.sync()
+    assert lists() == idle + 6
+    assert lists() == idle
+    assert driver.records() == {(TOPIC, 0): list(range(31))}
+
+
 def test_lost_data_is_not_passed_over(synced: Bucket, hasty: dict[str, str]) -> None:
     synced.append(100)
     synced.sync()

@@ -35,15 +35,60 @@ def test_disk_and_tier_give_what_consumers_got(tiered: Tiered, name: str, isolat
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_nothing_changes_when_local_segments_are_deleted(tiered_copy: Tiered, name: str) -> None:
     """With every remote segment still on the local disk too, as it was before retention."""
-    for path in tiered_copy.objects(name, ""):
-        target = tiered_copy.data / name / f"{path.name[:20]}{path.suffix}"
-        if path.suffix in (".log", ".index", ".timeindex", ".txnindex"):
-            shutil.copy(path, target)
+    with_local_copies(tiered_copy, name)
     for isolation in ISOLATIONS:
         log = PartitionLog.open(tiered_copy.data / name, remote=tiered_copy.remote)
         assert read(log, isolation) == tiered_copy.rows(name, isolation)
         local = PartitionLog.open(tiered_copy.data / name)
         assert read(local, isolation) == tiered_copy.rows(name, isolation)
+
+
+def with_local_copies(tiered: Tiered, name: str) -> list[Path]:
+    """Every remote segment is on the local disk too, as before local retention."""
+    made = []
+    for path in tiered.objects(name, ""):
+        target = tiered.data / name / f"{path.name[:20]}{path.suffix}"
+        if path.suffix in (".log", ".index", ".timeindex", ".txnindex") and not target.exists():
+            shutil.copy(path, target)
+            made.append(target)
+    return made
+
+
+@pytest.mark.parametrize("name", ["t-txn-0", "t-gzip-0"])
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_local_segments_are_deleted_under_a_reader(tiered_copy: Tiered, name: str,
+                                                   isolation: Isolation) -> None:
+    """A log that was opened before, and a stream that began before, continue in the tier."""
+    made = with_local_copies(tiered_copy, name)
+    assert len(made) > 5
+    log = PartitionLog.open(tiered_copy.data / name, remote=tiered_copy.remote,
+                            max_open_segments=1)
+    begun = PartitionLog.open(tiered_copy.data / name, remote=tiered_copy.remote,
+                              max_open_segments=1).to_arrow(
+        isolation=isolation, columns=["offset"], batch_rows=1)
+    offsets = next(iter(begun)).to_pylists()["offset"]
+    for path in made:
+        path.unlink()
+    rows = tiered_copy.rows(name, isolation)
+    assert read(log, isolation) == rows
+    for batch in begun:
+        offsets += batch.to_pylists()["offset"]
+    assert offsets == [row.offset for row in rows]
+    assert log.offset_for_timestamp(rows[3].timestamp) == PartitionLog.open(
+        tiered_copy.data / name, remote=tiered_copy.remote).offset_for_timestamp(rows[3].timestamp)
+    assert log.fetch(0, 1 << 20).next_offset > 0
+
+
+def test_a_transaction_index_that_vanishes_is_not_an_empty_one(tiered_copy: Tiered) -> None:
+    """Without a tier: else the records of aborted transactions would be committed."""
+    name = "t-txn-0"
+    made = with_local_copies(tiered_copy, name)
+    log = PartitionLog.open(tiered_copy.data / name)
+    vanished = [path for path in made if path.suffix == ".txnindex"]
+    assert vanished
+    for path in vanished:
+        path.unlink()
+    assert read(log, "read_committed") == tiered_copy.rows(name, "read_committed")
 
 
 @pytest.mark.parametrize("name", REMOTE)

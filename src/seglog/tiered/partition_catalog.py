@@ -55,6 +55,7 @@ class PartitionCatalog:
         self._tree, self._layout, self._reader = tree, layout, reader
         self._findings: list[TierFinding] = []
         self._unusable: list[_Unusable] = []
+        self._checkpoints: dict[tuple[int, bytes | None], list[EpochEntry]] = {}
 
     def look(self, partition: RemotePartition | None,
              announced: Sequence[RemoteLogSegmentMetadata] | None,
@@ -84,7 +85,14 @@ class PartitionCatalog:
         return self._checkpoint(newest) or merged_epochs(known)
 
     def _checkpoint(self, segment: RemoteSegment) -> list[EpochEntry]:
-        """The lineage up to a segment's end; empty if it cannot be read, which is a finding."""
+        """The lineage up to a segment's end; empty if it cannot be read, which is a finding. Read
+        once."""
+        key = segment.start_offset, segment.segment_id
+        if key not in self._checkpoints:
+            self._checkpoints[key] = self._read_checkpoint(segment)
+        return self._checkpoints[key]
+
+    def _read_checkpoint(self, segment: RemoteSegment) -> list[EpochEntry]:
         if not self._layout.has_index(segment, IndexType.LEADER_EPOCH):
             return []
         try:
@@ -113,10 +121,12 @@ class PartitionCatalog:
                                  f"{metadata.remote_log_segment_id} is announced, and its objects "
                                  "are not there")
                 continue
-            found.append(self._checked(replace(
+            checked = self._checked(replace(
                 segment, end_offset=metadata.end_offset, announced=metadata,
                 max_timestamp_ms=metadata.max_timestamp_ms,
-                epochs=metadata.segment_leader_epochs)))
+                epochs=metadata.segment_leader_epochs))
+            if checked is not None:
+                found.append(checked)
         return found
 
     def _named(self, metadata: RemoteLogSegmentMetadata) -> RemoteSegment | None:
@@ -133,8 +143,10 @@ class PartitionCatalog:
             return None
         return None if segment is None or segment.size == 0 else segment
 
-    def _checked(self, segment: RemoteSegment) -> RemoteSegment:
-        """The segment with the end of its batches, if the object is shorter than announced."""
+    def _checked(self, segment: RemoteSegment) -> RemoteSegment | None:
+        """The segment with the end of its batches, if the object is shorter than announced. Of a
+        longer one the announced bytes count if they end with the announced offset; else they are
+        another segment's, and it is None."""
         assert segment.announced is not None and segment.end_offset is not None
         expected = segment.announced.segment_size_in_bytes
         if segment.size is None:
@@ -146,7 +158,12 @@ class PartitionCatalog:
         self._findings.append(TierFinding("object_size", text, path, segment.start_offset,
                                           segment.end_offset))
         if segment.size > expected:
-            return segment
+            announced = replace(segment, size=expected)
+            end = self._scanned_end(announced)
+            if end is None or end == segment.end_offset:
+                return segment if end is None else announced  # its reader gets the error
+            self._unusable.append(_Unusable(segment.start_offset, segment.end_offset, text))
+            return None
         end = self._scanned_end(segment)
         if end is None or end >= segment.end_offset:
             return segment
