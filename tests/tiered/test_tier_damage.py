@@ -123,6 +123,23 @@ def test_a_longer_object_is_a_finding(tiered_copy: Tiered) -> None:
     assert path.name in str(found)
 
 
+def test_a_longer_object_of_another_topic(tiered_copy: Tiered) -> None:
+    """It begins with the same offset, so that only its size and its end tell."""
+    gone, other = tiered_copy.objects(NAME)[0], tiered_copy.objects("t-none-0")[0]
+    content = other.read_bytes()
+    assert other.name[:20] == gone.name[:20] and len(content) > gone.stat().st_size
+    gone.write_bytes(content)
+    log = opened(tiered_copy, True)
+    with pytest.raises(KafkaStorageError, match="were announced"):
+        read(log)
+    offsets, gaps = skipped(log)
+    assert offsets == [row.offset for row in tiered_copy.rows(NAME, "read_uncommitted")
+                       if row.offset >= 46]
+    assert len(gaps) == 1
+    assert [one.code for one in findings(log)].count("object_size") == 1
+    assert not check_partition(log).is_sound
+
+
 @pytest.mark.parametrize("with_metadata", [False, True])
 def test_flipped_bytes(tiered_copy: Tiered, with_metadata: bool) -> None:
     path = middle(tiered_copy)
