@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ import seglog
 from seglog.errors import IllegalArgumentError, KafkaStorageError, UnknownTopicOrPartitionError
 from seglog.storage.isolation import Isolation
 from seglog.storage.partition_log import PartitionLog
-from seglog.tiered import open_bucket
+from seglog.tiered import Bucket, open_bucket
 from tests.tiered.conftest import Tiered, read
 
 ISOLATIONS: tuple[Isolation, ...] = ("read_uncommitted", "read_committed")
@@ -210,3 +211,44 @@ def test_other_names_by_a_pattern(tiered: Tiered, tmp_path: Path) -> None:
                         ("{topic}-{partition}-{start_offset}.{kind}", "last part")):
         with pytest.raises(IllegalArgumentError, match=word):
             open_bucket(tmp_path / "own", layout=wrong)
+
+
+def test_one_name_in_several_directories(tiered: Tiered, tmp_path: Path) -> None:
+    """Two clusters in one bucket, without topic ids: neither is chosen silently."""
+    for cluster in ("east", "west"):
+        for path in tiered.objects("t-gzip-0", ".log"):
+            plain = tmp_path / cluster / "t-gzip-0" / f"{path.name[:20]}.log"
+            plain.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, plain)
+    bucket = open_bucket(tmp_path, layout="{any}/{topic}-{partition}/{start_offset}.{kind}")
+    with pytest.raises(IllegalArgumentError, match="east/t-gzip-0, west/t-gzip-0; name one"):
+        bucket.log("t-gzip", 0)
+    log = open_bucket(tmp_path, layout="east/{topic}-{partition}/{start_offset}.{kind}").log(
+        "t-gzip", 0)
+    assert [row.offset for row in read(log)] == [
+        row.offset for row in tiered.rows("t-gzip-0", "read_uncommitted") if row.offset < 234]
+
+
+def test_segments_that_retention_deletes_meanwhile(
+        tiered_copy: Tiered, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the metadata topic and the list of objects: no gap, the log begins later."""
+    name, announced = "t-gzip-0", Bucket.announced
+    calls = []
+
+    def deleting(self: Bucket, *which: Any) -> Any:
+        found, skipped = announced(self, *which)
+        assert found is not None
+        calls.append(len(found))
+        if len(calls) > 1:
+            return found[1:], skipped  # its deletion is announced
+        for path in tiered_copy.objects(name, "")[:]:
+            if path.name.startswith(f"{found[0].start_offset:020d}-"):
+                path.unlink()
+        return found, skipped
+
+    monkeypatch.setattr(Bucket, "announced", deleting)
+    log = PartitionLog.open(tiered_copy.data / name, remote=tiered_copy.remote)
+    assert len(calls) == 2
+    assert log.log_start_offset == 46
+    assert read(log) == [row for row in tiered_copy.rows(name, "read_uncommitted")
+                         if row.offset >= 46]

@@ -152,10 +152,12 @@ class Bucket(SurvivesFork):
             found = [one for one in partitions
                      if TopicPartition(one.topic, one.partition) == topic_partition
                      and (topic_id is None or one.topic_id in (None, topic_id))]
-            if len({one.topic_id for one in found}) > 1:
-                ids = ", ".join(sorted(one.directory for one in found))
+            if len(found) > 1:
+                names = ", ".join(sorted(one.directory for one in found))
+                advice = "give topic_id" if len({one.topic_id for one in found}) > 1 else \
+                    "name one directory in the path or in the pattern"
                 raise IllegalArgumentError(f"{self.tree.root} holds several topics of the name "
-                                           f"{topic_partition.topic}: {ids}; give topic_id")
+                                           f"{topic_partition.topic}: {names}; {advice}")
             if found:
                 return found[0]
         return None
