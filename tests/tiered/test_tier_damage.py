@@ -15,6 +15,7 @@ from seglog.model import EpochEntry
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap
 from seglog.tiered import TierFinding, open_bucket
+from seglog.tiered.partition_catalog import _contradicts, _fits, merged_epochs
 from seglog.tiered.remote_segment import RemoteSegment
 from seglog.tiered.restore import restore
 from seglog.tiered.segment_selection import Piece, select_segments
@@ -308,3 +309,17 @@ CASES: list[tuple[str, Callable[[], Any], Any]] = [
                                                   for name, choose, expected in CASES])
 def test_selection(choose: Callable[[], Any], expected: Any) -> None:
     assert choose() == expected
+
+
+def test_an_unclean_election_is_no_contradiction() -> None:
+    """Epoch 2 began at 50 with a leader whose records the log lost; the log has epoch 0 there."""
+    segments = [segment(0, 49, [(0, 0)]), segment(50, 90, [(2, 50)]),
+                segment(50, 61, [(0, 50)], b"b"), segment(62, 99, [(3, 62)])]
+    lineage = [EpochEntry(0, 0), EpochEntry(3, 62)]
+    assert not _contradicts(lineage, segments) and _fits(segments[-1], lineage)
+    assert merged_epochs(segments) != lineage  # segments alone cannot know it
+    assert _contradicts([EpochEntry(0, 0), EpochEntry(3, 63)], segments)
+    assert _contradicts([EpochEntry(0, 0), EpochEntry(3, 20)], [
+        segment(0, 99, [(0, 0), (3, 62)])])
+    assert not _fits(segments[-1], [EpochEntry(0, 0)])
+    assert not _fits(segments[0], [EpochEntry(0, 0), EpochEntry(2, 148)])
