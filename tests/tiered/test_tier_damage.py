@@ -93,6 +93,23 @@ def test_segments_that_vanish_at_both_ends(tiered_copy: Tiered) -> None:
     assert (alone.log_start_offset, alone.log_end_offset) == (46, 187)
 
 
+def test_all_announced_segments_are_absent(tiered_copy: Tiered) -> None:
+    """The log begins with a gap up to the local segments, and not there."""
+    for path in tiered_copy.objects(NAME, ""):
+        path.unlink()
+    log = opened(tiered_copy, True)
+    assert log.log_start_offset == 0
+    with pytest.raises(KafkaStorageError, match="its objects are not there") as caught:
+        read(log)
+    assert caught.value.code == "remote_gap"
+    offsets, gaps = skipped(log)
+    assert offsets == [row.offset for row in tiered_copy.rows(NAME, "read_uncommitted")
+                       if row.offset >= 234]
+    assert [gap.kind for gap in gaps] == ["remote_gap"]
+    with pytest.raises(KafkaStorageError, match="not restored"):
+        restore(log, tiered_copy.root / "restored")
+
+
 @pytest.mark.parametrize("with_metadata", [False, True])
 def test_a_cut_object(tiered_copy: Tiered, with_metadata: bool) -> None:
     """Inside a batch, and where one ends: then only the announced size shows it."""

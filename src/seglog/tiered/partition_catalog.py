@@ -269,8 +269,12 @@ class PartitionCatalog:
         first = pieces[0].start_offset if pieces else until
         lost = [one for one in self._unusable if first is not None and one.start_offset < first]
         if lost and first is not None:
-            yield Piece(min(one.start_offset for one in lost), first - 1, None,
-                        "; ".join(one.reason for one in lost[:3]))
+            piece = Piece(min(one.start_offset for one in lost), first - 1, None,
+                          "; ".join(one.reason for one in lost[:3]))
+            self._findings.append(TierFinding(
+                "remote_gap", f"offsets {piece.start_offset} to {piece.end_offset} are in no "
+                f"segment: {piece.cause}", None, piece.start_offset, piece.end_offset))
+            yield piece
         for piece in pieces:
             reasons = [one.reason for one in self._unusable if piece.segment is None and
                        one.start_offset <= piece.end_offset and (
