@@ -44,6 +44,8 @@ __all__ = ["TieredFiles"]
 
 _HANDLES: Final = 8
 _LOOKS: Final = 4
+#: Kafka's default of segment.index.bytes, rounded up.
+_INDEX_KEPT_BYTES_MAX: Final = 16 << 20
 _OFFSET_MAX: Final = (1 << 63) - 1
 #: The magic byte of a batch (DefaultRecordBatch.MAGIC_OFFSET), in every format.
 _MAGIC_AT: Final = 16
@@ -388,15 +390,16 @@ class TieredFiles(SurvivesFork):
         found = self._table.get(path)
         if found is None or found.segment is None or found.kind is None:
             raise _no_segment(path, "" if found is None else found.cause)
-        stored = path, found.segment.objects
-        if self._newest_index is not None and self._newest_index[0] == stored:
-            return self._newest_index[1]
+        stored, base = (path, found.segment.objects), found.segment.start_offset
+        newest = self._newest_index
+        if newest is not None and newest[0] == stored:
+            return newest[1]
         content = self.bucket.layout.index(self.bucket.tree, found.segment, found.kind)
         block: Block = b"" if content is None else content
-        if found.kind is IndexType.OFFSET and (
-                self._newest_index is None or found.segment.start_offset
-                >= self._newest_index[2]):
-            self._newest_index = stored, block, found.segment.start_offset
+        if found.kind is IndexType.OFFSET and len(block) <= _INDEX_KEPT_BYTES_MAX:
+            with self._lock:
+                if self._newest_index is None or base >= self._newest_index[2]:
+                    self._newest_index = stored, block, base
         return block
 
 
