@@ -26,6 +26,7 @@ import org.apache.kafka.clients.admin.*;
 import org.apache.kafka.clients.consumer.*;
 import org.apache.kafka.clients.producer.*;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.record.TimestampType;
@@ -71,6 +72,17 @@ public class Client {
         try (Admin admin = Admin.create(config(null))) {
             admin.createTopics(List.of(new NewTopic(op.get("topic").asText(),
                 op.get("partitions").asInt(), (short) 1).configs(config))).all().get();
+        }
+    }
+
+    /** Sets a topic's settings. */
+    void alter(JsonNode op) throws Exception {
+        var topic = new ConfigResource(ConfigResource.Type.TOPIC, op.get("topic").asText());
+        List<AlterConfigOp> changes = new ArrayList<>();
+        texts(op.get("config")).forEach((name, value) -> changes.add(
+            new AlterConfigOp(new ConfigEntry(name, value), AlterConfigOp.OpType.SET)));
+        try (Admin admin = Admin.create(config(null))) {
+            admin.incrementalAlterConfigs(Map.of(topic, changes)).all().get();
         }
     }
 
@@ -138,6 +150,20 @@ public class Client {
         }
     }
 
+    /** For each timestamp [offset, timestamp] of the first record at or after it, or null. */
+    void times(JsonNode op, ObjectNode out) {
+        TopicPartition tp = partition(op);
+        ArrayNode found = out.putArray("found");
+        try (var consumer = new KafkaConsumer<>(config(null), new ByteArrayDeserializer(),
+                new ByteArrayDeserializer())) {
+            for (JsonNode timestamp : op.get("timestamps")) {
+                var answer = consumer.offsetsForTimes(Map.of(tp, timestamp.asLong())).get(tp);
+                if (answer == null) found.addNull();
+                else found.addArray().add(answer.offset()).add(answer.timestamp());
+            }
+        }
+    }
+
     static byte[] bytes(ByteBuffer buffer) {
         if (buffer == null) return null;
         byte[] out = new byte[buffer.remaining()];
@@ -201,6 +227,7 @@ public class Client {
     void handle(JsonNode op, ObjectNode out) throws Exception {
         switch (op.get("op").asText()) {
             case "create" -> create(op);
+            case "alter" -> alter(op);
             case "produce" -> produce(op, out);
             case "end" -> end(op);
             case "consume" -> consume(op, out);
@@ -210,6 +237,7 @@ public class Client {
                         RecordsToDelete.beforeOffset(op.get("before").asLong()))).all().get();
                 }
             }
+            case "times" -> times(op, out);
             case "decompress" -> decompress(op, out);
             case "records" -> records(op, out);
             case "utf8" -> {

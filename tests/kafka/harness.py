@@ -288,13 +288,15 @@ class Client:
     def consume(self, topic: str, partition: int = 0,
                 isolation: str = "read_uncommitted") -> list[dict[str, Any]]:
         """All that a consumer gets, as rows of seglog's default columns."""
-        rows: list[dict[str, Any]] = self.ask(
-            "consume", topic=topic, partition=partition, isolation=isolation)["rows"]
-        for row in rows:
-            row["timestamp_type"] = {"NoTimestampType": -1, "CreateTime": 0,
-                                     "LogAppendTime": 1}[row["timestamp_type"]]
-            _row(row)
-        return rows
+        return as_rows(self.ask("consume", topic=topic, partition=partition,
+                                isolation=isolation)["rows"])
+
+    def offsets_for_times(self, topic: str, partition: int, timestamps: Iterable[int]
+                          ) -> list[tuple[int, int] | None]:
+        """(offset, timestamp) of the first record at or after each time."""
+        found = self.ask("times", topic=topic, partition=partition,
+                         timestamps=list(timestamps))["found"]
+        return [None if one is None else (one[0], one[1]) for one in found]
 
     def java_utf8(self, given: Iterable[bytes]) -> list[str]:
         """How Java reads byte strings as UTF-8."""
@@ -326,6 +328,15 @@ class Client:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
         self.close()
+
+
+def as_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What `consume` answers, as rows of seglog's default columns; in place."""
+    for row in rows:
+        row["timestamp_type"] = {"NoTimestampType": -1, "CreateTime": 0,
+                                 "LogAppendTime": 1}[row["timestamp_type"]]
+        _row(row)
+    return rows
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:

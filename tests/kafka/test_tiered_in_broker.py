@@ -9,6 +9,7 @@ appends, tiers and stops, and seglog continues where the broker ended.
 from __future__ import annotations
 
 import random
+import shutil
 import uuid
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from seglog.config import BrokerConfig
+from seglog.errors import IllegalStateError, RemoteStorageError
 from seglog.log.append_info import AppendOrigin
 from seglog.log.batch_builder import RecordBatchBuilder, end_transaction_marker
 from seglog.log.scheduler import MockTime, Scheduler
@@ -27,6 +29,7 @@ from seglog.remote_log.remote_config import RemoteLogManagerConfig
 from seglog.remote_log.remote_log_manager import RemoteLogManager
 from seglog.storage.codecs import CODEC_NAMES
 from seglog.storage.markers import ControlType
+from seglog.storage.partition_log import PartitionLog
 from seglog.tiered import RemoteLogSegmentState, TopicIdPartition, read_metadata_topic
 from tests.kafka import harness
 from tests.kafka.tiering_broker import TOPIC, tiering
@@ -43,7 +46,9 @@ ISOLATIONS = ("read_uncommitted", "read_committed")
 class Ours:
     """The broker's directory, opened by seglog with tiering on."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, lost: uuid.UUID | None = None) -> None:
+        """With `lost`, the topic's id, the log is new and only followed."""
+        self._lost = lost
         properties = {
             "remote.log.storage.system.enable": "true", "node.id": "1",
             "transaction.partition.verification.enable": "false",
@@ -63,7 +68,11 @@ class Ours:
 
     def __enter__(self) -> Ours:
         self.manager.startup()
-        self.tiering.on_leadership_change([KEY])
+        if self._lost is None:
+            self.tiering.on_leadership_change([KEY])
+        else:
+            self.manager.get_or_create_log(KEY, topic_id=self._lost)
+            self.tiering.on_leadership_change((), [KEY])
         eventually(lambda: self.tiering.is_partition_ready(KEY))
         return self
 
@@ -157,6 +166,58 @@ def test_there_and_back(tmp_path: Path) -> None:
     states = {one.state for one in topic.store.list_all_remote_log_segments(key)}
     assert states == {RemoteLogSegmentState.COPY_SEGMENT_FINISHED}
     assert uuid.UUID(bytes=key.topic_id).version == 4
+
+
+@pytest.mark.usefixtures("kafka_lib")
+def test_a_lost_disk(tmp_path: Path) -> None:
+    """The log continues after its remote segments, and a broker gets all of it from seglog."""
+    home = tmp_path / "broker"
+    broker = tiering(home)
+    with broker:
+        with harness.Client(broker.bootstrap) as client:
+            client.create_topic("tiered", 1, TOPIC)
+        eventually(lambda: len(list(home.glob("data/__remote_log_metadata-*"))) == 3, 120)
+        broker.stop()
+    with Ours(home) as ours:
+        write(ours.log, random.Random(4), 120)
+        topic_id = ours.log.topic_id
+        with ours.manager.open_log(KEY) as reader:
+            written = {isolation: reading.read_rows(reader, isolation=isolation)
+                       for isolation in ISOLATIONS}
+        ours.copy()
+    shutil.rmtree(home / "data" / "tiered-0")
+    with Ours(home, lost=topic_id) as ours:
+        assert (ours.log.log_start_offset, ours.log.log_end_offset) == (0, 0)
+        start = ours.tiering.start_at_remote_end(KEY)
+        assert (ours.log.log_start_offset, ours.log.local_log_start_offset,
+                ours.log.log_end_offset, ours.log.high_watermark) == (0, start, start, start)
+        last = max((home / "remote").glob("*/tiered-0-*/*.snapshot"))
+        assert (home / "data" / "tiered-0" / f"{start:020d}.snapshot").read_bytes() == \
+            last.read_bytes()
+        assert (home / "data" / "tiered-0" / "leader-epoch-checkpoint").read_text() == \
+            last.with_suffix(".leader_epoch_checkpoint").read_text()
+        assert ours.tiering.start_at_remote_end(KEY, leader=(0, start - 1)) == start  # again
+        ours.tiering.on_leadership_change([KEY])
+        write(ours.log, random.Random(5), 60)
+        with pytest.raises(IllegalStateError, match="they are not lost"):
+            ours.tiering.start_at_remote_end(KEY)
+        with pytest.raises(RemoteStorageError, match="offset 12345 of epoch 7"):
+            ours.tiering.start_at_remote_end(KEY, leader=(7, 12345))
+        with ours.manager.open_log(KEY) as reader:
+            later = {isolation: reading.read_rows(reader, isolation=isolation)
+                     for isolation in ISOLATIONS}
+        ours.copy()
+        ours.log.delete_old_segments()
+        assert ours.log.local_log_start_offset > start
+    with broker:
+        rows = consumed(broker)
+        broker.stop()
+    for isolation in ISOLATIONS:
+        before = [row for row in written[isolation] if row["offset"] < start]
+        assert before and later[isolation]
+        assert rows[isolation] == [*before, *later[isolation]]
+    log = PartitionLog.open(home / "data" / "tiered-0", remote=home / "remote")
+    assert reading.read_rows(log) == rows["read_uncommitted"]
 
 
 def offsets_in(data: bytes) -> list[int]:

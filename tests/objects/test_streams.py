@@ -4,6 +4,7 @@ driver."""
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'se
 
 import seglog
 from seglog.errors import KafkaStorageError, OffsetOutOfRangeError
+from seglog.spark.streaming.bounds import WatchedLogs
+from seglog.storage.remote import RemoteFiles
 from tests.objects.faulty import Faulty
 from tests.spark.test_stream_reader import Driver
 
@@ -79,6 +82,31 @@ def test_an_idle_trigger_costs_lists_alone(synced: Bucket, faulty: Faulty, hasty
     assert not driver.trigger()
     assert all(asked.key == "" or asked.method == "HEAD" for asked in faulty.asked)
     assert len(faulty.asked) <= 6
+
+
+def test_the_list_that_shows_a_change_is_used(
+        synced: Bucket, hasty: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is also the log's new state: no check of a log lists it twice for that."""
+    synced.append(30)
+    synced.sync()
+    driver = stream(hasty)
+    driver.drain()
+    calls = {"look": 0, "stamp": 0}
+
+    def counted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(*args: object) -> Any:
+            calls[name] += 1
+            return call(*args)
+
+        return counting
+
+    monkeypatch.setattr(WatchedLogs, "_look_at", counted("look", WatchedLogs._look_at))
+    monkeypatch.setattr(RemoteFiles, "stamp", counted("stamp", RemoteFiles.stamp))
+    synced.append(1)
+    synced.sync()
+    driver.drain()
+    assert calls["look"] == calls["stamp"] > 0
+    assert driver.records() == {(TOPIC, 0): list(range(31))}
 
 
 def test_lost_data_is_not_passed_over(synced: Bucket, hasty: dict[str, str]) -> None:

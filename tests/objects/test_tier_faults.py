@@ -3,6 +3,7 @@ object, the byte and the reason."""
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 
 from seglog.errors import KafkaStorageError, RemoteResourceNotFoundError, RemoteStorageError
 from seglog.storage.partition_log import PartitionLog
+from seglog.storage.ranges import LogGap
 from seglog.tiered import AivenWriter, LayoutStorageManager, RemoteTree, open_bucket
 from tests.objects.faulty import Asked, Faulty
 from tests.objects.server import options_of
@@ -174,3 +176,48 @@ def test_a_sweep_that_fails_is_logged(faulty: Faulty, patient: dict[str, str], t
     assert "unfinished uploads may be left" in caplog.text and "501" in caplog.text
     with manager.fetch_log_segment(metadata, 0) as stream:
         assert stream.read() == Path(data.log_segment).read_bytes()
+
+
+@pytest.mark.parametrize("with_metadata", [False, True])
+@pytest.mark.parametrize("compress", [None, False, True])
+def test_swapped_objects(faulty: Faulty, patient: dict[str, str], tiered: Tiered,
+                         with_metadata: bool, compress: bool | None) -> None:
+    """They are found when their first byte is read, without a request for it; in Kafka's layout
+    and, plain and compressed, in Aiven's."""
+    name = "t-gzip-0"
+    root = faulty.root / "data" / "tier"
+    if compress is None:
+        shutil.copytree(tiered.remote, root)
+    else:
+        manager = LayoutStorageManager(RemoteTree(str(root)), AivenWriter(
+            compression=compress, chunk_size=1000))
+        for metadata in announced(tiered, name):
+            manager.copy_log_segment_data(metadata, data_of(tiered, metadata))
+    one, other = sorted(path for path in root.rglob("*.log") if "t-gzip" in str(path))[1:3]
+    suffixes = (".log",) if compress is None else (".log", ".rsm-manifest", ".indexes")
+    for suffix in suffixes:
+        first, second = (path.with_suffix(suffix) for path in (one, other))
+        first_bytes, second_bytes = first.read_bytes(), second.read_bytes()
+        if suffix == ".rsm-manifest":  # each with its own name and offsets, and the other's chunks
+            first_bytes, second_bytes = _exchanged(first_bytes, second_bytes)
+        first.write_bytes(second_bytes)
+        second.write_bytes(first_bytes)
+    log = open_bucket("s3://data/tier", storage_options=patient,
+                      metadata=tiered.data if with_metadata else ()).log("t-gzip", 0)
+    with pytest.raises(KafkaStorageError):
+        read(log)
+    gaps: list[LogGap] = []
+    offsets = [offset for batch in log.to_arrow(columns=["offset"], on_damage="skip",
+                                                on_gap=gaps.append)
+               for offset in batch.to_pylists()["offset"]]
+    assert offsets == [row.offset for row in tiered.rows(name, "read_uncommitted")
+                       if not 46 <= row.offset < 140 and row.offset < 234]
+    assert gaps
+
+
+def _exchanged(first: bytes, second: bytes) -> tuple[bytes, bytes]:
+    """Two manifests with the chunks and indexes of the other."""
+    one, other = json.loads(first), json.loads(second)
+    for field in ("chunkIndex", "segmentIndexes"):
+        one[field], other[field] = other[field], one[field]
+    return json.dumps(other).encode(), json.dumps(one).encode()

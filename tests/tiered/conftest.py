@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from seglog._native.columns import RecordColumns
 from seglog.storage.isolation import Isolation
 from seglog.storage.partition_log import PartitionLog
 from tests.support import golden as golden_data
@@ -69,12 +70,17 @@ def read(log: PartitionLog, isolation: Isolation = "read_uncommitted", threads: 
     found = []
     for batch in log.to_arrow(isolation=isolation, threads=threads, columns=[
             "offset", "timestamp", "key", "value", "headers"]):
-        rows = batch.to_pylists()
-        found += [Row(offset, timestamp, key, value, tuple(_header(one) for one in headers))
-                  for offset, timestamp, key, value, headers in zip(
-                      rows["offset"], rows["timestamp"], rows["key"], rows["value"],
-                      rows["headers"], strict=True)]
+        found += rows_of(batch)
     return found
+
+
+def rows_of(batch: RecordColumns) -> list[Row]:
+    """The rows of one batch with the columns of a Row."""
+    rows = batch.to_pylists()
+    return [Row(offset, timestamp, key, value, tuple(_header(one) for one in headers))
+            for offset, timestamp, key, value, headers in zip(
+                rows["offset"], rows["timestamp"], rows["key"], rows["value"],
+                rows["headers"], strict=True)]
 
 
 def _header(one: object) -> tuple[str, bytes | None]:

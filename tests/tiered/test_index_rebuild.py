@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from seglog.cli.main import main
 from seglog.config import LogConfig
 from seglog.errors import ConfigError
 from seglog.remote_log.index_rebuild import RebuiltSegment, rebuild_indexes
+from seglog.storage.producer_state import decode_snapshot, encode_snapshot
 from seglog.tiered import IndexType, open_bucket
 from tests.cli.test_json import violations
 from tests.support.effort import quick_first
@@ -137,6 +139,36 @@ def test_an_index_of_another_interval_is_left(tiered_copy: Tiered) -> None:
                      for one in segment.indexes)
     assert states["sound"] and set(states) == {"same", "sound"}
     assert contents(tiered_copy, "t-gzip-0") == before
+
+
+@pytest.mark.parametrize("name", ["t-txn-0", "t-txn-1"])
+def test_producers_that_expired_may_be_absent(tiered_copy: Tiered, name: str) -> None:
+    """A restart forgets them, and the epochs of their coordinators; not those with an open
+    transaction. Sound snapshots are not replaced."""
+    dropped = open_ones = 0
+    for path in tiered_copy.objects(name, ".snapshot"):
+        entries = decode_snapshot(path.read_bytes())
+        kept = [replace(one, coordinator_epoch=-1) for one in entries
+                if one.current_txn_first_offset is not None]
+        dropped, open_ones = dropped + len(entries) - len(kept), open_ones + len(kept)
+        path.write_bytes(encode_snapshot(kept))
+    assert dropped
+    before = contents(tiered_copy, name)
+    assert all(one.is_sound for one in rebuilt(tiered_copy, name, write=True))
+    assert contents(tiered_copy, name) == before
+    for path in tiered_copy.objects(name, ".snapshot"):
+        path.write_bytes(encode_snapshot([
+            one for one in decode_snapshot(path.read_bytes())
+            if one.current_txn_first_offset is None]))
+    assert any(not one.is_sound for one in rebuilt(tiered_copy, name)) == bool(open_ones)
+
+
+def test_more_batches_than_a_new_index_has_room_for(tiered: Tiered) -> None:
+    """A broker that was restarted left more batches in a segment than its index has entries for:
+    Kafka's own recovery fails there."""
+    log = open_bucket(tiered.remote).log("t-none", 0)
+    config = LogConfig(index_interval_bytes=1, segment_index_bytes=24)
+    assert [one.error for one in rebuild_indexes(log, config)] == [None] * len(log.segments)
 
 
 def test_layouts_that_are_not_written(tiered_copy: Tiered) -> None:

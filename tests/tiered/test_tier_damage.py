@@ -15,6 +15,7 @@ from seglog.model import EpochEntry
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap
 from seglog.tiered import TierFinding, open_bucket
+from seglog.tiered.partition_catalog import _contradicts, _fits, merged_epochs
 from seglog.tiered.remote_segment import RemoteSegment
 from seglog.tiered.restore import restore
 from seglog.tiered.segment_selection import Piece, select_segments
@@ -92,6 +93,23 @@ def test_segments_that_vanish_at_both_ends(tiered_copy: Tiered) -> None:
     assert (alone.log_start_offset, alone.log_end_offset) == (46, 187)
 
 
+def test_all_announced_segments_are_absent(tiered_copy: Tiered) -> None:
+    """The log begins with a gap up to the local segments, and not there."""
+    for path in tiered_copy.objects(NAME, ""):
+        path.unlink()
+    log = opened(tiered_copy, True)
+    assert log.log_start_offset == 0
+    with pytest.raises(KafkaStorageError, match="its objects are not there") as caught:
+        read(log)
+    assert caught.value.code == "remote_gap"
+    offsets, gaps = skipped(log)
+    assert offsets == [row.offset for row in tiered_copy.rows(NAME, "read_uncommitted")
+                       if row.offset >= 234]
+    assert [gap.kind for gap in gaps] == ["remote_gap"]
+    with pytest.raises(KafkaStorageError, match="not restored"):
+        restore(log, tiered_copy.root / "restored")
+
+
 @pytest.mark.parametrize("with_metadata", [False, True])
 def test_a_cut_object(tiered_copy: Tiered, with_metadata: bool) -> None:
     """Inside a batch, and where one ends: then only the announced size shows it."""
@@ -121,6 +139,23 @@ def test_a_longer_object_is_a_finding(tiered_copy: Tiered) -> None:
     found, = findings(log)
     assert (found.code, found.first_offset) == ("object_size", 46)
     assert path.name in str(found)
+
+
+def test_a_longer_object_of_another_topic(tiered_copy: Tiered) -> None:
+    """It begins with the same offset, so that only its size and its end tell."""
+    gone, other = tiered_copy.objects(NAME)[0], tiered_copy.objects("t-none-0")[0]
+    content = other.read_bytes()
+    assert other.name[:20] == gone.name[:20] and len(content) > gone.stat().st_size
+    gone.write_bytes(content)
+    log = opened(tiered_copy, True)
+    with pytest.raises(KafkaStorageError, match="were announced"):
+        read(log)
+    offsets, gaps = skipped(log)
+    assert offsets == [row.offset for row in tiered_copy.rows(NAME, "read_uncommitted")
+                       if row.offset >= 46]
+    assert len(gaps) == 1
+    assert [one.code for one in findings(log)].count("object_size") == 1
+    assert not check_partition(log).is_sound
 
 
 @pytest.mark.parametrize("with_metadata", [False, True])
@@ -291,3 +326,17 @@ CASES: list[tuple[str, Callable[[], Any], Any]] = [
                                                   for name, choose, expected in CASES])
 def test_selection(choose: Callable[[], Any], expected: Any) -> None:
     assert choose() == expected
+
+
+def test_an_unclean_election_is_no_contradiction() -> None:
+    """Epoch 2 began at 50 with a leader whose records the log lost; the log has epoch 0 there."""
+    segments = [segment(0, 49, [(0, 0)]), segment(50, 90, [(2, 50)]),
+                segment(50, 61, [(0, 50)], b"b"), segment(62, 99, [(3, 62)])]
+    lineage = [EpochEntry(0, 0), EpochEntry(3, 62)]
+    assert not _contradicts(lineage, segments) and _fits(segments[-1], lineage)
+    assert merged_epochs(segments) != lineage  # segments alone cannot know it
+    assert _contradicts([EpochEntry(0, 0), EpochEntry(3, 63)], segments)
+    assert _contradicts([EpochEntry(0, 0), EpochEntry(3, 20)], [
+        segment(0, 99, [(0, 0), (3, 62)])])
+    assert not _fits(segments[-1], [EpochEntry(0, 0)])
+    assert not _fits(segments[0], [EpochEntry(0, 0), EpochEntry(2, 148)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ import seglog
 from seglog.errors import IllegalArgumentError, KafkaStorageError, UnknownTopicOrPartitionError
 from seglog.storage.isolation import Isolation
 from seglog.storage.partition_log import PartitionLog
-from seglog.tiered import open_bucket
+from seglog.tiered import Bucket, open_bucket
 from tests.tiered.conftest import Tiered, read
 
 ISOLATIONS: tuple[Isolation, ...] = ("read_uncommitted", "read_committed")
@@ -35,15 +36,60 @@ def test_disk_and_tier_give_what_consumers_got(tiered: Tiered, name: str, isolat
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_nothing_changes_when_local_segments_are_deleted(tiered_copy: Tiered, name: str) -> None:
     """With every remote segment still on the local disk too, as it was before retention."""
-    for path in tiered_copy.objects(name, ""):
-        target = tiered_copy.data / name / f"{path.name[:20]}{path.suffix}"
-        if path.suffix in (".log", ".index", ".timeindex", ".txnindex"):
-            shutil.copy(path, target)
+    with_local_copies(tiered_copy, name)
     for isolation in ISOLATIONS:
         log = PartitionLog.open(tiered_copy.data / name, remote=tiered_copy.remote)
         assert read(log, isolation) == tiered_copy.rows(name, isolation)
         local = PartitionLog.open(tiered_copy.data / name)
         assert read(local, isolation) == tiered_copy.rows(name, isolation)
+
+
+def with_local_copies(tiered: Tiered, name: str) -> list[Path]:
+    """Every remote segment is on the local disk too, as before local retention."""
+    made = []
+    for path in tiered.objects(name, ""):
+        target = tiered.data / name / f"{path.name[:20]}{path.suffix}"
+        if path.suffix in (".log", ".index", ".timeindex", ".txnindex") and not target.exists():
+            shutil.copy(path, target)
+            made.append(target)
+    return made
+
+
+@pytest.mark.parametrize("name", ["t-txn-0", "t-gzip-0"])
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_local_segments_are_deleted_under_a_reader(tiered_copy: Tiered, name: str,
+                                                   isolation: Isolation) -> None:
+    """A log that was opened before, and a stream that began before, continue in the tier."""
+    made = with_local_copies(tiered_copy, name)
+    assert len(made) > 5
+    log = PartitionLog.open(tiered_copy.data / name, remote=tiered_copy.remote,
+                            max_open_segments=1)
+    begun = PartitionLog.open(tiered_copy.data / name, remote=tiered_copy.remote,
+                              max_open_segments=1).to_arrow(
+        isolation=isolation, columns=["offset"], batch_rows=1)
+    offsets = next(iter(begun)).to_pylists()["offset"]
+    for path in made:
+        path.unlink()
+    rows = tiered_copy.rows(name, isolation)
+    assert read(log, isolation) == rows
+    for batch in begun:
+        offsets += batch.to_pylists()["offset"]
+    assert offsets == [row.offset for row in rows]
+    assert log.offset_for_timestamp(rows[3].timestamp) == PartitionLog.open(
+        tiered_copy.data / name, remote=tiered_copy.remote).offset_for_timestamp(rows[3].timestamp)
+    assert log.fetch(0, 1 << 20).next_offset > 0
+
+
+def test_a_transaction_index_that_vanishes_is_not_an_empty_one(tiered_copy: Tiered) -> None:
+    """Without a tier: else the records of aborted transactions would be committed."""
+    name = "t-txn-0"
+    made = with_local_copies(tiered_copy, name)
+    log = PartitionLog.open(tiered_copy.data / name)
+    vanished = [path for path in made if path.suffix == ".txnindex"]
+    assert vanished
+    for path in vanished:
+        path.unlink()
+    assert read(log, "read_committed") == tiered_copy.rows(name, "read_committed")
 
 
 @pytest.mark.parametrize("name", REMOTE)
@@ -165,3 +211,44 @@ def test_other_names_by_a_pattern(tiered: Tiered, tmp_path: Path) -> None:
                         ("{topic}-{partition}-{start_offset}.{kind}", "last part")):
         with pytest.raises(IllegalArgumentError, match=word):
             open_bucket(tmp_path / "own", layout=wrong)
+
+
+def test_one_name_in_several_directories(tiered: Tiered, tmp_path: Path) -> None:
+    """Two clusters in one bucket, without topic ids: neither is chosen silently."""
+    for cluster in ("east", "west"):
+        for path in tiered.objects("t-gzip-0", ".log"):
+            plain = tmp_path / cluster / "t-gzip-0" / f"{path.name[:20]}.log"
+            plain.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, plain)
+    bucket = open_bucket(tmp_path, layout="{any}/{topic}-{partition}/{start_offset}.{kind}")
+    with pytest.raises(IllegalArgumentError, match="east/t-gzip-0, west/t-gzip-0; name one"):
+        bucket.log("t-gzip", 0)
+    log = open_bucket(tmp_path, layout="east/{topic}-{partition}/{start_offset}.{kind}").log(
+        "t-gzip", 0)
+    assert [row.offset for row in read(log)] == [
+        row.offset for row in tiered.rows("t-gzip-0", "read_uncommitted") if row.offset < 234]
+
+
+def test_segments_that_retention_deletes_meanwhile(
+        tiered_copy: Tiered, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the metadata topic and the list of objects: no gap, the log begins later."""
+    name, announced = "t-gzip-0", Bucket.announced
+    calls = []
+
+    def deleting(self: Bucket, *which: Any) -> Any:
+        found, skipped = announced(self, *which)
+        assert found is not None
+        calls.append(len(found))
+        if len(calls) > 1:
+            return found[1:], skipped  # its deletion is announced
+        for path in tiered_copy.objects(name, "")[:]:
+            if path.name.startswith(f"{found[0].start_offset:020d}-"):
+                path.unlink()
+        return found, skipped
+
+    monkeypatch.setattr(Bucket, "announced", deleting)
+    log = PartitionLog.open(tiered_copy.data / name, remote=tiered_copy.remote)
+    assert len(calls) == 2
+    assert log.log_start_offset == 46
+    assert read(log) == [row for row in tiered_copy.rows(name, "read_uncommitted")
+                         if row.offset >= 46]

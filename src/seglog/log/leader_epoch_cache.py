@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
 
 from seglog.errors import IllegalArgumentError
 from seglog.log.local_log import LocalLog
+from seglog.model import EpochEntry
 from seglog.storage.epochs import LeaderEpochs
 
 __all__ = ["LeaderEpochCache"]
@@ -30,6 +32,17 @@ class LeaderEpochCache:
         except ValueError as error:
             raise IllegalArgumentError(str(error)) from None
         if changed:
+            self._local.fast_path.disarm()
+            with self._local.guarded(self._text):
+                self._write()
+
+    def assign_all(self, entries: Iterable[EpochEntry]) -> None:
+        """Records many epochs, durably with one write. Raises IllegalArgumentError."""
+        try:
+            changed = [self.epochs.assign(entry.epoch, entry.start_offset) for entry in entries]
+        except ValueError as error:
+            raise IllegalArgumentError(str(error)) from None
+        if any(changed):
             self._local.fast_path.disarm()
             with self._local.guarded(self._text):
                 self._write()

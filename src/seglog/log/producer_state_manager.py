@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -352,6 +352,16 @@ class ProducerStateManager(LoadingProducers):
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Removes all state, deletes all snapshots, and starts at `offset`."""
         self.truncate_fully(offset)
+
+    def restart_with(self, offset: int, snapshot: bytes, entries: Sequence[ProducerStateEntry]
+                     ) -> None:
+        """Continues with a snapshot of another replica, which is stored, at its `offset`. Producers
+        that have expired are left out, as at a load. Raises KafkaStorageError."""
+        now = self.clock()
+        self.snapshots.adopt_content(offset, snapshot)
+        self.state.restart(offset, [entry for entry in entries
+                                    if not self._is_expired(entry, now)])
+        self.last_snapshot = offset
 
 
 def stale_epoch(producer_id: int, epoch: int, known: int) -> InvalidProducerEpochError:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from seglog.errors import IllegalArgumentError
 from seglog.log.leader_epoch_cache import LeaderEpochCache
 from seglog.log.local_log import LocalLog, Reason
 from seglog.log.producer_state_manager import ProducerStateManager
 from seglog.log.watermarks import Watermarks
+from seglog.model import EpochEntry
 from seglog.recovery.loader_failures import public_errors
 from seglog.recovery.loading_producers import rebuild_producers
-from seglog.storage.paths import DirectoryKind
+from seglog.storage.paths import DirectoryKind, snapshot_name
+from seglog.storage.producer_state import decode_snapshot
 
 __all__ = ["Truncation"]
 
@@ -91,6 +94,20 @@ class Truncation:
             self._rebuild_producers(offset)
             self._sync_names()
             self._watermarks.update_high_watermark(local.log_end_offset)
+
+    def start_with_state(self, offset: int, log_start_offset: int, epochs: Iterable[EpochEntry],
+                         snapshot: bytes) -> None:
+        """See UnifiedLog.start_with_state."""
+        entries = decode_snapshot(snapshot, file=snapshot_name(offset))
+        local = self._local
+        with local.lock:
+            self.truncate_fully_and_start_at(offset, log_start_offset)
+            with local.guarded("Error while building the state at the start of "
+                               f"{local.topic_partition}"), local.readers.changing(offset):
+                self._epochs.assign_all(epochs)
+                self._producers.restart_with(offset, snapshot, entries)
+                self._sync_names()
+            self._watermarks.update_first_unstable_offset()
 
     def _reason(self) -> Reason:
         return self._local.reason("Deleting segments as part of log truncation: %s")

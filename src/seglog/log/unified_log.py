@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from seglog import arguments
@@ -33,6 +33,7 @@ from seglog.log.offsets_by_timestamp import OffsetsByTimestamp
 from seglog.log.truncation import Truncation
 from seglog.log.verification_guard import VerificationGuard
 from seglog.log.watermarks import StartOffsetReason, Watermarks
+from seglog.model import EpochEntry
 from seglog.recovery.loader_failures import public_errors
 from seglog.recovery.inputs import LoadInputs
 from seglog.recovery.loaded import LoadedState
@@ -358,6 +359,18 @@ class UnifiedLog(ReadableLog):
             arguments.offset("log_start_offset", log_start_offset)
         self._truncation.truncate_fully_and_start_at(arguments.offset("offset", offset),
                                                      log_start_offset)
+
+    def start_with_state(self, offset: int, log_start_offset: int, epochs: Iterable[EpochEntry],
+                         snapshot: bytes) -> None:
+        """`truncate_fully_and_start_at` for a log whose earlier records are elsewhere: with its
+        leader epochs, and the producer snapshot at `offset`, which is stored as it is.
+
+        After a crash meanwhile the log is empty at `offset` and may lack both; call it again.
+        Raises CorruptDataError for an invalid snapshot, before anything changes.
+        """
+        self._truncation.start_with_state(
+            arguments.offset("offset", offset),
+            arguments.offset("log_start_offset", log_start_offset), epochs, snapshot)
 
     def replace_segments(self, new: Sequence[SegmentFiles], old: Sequence[int]) -> None:
         """Replaces the segments with the base offsets `old` by new ones, which are `.cleaned` and

@@ -29,7 +29,8 @@ class DirectoryStore:
                     if entry.is_dir():
                         prefixes.append(start + entry.name)
                     elif entry.is_file():
-                        objects.append(ObjectInfo(start + entry.name, _version(entry.stat())))
+                        with suppress(FileNotFoundError):  # deleted meanwhile
+                            objects.append(ObjectInfo(start + entry.name, _version(entry.stat())))
         except (FileNotFoundError, NotADirectoryError):
             pass
         return objects, prefixes

@@ -120,12 +120,16 @@ class Snapshots:
         Kafka syncs each. A recovery writes up to two for every segment, and syncing them took most
         of its time. One that a crash damages is detected by its CRC.
         """
-        name = snapshot_name(offset)
-        self.disk.replace(name, state.to_snapshot(), sync=sync)
-        if not sync:
-            self._pending_sync.add(offset)
+        self.adopt_content(offset, state.to_snapshot(), sync=sync)
         _logger.info("Wrote producer snapshot at offset %s with %s producer ids.", offset,
                      len(state.table))
+
+    def adopt_content(self, offset: int, content: bytes, *, sync: bool = True) -> None:
+        """Stores a snapshot with this content, durably unless `sync` is False."""
+        name = snapshot_name(offset)
+        self.disk.replace(name, content, sync=sync)
+        if not sync:
+            self._pending_sync.add(offset)
         self.names.add(offset, name)
         self._taken.add(offset)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol
 
 import numpy as np
@@ -88,7 +88,9 @@ def rebuild_indexes(log: PartitionLog, config: LogConfig | None = None, *, write
     """The indexes of each segment that the tier has of a log, rebuilt and compared, in order.
 
     `log` is one of `Bucket.log` or of `PartitionLog.open(path, remote=...)`. Of `config` only
-    index.interval.bytes and segment.index.bytes count. Each log is copied to a temporary file.
+    index.interval.bytes counts, and segment.index.bytes where it is above the default: a broker
+    that was restarted may have left more batches in a segment than a new index of the topic's size
+    has room for (Kafka: LogSegment.recover fails there). Each log is copied to a temporary file.
     With `write`, absent and damaged indexes are replaced; nothing else ever is.
 
     Raises ConfigError for `write` to a layout that cannot be written.
@@ -98,11 +100,14 @@ def rebuild_indexes(log: PartitionLog, config: LogConfig | None = None, *, write
     if write and not hasattr(where.bucket.layout, "replace_indexes"):
         raise ConfigError(f"indexes of the layout {where.bucket.layout.name} cannot be written, "
                           "only those of local and aiven")
+    config = config or LogConfig()
+    config = replace(config, segment_index_bytes=max(config.segment_index_bytes,
+                                                     LogConfig().segment_index_bytes))
     before: _Before | None = None
     for remote, _ in where.pieces_of(log.segments):
         if before is not None and before.end_offset + 1 != remote.start_offset:
             before = None
-        rebuild = _Rebuild(where, remote, config or LogConfig(), before)
+        rebuild = _Rebuild(where, remote, config, before)
         found, before = rebuild.run()
         yield rebuild.written(found) if write else found
 

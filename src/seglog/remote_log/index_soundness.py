@@ -7,6 +7,7 @@ wrote other entries. They are as good.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -108,13 +109,22 @@ def _epochs_problem(content: bytes, facts: SegmentFacts) -> str | None:
 
 
 def _producers_problem(content: bytes, facts: SegmentFacts) -> str | None:
-    found = {one.producer_id: encode_snapshot([one]) for one in decode_snapshot(content)}
-    for entry in decode_snapshot(content):
+    """A restart forgets producers that have expired, whose times are the records', and with them
+    the epoch of their coordinator (Kafka: ProducerStateManager.isProducerExpired). It keeps those
+    with an open transaction."""
+    found = {one.producer_id: one for one in decode_snapshot(content)}
+    for entry in found.values():
         if entry.last_data_offset > facts.end_offset:
             return f"producer {entry.producer_id} wrote offset {entry.last_data_offset}, after " \
                 "the segment"
     for entry in facts.producers:
-        if entry.last_data_offset >= facts.start_offset and \
-                found.get(entry.producer_id) != encode_snapshot([entry]):
+        if entry.last_data_offset < facts.start_offset:
+            continue
+        stored = found.get(entry.producer_id)
+        if stored is None and entry.current_txn_first_offset is None:
+            continue
+        if stored is not None and stored.coordinator_epoch == -1:
+            entry = replace(entry, coordinator_epoch=-1)
+        if stored is None or encode_snapshot([stored]) != encode_snapshot([entry]):
             return f"producer {entry.producer_id} is not as the segment leaves it"
     return None

@@ -20,6 +20,7 @@ from seglog.log.scheduler import ScheduledTask, Scheduler, Time
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager.manager import LogManager
 from seglog.model import TimestampOffset, TopicPartition
+from seglog.remote_log.auxiliary_state import AuxiliaryState
 from seglog.remote_log.cluster_topic import ClusterMetadataTopic
 from seglog.remote_log.copy_task import CopyQuota, CopyTask
 from seglog.remote_log.embedded_topic import EmbeddedMetadataTopic
@@ -325,6 +326,28 @@ class RemoteLogManager(ProcessBound):
         """Whether the metadata of a partition is complete."""
         key = self._key_of(partition)
         return key is not None and self.metadata.is_ready(key)
+
+    def start_at_remote_end(self, partition: TopicPartition, *,
+                            leader: tuple[int, int] | None = None,
+                            log_start_offset: int | None = None) -> int:
+        """Removes the local segments, and continues the log after its remote ones with their leader
+        epochs and producers (Kafka: TierStateMachine). Returns the next offset.
+
+        For a replica that is created empty, and after the loss of a disk. `leader` is the (epoch,
+        offset) before the first local offset of the leader: the log continues after the segment
+        that holds it. Without a leader it continues after the newest segment, and begins at the
+        first that remote storage has, unless `log_start_offset` or its checkpoint is later.
+
+        Call it before the partition is led: `on_leadership_change((), [partition])`, wait for
+        `is_partition_ready`, call this, `on_leadership_change([partition])`. Raises
+        RemoteStorageError without such a segment, IllegalStateError if the local log ends later
+        and no leader is given, and the exceptions of the storage; then nothing has changed.
+        """
+        log, key = self._log_of(partition), self._key_of(partition)
+        if key is None:
+            raise RemoteStorageError(f"No topic id registered for topic partition: {partition}")
+        return AuxiliaryState(self.metadata, self.storage).build(key, log, leader,
+                                                                 log_start_offset)
 
     # ---- reads
 

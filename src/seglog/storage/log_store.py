@@ -18,6 +18,7 @@ import numpy.typing as npt
 from seglog._native.file import open_read, read_at
 from seglog._native.index import OffsetIndexView, TimeIndexView, read_aborted
 from seglog._native.scan import PartitionListing, list_partition
+from seglog._native.status import Status, status_error
 from seglog._native.window import WindowSource
 from seglog.arguments import given_path
 from seglog.errors import KafkaStorageError
@@ -27,8 +28,8 @@ from seglog.objects.urls import is_url, local_path
 from seglog.storage.paths import FileKind
 from seglog.storage.textfile import read_beginning, too_large
 
-__all__ = ["LOCAL", "FileHandle", "Files", "LocalFiles", "LogFile", "Opened", "Readable",
-           "Source", "Stamp", "absolute", "files_of", "place_of", "small_file"]
+__all__ = ["LOCAL", "CheckStart", "FileHandle", "Files", "LocalFiles", "LogFile", "Opened",
+           "Readable", "Source", "Stamp", "absolute", "files_of", "place_of", "small_file"]
 
 #: The input of native readers: a descriptor, or fetched blocks.
 Source = int | WindowSource
@@ -47,6 +48,9 @@ class Readable(Protocol):
     def read(self, size: int, position: int) -> bytes:
         """Exactly `size` bytes. Raises KafkaStorageError if the file ends before."""
 
+
+#: Raises if a block that begins a log is not of this log.
+CheckStart = Callable[[memoryview], None]
 
 #: Opens a log file by its path, for as long as the context lasts.
 Opened = Callable[[str], AbstractContextManager[Readable]]
@@ -141,7 +145,8 @@ class Files(Protocol):
         """A time index. Nothing is read before the first lookup."""
 
     def aborted(self, path: str) -> npt.NDArray[np.void]:
-        """The entries of a transaction index."""
+        """The entries of a transaction index. Raises KafkaStorageError if it was deleted since the
+        listing: no entries would make aborted records committed."""
 
     def beginning(self, path: str, bytes_max: int) -> tuple[bytes, int] | None:
         """The first bytes of a small file and the size of the whole; None if there is none. Raises
@@ -199,7 +204,10 @@ class LocalFiles:
 
     def aborted(self, path: str) -> npt.NDArray[np.void]:
         """See Files."""
-        return read_aborted(path)
+        found = read_aborted(path)
+        if not len(found) and self.state(path) is None:
+            raise status_error(Status.FILE_MISSING, file=path)
+        return found
 
     def beginning(self, path: str, bytes_max: int) -> tuple[bytes, int] | None:
         """See Files."""

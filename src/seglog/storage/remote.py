@@ -28,7 +28,7 @@ from seglog.objects.requests import Requests
 from seglog.objects.store import Block, ObjectVersion, open_store
 from seglog.objects.urls import parse_url
 from seglog.storage.blocks import BLOCK_BYTES, BlockReader
-from seglog.storage.log_store import Stamp
+from seglog.storage.log_store import CheckStart, Stamp
 from seglog.storage.paths import FileKind
 
 __all__ = ["RemoteFiles", "RemoteLog"]
@@ -126,12 +126,19 @@ class RemoteFiles(SurvivesFork):
 
     def aborted(self, path: str) -> npt.NDArray[np.void]:
         """See Files."""
-        return read_aborted(path, self._index(path))
+        found = self._index_or_none(path)
+        if found is None:
+            raise status_error(Status.FILE_MISSING, file=path)
+        return read_aborted(path, found)
 
     def _index(self, path: str) -> Block:
+        found = self._index_or_none(path)
+        return b"" if found is None else found  # same as for a missing file
+
+    def _index_or_none(self, path: str) -> Block | None:
         found = self._whole(path, _INDEX_BYTES_MAX)
         if found is None:
-            return b""  # same as for a missing file
+            return None
         content, size = found
         if size > _INDEX_BYTES_MAX:
             raise status_error(Status.FILE_TOO_LARGE, file=path, expected=_INDEX_BYTES_MAX,
@@ -149,7 +156,11 @@ class RemoteFiles(SurvivesFork):
 
 
 class RemoteLog(SurvivesFork):
-    """One version of a log's object."""
+    """One version of a log's object.
+
+    `check_start` gets the block with the log's first byte each time that it was fetched, and raises
+    if these are not the bytes of the log.
+    """
 
     def __init__(self, path: str, key: str, version: ObjectVersion, requests: Requests,
                  requests_max: int) -> None:
@@ -157,6 +168,7 @@ class RemoteLog(SurvivesFork):
         self._key, self._version, self._requests = key, version, requests
         self._requests_max, self._spans = requests_max, 0
         self._looks: OrderedDict[int, Block] = OrderedDict()  # by their first byte
+        self.check_start: CheckStart | None = None
 
     @property
     def source(self) -> WindowSource:
@@ -200,7 +212,10 @@ class RemoteLog(SurvivesFork):
             self._looks.clear()
 
     def _fetch(self, start: int, end: int) -> Block:
-        return self._requests.read(self._key, start, end, self._version, self.path)
+        block = self._requests.read(self._key, start, end, self._version, self.path)
+        if not start and self.check_start is not None:
+            self.check_start(memoryview(block).cast("B"))
+        return block
 
     def _look(self, position: int) -> tuple[int, Block]:
         """A small block around a position, kept for the next read."""

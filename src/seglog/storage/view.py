@@ -185,9 +185,13 @@ class LogView(SurvivesFork):
 
     @property
     def salvaged(self) -> SalvagedView:
-        """The same log for readers that skip damage."""
-        snapshots = self._snapshots()
-        end = self.tail.log_end_offset
+        """The same log for readers that skip damage. If its last segment cannot be opened, it ends
+        there."""
+        try:
+            end, snapshots = self.tail.log_end_offset, self._snapshots()
+        except KafkaStorageError:
+            end = max(self.log_start_offset, int(self.segments.base_offsets[-1]))
+            snapshots = iter(())
         with self._lock:
             if self._salvaged is None:
                 self._salvaged = SalvagedView(self, self._last, end, snapshots)

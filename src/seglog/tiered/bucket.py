@@ -23,7 +23,7 @@ from seglog.tiered.plain_layout import (
 )
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata
 from seglog.tiered.remote_segment import Layout, RemotePartition
-from seglog.tiered.remote_tree import RemoteTree
+from seglog.tiered.remote_tree import ListedTree, RemoteTree
 from seglog.tiered.segment_selection import TierFinding
 from seglog.tiered.tiered_files import TieredFiles
 
@@ -47,11 +47,13 @@ def open_bucket(path: str | os.PathLike[str], *, layout: str | Layout | None = N
     """
     dirs = [metadata] if isinstance(metadata, str | os.PathLike) else list(metadata)
     tree = RemoteTree(path, storage_options)
-    if layout is None or isinstance(layout, str):
-        tree, chosen = _layout(tree, layout, keys)
-    else:
-        chosen = layout
-    return Bucket(tree, chosen, MetadataSource(*(os.fspath(one) for one in dirs)) if dirs else None)
+    source = MetadataSource(*(os.fspath(one) for one in dirs)) if dirs else None
+    if layout is not None and not isinstance(layout, str):
+        return Bucket(tree, layout, source)
+    listed = ListedTree(tree)
+    place, chosen = _layout(listed, layout, keys)
+    return Bucket(tree, chosen, source, listed) if place is listed else \
+        Bucket(place, chosen, source)
 
 
 def tiered_files(remote: object, directory: str, local: Files,
@@ -80,8 +82,10 @@ class Bucket(SurvivesFork):
     `open_data_dir(path, remote=bucket)` also read local segments.
     """
 
-    def __init__(self, tree: RemoteTree, layout: Layout, metadata: MetadataSource | None) -> None:
+    def __init__(self, tree: RemoteTree, layout: Layout, metadata: MetadataSource | None,
+                 listed: ListedTree | None = None) -> None:
         self.tree, self.layout, self.metadata = tree, layout, metadata
+        self._listed = listed
         self._partitions: list[RemotePartition] | None = None
         self._with_metadata: dict[str, Bucket] = {}
 
@@ -102,7 +106,7 @@ class Bucket(SurvivesFork):
             found = self._with_metadata.get(data_dir)
             if found is None:
                 found = self._with_metadata[data_dir] = Bucket(
-                    self.tree, self.layout, MetadataSource(data_dir))
+                    self.tree, self.layout, MetadataSource(data_dir), self._listed)
             return found
 
     @property
@@ -138,6 +142,9 @@ class Bucket(SurvivesFork):
              ) -> RemotePartition | None:
         """The directory of a partition; None if it has none."""
         with self._lock:
+            if self._partitions is None and self._listed is not None:
+                self._partitions = self.layout.partitions(self._listed)
+            self._listed = None
             known = self._partitions
         for partitions in (known, None):
             if partitions is None:
@@ -145,10 +152,12 @@ class Bucket(SurvivesFork):
             found = [one for one in partitions
                      if TopicPartition(one.topic, one.partition) == topic_partition
                      and (topic_id is None or one.topic_id in (None, topic_id))]
-            if len({one.topic_id for one in found}) > 1:
-                ids = ", ".join(sorted(one.directory for one in found))
+            if len(found) > 1:
+                names = ", ".join(sorted(one.directory for one in found))
+                advice = "give topic_id" if len({one.topic_id for one in found}) > 1 else \
+                    "name one directory in the path or in the pattern"
                 raise IllegalArgumentError(f"{self.tree.root} holds several topics of the name "
-                                           f"{topic_partition.topic}: {ids}; give topic_id")
+                                           f"{topic_partition.topic}: {names}; {advice}")
             if found:
                 return found[0]
         return None

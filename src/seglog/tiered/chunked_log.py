@@ -22,6 +22,7 @@ from seglog.objects.requests import in_background
 from seglog.objects.store import Block
 from seglog.objects.urls import is_url
 from seglog.storage.blocks import BLOCK_BYTES
+from seglog.storage.log_store import CheckStart
 from seglog.tiered.aiven_manifest import ChunkIndex
 from seglog.tiered.remote_segment import StoredObject
 from seglog.tiered.remote_tree import RemoteTree
@@ -42,7 +43,8 @@ class ChunkedLog(SurvivesFork):
     thread decodes them.
 
     Raises KafkaStorageError with `position` in the object: "object_size" if the object ends before
-    a chunk does, "chunk" for bytes that do not decode to the size in the index.
+    a chunk does, "chunk" for bytes that do not decode to the size in the index. `check_start` is
+    RemoteLog's.
     """
 
     def __init__(self, tree: RemoteTree, stored: StoredObject, chunks: ChunkIndex,
@@ -51,6 +53,7 @@ class ChunkedLog(SurvivesFork):
         self._tree, self._stored, self._chunks, self._decode = tree, stored, chunks, decode
         self._run = max(1, BLOCK_BYTES // chunks.chunk_size) if chunks.chunk_size else 1
         self._kept: OrderedDict[int, Block] = OrderedDict()
+        self.check_start: CheckStart | None = None
 
     @property
     def source(self) -> WindowSource:
@@ -128,6 +131,8 @@ class ChunkedLog(SurvivesFork):
             self._decode_chunk(chunk, data[positions[chunk] - start:positions[chunk + 1] - start],
                                into[size:size + expected])
             size += expected
+        if not first and self.check_start is not None:
+            self.check_start(into[:size])
         return into[:size]
 
     def _decode_chunk(self, chunk: int, data: memoryview, into: memoryview) -> None:

@@ -8,9 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
+import numpy as np
+
 from seglog.errors import KafkaStorageError, SeglogError
 from seglog.model import EpochEntry
-from seglog.storage.epochs import read_leader_epochs
+from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
 from seglog.storage.segment import LogSegment
 from seglog.tiered.remote_records import RemoteLogSegmentMetadata, SegmentLeaderEpochs
 from seglog.tiered.remote_segment import Layout, RemotePartition, RemoteSegment
@@ -55,6 +57,7 @@ class PartitionCatalog:
         self._tree, self._layout, self._reader = tree, layout, reader
         self._findings: list[TierFinding] = []
         self._unusable: list[_Unusable] = []
+        self._checkpoints: dict[tuple[int, bytes | None], list[EpochEntry]] = {}
 
     def look(self, partition: RemotePartition | None,
              announced: Sequence[RemoteLogSegmentMetadata] | None,
@@ -66,25 +69,40 @@ class PartitionCatalog:
         if announced is not None:
             segments = self._announced(listed, announced)
         else:
-            segments = self._described(listed)
+            segments = self._with_ends(self._described(listed))
         lineage = list(local_epochs) or self._lineage(segments)
-        if announced is None:
-            segments = self._with_ends(segments)
         pieces = select_segments(segments, lineage, until, self._findings)
-        return Catalog(tuple(self._explained(pieces)), tuple(lineage), tuple(self._findings))
+        return Catalog(tuple(self._explained(pieces, until)), tuple(lineage),
+                       tuple(self._findings))
 
     def _lineage(self, segments: list[RemoteSegment]) -> list[EpochEntry]:
-        """The leader-epoch checkpoint of the segment that was written last, else the merged epochs
-        of all segments."""
+        """The leader-epoch checkpoint of the segment that was written last. The merged epochs of
+        all segments if it is not that segment's, or contradicts others: no CRC covers it."""
         known = [one for one in segments if one.epochs]
         if not known:
             return []
         newest = max(known, key=lambda one: (_last_epoch(one) or 0,
                                              one.end_offset or one.start_offset))
-        return self._checkpoint(newest) or merged_epochs(known)
+        entries = self._checkpoint(newest)
+        if entries and (not _fits(newest, entries) or _contradicts(entries, known)):
+            self._not_its_epochs(newest)
+            entries = []
+        return entries or merged_epochs(known)
+
+    def _not_its_epochs(self, segment: RemoteSegment) -> None:
+        self._findings.append(TierFinding(
+            "leader_epochs", f"{segment}: the leader epochs that are stored with it are not those "
+            "of its offsets", str(segment), segment.start_offset, segment.end_offset))
 
     def _checkpoint(self, segment: RemoteSegment) -> list[EpochEntry]:
-        """The lineage up to a segment's end; empty if it cannot be read, which is a finding."""
+        """The lineage up to a segment's end; empty if it cannot be read, which is a finding. Read
+        once."""
+        key = segment.start_offset, segment.segment_id
+        if key not in self._checkpoints:
+            self._checkpoints[key] = self._read_checkpoint(segment)
+        return self._checkpoints[key]
+
+    def _read_checkpoint(self, segment: RemoteSegment) -> list[EpochEntry]:
         if not self._layout.has_index(segment, IndexType.LEADER_EPOCH):
             return []
         try:
@@ -113,10 +131,12 @@ class PartitionCatalog:
                                  f"{metadata.remote_log_segment_id} is announced, and its objects "
                                  "are not there")
                 continue
-            found.append(self._checked(replace(
+            checked = self._checked(replace(
                 segment, end_offset=metadata.end_offset, announced=metadata,
                 max_timestamp_ms=metadata.max_timestamp_ms,
-                epochs=metadata.segment_leader_epochs)))
+                epochs=metadata.segment_leader_epochs))
+            if checked is not None:
+                found.append(checked)
         return found
 
     def _named(self, metadata: RemoteLogSegmentMetadata) -> RemoteSegment | None:
@@ -133,8 +153,10 @@ class PartitionCatalog:
             return None
         return None if segment is None or segment.size == 0 else segment
 
-    def _checked(self, segment: RemoteSegment) -> RemoteSegment:
-        """The segment with the end of its batches, if the object is shorter than announced."""
+    def _checked(self, segment: RemoteSegment) -> RemoteSegment | None:
+        """The segment with the end of its batches, if the object is shorter than announced. Of a
+        longer one the announced bytes count if they end with the announced offset; else they are
+        another segment's, and it is None."""
         assert segment.announced is not None and segment.end_offset is not None
         expected = segment.announced.segment_size_in_bytes
         if segment.size is None:
@@ -146,12 +168,33 @@ class PartitionCatalog:
         self._findings.append(TierFinding("object_size", text, path, segment.start_offset,
                                           segment.end_offset))
         if segment.size > expected:
-            return segment
+            announced = replace(segment, size=expected)
+            end = self._scanned_end(announced)
+            if end is None or end == segment.end_offset:
+                return segment if end is None else announced  # its reader gets the error
+        if segment.size > expected or not self._is_prefix(segment):
+            self._unusable.append(_Unusable(segment.start_offset, segment.end_offset, text))
+            return None
         end = self._scanned_end(segment)
         if end is None or end >= segment.end_offset:
             return segment
         self._unusable.append(_Unusable(end + 1, segment.end_offset, text))
         return replace(segment, end_offset=end)
+
+    def _is_prefix(self, segment: RemoteSegment) -> bool:
+        """Whether batches begin where the offset index says, as far as the log reaches; else it may
+        be another segment's. True if there is no index."""
+        reader = self._reader(segment)
+        path = reader.files.offset_index
+        if path is None:
+            return True
+        try:
+            positions = np.concatenate([chunk.batches["position"] for chunk in reader.walk()])
+            indexed = reader.where.offset_index(path, segment.start_offset).to_numpy()["position"]
+        except SeglogError:
+            return True
+        last = positions[-1] if len(positions) else -1
+        return bool(np.isin(indexed[indexed <= last], positions).all())
 
     # ---- from the objects alone
 
@@ -180,9 +223,13 @@ class PartitionCatalog:
         segment's start would hide a missing segment."""
         rows = [row for row, segment in enumerate(segments) if segment.end_offset is None]
         found = list(segments)
-        for row, end in zip(rows, _in_parallel(self._scanned_end, [segments[row] for row in rows]),
-                            strict=True):
+        for row, (end, epoch) in zip(rows, _in_parallel(
+                self._scanned, [segments[row] for row in rows]), strict=True):
             segment = segments[row]
+            if end is not None and epoch is not None and segment.epochs and \
+                    segment.epochs[-1][0] != epoch:
+                self._not_its_epochs(segment)
+                segment = replace(segment, epochs=None)
             if end is None:  # its reader gets the error, up to the next segment
                 end = next((one.start_offset for one in segments[row + 1:]
                             if one.start_offset > segment.start_offset),
@@ -193,11 +240,21 @@ class PartitionCatalog:
 
     def _scanned_end(self, segment: RemoteSegment) -> int | None:
         """The last offset of the batches; None if they cannot be read."""
+        return self._scanned(segment)[0]
+
+    def _scanned(self, segment: RemoteSegment) -> tuple[int | None, int | None]:
+        """The last offset of the batches, None if they cannot be read, and the leader epoch of the
+        last batch, None if it has none."""
         try:
-            return self._reader(segment).read_next_offset() - 1
+            reader = self._reader(segment)
+            found = reader.scan(reader.locate_last(), collect=True)
         except SeglogError as error:
             self._findings.append(_finding(error, segment))
-            return None
+            return None, None
+        if not found.batch_count:
+            return segment.start_offset - 1, None
+        epoch = int(found.batches["partition_leader_epoch"][-1])
+        return found.last_offset, epoch if found.batches["magic"][-1] >= 2 and epoch >= 0 else None
 
     # ---- what is not there
 
@@ -206,13 +263,18 @@ class PartitionCatalog:
         self._unusable.append(_Unusable(start, end, reason))
         self._findings.append(TierFinding(code, reason, file, start, end))
 
-    def _explained(self, pieces: list[Piece]) -> Iterable[Piece]:
-        """The pieces; gaps get the names of the missing segments, also one before all others."""
-        first = pieces[0].start_offset if pieces else None
+    def _explained(self, pieces: list[Piece], until: int | None) -> Iterable[Piece]:
+        """The pieces; gaps get the names of the missing segments, also one before all others, which
+        ends where the local log begins if there are no others."""
+        first = pieces[0].start_offset if pieces else until
         lost = [one for one in self._unusable if first is not None and one.start_offset < first]
         if lost and first is not None:
-            yield Piece(min(one.start_offset for one in lost), first - 1, None,
-                        "; ".join(one.reason for one in lost[:3]))
+            piece = Piece(min(one.start_offset for one in lost), first - 1, None,
+                          "; ".join(one.reason for one in lost[:3]))
+            self._findings.append(TierFinding(
+                "remote_gap", f"offsets {piece.start_offset} to {piece.end_offset} are in no "
+                f"segment: {piece.cause}", None, piece.start_offset, piece.end_offset))
+            yield piece
         for piece in pieces:
             reasons = [one.reason for one in self._unusable if piece.segment is None and
                        one.start_offset <= piece.end_offset and (
@@ -226,6 +288,25 @@ def _in_parallel(ask: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
         return [ask(item) for item in items]
     with ThreadPoolExecutor(min(_THREADS, len(items)), "seglog-tier") as pool:
         return list(pool.map(ask, items))
+
+
+def _fits(segment: RemoteSegment, entries: Sequence[EpochEntry]) -> bool:
+    """Whether a checkpoint is that of a segment, by the epochs that its metadata or manifest says;
+    it ends with the segment."""
+    epochs = LeaderEpochs(entries)
+    latest = epochs.latest
+    return (latest is None or segment.end_offset is None
+            or latest.start_offset <= segment.end_offset + 1) and all(
+        epochs.epoch_for_offset(start) == epoch for epoch, start in segment.epochs or ())
+
+
+def _contradicts(entries: Sequence[EpochEntry], segments: Sequence[RemoteSegment]) -> bool:
+    """Whether an epoch begins elsewhere than segments say. Only one leader wrote it, so that it
+    begins at one offset, whatever elections followed; only of the earliest the start may move."""
+    starts = {entry.epoch: entry.start_offset for entry in entries[1:]}
+    return any(starts[epoch] > start or start > segment.start_offset and starts[epoch] != start
+               for segment in segments for epoch, start in segment.epochs or ()
+               if epoch in starts)
 
 
 def _epochs_from(entries: Sequence[EpochEntry], start_offset: int) -> SegmentLeaderEpochs | None:

@@ -117,6 +117,13 @@ class PlainLayout:
         stored = segment.objects.get(_KINDS[kind])
         if stored is None:
             return None
+        size = stored.version.size
+        if stored.version != ObjectVersion(0) and size <= INDEX_BYTES_MAX:
+            try:  # one request, of whatever size
+                return tree.read(stored.key, 0, size, stored.version) if size else b""
+            except KafkaStorageError as other:
+                if other.code not in ("object_changed", "file_missing"):
+                    raise
         found = tree.beginning(stored.key, INDEX_BYTES_MAX)
         if found is None:
             return None

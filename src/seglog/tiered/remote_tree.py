@@ -16,7 +16,7 @@ from seglog.objects.store import Block, ObjectVersion, open_store
 from seglog.objects.urls import is_url, parse_url
 from seglog.storage.log_store import Files, absolute, files_of, place_of
 
-__all__ = ["RemoteTree"]
+__all__ = ["ListedTree", "RemoteTree"]
 
 
 class RemoteTree(SurvivesFork):
@@ -90,3 +90,19 @@ class RemoteTree(SurvivesFork):
     def sweep(self, prefix: str) -> None:
         """Removes what broken writes left of objects whose key begins with `prefix`."""
         self._requests.sweep(self._key(prefix), self.path(prefix))
+
+
+class ListedTree(RemoteTree):
+    """A tree that lists each directory once: while a layout is detected, and the first partition
+    looked up. For one thread."""
+
+    def __init__(self, tree: RemoteTree) -> None:
+        super().__init__(tree.root, tree.options)
+        self._tree = tree
+        self._listed: dict[str, tuple[dict[str, ObjectVersion], list[str]]] = {}
+
+    def list(self, key: str = "") -> tuple[dict[str, ObjectVersion], list[str]]:
+        """See RemoteTree: as of the first call."""
+        if key not in self._listed:
+            self._listed[key] = self._tree.list(key)
+        return self._listed[key]

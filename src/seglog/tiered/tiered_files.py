@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +22,16 @@ from seglog.model import EpochEntry, TopicPartition
 from seglog.objects.store import Block, ObjectVersion
 from seglog.storage.checkpoint_files import CHECKPOINT_BYTES_MAX
 from seglog.storage.epochs import encode_leader_epochs, read_leader_epochs
-from seglog.storage.log_store import Files, LogFile, Stamp, small_file
+from seglog.storage.log_store import LOCAL, Files, LogFile, Stamp, small_file
 from seglog.storage.handles import HandleCache
 from seglog.storage.meta import META_BYTES_MAX, encode_partition_metadata, read_partition_metadata
 from seglog.storage.paths import (
     LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, FileState, file_name, parse_file_name,
     snapshot_name,
 )
+from seglog.storage.remote import RemoteLog
 from seglog.storage.segment import LogSegment, SegmentPaths
+from seglog.tiered.chunked_log import ChunkedLog
 from seglog.tiered.partition_catalog import Catalog, PartitionCatalog
 from seglog.tiered.remote_segment import RemoteSegment
 from seglog.tiered.remote_storage import IndexType
@@ -40,9 +43,13 @@ if TYPE_CHECKING:
 __all__ = ["TieredFiles"]
 
 _HANDLES: Final = 8
+_LOOKS: Final = 4
+#: Kafka's default of segment.index.bytes, rounded up.
+_INDEX_KEPT_BYTES_MAX: Final = 16 << 20
 _OFFSET_MAX: Final = (1 << 63) - 1
 #: The magic byte of a batch (DefaultRecordBatch.MAGIC_OFFSET), in every format.
 _MAGIC_AT: Final = 16
+_HEAD_BYTES: Final = _MAGIC_AT + 1
 _INDEXES: Final = ((FileKind.INDEX, IndexType.OFFSET), (FileKind.TIME_INDEX, IndexType.TIMESTAMP),
                    (FileKind.TXN_INDEX, IndexType.TRANSACTION))
 
@@ -71,12 +78,17 @@ class TieredFiles(SurvivesFork):
         self.directory, self._local = directory, local
         self.range_factor = bucket.tree.files.range_factor
         self._table: dict[str, _File] = {}
+        self._moved: dict[str, str] = {}
         self._names: dict[tuple[int, FileKind], str] = {}
         self._snapshots: dict[str, RemoteSegment] = {}
         self._lineage: tuple[EpochEntry, ...] = ()
         self._findings: tuple[TierFinding, ...] = ()
         self._handles = HandleCache(_HANDLES)
-        self._checked: set[str] = set()
+        # Where the tier ends is looked up once by the listing and once by the log's reader.
+        self._newest_index: tuple[object, Block, int] | None = None
+        self._checked: set[tuple[str, ObjectVersion | None]] = set()
+        self._open: WeakValueDictionary[tuple[str, ObjectVersion | None], RemoteLog | ChunkedLog] \
+            = WeakValueDictionary()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Unpickling lists the tier again."""
@@ -105,21 +117,31 @@ class TieredFiles(SurvivesFork):
             local_names = [name for name, is_directory in self._local.entries(path)
                            if not is_directory]
             versions.update(self._local.listing(path)[1])
-        catalog = self._look(path, _first_base(local_names))
+        catalog, skipped = self._look(path, _first_base(local_names))
+        self._lineage, self._findings = catalog.lineage, (*skipped, *catalog.findings)
         names = self._take(catalog, path, local_names, versions)
         return list_names(path, names), versions
 
-    def _look(self, path: str, until: int | None) -> Catalog:
+    def _look(self, path: str, until: int | None) -> tuple[Catalog, tuple[TierFinding, ...]]:
+        """The tier below offset `until`, and the skipped records of the metadata topic."""
         bucket = self.bucket
         topic_id = self.topic_id or self._local_topic_id(path)
         found = bucket.find(self.topic_partition, topic_id)
         topic_id = topic_id or (None if found is None else found.topic_id)
         announced, skipped = bucket.announced(self.topic_partition, topic_id)
-        catalog = PartitionCatalog(bucket.tree, bucket.layout, self._reader).look(
-            found, announced, self._local_epochs(path), until)
+        for looks_left in reversed(range(_LOOKS)):
+            catalog = PartitionCatalog(bucket.tree, bucket.layout, self._reader).look(
+                found, announced, self._local_epochs(path), until)
+            if announced is None or not looks_left or all(
+                    finding.code != "object_missing" for finding in catalog.findings):
+                break
+            # A broker announces a deletion before it deletes the objects.
+            before, (announced, skipped) = announced, bucket.announced(
+                self.topic_partition, topic_id)
+            if announced == before:
+                break
         self.topic_id = topic_id
-        self._lineage, self._findings = catalog.lineage, (*skipped, *catalog.findings)
-        return catalog
+        return catalog, skipped
 
     def _take(self, catalog: Catalog, path: str, local_names: list[str],
               versions: dict[str, ObjectVersion]) -> list[str]:
@@ -127,6 +149,11 @@ class TieredFiles(SurvivesFork):
         pieces = catalog.pieces
         first_local = _first_base(local_names)
         table: dict[str, _File] = {}
+        self._names, self._snapshots = {}, {}
+        if self._moved:
+            here = set(local_names)
+            self._moved = {file: place for file, place in self._moved.items()
+                           if os.path.basename(file) not in here}
         ends = [*(piece.start_offset for piece in pieces[1:]), first_local]
         for row, piece in enumerate(pieces):
             base, following = piece.start_offset, ends[row]
@@ -268,47 +295,112 @@ class TieredFiles(SurvivesFork):
     # ---- segments
 
     def open_log(self, path: str, version: ObjectVersion | None) -> LogFile:
-        """See Files."""
+        """See Files. A local segment that was deleted since the listing is read from the tier: a
+        broker copies a segment before it deletes it, byte for byte."""
+        path = self._moved.get(path, path)
         found = self._table.get(path)
         if found is None:
             files = self._local or self.bucket.tree.files
-            return files.open_log(path, version)
+            try:
+                return files.open_log(path, version)
+            except KafkaStorageError as error:
+                moved = self._find_moved(path) if error.errno == errno.ENOENT else None
+                if moved is None:
+                    raise
+            return self.open_log(moved, None)
         if found.segment is None:
             raise _no_segment(path, found.cause)
-        log = self.bucket.layout.open_log(self.bucket.tree, found.segment)
-        if path not in self._checked:
+        return self._open_remote(path, found.segment)
+
+    def _open_remote(self, path: str, segment: RemoteSegment) -> LogFile:
+        """A segment's log, whose first batch is checked when it is read. Whoever opens it again
+        while it is open gets the same one, with the blocks that it keeps."""
+        stored = segment.objects.get("log")
+        key = path, None if stored is None else stored.version
+        log: LogFile | None = self._open.get(key)
+        if log is None:
+            log = self.bucket.layout.open_log(self.bucket.tree, segment)
+        if isinstance(log, RemoteLog | ChunkedLog):
+            log.check_start = partial(_check_first, segment, log.path)
+            self._open[key] = log
+        elif key not in self._checked:
             try:
-                _check_first(log, found.segment)
+                _check_first(segment, log.path,
+                             memoryview(log.read(min(log.size, _HEAD_BYTES), 0)))
             except BaseException:
                 log.close()
                 raise
-            self._checked.add(path)
+            self._checked.add(key)
         return log
+
+    def _find_moved(self, path: str) -> str | None:
+        """The file in the tier with the content of a local file that was deleted; None if its
+        segment is not there."""
+        parsed = parse_file_name(os.path.basename(path))
+        kinds = {FileKind.LOG: None, **dict(_INDEXES)}
+        if self._local is None or parsed.offset is None or parsed.kind not in kinds:
+            return None
+        directory = os.path.dirname(path)
+        segment = next((piece.segment for piece in self._look(directory, None)[0].pieces
+                        if piece.segment is not None
+                        and piece.start_offset == parsed.offset), None)
+        if segment is None:
+            return None
+        log = self._enter(segment, self._table)
+        for kind, index in kinds.items():
+            self._moved[os.path.join(directory, file_name(parsed.offset, kind))] = \
+                log if index is None else f"{log}#{index.value}"
+        return self._moved.get(path)
+
+    def _index_place(self, path: str) -> str:
+        """The path of an index, in the tier if the local one was deleted since the listing."""
+        path = self._moved.get(path, path)
+        if path in self._table or self._local is not LOCAL or LOCAL.state(path) is not None:
+            return path
+        return self._find_moved(path) or path
 
     def offset_index(self, path: str, base_offset: int) -> OffsetIndexView:
         """See Files."""
+        path = self._index_place(path)
         if path in self._table or self._local is None:
             return OffsetIndexView(path, base_offset, fetch=partial(self._index, path))
         return self._local.offset_index(path, base_offset)
 
     def time_index(self, path: str, base_offset: int) -> TimeIndexView:
         """See Files."""
+        path = self._index_place(path)
         if path in self._table or self._local is None:
             return TimeIndexView(path, base_offset, fetch=partial(self._index, path))
         return self._local.time_index(path, base_offset)
 
     def aborted(self, path: str) -> npt.NDArray[np.void]:
-        """See Files. A missing one is empty (KIP-405)."""
+        """See Files. A missing one in the tier is empty (KIP-405)."""
+        path = self._moved.get(path, path)
         if path in self._table or self._local is None:
             return read_aborted(path, self._index(path))
-        return self._local.aborted(path)
+        try:
+            return self._local.aborted(path)
+        except KafkaStorageError as error:
+            moved = self._find_moved(path) if error.errno == errno.ENOENT else None
+            if moved is None:
+                raise
+        return read_aborted(moved, self._index(moved))
 
     def _index(self, path: str) -> Block:
         found = self._table.get(path)
         if found is None or found.segment is None or found.kind is None:
             raise _no_segment(path, "" if found is None else found.cause)
+        stored, base = (path, found.segment.objects), found.segment.start_offset
+        newest = self._newest_index
+        if newest is not None and newest[0] == stored:
+            return newest[1]
         content = self.bucket.layout.index(self.bucket.tree, found.segment, found.kind)
-        return b"" if content is None else content
+        block: Block = b"" if content is None else content
+        if found.kind is IndexType.OFFSET and len(block) <= _INDEX_KEPT_BYTES_MAX:
+            with self._lock:
+                if self._newest_index is None or base >= self._newest_index[2]:
+                    self._newest_index = stored, block, base
+        return block
 
 
 class _Carried(TieredFiles):
@@ -328,12 +420,12 @@ def _first_base(names: list[str]) -> int | None:
                default=None)
 
 
-def _check_first(log: LogFile, segment: RemoteSegment) -> None:
+def _check_first(segment: RemoteSegment, path: str, block: memoryview) -> None:
     """Raises KafkaStorageError for a log whose first batch is not in the segment: it was swapped
     for another's. No index and no CRC would show that."""
-    if log.size < _MAGIC_AT + 1:
+    if len(block) < _HEAD_BYTES:
         return
-    head = log.read(_MAGIC_AT + 1, 0)
+    head = bytes(block[:_HEAD_BYTES])
     first = int.from_bytes(head[:8], "big", signed=True)
     start, end = segment.start_offset, segment.end_offset
     if segment.is_end_scanned or end is None:
@@ -342,8 +434,8 @@ def _check_first(log: LogFile, segment: RemoteSegment) -> None:
         return
     error = KafkaStorageError(
         errno.EIO, f"the first batch has offset {first}, the segment has {start} to {end}: these "
-        "are the bytes of another segment (at byte 0)", log.path)
-    error.file, error.position, error.code = log.path, 0, "offset_mismatch"
+        "are the bytes of another segment (at byte 0)", path)
+    error.file, error.position, error.code = path, 0, "offset_mismatch"
     error.expected, error.found = start, first
     raise error
 

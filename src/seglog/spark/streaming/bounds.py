@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from seglog.errors import CorruptDataError, KafkaStorageError
 from seglog.model import TopicPartition
+from seglog.objects.urls import is_url
 from seglog.spark.plan import choose_partitions, has_changed
 from seglog.spark.streaming.stream_options import StreamOptions
 from seglog.storage.checkpoint_files import CHECKPOINT_BYTES_MAX, read_offset_checkpoint
@@ -124,15 +125,20 @@ class WatchedLogs:
     def _look_at(self, tp: TopicPartition, path: str) -> _Seen:
         known = self._seen.get(path)
         start = self._checkpoint(path, LOG_START_OFFSET_CHECKPOINT).get(tp)
-        if known is not None and known.is_quiet and known.checkpointed_start == start \
-                and known.stamp == self._where(path).stamp(path, known.active):
-            return known
+        before: Stamp | None = None
+        if known is not None and known.is_quiet and known.checkpointed_start == start:
+            before = self._where(path).stamp(path, known.active)
+            if known.stamp == before:
+                return known
         log = self.open(tp, path)
         try:
             # A change since the log was opened is recent, so the next call of `look` sees it.
             last = log.segments.last
             active = None if last is None else last.files.log
-            stamp = log.where.stamp(path, active)
+            # The stamp of a URL is a list of all objects: that from before serves, because a later
+            # change makes the next one differ.
+            stamp = before if before is not None and is_url(path) else \
+                log.where.stamp(path, active)
             read = self._options.read
             seen = _Seen(stamp, active, start, log.log_start_offset, log.log_end_offset,
                          log.end_offset(read.isolation, read.on_damage), _is_quiet(stamp))

@@ -1,0 +1,32 @@
+"""A local directory as a store, while another process changes it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from seglog.objects import directory_store
+from seglog.objects.directory_store import DirectoryStore
+
+
+def test_a_file_that_is_deleted_while_it_is_listed(tmp_path: Path,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are still listed: a list that ended there would hide segments."""
+    for name in ("a.log", "b.log", "c.log"):
+        (tmp_path / name).write_bytes(b"1")
+    scandir = os.scandir
+
+    @contextmanager
+    def deleting(path: str) -> Iterator[list[os.DirEntry[str]]]:
+        with scandir(path) as entries:
+            found = list(entries)
+        (tmp_path / "b.log").unlink()
+        yield found
+
+    monkeypatch.setattr(directory_store.os, "scandir", deleting)
+    objects, prefixes = DirectoryStore(tmp_path).list("")
+    assert [one.key for one in objects] == ["a.log", "c.log"] and prefixes == []
