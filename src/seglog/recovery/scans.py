@@ -271,7 +271,7 @@ def _fitting(extent: Extent) -> int:
 def _indexed(index: OffsetIndexView, position: int, end: int) -> int:
     """The first indexed position in [position, end), or `position`."""
     try:
-        found = index.upper_bound(position, 0)
+        found = index.upper_bound(position)
         index.close()
     except SeglogError:
         return position
