@@ -19,6 +19,7 @@ from seglog._native.scan import list_partition
 from seglog.recovery.disk import RealDisk
 from seglog.recovery.next_offset import open_log
 from seglog.storage.paths import FileKind, file_name
+from seglog.storage.segment_table import floor_row
 
 __all__ = ["cut_to_first_hole"]
 
@@ -39,7 +40,7 @@ def cut_to_first_hole(path: str, recovery_point: int, *, preallocated: bool = Fa
     """
     listing, disk = list_partition(path), RealDisk(path)
     bases = [int(base) for base in listing.base_offsets]
-    first = max(int(np.searchsorted(listing.base_offsets, recovery_point, "right")) - 1, 0)
+    first = max(floor_row(listing.base_offsets, recovery_point), 0)
     for row in range(0 if preallocated else first, len(bases) - 1):
         base, next_base = bases[row], bases[row + 1]
         if row < first:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from seglog.model import ProducerStateEntry, TopicPartition
 from seglog.recovery.loader_failures import LoaderFailure
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.recovery.segment_map import SegmentMap
+from seglog.recovery.loaded_segments import LoadedSegments
 from seglog.recovery.snapshot_files import Snapshots
 from seglog.recovery.next_offset import open_log, whole_headers
 from seglog.recovery.txn_index_file import replay_batches
@@ -82,8 +82,8 @@ class LoadingProducers:
         self.snapshots.delete_known()
 
 
-def rebuild_producers(producers: LoadingProducers, segments: SegmentMap, start: int, end: int, *,
-                      clean: bool = False, limit: int | None = None) -> None:
+def rebuild_producers(producers: LoadingProducers, segments: LoadedSegments, start: int, end: int,
+                      *, clean: bool = False, limit: int | None = None) -> None:
     """Advances the state to `end` (Kafka: rebuildProducerState), over the segments below `limit`.
 
     Starts from the newest valid snapshot and applies batch headers, without CRCs. After a clean

@@ -31,7 +31,7 @@ from seglog.recovery.loading_producers import LoadingProducers, rebuild_producer
 from seglog.recovery.segment_recovery import RecoveryFailure, SegmentRecovery, recover_extent
 from seglog.recovery.scans import SegmentScans
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.recovery.segment_map import SegmentMap
+from seglog.recovery.loaded_segments import LoadedSegments
 from seglog.recovery.snapshot_files import Snapshots
 from seglog.recovery.split import split_segment
 from seglog.recovery.next_offset import open_log
@@ -50,8 +50,8 @@ class LogLoader:
     """The loader of one log, for one thread. `remaining` is called before each segment of a
     recovery with the number left; `scans` may scan ahead."""
 
-    def __init__(self, disk: Disk, inputs: LoadInputs, segments: SegmentMap, snapshots: Snapshots,
-                 epochs: LeaderEpochs, report: Report,
+    def __init__(self, disk: Disk, inputs: LoadInputs, segments: LoadedSegments,
+                 snapshots: Snapshots, epochs: LeaderEpochs, report: Report,
                  remaining: Callable[[int], None] | None = None,
                  scans: SegmentScans | None = None) -> None:
         self.scans = scans
