@@ -34,7 +34,7 @@ from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.loaded_segments import LoadedSegments
 from seglog.recovery.snapshot_files import Snapshots
 from seglog.recovery.split import split_segment
-from seglog.recovery.next_offset import open_log
+from seglog.recovery.next_offset import opened_log
 from seglog.storage.epochs import LeaderEpochs
 from seglog.storage.paths import FileKind, FileState, file_name
 
@@ -468,11 +468,8 @@ class LogLoader:
         extent = self.segments.get(base).extent
         if extent.size == 0:
             return
-        fd = open_log(extent.path)
-        try:
+        with opened_log(extent.path) as fd:
             scan = scan_file(fd, extent.start, extent.end, check_crcs=False, max_batches=16)
-        finally:
-            os.close(fd)
         if np.any(scan.batches["producer_id"] >= 0):
             self.report(finding("snapshot-missing", directory=self.directory, offset=base))
 
