@@ -80,6 +80,7 @@ C_SOURCES = [
     "framing",
     "index",
     "index_file",
+    "index_search",
     "md5",
     "message",
     "murmur2",

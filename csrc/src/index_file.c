@@ -1,11 +1,16 @@
-#define _POSIX_C_SOURCE 200809L /* AT_FDCWD */
+#if defined(__APPLE__)
+#define _DARWIN_C_SOURCE
+#else
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS, which strict C11 hides */
+#endif
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-#include "index_search.h"
 #include "seglog/file.h"
 #include "seglog/index.h"
 
@@ -69,136 +74,146 @@ static slg_status entries_in_use(const origin *from, slg_index_kind kind, size_t
     return SLG_OK;
 }
 
-static slg_status take(slg_index_file *file, slg_index_kind kind, const origin *from,
-                       slg_error *error) {
-    const bool copied = file->size <= SLG_INDEX_COPY_MAX || kind == SLG_INDEX_KIND_TXN ||
-                        from->data != NULL;
+static slg_status copy(slg_index_file *file, const origin *from, slg_error *error) {
+    uint8_t *data = malloc(file->size);
+    slg_status status;
+    if (data == NULL) {
+        return slg_fail(error, SLG_NO_MEMORY, 0, 0, (int64_t)file->size);
+    }
+    status = read_exact(from, data, file->size, 0, error);
+    if (status != SLG_OK) {
+        free(data);
+        return status;
+    }
+    file->data = data;
+    file->held = file->size;
+    return SLG_OK;
+}
+
+static slg_status fill(slg_index_file *file, const origin *from, slg_error *error) {
+    const bool is_txn = file->kind == SLG_INDEX_KIND_TXN;
+    /* Relative offsets and positions are 31 bits wide, so no index needs more than this. */
+    const int64_t limit = is_txn ? SLG_TXN_INDEX_MAX : INT32_MAX;
+    const size_t width = slg_index_entry_size(file->kind);
+    slg_status status;
+    if (file->file_size > limit) {
+        return slg_fail(error, SLG_LIMIT, 0, limit, file->file_size);
+    }
+    status =
+        entries_in_use(from, file->kind, (size_t)file->file_size / width, &file->entries, error);
+    if (status != SLG_OK) {
+        return status;
+    }
+    file->size = file->entries * width;
     if (file->size == 0) {
         return SLG_OK;
     }
-    if (copied) {
-        uint8_t *data = malloc(file->size);
-        slg_status status;
-        if (data == NULL) {
-            return slg_fail(error, SLG_NO_MEMORY, 0, 0, (int64_t)file->size);
-        }
-        status = read_exact(from, data, file->size, 0, error);
-        if (status != SLG_OK) {
-            free(data);
-            return status;
-        }
-        file->data = data;
-        return SLG_OK;
+    if (is_txn || from->data != NULL || file->size <= SLG_INDEX_COPY_MAX) {
+        return copy(file, from, error);
     }
     file->fd = from->fd;
     return SLG_OK;
 }
 
-static slg_status fill(slg_index_file *file, slg_index_kind kind, const origin *from,
-                       slg_error *error) {
-    const size_t width = slg_index_entry_size(kind);
-    /* Relative offsets and positions are 31 bits wide, so no index needs more than this. */
-    const int64_t limit = kind == SLG_INDEX_KIND_TXN ? SLG_TXN_INDEX_MAX : INT32_MAX;
-    slg_status status;
-    if (file->file_size > limit) {
-        return slg_fail(error, SLG_LIMIT, 0, limit, file->file_size);
-    }
-    status = entries_in_use(from, kind, (size_t)file->file_size / width, &file->entries, error);
-    if (status != SLG_OK) {
-        return status;
-    }
-    file->size = file->entries * width;
-    return take(file, kind, from, error);
+slg_index_file slg_index_file_over(slg_index_kind kind, int64_t base_offset, const uint8_t *data,
+                                   size_t entries) {
+    const size_t size = entries * slg_index_entry_size(kind);
+    return (slg_index_file){.kind = kind,
+                            .base_offset = base_offset,
+                            .entries = entries,
+                            .size = size,
+                            .file_size = (int64_t)size,
+                            .fd = -1,
+                            .data = data,
+                            .held = size};
 }
 
-slg_status slg_index_file_open(slg_index_file *file, slg_index_kind kind, const char *path,
-                               slg_error *error) {
+static void reset(slg_index_file *file) {
+    file->entries = file->size = file->held = 0;
+    file->file_size = -1;
+    file->fd = -1;
+    file->data = NULL;
+}
+
+slg_status slg_index_file_open(slg_index_file *file, slg_index_kind kind, int64_t base_offset,
+                               slg_index_policy policy, const char *path, slg_error *error) {
     slg_status status;
+    int64_t size;
     int fd;
-    *file = (slg_index_file){.file_size = -1, .fd = -1};
-    status = slg_open_read(AT_FDCWD, path, false, &fd, &file->file_size, error);
+    *file = slg_index_file_over(kind, base_offset, NULL, 0);
+    file->file_size = -1;
+    status = slg_open_read(AT_FDCWD, path, false, &fd, &size, error);
     if (status != SLG_OK) {
-        file->file_size = -1;
         return status == SLG_FILE_MISSING ? SLG_OK : status;
     }
-    status = fill(file, kind, &(origin){.fd = fd}, error);
+    file->file_size = size;
+    if (policy == SLG_INDEX_TRUSTING) {
+        file->entries = (size_t)size / slg_index_entry_size(kind);
+        file->size = file->entries * slg_index_entry_size(kind);
+        file->fd = fd;
+        return SLG_OK;
+    }
+    status = fill(file, &(origin){.fd = fd}, error);
     if (file->fd < 0) {
         close(fd);
     }
     if (status != SLG_OK) {
-        *file = (slg_index_file){.file_size = -1, .fd = -1};
+        reset(file);
     }
     return status;
 }
 
-slg_status slg_index_file_copy(slg_index_file *file, slg_index_kind kind, const uint8_t *data,
-                               size_t size, slg_error *error) {
+slg_status slg_index_file_copy(slg_index_file *file, slg_index_kind kind, int64_t base_offset,
+                               const uint8_t *data, size_t size, slg_error *error) {
     slg_status status;
-    *file = (slg_index_file){.file_size = (int64_t)size, .fd = -1};
-    status = fill(file, kind, &(origin){.fd = -1, .data = data}, error);
+    *file = slg_index_file_over(kind, base_offset, NULL, 0);
+    file->file_size = (int64_t)size;
+    status = fill(file, &(origin){.fd = -1, .data = data}, error);
     if (status != SLG_OK) {
-        *file = (slg_index_file){.file_size = -1, .fd = -1};
+        reset(file);
     }
     return status;
 }
 
-slg_status slg_index_file_entry(const slg_index_file *file, slg_index_kind kind, size_t n,
-                                int64_t base_offset, slg_index_entry *entry, slg_error *error) {
-    const size_t width = slg_index_entry_size(kind);
-    uint8_t stored[SLG_TXN_ENTRY_SIZE];
-    if (file->fd < 0) {
-        *entry = slg_index_entry_at(kind, file->data, n, base_offset);
+slg_status slg_index_file_map(slg_index_file *file, size_t size, slg_error *error) {
+    if (file->fd < 0 || size == 0) {
         return SLG_OK;
     }
-    const slg_status status = slg_pread_exact(file->fd, stored, width, (int64_t)(n * width), error);
+    void *data = mmap(NULL, size, PROT_READ, MAP_SHARED, file->fd, 0);
+    if (data == MAP_FAILED) {
+        return slg_fail_errno(error, SLG_IO, 0, errno);
+    }
+    file->data = data;
+    file->held = size;
+    return SLG_OK;
+}
+
+/*
+ * The flag first, then the pages: a search that read zeros of the new pages finds the flag set when
+ * it asks at its end. The kernel flushes the translations of all threads before mmap returns.
+ */
+slg_status slg_index_file_detach(slg_index_file *file, slg_error *error) {
+    __atomic_store_n(&file->detached, 1, __ATOMIC_SEQ_CST);
+    if (file->fd >= 0 && file->held > 0 &&
+        mmap((void *)(uintptr_t)file->data, file->held, PROT_READ,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
+        return slg_fail_errno(error, SLG_IO, 0, errno);
+    }
+    return SLG_OK;
+}
+
+slg_status slg_index_file_entry(const slg_index_file *file, size_t n, slg_index_entry *entry,
+                                slg_error *error) {
+    const size_t width = slg_index_entry_size(file->kind);
+    uint8_t stored[SLG_TXN_ENTRY_SIZE];
+    const uint8_t *at = file->fd < 0 ? file->data + n * width : stored;
+    slg_status status = SLG_OK;
+    if (file->fd >= 0) {
+        status = slg_pread_exact(file->fd, stored, width, (int64_t)(n * width), error);
+    }
     if (status == SLG_OK) {
-        *entry = slg_index_entry_at(kind, stored, 0, base_offset);
+        *entry = slg_index_entry_at(file->kind, at, 0, file->base_offset);
     }
-    return status;
-}
-
-/* What a search in a file asks for, and why it ended early. */
-typedef struct question {
-    const slg_index_file *file;
-    slg_index_kind kind;
-    int64_t base_offset;
-    bool of_position;
-    slg_status status;
-    slg_error *error;
-} question;
-
-static bool value_in_file(void *source, size_t n, int64_t *value) {
-    question *q = source;
-    slg_index_entry entry;
-    q->status = slg_index_file_entry(q->file, q->kind, n, q->base_offset, &entry, q->error);
-    if (q->status == SLG_OK) {
-        *value = q->of_position ? entry.value : entry.key;
-    }
-    return q->status == SLG_OK;
-}
-
-static slg_status search_file(question *q, int64_t target, slg_slots *found) {
-    (void)slg_search_index(q->file->entries, slg_index_entry_size(q->kind), target, value_in_file,
-                           q, found);
-    return q->status;
-}
-
-slg_status slg_index_file_lookup(const slg_index_file *file, slg_index_kind kind,
-                                 int64_t base_offset, int64_t target, int64_t *slot,
-                                 slg_error *error) {
-    question q = {.file = file, .kind = kind, .base_offset = base_offset, .error = error};
-    slg_slots found;
-    const slg_status status = search_file(&q, target, &found);
-    *slot = found.lower;
-    return status;
-}
-
-slg_status slg_index_file_upper_bound(const slg_index_file *file, int64_t position, int64_t *slot,
-                                      slg_error *error) {
-    question q = {.file = file, .kind = SLG_INDEX_KIND_OFFSET, .of_position = true, .error = error};
-    slg_slots found;
-    const slg_status status = search_file(&q, position, &found);
-    *slot = found.upper;
     return status;
 }
 
@@ -219,9 +234,13 @@ bool slg_index_file_shrank(const slg_index_file *file) {
 }
 
 void slg_index_file_close(slg_index_file *file) {
-    if (file->fd >= 0) {
+    if (file->fd < 0) {
+        free((void *)(uintptr_t)file->data);
+    } else {
+        if (file->held > 0) {
+            munmap((void *)(uintptr_t)file->data, file->held);
+        }
         close(file->fd);
     }
-    free((void *)(uintptr_t)file->data);
-    *file = (slg_index_file){.file_size = -1, .fd = -1};
+    reset(file);
 }

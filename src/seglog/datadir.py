@@ -17,7 +17,7 @@ from seglog.forks import SurvivesFork
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener
 from seglog.recovery.loader import LoadOptions, LoadResult, load_directory
-from seglog.recovery.partition_plan import LoadLevel, SegmentTable
+from seglog.recovery.partition_plan import CheckedSegments, LoadLevel
 from seglog.recovery.load_report import LoadReport
 from seglog.recovery.root import PartitionDirectory
 from seglog.storage.isolation import Isolation
@@ -199,7 +199,7 @@ class DataDir:
         """Every partition directory, of every kind, by name."""
         return self._result.root.partitions
 
-    def segments(self, directory: str) -> SegmentTable:
+    def segments(self, directory: str) -> CheckedSegments:
         """The segments of a partition directory as columns. Raises
         UnknownTopicOrPartitionError for one that is not here or could not be listed."""
         plan = self._result.plan(text("directory", directory))

@@ -1,4 +1,4 @@
-/* Searches in entries that a test holds in memory, as in the copy of a small index file. */
+/* Searches in entries that a test holds in memory. */
 #ifndef SEGLOG_TESTS_INDEX_COPY_H
 #define SEGLOG_TESTS_INDEX_COPY_H
 
@@ -7,28 +7,23 @@
 
 #include "seglog/index.h"
 
-static inline slg_index_file index_copy(slg_index_kind kind, const uint8_t *data, size_t entries) {
-    const size_t size = entries * slg_index_entry_size(kind);
-    return (slg_index_file){data, entries, size, (int64_t)size, -1};
+static inline int64_t slot_of(slg_index_kind kind, const uint8_t *data, size_t entries,
+                              int64_t base_offset, slg_index_bound bound, int64_t target) {
+    const slg_index_file file = slg_index_file_over(kind, base_offset, data, entries);
+    slg_index_found found;
+    if (slg_index_file_search(&file, entries, bound, target, &found, NULL) != SLG_OK) {
+        abort();
+    }
+    return found.slot;
 }
 
 static inline int64_t lookup(slg_index_kind kind, const uint8_t *data, size_t entries,
                              int64_t base_offset, int64_t target) {
-    const slg_index_file file = index_copy(kind, data, entries);
-    int64_t slot;
-    if (slg_index_file_lookup(&file, kind, base_offset, target, &slot, NULL) != SLG_OK) {
-        abort();
-    }
-    return slot;
+    return slot_of(kind, data, entries, base_offset, SLG_INDEX_LOWER, target);
 }
 
 static inline int64_t upper_bound(const uint8_t *data, size_t entries, int64_t position) {
-    const slg_index_file file = index_copy(SLG_INDEX_KIND_OFFSET, data, entries);
-    int64_t slot;
-    if (slg_index_file_upper_bound(&file, position, &slot, NULL) != SLG_OK) {
-        abort();
-    }
-    return slot;
+    return slot_of(SLG_INDEX_KIND_OFFSET, data, entries, 0, SLG_INDEX_UPPER_VALUE, position);
 }
 
 #endif

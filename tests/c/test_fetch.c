@@ -1,4 +1,4 @@
-/* Searches and walks by pread over files whose bytes are anything at all. */
+/* Walks by pread over files whose bytes are anything at all. */
 #define _XOPEN_SOURCE 700 /* pwrite, ftruncate */
 #include "seglog/fetch.h"
 
@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "index_copy.h"
 #include "seglog/format.h"
 #include "seglog/wire.h"
 
@@ -17,104 +16,6 @@ static int scratch(const void *data, size_t size) {
     CHECK(fd >= 0);
     CHECK_EQ(write(fd, data, size), size);
     return fd;
-}
-
-/* The search by descriptor gives what the search in memory gives, whatever the bytes are. */
-static void check_searches(void) {
-    uint64_t seed = 1;
-    slg_error error;
-    for (int round = 0; round < 60; round++) {
-        const bool times = round % 2 == 1;
-        const bool sorted = round % 3 == 1;
-        const size_t width = times ? SLG_TIME_ENTRY_SIZE : SLG_OFFSET_ENTRY_SIZE;
-        const size_t entries = random_next(&seed) % 4000;
-        uint8_t *data = calloc(entries + 1, width);
-        CHECK(data != NULL);
-        for (size_t n = 0; n < entries; n++) {
-            const uint64_t any = random_next(&seed);
-            if (times) {
-                slg_store_i64(data + n * width, sorted ? (int64_t)n * 3 : (int64_t)any);
-            } else {
-                slg_store_i32(data + n * width, sorted ? (int32_t)n * 3 : (int32_t)any);
-            }
-            slg_store_i32(data + n * width + width - 4, sorted ? (int32_t)n * 5 : (int32_t)any);
-        }
-        const int fd = scratch(data, entries * width);
-        const slg_fetch_index index = {
-            .kind = times ? SLG_INDEX_KIND_TIME : SLG_INDEX_KIND_OFFSET,
-            .fd = fd,
-            .base_offset = 7,
-            .entries = entries,
-        };
-        for (int ask = 0; ask < 50; ask++) {
-            const int64_t target = (int32_t)random_next(&seed) % (sorted ? 13000 : INT32_MAX);
-            int64_t slot;
-            slg_index_entry entry, next;
-            CHECK_EQ(
-                slg_fetch_search(&index, SLG_FETCH_LOWER, target, &slot, &entry, &next, &error),
-                SLG_OK);
-            CHECK_EQ(slot, lookup(index.kind, data, entries, 7, target));
-            if (!times) {
-                CHECK_EQ(slg_fetch_search(&index, SLG_FETCH_UPPER_POSITION, target, &slot, &entry,
-                                          &next, &error),
-                         SLG_OK);
-                CHECK_EQ(slot, upper_bound(data, entries, target));
-            }
-        }
-        close(fd);
-        free(data);
-    }
-}
-
-/* A map gives what the file gives; once it is detached, the file may be cut under it. */
-static void check_maps(void) {
-    uint64_t seed = 3;
-    slg_error error;
-    enum { ENTRIES = 30000, SIZE = ENTRIES * SLG_OFFSET_ENTRY_SIZE };
-    uint8_t *data = calloc(ENTRIES, SLG_OFFSET_ENTRY_SIZE);
-    CHECK(data != NULL);
-    for (size_t n = 0; n < ENTRIES; n++) {
-        slg_store_i32(data + n * SLG_OFFSET_ENTRY_SIZE, (int32_t)n * 3 + 1);
-        slg_store_i32(data + n * SLG_OFFSET_ENTRY_SIZE + 4, (int32_t)n * 7);
-    }
-    const int fd = scratch(data, SIZE);
-    const slg_fetch_index by_file = {SLG_INDEX_KIND_OFFSET, fd, 7, ENTRIES, NULL};
-    slg_fetch_map map;
-    CHECK_EQ(slg_fetch_map_open(&map, fd, SIZE, &error), SLG_OK);
-    slg_fetch_index by_map = by_file;
-    by_map.map = &map;
-    for (int detached = 0; detached < 2; detached++) {
-        for (int ask = 0; ask < 2000; ask++) {
-            const int64_t target = (int64_t)(random_next(&seed) % (3 * ENTRIES + 20));
-            int64_t slot, wanted_slot;
-            slg_index_entry wanted, entry, next;
-            by_map.entries = 1 + (size_t)(random_next(&seed) % ENTRIES);
-            slg_fetch_index same = by_file;
-            same.entries = by_map.entries;
-            CHECK_EQ(slg_fetch_search(&same, SLG_FETCH_LOWER, target, &wanted_slot, &wanted, &next,
-                                      &error),
-                     SLG_OK);
-            CHECK_EQ(
-                slg_fetch_search(&by_map, SLG_FETCH_LOWER, target, &slot, &entry, &next, &error),
-                SLG_OK);
-            CHECK(slot == wanted_slot && entry.key == wanted.key && entry.value == wanted.value);
-            CHECK(next.value < 0 || (next.key > target && next.value == (slot + 1) * 7));
-            CHECK(detached || slot + 1 == (int64_t)by_map.entries || next.value >= 0);
-        }
-        CHECK_EQ(slg_fetch_map_detach(&map, &error), SLG_OK);
-    }
-    CHECK_EQ(ftruncate(fd, 80), 0);
-    CHECK(map.data[SIZE - 1] == 0); /* no SIGBUS */
-    int64_t slot;
-    slg_index_entry entry, next;
-    by_map.entries = ENTRIES;
-    CHECK_EQ(slg_fetch_search(&by_map, SLG_FETCH_LOWER, 5, &slot, &entry, &next, &error),
-             SLG_FILE_SHRANK);
-    slg_fetch_map_close(&map);
-    CHECK_EQ(slg_fetch_map_open(&map, fd, 0, &error), SLG_OK);
-    slg_fetch_map_close(&map);
-    close(fd);
-    free(data);
 }
 
 /* Five batches of 1000 bytes and ten records between two entries, whose keys are last offsets. */
@@ -196,8 +97,6 @@ static void check_walks(void) {
 }
 
 int main(void) {
-    check_searches();
-    check_maps();
     check_first_reads();
     check_walks();
     return 0;

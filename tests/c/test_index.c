@@ -269,16 +269,21 @@ static void write_file(const char *name) {
     close(fd);
 }
 
+static slg_status open_proving(slg_index_file *file, const char *path, slg_error *error) {
+    return slg_index_file_open(file, SLG_INDEX_KIND_OFFSET, 5, SLG_INDEX_PROVING, path, error);
+}
+
 static void check_files(void) {
     slg_index_file file;
+    slg_index_found found;
     slg_error error;
-    CHECK_EQ(slg_index_file_open(&file, SLG_INDEX_KIND_OFFSET, "none", &error), SLG_OK);
+    CHECK_EQ(open_proving(&file, "none", &error), SLG_OK);
     CHECK(file.entries == 0 && file.file_size == -1 && !slg_index_file_shrank(&file));
     slg_index_file_close(&file);
-    CHECK_EQ(slg_index_file_open(&file, SLG_INDEX_KIND_OFFSET, ".", &error), SLG_FILE_KIND);
+    CHECK_EQ(open_proving(&file, ".", &error), SLG_FILE_KIND);
     CHECK(symlink("index", "link") == 0 && mkfifo("fifo", 0600) == 0);
-    CHECK_EQ(slg_index_file_open(&file, SLG_INDEX_KIND_OFFSET, "link", &error), SLG_FILE_KIND);
-    CHECK_EQ(slg_index_file_open(&file, SLG_INDEX_KIND_OFFSET, "fifo", &error), SLG_FILE_KIND);
+    CHECK_EQ(open_proving(&file, "link", &error), SLG_FILE_KIND);
+    CHECK_EQ(open_proving(&file, "fifo", &error), SLG_FILE_KIND);
     /* Copied and read in place, with a padding of zeros and bytes that are no entry behind. */
     for (int32_t entries = 1; entries <= 10000; entries = entries * 3 + 1) {
         file_bytes.size = 0;
@@ -287,29 +292,117 @@ static void check_files(void) {
         }
         add_zeros(&file_bytes, 8 * 700 + 5);
         write_file("index");
-        CHECK_EQ(slg_index_file_open(&file, SLG_INDEX_KIND_OFFSET, "index", &error), SLG_OK);
+        CHECK_EQ(open_proving(&file, "index", &error), SLG_OK);
         CHECK_EQ(file.entries, entries);
         CHECK_EQ(file.size, 8 * entries);
         CHECK_EQ(file.file_size, file_bytes.size);
         CHECK((file.fd >= 0) == (file.size > SLG_INDEX_COPY_MAX));
-        int64_t slot;
         slg_index_entry entry;
-        CHECK_EQ(slg_index_file_lookup(&file, SLG_INDEX_KIND_OFFSET, 0, INT64_MAX, &slot, &error),
-                 SLG_OK);
-        CHECK_EQ(slot, entries - 1);
-        CHECK_EQ(slg_index_file_upper_bound(&file, 71, &slot, &error), SLG_OK);
-        CHECK_EQ(slot, 0);
-        CHECK_EQ(slg_index_file_entry(&file, SLG_INDEX_KIND_OFFSET, (size_t)entries - 1, 5, &entry,
-                                      &error),
-                 SLG_OK);
+        CHECK_EQ(
+            slg_index_file_search(&file, file.entries, SLG_INDEX_LOWER, INT64_MAX, &found, &error),
+            SLG_OK);
+        CHECK_EQ(found.slot, entries - 1);
+        CHECK_EQ(
+            slg_index_file_search(&file, file.entries, SLG_INDEX_UPPER_VALUE, 71, &found, &error),
+            SLG_OK);
+        CHECK_EQ(found.slot, 0);
+        CHECK_EQ(slg_index_file_entry(&file, (size_t)entries - 1, &entry, &error), SLG_OK);
         CHECK(entry.key == 5 + entries && entry.value == 72 * entries);
         CHECK(truncate("index", 8 * entries) == 0 && !slg_index_file_shrank(&file));
         CHECK(truncate("index", 8 * entries - 1) == 0);
         CHECK(slg_index_file_shrank(&file) == (file.fd >= 0));
-        CHECK(slg_index_file_lookup(&file, SLG_INDEX_KIND_OFFSET, 0, INT64_MAX, &slot, &error) ==
-              (file.fd >= 0 ? SLG_FILE_SHRANK : SLG_OK));
+        CHECK(slg_index_file_search(&file, file.entries, SLG_INDEX_LOWER, INT64_MAX, &found,
+                                    &error) == (file.fd >= 0 ? SLG_FILE_SHRANK : SLG_OK));
         slg_index_file_close(&file);
     }
+}
+
+/* The search by descriptor gives what the search in memory gives, whatever the bytes are. */
+static void check_descriptors(void) {
+    uint64_t seed = 1;
+    slg_error error;
+    for (int round = 0; round < 60; round++) {
+        const slg_index_kind kind = round % 2 == 1 ? SLG_INDEX_KIND_TIME : SLG_INDEX_KIND_OFFSET;
+        const bool sorted = round % 3 == 1;
+        const size_t width = slg_index_entry_size(kind);
+        const size_t entries = random_next(&seed) % 4000;
+        file_bytes.size = 0;
+        for (size_t n = 0; n < entries; n++) {
+            const uint64_t any = random_next(&seed);
+            if (kind == SLG_INDEX_KIND_TIME) {
+                add_time_entry(sorted ? (int64_t)n * 3 : (int64_t)any,
+                               sorted ? (int32_t)n * 5 : (int32_t)any);
+            } else {
+                add_offset_entry(sorted ? (int32_t)n * 3 : (int32_t)any,
+                                 sorted ? (int32_t)n * 5 : (int32_t)any);
+            }
+        }
+        write_file("index");
+        uint8_t *copy = exact_copy(file_bytes.data, entries * width);
+        slg_index_file file;
+        CHECK_EQ(slg_index_file_open(&file, kind, 7, SLG_INDEX_TRUSTING, "index", &error), SLG_OK);
+        CHECK(file.fd >= 0 && file.entries == entries);
+        for (int ask = 0; ask < 50; ask++) {
+            const int64_t target = (int32_t)random_next(&seed) % (sorted ? 13000 : INT32_MAX);
+            for (int bound = SLG_INDEX_LOWER; bound <= SLG_INDEX_UPPER_VALUE; bound++) {
+                slg_index_found found;
+                CHECK_EQ(slg_index_file_search(&file, entries, (slg_index_bound)bound, target,
+                                               &found, &error),
+                         SLG_OK);
+                CHECK_EQ(found.slot,
+                         slot_of(kind, copy, entries, 7, (slg_index_bound)bound, target));
+            }
+        }
+        slg_index_file_close(&file);
+        free(copy);
+    }
+}
+
+/* A map gives what the file gives; once it is detached, the file may be cut under it. */
+static void check_maps(void) {
+    enum { ENTRIES = 12000, SIZE = ENTRIES * SLG_OFFSET_ENTRY_SIZE };
+    uint64_t seed = 3;
+    slg_error error;
+    slg_index_file by_file, by_map;
+    slg_index_found wanted, found;
+    file_bytes.size = 0;
+    for (int32_t n = 0; n < ENTRIES; n++) {
+        add_offset_entry(n * 3 + 1, n * 7);
+    }
+    write_file("index");
+    CHECK_EQ(slg_index_file_open(&by_file, SLG_INDEX_KIND_OFFSET, 7, SLG_INDEX_TRUSTING, "index",
+                                 &error),
+             SLG_OK);
+    CHECK_EQ(
+        slg_index_file_open(&by_map, SLG_INDEX_KIND_OFFSET, 7, SLG_INDEX_TRUSTING, "index", &error),
+        SLG_OK);
+    CHECK_EQ(slg_index_file_map(&by_map, 0, &error), SLG_OK);
+    CHECK(by_map.data == NULL);
+    CHECK_EQ(slg_index_file_map(&by_map, SIZE, &error), SLG_OK);
+    for (int detached = 0; detached < 2; detached++) {
+        for (int ask = 0; ask < 2000; ask++) {
+            const int64_t target = (int64_t)(random_next(&seed) % (3 * ENTRIES + 20));
+            const size_t entries = 1 + (size_t)(random_next(&seed) % ENTRIES);
+            CHECK_EQ(
+                slg_index_file_search(&by_file, entries, SLG_INDEX_LOWER, target, &wanted, &error),
+                SLG_OK);
+            CHECK_EQ(
+                slg_index_file_search(&by_map, entries, SLG_INDEX_LOWER, target, &found, &error),
+                SLG_OK);
+            CHECK(found.slot == wanted.slot && found.entry.key == wanted.entry.key &&
+                  found.entry.value == wanted.entry.value);
+            CHECK(found.next.value < 0 ||
+                  (found.next.key > target && found.next.value == (found.slot + 1) * 7));
+            CHECK(detached || found.slot + 1 == (int64_t)entries || found.next.value >= 0);
+        }
+        CHECK_EQ(slg_index_file_detach(&by_map, &error), SLG_OK);
+    }
+    CHECK(truncate("index", 80) == 0);
+    CHECK(by_map.data[SIZE - 1] == 0); /* no SIGBUS */
+    CHECK_EQ(slg_index_file_search(&by_map, ENTRIES, SLG_INDEX_LOWER, 5, &found, &error),
+             SLG_FILE_SHRANK);
+    slg_index_file_close(&by_map);
+    slg_index_file_close(&by_file);
 }
 
 int main(int argc, char **argv) {
@@ -321,5 +414,7 @@ int main(int argc, char **argv) {
     check_time_causes();
     check_txn_causes();
     check_files();
+    check_descriptors();
+    check_maps();
     return 0;
 }

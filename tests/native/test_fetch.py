@@ -6,19 +6,13 @@ import os
 import pickle
 import random
 import struct
-import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from seglog._native.fetch import (
-    FetchDataInfo, IndexReader, LogOffsetMetadata, SegmentReader,
-)
+from seglog._native.fetch import FetchDataInfo, LogOffsetMetadata, SegmentReader
 from seglog.errors import CorruptRecordError, IllegalArgumentError, KafkaStorageError
-from tests.native.test_index import search, write_offsets, write_times
-from tests.support.effort import examples
+from tests.native.test_index import search, write_offsets
 
 BASE = 1000
 HEADER = 61
@@ -65,58 +59,6 @@ def make(path: Path, data: bytes, entries: list[tuple[int, int]]) -> SegmentRead
     (path / "log").write_bytes(data)
     write_offsets(path / "index", entries)
     return SegmentReader(path / "log", path / "index", BASE)
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 682, 683, 1024, 1025, 1026, 5000, 20_000])
-def test_index_searches_agree_with_the_oracle(tmp_path: Path, count: int) -> None:
-    rng = random.Random(count)
-    offsets = sorted(rng.sample(range(1, count * 7 + 2), count))
-    positions = sorted(rng.sample(range(1, count * 50 + 2), count))
-    times = sorted(rng.sample(range(count * 9 + 1), count))
-    index = IndexReader(
-        write_offsets(tmp_path / "i", list(zip(offsets, positions, strict=True))), BASE)
-    time_index = IndexReader(
-        write_times(tmp_path / "t", list(zip(times, offsets, strict=True))), BASE, times=True)
-    assert index.entries == time_index.entries == count
-    for used in {count, count // 2, max(0, count - 1)}:
-        for target in [rng.randrange(-5, count * 50 + 5) for _ in range(100)]:
-            slot = search(offsets[:used], 8, target)[0]
-            wanted = (BASE + offsets[slot], positions[slot]) if slot >= 0 else (BASE, 0)
-            assert index.lookup(BASE + target, used) == wanted
-            slot = search(positions[:used], 8, target)[1]
-            assert index.upper_bound(target, used) == (
-                (BASE + offsets[slot], positions[slot]) if slot >= 0 else None)
-            slot = search(times[:used], 12, target)[0]
-            assert time_index.lookup(target, used) == (
-                (times[slot], BASE + offsets[slot]) if slot >= 0 else (-1, BASE))
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(st.lists(st.tuples(st.integers(-2**31, 2**31 - 1), st.integers(-2**31, 2**31 - 1)),
-                max_size=3000), st.integers(-2**31, 2**31 - 1))
-def test_hostile_indexes_give_kafkas_slots(tmp_path_factory: pytest.TempPathFactory,
-                                           entries: list[tuple[int, int]], target: int) -> None:
-    path = tmp_path_factory.mktemp("index") / "i"
-    index = IndexReader(write_offsets(path, entries), 0)
-    slot = search([offset for offset, _ in entries], 8, target)[0]
-    assert index.lookup(target) == (entries[slot] if slot >= 0 else (0, 0))
-    slot = search([position for _, position in entries], 8, target)[1]
-    assert index.upper_bound(target) == (entries[slot] if slot >= 0 else None)
-
-
-def test_a_missing_index_is_one_without_entries(tmp_path: Path) -> None:
-    index = IndexReader(tmp_path / "none", BASE)
-    assert index.entries == 0
-    assert index.lookup(BASE + 5) == (BASE, 0)
-    assert index.upper_bound(0) is None
-
-
-def test_an_index_that_was_cut_is_an_error(tmp_path: Path) -> None:
-    index = IndexReader(write_offsets(tmp_path / "i", [(n, n) for n in range(5000)]), BASE)
-    os.truncate(tmp_path / "i", 80)
-    with pytest.raises(KafkaStorageError) as caught:
-        index.lookup(BASE + 4000)
-    assert caught.value.code == "file_shrank"
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -217,67 +159,6 @@ def test_descriptors_end_with_the_object(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before + 40
     del readers
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-@pytest.mark.parametrize("count", [1, 60, 1000, 8192, 100_000])
-def test_a_mapped_index_gives_what_the_file_gives(tmp_path: Path, count: int) -> None:
-    """While a writer adds entries, and once it is detached and the file is cut."""
-    rng = random.Random(count)
-    path = write_offsets(tmp_path / "index", [(n * 3 + 2, n * 100) for n in range(count // 2)])
-    by_file, by_map = IndexReader(path, BASE), IndexReader(path, BASE, mapped=count * 8)
-    assert (by_file.mapped_bytes, by_map.mapped_bytes) == (0, count * 8)
-    write_offsets(path, [(n * 3 + 2, n * 100) for n in range(count)])
-
-    def check(used: int) -> None:
-        for target in {0, 2, used * 3, used * 3 + 5, *(rng.randrange(used * 3 + 3)
-                                                       for _ in range(60))}:
-            assert by_map.lookup(BASE + target, used) == by_file.lookup(BASE + target, used)
-            assert by_map.upper_bound(target * 30, used) == by_file.upper_bound(target * 30, used)
-
-    used = max(1, count // 2)
-    while used <= count:
-        check(used)
-        used += rng.choice([1, 2, 63, 64, 65, max(1, count // 5)])
-    by_map.detach()
-    by_map.detach()
-    assert by_map.mapped_bytes == 0
-    check(count)
-    os.truncate(path, count // 3 * 8)
-    check(count // 3)
-    with pytest.raises(KafkaStorageError):
-        by_map.lookup(BASE + count * 3, count)
-
-
-def test_a_map_may_be_cut_while_threads_search_it(tmp_path: Path) -> None:
-    """Each answer is that of the entries before the cut, or the file is too short. No SIGBUS."""
-    count = 50_000
-    path = write_offsets(tmp_path / "index", [(n, n) for n in range(count)])
-    for _ in range(20):
-        index, wrong, ready = IndexReader(path, 0, mapped=1), [], threading.Barrier(4)
-
-        def search(index: IndexReader = index, wrong: list[object] = wrong,
-                   ready: threading.Barrier = ready) -> None:
-            rng = random.Random(threading.get_ident())
-            ready.wait(60)
-            try:
-                while True:
-                    target = rng.randrange(count)
-                    if (found := index.lookup(target, count)) != (target, target):
-                        wrong.append((target, found))
-            except KafkaStorageError:
-                pass
-
-        threads = [threading.Thread(target=search) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        ready.wait(60)
-        index.detach()
-        os.truncate(path, 8)
-        for thread in threads:
-            thread.join(60)
-            assert not thread.is_alive()
-        assert not wrong
-        write_offsets(path, [(n, n) for n in range(count)])
 
 
 def test_an_index_that_does_not_rise_is_searched_as_kafka_does(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seglog._native.index import COPY_MAX, OffsetIndexView, TimeIndexView, read_aborted
+from seglog._native.index import (
+    COPY_MAX, IndexReader, OffsetIndexView, TimeIndexView, read_aborted, search_entries,
+)
 from seglog.errors import CorruptDataError, CorruptIndexError, KafkaStorageError
 from tests.support.effort import examples
 
@@ -74,7 +76,7 @@ def test_lookup_agrees_with_the_oracle_at_every_size(tmp_path: Path, count: int)
             (-1, BASE) if lower < 0 else (times[lower], keys[lower]))
     for target in [*rng.choices(range(positions[-1] + 5), k=200), *positions[-3:], positions[0]]:
         _, upper = search(positions, 8, target)
-        assert index.upper_bound(target - 1, 1) == (
+        assert index.upper_bound(target) == (
             None if upper < 0 else (keys[upper], positions[upper]))
     assert index.entries == time_index.entries == count
     assert index.holds_descriptor == (count * 8 > COPY_MAX)
@@ -122,22 +124,12 @@ def test_empty_missing_and_torn_files(tmp_path: Path) -> None:
         index, times = OffsetIndexView(path, BASE), TimeIndexView(path, BASE)
         assert (index.entries, index.last_entry, index.lookup(5)) == (0, (BASE, 0), (BASE, 0))
         assert (times.entries, times.last_entry, times.lookup(5)) == (0, (-1, BASE), (-1, BASE))
-        assert index.upper_bound(0, 1) is None
+        assert index.upper_bound(0) is None
         assert index.file_size == (None if data is None else len(data))
-        with pytest.raises(IndexError, match="Attempt to fetch the 0th entry from index"):
-            index.entry(0)
     torn = write_offsets(tmp_path / "torn", [(1, 10), (2, 20)])
     with torn.open("ab") as file:
         file.write(b"\0\0\0")
     assert OffsetIndexView(torn, BASE).to_numpy().tolist() == [(BASE + 1, 10), (BASE + 2, 20)]
-
-
-def test_entry_beyond_the_end(tmp_path: Path) -> None:
-    times = TimeIndexView(write_times(tmp_path / "t", [(5, 1)]), BASE)
-    assert times.entry(0) == (5, BASE + 1)
-    for n in (-1, 1, 2**62):
-        with pytest.raises(IndexError, match=f"the {n}th entry from time index .* has size 1"):
-            times.entry(n)
 
 
 def test_nothing_is_opened_before_the_first_question(tmp_path: Path) -> None:
@@ -188,7 +180,7 @@ def test_an_index_that_is_cut_while_it_is_searched(tmp_path: Path) -> None:
             with contextlib.suppress(KafkaStorageError, CorruptDataError):
                 for _ in range(5):
                     seen.add(view.lookup(2**60))
-                    view.upper_bound(77_777, 1)
+                    view.upper_bound(77_777)
                     view.to_numpy()
     finally:
         done.set()
@@ -274,7 +266,7 @@ def test_an_index_in_memory_answers_as_its_file(
         assert in_memory.lookup(target) == on_disk.lookup(target)
     if isinstance(in_memory, OffsetIndexView) and isinstance(on_disk, OffsetIndexView):
         for position in (0, 1, 250, 10**9):
-            assert in_memory.upper_bound(position, 0) == on_disk.upper_bound(position, 0)
+            assert in_memory.upper_bound(position) == on_disk.upper_bound(position)
     if entries or zeros:
         assert (in_memory.to_numpy() == on_disk.to_numpy()).all()
 
@@ -286,3 +278,137 @@ def test_a_transaction_index_in_memory_reads_as_its_file(tmp_path: Path) -> None
     assert (read_aborted("elsewhere", content) == read_aborted(path)).all()
     with pytest.raises(CorruptIndexError, match="elsewhere"):
         read_aborted("elsewhere", b"\x01" + content)
+
+
+# ---- trusted: the entries of a caller who knows how many are in use
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 682, 683, 1024, 1025, 1026, 5000, 20_000])
+def test_a_trusted_index_agrees_with_the_oracle(tmp_path: Path, count: int) -> None:
+    rng = random.Random(count)
+    offsets = sorted(rng.sample(range(1, count * 7 + 2), count))
+    positions = sorted(rng.sample(range(1, count * 50 + 2), count))
+    times = sorted(rng.sample(range(count * 9 + 1), count))
+    index = IndexReader(
+        write_offsets(tmp_path / "i", list(zip(offsets, positions, strict=True))), BASE)
+    time_index = IndexReader(
+        write_times(tmp_path / "t", list(zip(times, offsets, strict=True))), BASE, times=True)
+    assert index.entries == time_index.entries == count
+    for used in {count, count // 2, max(0, count - 1)}:
+        for target in [rng.randrange(-5, count * 50 + 5) for _ in range(100)]:
+            slot = search(offsets[:used], 8, target)[0]
+            wanted = (BASE + offsets[slot], positions[slot]) if slot >= 0 else (BASE, 0)
+            assert index.lookup(BASE + target, used) == wanted
+            slot = search(positions[:used], 8, target)[1]
+            assert index.upper_bound(target, used) == (
+                (BASE + offsets[slot], positions[slot]) if slot >= 0 else None)
+            slot = search(times[:used], 12, target)[0]
+            assert time_index.lookup(target, used) == (
+                (times[slot], BASE + offsets[slot]) if slot >= 0 else (-1, BASE))
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(st.tuples(st.integers(-2**31, 2**31 - 1), st.integers(-2**31, 2**31 - 1)),
+                max_size=3000), st.integers(-2**31, 2**31 - 1))
+def test_trusted_hostile_entries_give_kafkas_slots(tmp_path_factory: pytest.TempPathFactory,
+                                           entries: list[tuple[int, int]], target: int) -> None:
+    path = tmp_path_factory.mktemp("index") / "i"
+    index = IndexReader(write_offsets(path, entries), 0)
+    slot = search([offset for offset, _ in entries], 8, target)[0]
+    assert index.lookup(target) == (entries[slot] if slot >= 0 else (0, 0))
+    slot = search([position for _, position in entries], 8, target)[1]
+    assert index.upper_bound(target) == (entries[slot] if slot >= 0 else None)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.booleans(), st.lists(st.integers(-2**31, 2**31 - 1), max_size=3000), st.data())
+def test_entries_in_memory_give_kafkas_slots(times: bool, values: list[int],
+                                             data: st.DataObject) -> None:
+    """By key and by value, on any entries: AbstractIndex.largestLowerBoundSlotFor."""
+    form, width = (">qi", 12) if times else (">ii", 8)
+    pairs = [(values[-1 - n], value) for n, value in enumerate(values)]
+    stored = b"".join(struct.pack(form, *pair) for pair in pairs)
+    pairs = [(key + (0 if times else BASE), value + (BASE if times else 0))
+             for key, value in pairs]
+    target = data.draw(st.sampled_from([one for pair in pairs for one in pair] or [0])
+                       | st.integers(-2**63, 2**63 - 1))
+    for by_value in (False, True):
+        slot = search([pair[by_value] for pair in pairs], width, target)[0]
+        nothing = (-1, BASE) if times else (BASE, 0)
+        assert search_entries(stored, BASE, target, times=times, by_value=by_value) == (
+            slot, *(pairs[slot] if slot >= 0 else nothing))
+
+
+def test_a_missing_trusted_index_has_no_entries(tmp_path: Path) -> None:
+    index = IndexReader(tmp_path / "none", BASE)
+    assert index.entries == 0
+    assert index.lookup(BASE + 5) == (BASE, 0)
+    assert index.upper_bound(0) is None
+
+
+def test_a_trusted_index_that_was_cut_is_an_error(tmp_path: Path) -> None:
+    index = IndexReader(write_offsets(tmp_path / "i", [(n, n) for n in range(5000)]), BASE)
+    os.truncate(tmp_path / "i", 80)
+    with pytest.raises(KafkaStorageError) as caught:
+        index.lookup(BASE + 4000)
+    assert caught.value.code == "file_shrank"
+
+
+@pytest.mark.parametrize("count", [1, 60, 1000, 8192, 100_000])
+def test_a_mapped_index_gives_what_the_file_gives(tmp_path: Path, count: int) -> None:
+    """While a writer adds entries, and once it is detached and the file is cut."""
+    rng = random.Random(count)
+    path = write_offsets(tmp_path / "index", [(n * 3 + 2, n * 100) for n in range(count // 2)])
+    by_file, by_map = IndexReader(path, BASE), IndexReader(path, BASE, mapped=count * 8)
+    assert (by_file.mapped_bytes, by_map.mapped_bytes) == (0, count * 8)
+    write_offsets(path, [(n * 3 + 2, n * 100) for n in range(count)])
+
+    def check(used: int) -> None:
+        for target in {0, 2, used * 3, used * 3 + 5, *(rng.randrange(used * 3 + 3)
+                                                       for _ in range(60))}:
+            assert by_map.lookup(BASE + target, used) == by_file.lookup(BASE + target, used)
+            assert by_map.upper_bound(target * 30, used) == by_file.upper_bound(target * 30, used)
+
+    used = max(1, count // 2)
+    while used <= count:
+        check(used)
+        used += rng.choice([1, 2, 63, 64, 65, max(1, count // 5)])
+    by_map.detach()
+    by_map.detach()
+    assert by_map.mapped_bytes == 0
+    check(count)
+    os.truncate(path, count // 3 * 8)
+    check(count // 3)
+    with pytest.raises(KafkaStorageError):
+        by_map.lookup(BASE + count * 3, count)
+
+
+def test_a_map_may_be_cut_while_threads_search_it(tmp_path: Path) -> None:
+    """Each answer is that of the entries before the cut, or the file is too short. No SIGBUS."""
+    count = 50_000
+    path = write_offsets(tmp_path / "index", [(n, n) for n in range(count)])
+    for _ in range(20):
+        index, wrong, ready = IndexReader(path, 0, mapped=1), [], threading.Barrier(4)
+
+        def search(index: IndexReader = index, wrong: list[object] = wrong,
+                   ready: threading.Barrier = ready) -> None:
+            rng = random.Random(threading.get_ident())
+            ready.wait(60)
+            try:
+                while True:
+                    target = rng.randrange(count)
+                    if (found := index.lookup(target, count)) != (target, target):
+                        wrong.append((target, found))
+            except KafkaStorageError:
+                pass
+
+        threads = [threading.Thread(target=search) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        ready.wait(60)
+        index.detach()
+        os.truncate(path, 8)
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive()
+        assert not wrong
+        write_offsets(path, [(n, n) for n in range(count)])

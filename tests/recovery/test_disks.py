@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -128,8 +129,16 @@ def test_a_read_that_fails_cuts_nothing(
     before = {file: facts for file, facts in files_of(copy / name).items()
               if file.endswith((".log", "index"))}
 
-    # A descriptor that cannot be read: pread fails in native code, as on a dying disk.
-    monkeypatch.setattr(segment_recovery, "open_log", lambda path: os.open(path, os.O_WRONLY))
+    @contextlib.contextmanager
+    def unreadable(path: str) -> Iterator[int]:
+        """A descriptor of which pread fails in native code, as on a dying disk."""
+        fd = os.open(path, os.O_WRONLY)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    monkeypatch.setattr(segment_recovery, "opened_log", unreadable)
     with pytest.raises(KafkaStorageError):
         load_log(str(copy / name), inputs)
     after = files_of(copy / name)

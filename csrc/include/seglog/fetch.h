@@ -1,11 +1,9 @@
 /*
- * Random reads by offset: Kafka's search in an index and its walk over the headers of a log, both
- * by pread. A file that is cut under a reader is a status and no signal; an index alone may be
- * mapped, by an owner of its directory who says when it is cut.
+ * Random reads by offset in a log, by pread: Kafka's walk over headers from the position that an
+ * index gives. A file that is cut under a reader is a status and no signal.
  *
  * Descriptors are the caller's, open for reading. Functions allocate nothing and keep state only in
- * the caller's structs. Any thread may call them, one at a time per slg_fetch_index. All may block
- * on the disk.
+ * the caller's structs. Any thread may call them. All may block on the disk.
  */
 #ifndef SEGLOG_FETCH_H
 #define SEGLOG_FETCH_H
@@ -19,50 +17,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/*
- * The bytes of an index file in memory: a lookup then costs no system call. Only for a file that no
- * other process changes (its directory's lock is held) and that this one does not cut before it has
- * detached the map: a page beyond the end of its file ends the process with SIGBUS.
- */
-typedef struct slg_fetch_map {
-    const uint8_t *data;
-    size_t size;
-    int32_t detached;
-} slg_fetch_map;
-
-/* Maps the first `size` bytes; a search asks only for entries that the file has by then. SLG_IO.
- * The owner closes it. */
-slg_status slg_fetch_map_open(slg_fetch_map *map, int fd, size_t size, slg_error *error);
-/* From then on the file may be cut: memory takes the place of its pages, and searches, also those
- * that are at work in other threads, read the file. SLG_IO, and then the file may not be cut. */
-slg_status slg_fetch_map_detach(slg_fetch_map *map, slg_error *error);
-/* When no thread searches it. */
-void slg_fetch_map_close(slg_fetch_map *map);
-
-/* An offset or time index of which the first `entries` entries are searched. */
-typedef struct slg_fetch_index {
-    slg_index_kind kind;
-    int fd;              /* -1: no file, an index without entries */
-    int64_t base_offset;
-    size_t entries;
-    const slg_fetch_map *map; /* NULL, or of fewer entries: by pread */
-} slg_fetch_index;
-
-typedef enum slg_fetch_bound {
-    SLG_FETCH_LOWER = 0,         /* the last entry whose key is <= target */
-    SLG_FETCH_UPPER_POSITION = 1 /* offset index: the first entry whose position is >= target */
-} slg_fetch_bound;
-
-/*
- * Kafka's lookups, entry for entry on any bytes. *slot is -1 where there is none, and *entry is
- * then what Kafka answers for an empty index: (base_offset, 0) of an offset index, (-1,
- * base_offset) of a time index. *next is the entry behind it, whose value is -1 where that is not
- * known without another read. SLG_IO, or SLG_FILE_SHRANK where the file has fewer entries.
- */
-slg_status slg_fetch_search(const slg_fetch_index *index, slg_fetch_bound bound, int64_t target,
-                            int64_t *slot, slg_index_entry *entry, slg_index_entry *next,
-                            slg_error *error);
 
 /* A batch in a log file. */
 typedef struct slg_fetch_batch {

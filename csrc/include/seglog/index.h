@@ -91,20 +91,39 @@ void slg_index_check_feed_zeros(slg_index_check *check, size_t size);
 slg_status slg_index_check_finish(const slg_index_check *check, int64_t file_size,
                                   slg_error *error);
 
+/* Which entries of a file count, and what holds them. */
+typedef enum slg_index_policy {
+    /*
+     * Kafka's: all whole entries count, zeros too, and answers are believed. A search says how many
+     * entries are in use, because a writer may add some. The descriptor stays open.
+     */
+    SLG_INDEX_TRUSTING = 0,
+    /*
+     * Of a reader beside a process that may write: an answer is a hint, which the caller proves
+     * with the log. Zero entries at the end, of an index never trimmed, do not count. A small file
+     * is copied, because a copy needs no descriptor.
+     */
+    SLG_INDEX_PROVING = 1
+} slg_index_policy;
+
 /*
- * An index file opened for searching. Small ones are copied, because a copy needs no descriptor;
- * larger ones keep their descriptor, and a search reads the entries that it looks at. Nothing is
- * mapped: a broker that resets an index in recovery cuts entries, and a map touched beyond the end
- * of its file kills the process with SIGBUS.
+ * An index file opened for searching. A file that does not exist is an index without entries. One
+ * owner; searches only read.
  *
- * A file that does not exist is an index without entries. One owner; searches only read.
+ * Entries are copied, mapped or read. A broker that resets an index in recovery cuts entries, and a
+ * map touched beyond the end of its file ends the process with SIGBUS: only an owner of the
+ * directory maps, and detaches the map before it cuts the file.
  */
 typedef struct slg_index_file {
-    const uint8_t *data; /* `entries` whole entries of a copied file; else NULL */
-    size_t entries;      /* without the zero entries at the end of an index never trimmed */
-    size_t size;         /* bytes of the entries */
+    slg_index_kind kind;
+    int64_t base_offset;
+    size_t entries;      /* those that count */
+    size_t size;         /* their bytes */
     int64_t file_size;   /* when it was opened; -1: no file */
     int fd;              /* of a file that is not copied, else -1 */
+    const uint8_t *data; /* `held` bytes: a copy, or with a descriptor a map; else NULL */
+    size_t held;
+    int32_t detached;    /* the map holds zeros */
 } slg_index_file;
 
 enum {
@@ -112,30 +131,57 @@ enum {
     SLG_TXN_INDEX_MAX = 1 << 30       /* bytes; the aborts that fit into a log file need less */
 };
 
-/* SLG_FILE_KIND (no regular file), SLG_FILE_SHRANK, SLG_LIMIT, SLG_IO or SLG_NO_MEMORY. */
-slg_status slg_index_file_open(slg_index_file *file, slg_index_kind kind, const char *path,
-                               slg_error *error);
-/* The same of an index whose whole content, not NULL, is in memory. It is copied. SLG_LIMIT or
- * SLG_NO_MEMORY. */
-slg_status slg_index_file_copy(slg_index_file *file, slg_index_kind kind, const uint8_t *data,
-                               size_t size, slg_error *error);
+/* SLG_FILE_KIND (no regular file) or SLG_IO; if proving, also SLG_FILE_SHRANK, SLG_LIMIT or
+ * SLG_NO_MEMORY. Transaction indexes are only copied. */
+slg_status slg_index_file_open(slg_index_file *file, slg_index_kind kind, int64_t base_offset,
+                               slg_index_policy policy, const char *path, slg_error *error);
+/* The same, proving, of an index whose whole content, not NULL, is in memory. It is copied.
+ * SLG_LIMIT or SLG_NO_MEMORY. */
+slg_status slg_index_file_copy(slg_index_file *file, slg_index_kind kind, int64_t base_offset,
+                               const uint8_t *data, size_t size, slg_error *error);
+/* Entries in the memory of the caller; nothing to close. */
+slg_index_file slg_index_file_over(slg_index_kind kind, int64_t base_offset, const uint8_t *data,
+                                   size_t entries);
+
 /*
- * Entry `n`, and Kafka's searches, slot for slot. Lookup: the slot of the entry with the largest
- * key <= target, or -1 for none. Upper bound: that of the first entry of an offset index whose
- * *position* is >= target, or -1. On SLG_FILE_SHRANK the file has fewer entries by now: close and
- * open again. Also SLG_IO.
+ * Maps the first `size` bytes, so that a search costs no system call; it asks only for entries that
+ * the file has by then. Only of a trusting file that no other process changes. SLG_IO, and then
+ * entries are read.
  */
-slg_status slg_index_file_entry(const slg_index_file *file, slg_index_kind kind, size_t n,
-                                int64_t base_offset, slg_index_entry *entry, slg_error *error);
-slg_status slg_index_file_lookup(const slg_index_file *file, slg_index_kind kind,
-                                 int64_t base_offset, int64_t target, int64_t *slot,
-                                 slg_error *error);
-slg_status slg_index_file_upper_bound(const slg_index_file *file, int64_t position, int64_t *slot,
-                                      slg_error *error);
+slg_status slg_index_file_map(slg_index_file *file, size_t size, slg_error *error);
+/* From then on the file may be cut: memory takes the place of its pages, and searches, also those
+ * that are at work in other threads, read the file. SLG_IO, and then the file may not be cut. */
+slg_status slg_index_file_detach(slg_index_file *file, slg_error *error);
+
+/* What a search looks for. */
+typedef enum slg_index_bound {
+    SLG_INDEX_LOWER = 0,       /* the last entry whose key is <= target */
+    SLG_INDEX_LOWER_VALUE = 1, /* the last entry whose value is <= target */
+    SLG_INDEX_UPPER_VALUE = 2  /* the first entry whose value is >= target */
+} slg_index_bound;
+
+typedef struct slg_index_found {
+    int64_t slot;          /* -1: none */
+    slg_index_entry entry; /* of no slot: Kafka's answer for an empty index, (base_offset, 0) of an
+                            * offset index, (-1, base_offset) of a time index */
+    slg_index_entry next; /* the entry after it; its value is -1 if it was not read */
+} slg_index_found;
+
+/*
+ * Kafka's search among the first `entries`, slot for slot, whatever the bytes are. On
+ * SLG_FILE_SHRANK the file has fewer entries by now. Also SLG_IO. May block on the disk if the file
+ * has a descriptor.
+ */
+slg_status slg_index_file_search(const slg_index_file *file, size_t entries, slg_index_bound bound,
+                                 int64_t target, slg_index_found *found, slg_error *error);
+/* Entry `n`. SLG_FILE_SHRANK or SLG_IO. */
+slg_status slg_index_file_entry(const slg_index_file *file, size_t n, slg_index_entry *entry,
+                                slg_error *error);
 /* The bytes of all entries, `file->size` of them. */
 slg_status slg_index_file_read(const slg_index_file *file, uint8_t *into, slg_error *error);
 /* Whether the file has fewer entries than when it was opened: then close and open again. */
 bool slg_index_file_shrank(const slg_index_file *file);
+/* When no thread searches it. */
 void slg_index_file_close(slg_index_file *file);
 
 #ifdef __cplusplus

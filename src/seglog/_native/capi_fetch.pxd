@@ -11,34 +11,11 @@ from seglog._native.capi cimport (
     slg_error, slg_status,
 )
 from seglog._native.capi_index cimport (
-    slg_index_entry, slg_index_kind,
+    slg_index_entry,
 )
 
 
 cdef extern from "seglog/fetch.h" nogil:
-    ctypedef struct slg_fetch_map:
-        const uint8_t *data
-        size_t size
-        int32_t detached
-
-    slg_status slg_fetch_map_open(slg_fetch_map *map, int fd, size_t size, slg_error
-        *error) noexcept
-    slg_status slg_fetch_map_detach(slg_fetch_map *map, slg_error *error) noexcept
-    void slg_fetch_map_close(slg_fetch_map *map) noexcept
-
-    ctypedef struct slg_fetch_index:
-        slg_index_kind kind
-        int fd
-        int64_t base_offset
-        size_t entries
-        const slg_fetch_map *map
-
-    ctypedef enum slg_fetch_bound:
-        SLG_FETCH_LOWER, SLG_FETCH_UPPER_POSITION
-
-    slg_status slg_fetch_search(const slg_fetch_index *index, slg_fetch_bound bound, int64_t target,
-        int64_t *slot, slg_index_entry *entry, slg_index_entry *next, slg_error *error) noexcept
-
     ctypedef struct slg_fetch_batch:
         int64_t base_offset
         int64_t position

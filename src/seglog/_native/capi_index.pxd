@@ -55,26 +55,44 @@ cdef extern from "seglog/index.h" nogil:
     slg_status slg_index_check_finish(const slg_index_check *check, int64_t file_size, slg_error
         *error) noexcept
 
+    ctypedef enum slg_index_policy:
+        SLG_INDEX_TRUSTING, SLG_INDEX_PROVING
+
     ctypedef struct slg_index_file:
-        const uint8_t *data
+        slg_index_kind kind
+        int64_t base_offset
         size_t entries
         size_t size
         int64_t file_size
         int fd
+        const uint8_t *data
+        size_t held
+        int32_t detached
 
     enum:
         SLG_INDEX_COPY_MAX, SLG_TXN_INDEX_MAX
 
-    slg_status slg_index_file_open(slg_index_file *file, slg_index_kind kind, const char *path,
+    slg_status slg_index_file_open(slg_index_file *file, slg_index_kind kind, int64_t base_offset,
+        slg_index_policy policy, const char *path, slg_error *error) noexcept
+    slg_status slg_index_file_copy(slg_index_file *file, slg_index_kind kind, int64_t base_offset,
+        const uint8_t *data, size_t size, slg_error *error) noexcept
+    slg_index_file slg_index_file_over(slg_index_kind kind, int64_t base_offset, const uint8_t
+        *data, size_t entries) noexcept
+    slg_status slg_index_file_map(slg_index_file *file, size_t size, slg_error *error) noexcept
+    slg_status slg_index_file_detach(slg_index_file *file, slg_error *error) noexcept
+
+    ctypedef enum slg_index_bound:
+        SLG_INDEX_LOWER, SLG_INDEX_LOWER_VALUE, SLG_INDEX_UPPER_VALUE
+
+    ctypedef struct slg_index_found:
+        int64_t slot
+        slg_index_entry entry
+        slg_index_entry next
+
+    slg_status slg_index_file_search(const slg_index_file *file, size_t entries, slg_index_bound
+        bound, int64_t target, slg_index_found *found, slg_error *error) noexcept
+    slg_status slg_index_file_entry(const slg_index_file *file, size_t n, slg_index_entry *entry,
         slg_error *error) noexcept
-    slg_status slg_index_file_copy(slg_index_file *file, slg_index_kind kind, const uint8_t *data,
-        size_t size, slg_error *error) noexcept
-    slg_status slg_index_file_entry(const slg_index_file *file, slg_index_kind kind, size_t n,
-        int64_t base_offset, slg_index_entry *entry, slg_error *error) noexcept
-    slg_status slg_index_file_lookup(const slg_index_file *file, slg_index_kind kind, int64_t
-        base_offset, int64_t target, int64_t *slot, slg_error *error) noexcept
-    slg_status slg_index_file_upper_bound(const slg_index_file *file, int64_t position, int64_t
-        *slot, slg_error *error) noexcept
     slg_status slg_index_file_read(const slg_index_file *file, uint8_t *into, slg_error
         *error) noexcept
     bint slg_index_file_shrank(const slg_index_file *file) noexcept

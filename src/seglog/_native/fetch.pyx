@@ -14,6 +14,7 @@ from posix.unistd cimport close
 from seglog._native.capi cimport *
 from seglog._native.capi_index cimport *
 from seglog._native.capi_fetch cimport *
+from seglog._native.index cimport IndexReader
 from seglog._native.status cimport check
 from seglog.errors import IllegalArgumentError
 
@@ -24,7 +25,7 @@ cdef extern from "Python.h":
     int _PyBytes_Resize(PyObject **data, Py_ssize_t size) except -1
 
 
-cdef int open_file(object path, int *fd, int64_t *size, bint may_miss) except -1:
+cdef int open_file(object path, int *fd, int64_t *size) except -1:
     cdef bytes name = os.fsencode(path)
     cdef const char *c_name = name
     cdef slg_error error
@@ -33,10 +34,6 @@ cdef int open_file(object path, int *fd, int64_t *size, bint may_miss) except -1
         raise ValueError("embedded null byte")
     with nogil:
         status = slg_open_read(AT_FDCWD, c_name, False, fd, size, &error)
-    if may_miss and status == SLG_FILE_MISSING:
-        fd[0] = -1
-        size[0] = 0
-        return 0
     return check(status, &error, path)
 
 
@@ -135,96 +132,6 @@ cdef class FetchDataInfo:
 
 
 @final
-cdef class IndexReader:
-    """An offset index (or, with `times`, a time index) searched as Kafka does.
-
-    With `mapped`, how many bytes the file may get at least, lookups find entries in memory: for the
-    process that holds the lock of its directory, asks for no entry that was not written, and calls
-    `detach` before it takes entries away. Others read entries by pread.
-
-    A missing file is an index without entries. The descriptor lives as long as the object, so a
-    thread that searches never loses it. `entries` is the number that the file can hold when it is
-    opened; every lookup may pass another number of entries in use.
-    """
-
-    cdef readonly object path
-    cdef readonly int64_t base_offset
-    cdef readonly int64_t entries
-    cdef slg_index_kind _kind
-    cdef int _fd
-    cdef slg_fetch_map _map
-
-    def __cinit__(self):
-        self._fd = -1
-        self._map.size = 0
-
-    def __init__(self, path, int64_t base_offset, *, bint times=False, int64_t mapped=0):
-        cdef int64_t size = 0
-        cdef slg_error error
-        cdef int fd = -1
-        if self._fd >= 0:
-            raise RuntimeError("the index is open already")
-        self.path = os.fspath(path)
-        self.base_offset = base_offset
-        self._kind = SLG_INDEX_KIND_TIME if times else SLG_INDEX_KIND_OFFSET
-        open_file(path, &fd, &size, True)
-        self._fd = fd
-        self.entries = size // <int64_t>slg_index_entry_size(self._kind)
-        if mapped > 0 and fd >= 0:
-            # Where it cannot be mapped (too many maps) it is read.
-            slg_fetch_map_open(&self._map, fd, <size_t>max(size, mapped), &error)
-
-    def __dealloc__(self):
-        slg_fetch_map_close(&self._map)
-        if self._fd >= 0:
-            close(self._fd)
-
-    @property
-    def mapped_bytes(self):
-        """Bytes of the file that lookups find in memory; 0 for one that is read."""
-        return 0 if self._map.detached else self._map.size
-
-    def detach(self):
-        """Lookups read the file from now on, which may be cut then. From any thread."""
-        cdef slg_error error
-        check(slg_fetch_map_detach(&self._map, &error), &error, self.path)
-
-    cdef slg_fetch_index view(self, int64_t entries) noexcept:
-        cdef slg_fetch_index index
-        index.kind = self._kind
-        index.fd = self._fd
-        index.base_offset = self.base_offset
-        index.entries = <size_t>(self.entries if entries < 0 else entries)
-        index.map = &self._map
-        return index
-
-    cdef slg_index_entry search(self, slg_fetch_bound bound, int64_t target, int64_t entries,
-                                int64_t *slot) except *:
-        cdef slg_fetch_index index = self.view(entries)
-        cdef slg_index_entry entry, following
-        cdef slg_error error
-        cdef slg_status status
-        with nogil:
-            status = slg_fetch_search(&index, bound, target, slot, &entry, &following, &error)
-        check(status, &error, self.path)
-        return entry
-
-    def lookup(self, int64_t target, int64_t entries=-1):
-        """The last entry whose key is at most `target`. If there is none, the result for an empty
-        index: (base offset, 0), or (-1, base offset) for a time index."""
-        cdef int64_t slot = -1
-        cdef slg_index_entry entry = self.search(SLG_FETCH_LOWER, target, entries, &slot)
-        return entry.key, entry.value
-
-    def upper_bound(self, int64_t position, int64_t entries=-1):
-        """The first entry of an offset index with a position of at least `position`, or None."""
-        cdef int64_t slot = -1
-        cdef slg_index_entry entry = self.search(SLG_FETCH_UPPER_POSITION, position, entries,
-                                                 &slot)
-        return None if slot < 0 else (entry.key, entry.value)
-
-
-@final
 cdef class SegmentReader:
     """The log and the offset index of one segment, open for reading.
 
@@ -251,7 +158,7 @@ cdef class SegmentReader:
         self.path = os.fspath(path)
         self.base_offset = base_offset
         self.index = IndexReader(index_path, base_offset, mapped=mapped)
-        open_file(path, &fd, &size, False)
+        open_file(path, &fd, &size)
         self._fd = fd
         self.size = size
 
@@ -266,21 +173,21 @@ cdef class SegmentReader:
     cdef bint locate(self, int64_t offset, int64_t size, int64_t entries,
                      slg_fetch_window *window, slg_fetch_batch *found) except -1:
         """Whether there is a batch at or above `offset`."""
-        cdef slg_fetch_index index = self.index.view(entries)
-        cdef slg_index_entry entry, behind
+        cdef slg_index_file *index = &self.index.file
+        cdef size_t in_use = index.entries if entries < 0 else <size_t>entries
+        cdef slg_index_found hint
         cdef slg_error error
         cdef slg_status status
-        cdef int64_t slot = -1, start
+        cdef int64_t start
         cdef bint in_index = True
         with nogil:
-            status = slg_fetch_search(&index, SLG_FETCH_LOWER, offset, &slot, &entry, &behind,
-                                      &error)
+            status = slg_index_file_search(index, in_use, SLG_INDEX_LOWER, offset, &hint, &error)
             if status == SLG_OK:
                 in_index = False
-                start = entry.value if entry.value > 0 else 0
+                start = hint.entry.value if hint.entry.value > 0 else 0
                 status = slg_fetch_find(self._fd, start, size, offset,
-                                        slg_fetch_first_read(offset, start, &entry, &behind,
-                                                             self._last_size),
+                                        slg_fetch_first_read(offset, start, &hint.entry,
+                                                             &hint.next, self._last_size),
                                         window, found, &error)
         if status == SLG_END:
             return False

@@ -7,6 +7,7 @@ import numpy as np
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
+from libc.stdint cimport INT64_MIN
 
 from seglog._native.capi cimport *
 from seglog._native.capi_index cimport *
@@ -32,47 +33,92 @@ _STORED_TXN = np.dtype([
 cdef enum:
     ATTEMPTS = 5
 
-cdef enum _Question:
-    AT_SLOT, LAST, LOOKUP, UPPER_BOUND
 
+@cython.final
+cdef class IndexReader:
+    """An offset index (or, with `times`, a time index) searched as Kafka does; its answers are
+    trusted.
 
-cdef class _IndexBytes:
-    """Owns an opened index file. A search holds a reference, so close() cannot pull it
-    away from under a search in another thread."""
+    With `mapped`, how many bytes the file may get at least, lookups find entries in memory: for the
+    process that holds the lock of its directory, asks for no entry that was not written, and calls
+    `detach` before it takes entries away. Others read entries by pread.
 
-    cdef slg_index_file file
+    A missing file is an index without entries. The descriptor lives as long as the object, so a
+    thread that searches never loses it. `entries` is the number that the file can hold when it is
+    opened; every lookup may pass another number of entries in use.
+    """
 
     def __cinit__(self):
-        self.file.data = NULL
         self.file.fd = -1
+
+    def __init__(self, path, int64_t base_offset, *, bint times=False, int64_t mapped=0):
+        cdef slg_error error
+        if self.path is not None:
+            raise RuntimeError("the index is open already")
+        self.open(path, SLG_INDEX_KIND_TIME if times else SLG_INDEX_KIND_OFFSET, base_offset,
+                  SLG_INDEX_TRUSTING)
+        if mapped > 0:
+            # Where it cannot be mapped (too many maps) it is read.
+            slg_index_file_map(&self.file, <size_t>max(self.file.file_size, mapped), &error)
 
     def __dealloc__(self):
         slg_index_file_close(&self.file)
 
-    @staticmethod
-    cdef _IndexBytes open(object path, slg_index_kind kind):
-        cdef _IndexBytes opened = _IndexBytes()
-        cdef bytes raw = os.fsencode(path)
-        cdef const char *c_path = raw
+    cdef int open(self, object path, slg_index_kind kind, int64_t base_offset,
+                  slg_index_policy policy) except -1:
+        cdef bytes name = os.fsencode(path)
+        cdef const char *c_name = name
         cdef slg_error error
         cdef slg_status status
+        if b"\0" in name:
+            raise ValueError("embedded null byte")
+        self.path = os.fspath(path)
         with nogil:
-            status = slg_index_file_open(&opened.file, kind, c_path, &error)
-        check(status, &error, path)
-        return opened
+            status = slg_index_file_open(&self.file, kind, base_offset, policy, c_name, &error)
+        return check(status, &error, path)
 
-    @staticmethod
-    cdef _IndexBytes of(object content, slg_index_kind kind, object path):
-        cdef _IndexBytes opened = _IndexBytes()
-        cdef Py_buffer view
+    @property
+    def base_offset(self):
+        """The base offset of the segment."""
+        return self.file.base_offset
+
+    @property
+    def entries(self):
+        """Entries of the file when it was opened."""
+        return self.file.entries
+
+    @property
+    def mapped_bytes(self):
+        """Bytes of the file that lookups find in memory; 0 for one that is read."""
+        return 0 if self.file.fd < 0 or self.file.detached else self.file.held
+
+    def detach(self):
+        """Lookups read the file from now on, which may be cut then. From any thread."""
         cdef slg_error error
-        cdef slg_status status
-        PyObject_GetBuffer(content, &view, PyBUF_SIMPLE)
-        status = slg_index_file_copy(&opened.file, kind, <const uint8_t *>view.buf,
-                                     <size_t>view.len, &error)
-        PyBuffer_Release(&view)
-        check(status, &error, path)
-        return opened
+        check(slg_index_file_detach(&self.file, &error), &error, self.path)
+
+    cdef slg_status ask(self, int64_t entries, slg_index_bound bound, int64_t target,
+                        slg_index_found *found, slg_error *error) noexcept:
+        cdef size_t count = self.file.entries if entries < 0 else <size_t>entries
+        if self.file.fd < 0:
+            return slg_index_file_search(&self.file, count, bound, target, found, error)
+        with nogil:
+            return slg_index_file_search(&self.file, count, bound, target, found, error)
+
+    def lookup(self, int64_t target, int64_t entries=-1):
+        """The last entry whose key is at most `target`. If there is none, the result for an empty
+        index: (base offset, 0), or (-1, base offset) for a time index."""
+        return self.search(entries, SLG_INDEX_LOWER, target)
+
+    def upper_bound(self, int64_t position, int64_t entries=-1):
+        """The first entry of an offset index with a position of at least `position`, or None."""
+        return self.search(entries, SLG_INDEX_UPPER_VALUE, position)
+
+    cdef object search(self, int64_t entries, slg_index_bound bound, int64_t target):
+        cdef slg_index_found found
+        cdef slg_error error
+        check(self.ask(entries, bound, target, &found, &error), &error, self.path)
+        return answer(bound, &found)
 
     cdef slg_status copy(self, bytearray into, slg_error *error) except *:
         cdef uint8_t *address
@@ -81,32 +127,61 @@ cdef class _IndexBytes:
         with nogil:
             return slg_index_file_read(&self.file, address, error)
 
-    cdef slg_status ask(self, slg_index_kind kind, int64_t base_offset, _Question what,
-                        int64_t argument, int64_t *slot, slg_index_entry *entry,
-                        slg_error *error) noexcept nogil:
-        """The slot that answers, -1 for none, and its entry."""
-        cdef slg_status status = SLG_OK
-        if what == AT_SLOT:
-            slot[0] = argument
-        elif what == LAST:
-            slot[0] = <int64_t>self.file.entries - 1
-        elif what == LOOKUP:
-            status = slg_index_file_lookup(&self.file, kind, base_offset, argument, slot, error)
-        else:
-            status = slg_index_file_upper_bound(&self.file, argument, slot, error)
-        if status == SLG_OK and slot[0] >= 0:
-            status = slg_index_file_entry(&self.file, kind, <size_t>slot[0], base_offset, entry,
-                                          error)
-        return status
+
+cdef object answer(slg_index_bound bound, const slg_index_found *found):
+    """(key, value) of the entry; None for an upper bound that no entry is."""
+    if found.slot < 0 and bound == SLG_INDEX_UPPER_VALUE:
+        return None
+    return found.entry.key, found.entry.value
+
+
+cdef IndexReader proving(object path, slg_index_kind kind, int64_t base_offset, object content):
+    """An open index of a reader that proves what it answers; of `content`, if that is not None."""
+    cdef IndexReader made = IndexReader.__new__(IndexReader)
+    cdef Py_buffer view
+    cdef slg_error error
+    cdef slg_status status
+    if content is None:
+        made.open(path, kind, base_offset, SLG_INDEX_PROVING)
+        return made
+    made.path = path
+    PyObject_GetBuffer(content, &view, PyBUF_SIMPLE)
+    status = slg_index_file_copy(&made.file, kind, base_offset, <const uint8_t *>view.buf,
+                                 <size_t>view.len, &error)
+    PyBuffer_Release(&view)
+    check(status, &error, path)
+    return made
+
+
+def search_entries(entries, int64_t base_offset, int64_t target, *, bint times=False,
+                   bint by_value=False):
+    """(slot, key, value) of the last of these stored entries whose key (with `by_value`, its value)
+    is at most `target`. Slot -1 and the result for an empty index if there is none."""
+    cdef slg_index_kind kind = SLG_INDEX_KIND_TIME if times else SLG_INDEX_KIND_OFFSET
+    cdef slg_index_file file
+    cdef slg_index_found found
+    cdef slg_error error
+    cdef Py_buffer view
+    PyObject_GetBuffer(entries, &view, PyBUF_SIMPLE)
+    file = slg_index_file_over(kind, base_offset, <const uint8_t *>view.buf,
+                               <size_t>view.len // slg_index_entry_size(kind))
+    slg_index_file_search(&file, file.entries,
+                          SLG_INDEX_LOWER_VALUE if by_value else SLG_INDEX_LOWER, target, &found,
+                          &error)  # in memory: never fails
+    PyBuffer_Release(&view)
+    return found.slot, found.entry.key, found.entry.value
 
 
 cdef class _IndexView:
-    """What offset and time index share. Nothing is opened before the first question."""
+    """An index beside a process that may change it: answers are hints, which the caller proves with
+    the log. Nothing is opened before the first question, and an index that shrank is opened again.
+    """
 
     cdef readonly object path
     cdef readonly int64_t base_offset
     cdef slg_index_kind _kind
-    cdef _IndexBytes _bytes
+    # A search holds a reference, so close() cannot pull it away from under another thread.
+    cdef IndexReader _held
     cdef object _fetch
 
     def __init__(self, path, int64_t base_offset, *, fetch=None):
@@ -114,45 +189,33 @@ cdef class _IndexView:
         self.base_offset = base_offset
         self._fetch = fetch
 
-    cdef _IndexBytes _opened(self):
-        cdef _IndexBytes held
+    cdef IndexReader _opened(self):
+        cdef IndexReader held
         with cython.critical_section(self):
-            held = self._bytes
+            held = self._held
             if held is None or slg_index_file_shrank(&held.file):
-                self._bytes = None
-                held = (_IndexBytes.open(self.path, self._kind) if self._fetch is None else
-                        _IndexBytes.of(self._fetch(), self._kind, self.path))
-                self._bytes = held
+                self._held = None
+                held = proving(self.path, self._kind, self.base_offset,
+                               None if self._fetch is None else self._fetch())
+                self._held = held
         return held
 
     def close(self):
         """Closes the file. A later lookup opens it again."""
         with cython.critical_section(self):
-            self._bytes = None
+            self._held = None
 
-    cdef object _ask(self, _Question what, int64_t argument):
-        """(key, value) of the entry that answers; None without one."""
-        cdef _IndexBytes held
-        cdef slg_index_entry entry
+    cdef object _search(self, slg_index_bound bound, int64_t target):
+        cdef slg_index_found found
         cdef slg_error error
         cdef slg_status status = SLG_OK
-        cdef int64_t slot = -1
         cdef int attempt
         for attempt in range(ATTEMPTS):
-            held = self._opened()
-            if what == AT_SLOT and not 0 <= argument < <int64_t>held.file.entries:
-                raise IndexError(self._no_entry(argument, held.file.entries))
-            if held.file.fd < 0:
-                status = held.ask(self._kind, self.base_offset, what, argument, &slot, &entry,
-                                  &error)
-            else:
-                with nogil:
-                    status = held.ask(self._kind, self.base_offset, what, argument, &slot, &entry,
-                                      &error)
+            status = self._opened().ask(-1, bound, target, &found, &error)
             if status != SLG_FILE_SHRANK:
                 break
         check(status, &error, self.path)
-        return (entry.key, entry.value) if slot >= 0 else None
+        return answer(bound, &found)
 
     cdef bytearray _copied(self):
         cdef bytearray into = bytearray()
@@ -169,12 +232,12 @@ cdef class _IndexView:
     @property
     def is_open(self):
         """Whether memory or a descriptor is held."""
-        return self._bytes is not None
+        return self._held is not None
 
     @property
     def holds_descriptor(self):
         """Whether entries are read where a question needs them: large files only."""
-        cdef _IndexBytes held = self._bytes
+        cdef IndexReader held = self._held
         return held is not None and held.file.fd >= 0
 
     @property
@@ -188,26 +251,28 @@ cdef class _IndexView:
         cdef int64_t size = self._opened().file.file_size
         return None if size < 0 else size
 
-    def entry(self, int64_t n):
-        """Entry `n`, absolute; IndexError beyond the end, with Kafka's sentence."""
-        return self._ask(AT_SLOT, n)
-
     def lookup(self, int64_t target):
         """The last entry whose key is <= `target`; where there is none, that of an empty index."""
-        found = self._ask(LOOKUP, target)
-        return self._nothing() if found is None else found
+        return self._search(SLG_INDEX_LOWER, target)
 
     @property
     def last_entry(self):
         """The last entry in use, or that of an empty index."""
-        found = self._ask(LAST, 0)
-        return self._nothing() if found is None else found
-
-    cdef object _nothing(self):
-        return None
-
-    cdef object _no_entry(self, Py_ssize_t n, size_t entries):
-        return None
+        cdef IndexReader held
+        cdef slg_index_entry entry
+        cdef slg_error error
+        cdef slg_status status = SLG_OK
+        cdef int attempt
+        for attempt in range(ATTEMPTS):
+            held = self._opened()
+            if held.file.entries == 0:
+                return self._search(SLG_INDEX_LOWER, INT64_MIN)
+            with nogil:
+                status = slg_index_file_entry(&held.file, held.file.entries - 1, &entry, &error)
+            if status != SLG_FILE_SHRANK:
+                break
+        check(status, &error, self.path)
+        return entry.key, entry.value
 
 
 cdef class OffsetIndexView(_IndexView):
@@ -216,17 +281,9 @@ cdef class OffsetIndexView(_IndexView):
     def __cinit__(self):
         self._kind = SLG_INDEX_KIND_OFFSET
 
-    cdef object _nothing(self):
-        return (self.base_offset, 0)
-
-    cdef object _no_entry(self, Py_ssize_t n, size_t entries):
-        return (f"Attempt to fetch the {n}th entry from index {self.path}, "
-                f"which has size {entries}")
-
-    def upper_bound(self, int64_t position, int64_t size):
-        """The first entry at or behind `position` + `size`, as Kafka's fetchUpperBoundOffset
-        finds it, or None."""
-        return self._ask(UPPER_BOUND, position + size)
+    def upper_bound(self, int64_t position):
+        """The first entry with a position of at least `position`, or None."""
+        return self._search(SLG_INDEX_UPPER_VALUE, position)
 
     def to_numpy(self):
         """All entries, offsets absolute: OFFSET_ENTRY_DTYPE."""
@@ -242,13 +299,6 @@ cdef class TimeIndexView(_IndexView):
 
     def __cinit__(self):
         self._kind = SLG_INDEX_KIND_TIME
-
-    cdef object _nothing(self):
-        return (-1, self.base_offset)
-
-    cdef object _no_entry(self, Py_ssize_t n, size_t entries):
-        return (f"Attempt to fetch the {n}th entry from time index {self.path} "
-                f"which has size {entries}")
 
     def to_numpy(self):
         """All entries, offsets absolute: TIME_ENTRY_DTYPE."""
@@ -269,12 +319,7 @@ def read_aborted(path, content=None):
     """
     cdef slg_error error
     cdef bytearray copied = bytearray()
-    cdef _IndexBytes opened
-    if content is None:
-        opened = _IndexBytes.open(path, SLG_INDEX_KIND_TXN)
-    else:
-        opened = _IndexBytes.of(content, SLG_INDEX_KIND_TXN, path)
-    check(opened.copy(copied, &error), &error, path)
+    check(proving(path, SLG_INDEX_KIND_TXN, 0, content).copy(copied, &error), &error, path)
     stored = np.frombuffer(copied, _STORED_TXN)
     unknown = np.flatnonzero(stored["version"] >= 256)
     if len(unknown):

@@ -4,10 +4,8 @@ LogToClean)."""
 from __future__ import annotations
 
 import logging
-import os
 from typing import NamedTuple
 
-import numpy as np
 
 from seglog.errors import IllegalArgumentError
 from seglog.log.local_reads import public_error
@@ -15,7 +13,8 @@ from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
 from seglog.recovery.loader_failures import CorruptRecord
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.recovery.next_offset import open_log, whole_headers
+from seglog.recovery.next_offset import opened_log, whole_headers
+from seglog.storage.segment_table import total_bytes
 
 __all__ = ["LogToClean", "OffsetsToClean", "cleanable_offsets", "log_segments",
            "max_compaction_delay"]
@@ -52,7 +51,7 @@ def _non_active_from(log: UnifiedLog, start: int) -> list[int]:
 
 def _size(log: UnifiedLog, start: int, end: int) -> int:
     rows = log.segments.rows(start, end)
-    return int(np.maximum(log.segments.log_size[rows.start:rows.stop], 0).sum())
+    return total_bytes(log.segments.log_size[rows.start:rows.stop])
 
 
 def cleanable_offsets(log: UnifiedLog, last_clean_offset: int | None = None,
@@ -133,15 +132,13 @@ def _first_batch_timestamp(segment: SegmentFiles) -> int:
     extent = segment.extent
     if not extent.size:
         return -1
-    fd = open_log(extent.path)
     try:
-        first = next(whole_headers(fd, extent.path, extent.start, extent.end, most=1), None)
+        with opened_log(extent.path) as fd:
+            first = next(whole_headers(fd, extent.path, extent.start, extent.end, most=1), None)
     except CorruptRecord as failure:
         error = public_error(failure, extent.path)
         error.batch_at = extent.path, extent.start
         raise error from None
-    finally:
-        os.close(fd)
     return -1 if first is None else int(first["max_timestamp"][0])
 
 

@@ -31,7 +31,7 @@ from seglog.log.readable_log import LastRecord
 from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
 from seglog.recovery.loader_failures import public_errors
-from seglog.recovery.next_offset import open_log
+from seglog.recovery.next_offset import opened_log
 from seglog.storage import codecs
 
 __all__ = ["Cleaner", "Round", "SegmentSource", "Target"]
@@ -262,20 +262,18 @@ class Cleaner:
     @contextlib.contextmanager
     def open_source(self, log: UnifiedLog, base: int) -> Iterator[SegmentSource]:
         """Opens a segment of the log. Raises LogCleaningAbortedError if it is gone."""
-        with log.lock:
-            log.check_open()
-            if base not in log.segments:
-                raise LogCleaningAbortedError(
-                    f"Segment {base} of {log.topic_partition} was removed during its cleaning")
-            segment = log.segments.get(base)
-            with public_errors(log.path):
-                fd = open_log(segment.log_path)
-        try:
+        with contextlib.ExitStack() as opened:
+            with log.lock:
+                log.check_open()
+                if base not in log.segments:
+                    raise LogCleaningAbortedError(
+                        f"Segment {base} of {log.topic_partition} was removed during its cleaning")
+                segment = log.segments.get(base)
+                with public_errors(log.path):
+                    fd = opened.enter_context(opened_log(segment.log_path))
             status = os.fstat(fd)
             yield SegmentSource(base, segment.log_name, segment.log_path, status.st_size,
                                 status.st_ino, fd, status.st_mtime_ns // 1_000_000)
-        finally:
-            os.close(fd)
 
     def check_of(self, log: UnifiedLog) -> Callable[[], None]:
         """Raises if a round over the log is to end."""

@@ -16,7 +16,7 @@ from seglog.errors import IllegalArgumentError, LogSegmentOffsetOverflowError
 from seglog.model import AbortedTxn, TimestampOffset
 from seglog.java.numbers import wrap_int64
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.recovery.next_offset import open_log
+from seglog.recovery.next_offset import opened_log
 
 __all__ = ["ActiveSegment", "Records", "max_segment_ms"]
 
@@ -71,11 +71,8 @@ class ActiveSegment:
         extent = self.files.extent
         if not extent.size:
             return None
-        fd = open_log(extent.path)
-        try:
+        with opened_log(extent.path) as fd:
             first = scan_file(fd, extent.start, extent.end, check_crcs=False, max_batches=1)
-        finally:
-            os.close(fd)
         return int(first.batches["max_timestamp"][0]) if len(first.batches) else None
 
     def should_roll(self, config: LogConfig, *, append_size: int, max_timestamp: int,

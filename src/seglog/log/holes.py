@@ -10,15 +10,15 @@ the records after a hole were written after the missing ones, and never acknowle
 from __future__ import annotations
 
 import logging
-import os
 
 import numpy as np
 
 from seglog._native.batch import scan_file
 from seglog._native.scan import list_partition
 from seglog.recovery.disk import RealDisk
-from seglog.recovery.next_offset import open_log
+from seglog.recovery.next_offset import opened_log
 from seglog.storage.paths import FileKind, file_name
+from seglog.storage.segment_table import floor_row
 
 __all__ = ["cut_to_first_hole"]
 
@@ -39,7 +39,7 @@ def cut_to_first_hole(path: str, recovery_point: int, *, preallocated: bool = Fa
     """
     listing, disk = list_partition(path), RealDisk(path)
     bases = [int(base) for base in listing.base_offsets]
-    first = max(int(np.searchsorted(listing.base_offsets, recovery_point, "right")) - 1, 0)
+    first = max(floor_row(listing.base_offsets, recovery_point), 0)
     for row in range(0 if preallocated else first, len(bases) - 1):
         base, next_base = bases[row], bases[row + 1]
         if row < first:
@@ -59,11 +59,8 @@ def _cut_segment(disk: RealDisk, base: int, next_base: int) -> tuple[int, bool]:
     them, and whether there were other bytes."""
     name = file_name(base, FileKind.LOG)
     extent = disk.extent(name)
-    fd = open_log(extent.path)
-    try:
+    with opened_log(extent.path) as fd:
         batches = scan_file(fd, extent.start, extent.end).batches
-    finally:
-        os.close(fd)
     kept = batches[:int(np.logical_and.accumulate(batches["last_offset"] < next_base).sum())]
     end = int(kept["position"][-1] + kept["size"][-1]) if len(kept) else 0
     _cut(disk, name, end, extent.size)
@@ -74,11 +71,8 @@ def _cut_zeros(disk: RealDisk, base: int) -> None:
     """Truncates the zeros after a segment's batches; other bytes stay."""
     name = file_name(base, FileKind.LOG)
     extent = disk.extent(name)
-    fd = open_log(extent.path)
-    try:
+    with opened_log(extent.path) as fd:
         end = scan_file(fd, extent.start, extent.end, check_crcs=False).position
-    finally:
-        os.close(fd)
     if all(not any(disk.read(name, at, _PIECE_BYTES))
            for at in range(end, extent.size, _PIECE_BYTES)):
         _cut(disk, name, end, extent.size)

@@ -10,7 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from seglog._native.fetch import IndexReader, SegmentReader
+from seglog._native.fetch import SegmentReader
+from seglog._native.index import IndexReader
 from seglog.errors import IllegalArgumentError, SeglogError
 from seglog.log.deep_records import stamped_records
 from seglog.log.local_log import LocalLog

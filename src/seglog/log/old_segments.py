@@ -114,8 +114,9 @@ class OldSegments:
                 going = bases[:-1]
         local.check_open()
         if going:
-            self._watermarks.start_after_deletion(
-                int(local.segments.base_offsets[local.segments.row(going[-1]) + 1]))
+            start = local.segments.higher_base(going[-1])
+            assert start is not None  # the active segment stays
+            self._watermarks.start_after_deletion(start)
 
             def why(segments: Sequence[SegmentFiles]) -> None:
                 for line in rule.reasons(segments, local.size()):

@@ -37,7 +37,7 @@ from seglog.model import AbortedTxn, ProducerStateEntry, TimestampOffset, TopicP
 from seglog.recovery.deferred_checks import DeferredChecks
 from seglog.recovery.disk import Disk
 from seglog.recovery.loaded import log_state, state_without_files
-from seglog.recovery.segment_map import SegmentMap
+from seglog.recovery.loaded_segments import LoadedSegments
 from seglog.storage.batches import FetchData
 from seglog.storage.epochs import LeaderEpochs
 from seglog.storage.isolation import Isolation, check_isolation
@@ -65,7 +65,7 @@ class ReadableLog(ProcessBound):
     lock: threading.RLock
     disk: Disk
     #: The segments as columns; see `update_files`.
-    segments: SegmentMap
+    segments: LoadedSegments
     readers: LogReaders
     followers: Followers
     leader_epochs: LeaderEpochs

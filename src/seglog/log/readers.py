@@ -31,6 +31,7 @@ from seglog.recovery.log_files import LogFiles
 from seglog.storage.log_store import Source
 from seglog.storage.handles import shared_cache
 from seglog.storage.lock import holds_lock
+from seglog.storage.segment_table import SegmentTable
 
 __all__ = ["LogReaders", "OpenSegment", "SegmentRetired", "SegmentView"]
 
@@ -100,13 +101,13 @@ class _Opened(dict[int, OpenSegment]):
     """Open segments by base offset; a class, because a plain dict has no weak references."""
 
 
-class SegmentView:
-    """The segments of a log between two changes of their set."""
+class SegmentView(SegmentTable):
+    """The segments of a log between two changes of their set, and those that readers have open."""
 
-    __slots__ = ("active_base", "base_offsets", "opened")
+    __slots__ = ("active_base", "opened")
 
     def __init__(self, base_offsets: npt.NDArray[np.int64], opened: _Opened) -> None:
-        self.base_offsets = base_offsets  # never changed in place: a change creates another array
+        super().__init__(base_offsets)
         self.active_base = int(base_offsets[-1]) if len(base_offsets) else -1
         self.opened = opened
 
@@ -114,15 +115,12 @@ class SegmentView:
         """Base offset of the last segment that begins at or below `offset`, -1 if there is none."""
         if offset >= self.active_base >= 0:
             return self.active_base
-        row = int(self.base_offsets.searchsorted(offset, "right")) - 1
+        row = self.floor_row(offset)
         return int(self.base_offsets[row]) if row >= 0 else -1
 
     def higher(self, base_offset: int) -> int | None:
         """Base offset of the next segment."""
-        if base_offset >= self.active_base:
-            return None
-        row = int(self.base_offsets.searchsorted(base_offset, "right"))
-        return int(self.base_offsets[row]) if row < len(self.base_offsets) else None
+        return None if base_offset >= self.active_base else self.higher_base(base_offset)
 
 
 class _OpenSegments(SurvivesFork):

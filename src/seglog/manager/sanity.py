@@ -22,7 +22,7 @@ from seglog.log.unified_log import UnifiedLog
 from seglog.manager.table import dir_of
 from seglog.recovery.deferred_checks import DeferredChecks
 from seglog.recovery.disk import RealDisk
-from seglog.recovery.partition_plan import LoadLevel, PartitionPlan, SegmentTable, check_chunk
+from seglog.recovery.partition_plan import CheckedSegments, LoadLevel, PartitionPlan, check_chunk
 from seglog.recovery.steps import stops_at
 from seglog.recovery.wrong_indexes import delete_index, wrong_rows
 from seglog.storage.paths import log_name
@@ -48,7 +48,7 @@ def plan_of_active_segment(listing: PartitionListing, level: LoadLevel) -> Parti
 
     flags = listing.flags | np.uint8(HAS_INDEX | HAS_TIME_INDEX)
     flags[-1] = listing.flags[-1]
-    table = SegmentTable(
+    table = CheckedSegments(
         listing.base_offsets, flags, column("log_size"), column("index_size"),
         column("time_index_size"), column("txn_index_size"), column("mtime_ms"),
         np.zeros(count, np.int32))

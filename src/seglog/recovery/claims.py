@@ -6,7 +6,6 @@ the batch's offsets and bytes allow, and every number is an upper bound ("up to"
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +15,7 @@ from seglog._native.batch import ATTRIBUTE_CODEC, find_batch, scan, scan_file
 from seglog._native.file import read_at
 from seglog._native.status import Status
 from seglog.recovery.scans import Extent
-from seglog.recovery.next_offset import open_log, read_failure
+from seglog.recovery.next_offset import opened_log, read_failure
 from seglog.storage.codecs import CODECS
 
 __all__ = ["Claims", "claims_behind", "claims_of", "counted"]
@@ -89,11 +88,8 @@ def claims_behind(extent: Extent, position: int, next_offset: int, base_offset: 
     """The claims of headers from byte `position` of a segment on. `next_offset` is the lowest
     offset possible there, `base_offset` the segment's. Raises LoaderFailure (IOException) if a read
     fails."""
-    fd = open_log(extent.path)
-    try:
+    with opened_log(extent.path) as fd:
         return _Walk(fd, extent, next_offset, base_offset).run(position)
-    finally:
-        os.close(fd)
 
 
 class _Walk:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seglog.forks import ProcessBound, ending
+from seglog.storage.segment_table import SegmentTable
 
 __all__ = ["CHUNK_SEGMENTS", "DeferredChecks"]
 
@@ -37,7 +38,7 @@ class DeferredChecks(ProcessBound):
                  recover: Callable[[Sequence[int]], None], *,
                  holds_lock: Callable[[], bool] = lambda: False) -> None:
         """`holds_lock` says whether this thread has the lock that `check` and `recover` take."""
-        self._bases = base_offsets
+        self._segments = SegmentTable(base_offsets)
         self._check, self._recover, self._holds_lock = check, recover, holds_lock
         # A byte for each segment. All fields are used under the lock, except the test whether one
         # segment is done.
@@ -71,14 +72,14 @@ class DeferredChecks(ProcessBound):
         load."""
         with self._changed:
             for base in base_offsets:
-                row = int(np.searchsorted(self._bases, base))
-                if (row < len(self._states) and int(self._bases[row]) == base
-                        and self._states[row] == _UNCHECKED):
-                    self._states[row] = _CHECKED
+                if base in self._segments:
+                    row = self._segments.row(base)
+                    if self._states[row] == _UNCHECKED:
+                        self._states[row] = _CHECKED
             self._changed.notify_all()
 
     def _row(self, offset: int) -> tuple[int, int]:
-        row = max(int(np.searchsorted(self._bases, offset, side="right")) - 1, 0)
+        row = max(self._segments.floor_row(offset), 0)
         return row, min(row + 1, len(self._states))
 
     def ensure_all(self) -> None:

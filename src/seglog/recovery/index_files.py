@@ -8,12 +8,12 @@ entries.
 
 from __future__ import annotations
 
-import abc
 import os
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from seglog._native.index import search_entries
 from seglog.model import AbortedTxn, TimestampOffset
 from seglog.recovery.disk import Disk
 from seglog.recovery.loader_failures import InvalidOffset, LoaderFailure
@@ -26,7 +26,6 @@ OFFSET_ENTRY: Final = struct.Struct(">ii")      # relative offset, position
 TIME_ENTRY: Final = struct.Struct(">qi")        # timestamp in ms, relative offset
 TXN_ENTRY: Final = struct.Struct(">hqqqq")      # version, producer id, first, last, last stable
 
-_WARM_BYTES = 8192
 _TIMESTAMP_BYTES = 8
 _CHUNK_ENTRIES = 4096
 _INT64 = 1 << 64
@@ -38,7 +37,7 @@ def _wrap(offset: int) -> int:
     return offset - _INT64 if offset >> 63 else offset
 
 
-class _IndexFile(abc.ABC):
+class _IndexFile:
     """The common part of both indexes. `entries` and `length` (bytes of the file) are known once
     open."""
 
@@ -133,36 +132,16 @@ class _IndexFile(abc.ABC):
         first, second = self.entry.unpack(data)
         return first, second
 
-    @abc.abstractmethod
-    def _key(self, number: int) -> int:
-        """The sort key of an entry."""
-
-    @abc.abstractmethod
-    def _value(self, number: int) -> int:
-        """The other field of an entry."""
-
-    def _slot(self, target: int, by_value: bool = False) -> int:
-        """The last entry not above `target`; -1 for none (Kafka: largestLowerBoundSlotFor)."""
-        if not self.entries:
-            return -1
-        column = self._value if by_value else self._key
-        warm = max(0, self.entries - 1 - _WARM_BYTES // self.entry.size)
-        if column(warm) < target:
-            low, high = warm, self.entries - 1
-        elif column(0) > target:
-            return -1
-        else:
-            low, high = 0, warm
-        while low < high:
-            middle = (low + high + 1) // 2
-            found = column(middle)
-            if found == target:
-                return middle
-            if found > target:
-                high = middle - 1
-            else:
-                low = middle
-        return low
+    def _search(self, target: int, *, by_value: bool = False) -> tuple[int, int, int]:
+        """(slot, key, value) of the last entry not above `target` (largestLowerBoundSlotFor); slot
+        -1 and Kafka's answer for an empty index if there is none."""
+        self.open()
+        size = self.entries * self.entry.size
+        data = self.disk.read(self.name, 0, size) if size else b""
+        if len(data) < size:
+            raise LoaderFailure("IndexOutOfBoundsException", "null", file=self.name)
+        return search_entries(data, self.base_offset, target, times=self.entry is TIME_ENTRY,
+                              by_value=by_value)
 
 
 class OffsetIndexFile(_IndexFile):
@@ -170,17 +149,13 @@ class OffsetIndexFile(_IndexFile):
 
     entry = OFFSET_ENTRY
 
-    def _key(self, number: int) -> int:
-        return _wrap(self.base_offset + self._read(number)[0])
-
-    def _value(self, number: int) -> int:
-        return self._read(number)[1]
-
     @property
     def last_offset(self) -> int:
         """The offset of the last entry; the base offset if the index is empty."""
         self.open()
-        return self._key(self.entries - 1) if self.entries else self.base_offset
+        if not self.entries:
+            return self.base_offset
+        return _wrap(self.base_offset + self._read(self.entries - 1)[0])
 
     @property
     def is_full(self) -> bool:
@@ -202,15 +177,12 @@ class OffsetIndexFile(_IndexFile):
 
     def lookup(self, offset: int) -> tuple[int, int]:
         """(offset, position) of the last entry at or below `offset`, else (base offset, 0)."""
-        self.open()
-        slot = self._slot(offset)
-        return (self.base_offset, 0) if slot < 0 else (self._key(slot), self._value(slot))
+        return self._search(offset)[1:]
 
     def truncate_to(self, offset: int) -> None:
         """Keeps the entries below `offset`."""
-        self.open()
-        slot = self._slot(offset)
-        self.entries = slot if slot >= 0 and self._key(slot) == offset else slot + 1
+        slot, found, _ = self._search(offset)
+        self.entries = slot if slot >= 0 and found == offset else slot + 1
 
 
 class TimeIndexFile(_IndexFile):
@@ -218,25 +190,19 @@ class TimeIndexFile(_IndexFile):
 
     entry = TIME_ENTRY
 
-    def _key(self, number: int) -> int:
-        return self._read(number)[0]
-
-    def _value(self, number: int) -> int:
-        return _wrap(self.base_offset + self._read(number)[1])
-
     @property
     def last_entry(self) -> TimestampOffset:
         """The last entry; (-1, base offset) if the index is empty."""
         self.open()
         if not self.entries:
             return TimestampOffset(-1, self.base_offset)
-        return TimestampOffset(self._key(self.entries - 1), self._value(self.entries - 1))
+        timestamp, offset = self._read(self.entries - 1)
+        return TimestampOffset(timestamp, _wrap(self.base_offset + offset))
 
     def truncate_to(self, offset: int) -> None:
         """Keeps the entries with an offset below `offset`."""
-        self.open()
-        slot = self._slot(offset, by_value=True)
-        self.entries = slot if slot >= 0 and self._value(slot) == offset else slot + 1
+        slot, _, found = self._search(offset, by_value=True)
+        self.entries = slot if slot >= 0 and found == offset else slot + 1
 
     @property
     def is_full(self) -> bool:

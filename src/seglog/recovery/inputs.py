@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from seglog.config import LogConfig
 from seglog.model import TopicPartition
+from seglog.storage.segment_table import floor_row
 
 __all__ = ["OFFSET_MAX", "LoadInputs", "LoadOutcome", "Step", "wall_clock_ms"]
 
@@ -49,7 +50,7 @@ class LoadInputs:
         point, if the log is not clean. `len(base_offsets)` for none."""
         if self.clean_shutdown or self.is_deleted or self.recovery_point == OFFSET_MAX:
             return len(base_offsets)
-        return max(int(np.searchsorted(base_offsets, self.recovery_point, side="right")) - 1, 0)
+        return max(floor_row(base_offsets, self.recovery_point), 0)
 
 
 @dataclass(frozen=True, slots=True)

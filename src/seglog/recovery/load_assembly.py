@@ -15,7 +15,7 @@ from seglog.recovery.loading_passes import tidy
 from seglog.recovery.partition_plan import PartitionPlan
 from seglog.recovery.scans import SegmentScans
 from seglog.recovery.segment_files import SEGMENT_FILES
-from seglog.recovery.segment_map import SegmentMap
+from seglog.recovery.loaded_segments import LoadedSegments
 from seglog.recovery.snapshot_files import Snapshots
 from seglog.recovery.steps import SegmentSteps
 from seglog.storage.epochs import LeaderEpochs
@@ -37,7 +37,7 @@ def assemble(plan: PartitionPlan, disk: Disk, inputs: LoadInputs, epochs: Leader
         disk.look([*indexes, *(snapshot_name(offset)
                                for offset in files.snapshots.offsets[-1:])], [log])
     loader = LogLoader(
-        disk, inputs, SegmentMap(disk, inputs.config, found.segments()),
+        disk, inputs, LoadedSegments(disk, inputs.config, found.segments()),
         Snapshots(disk, files.snapshots, files.listed_snapshots, report), epochs, report,
         remaining, scans)
     return loader, found.steps()

@@ -7,7 +7,6 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 
 from seglog.errors import KafkaStorageError, SeglogError
 from seglog.forks import ProcessBound, ending
@@ -16,7 +15,7 @@ from seglog.recovery.loader_failures import LoaderFailure, public_errors
 from seglog.recovery.inputs import LoadInputs
 from seglog.recovery.log_files import LogFiles
 from seglog.recovery.loading_producers import LoadingProducers
-from seglog.recovery.segment_map import SegmentMap
+from seglog.recovery.loaded_segments import LoadedSegments
 from seglog.storage.epochs import LeaderEpochs
 from seglog.storage.producer_state import ProducerState
 
@@ -50,7 +49,7 @@ def error_state(error: SeglogError) -> dict[str, Any]:
     return {"error": error.kafka_name, "message": message}
 
 
-def first_unstable_offset(producers: ProducerState, segments: SegmentMap, log_start_offset: int,
+def first_unstable_offset(producers: ProducerState, segments: LoadedSegments, log_start_offset: int,
                           log_end_offset: int) -> int | None:
     """The base offset of the batch in which the earliest transaction is open, or the log start
     offset if that is later. Kafka searches that batch, and abandons a log if it cannot."""
@@ -58,11 +57,10 @@ def first_unstable_offset(producers: ProducerState, segments: SegmentMap, log_st
     if unstable is None:
         return None
     offset = max(unstable, log_start_offset)
-    bases = segments.base_offsets
-    row = int(np.searchsorted(bases, offset, side="right")) - 1
+    row = segments.floor_row(offset)
     if row < 0 or offset >= log_end_offset:
         return offset
-    for base in bases[row:].tolist():
+    for base in segments.bases(range(row, len(segments))):
         segment = segments.get(base)
         found = segment.find(offset)
         segments.release(segment)

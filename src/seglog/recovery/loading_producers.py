@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 
 from seglog.model import ProducerStateEntry, TopicPartition
 from seglog.recovery.loader_failures import LoaderFailure
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.recovery.segment_map import SegmentMap
+from seglog.recovery.loaded_segments import LoadedSegments
 from seglog.recovery.snapshot_files import Snapshots
-from seglog.recovery.next_offset import open_log, whole_headers
+from seglog.recovery.next_offset import opened_log, whole_headers
 from seglog.recovery.txn_index_file import replay_batches
 from seglog.storage.producer_state import ProducerState, is_expired
 
@@ -82,8 +81,8 @@ class LoadingProducers:
         self.snapshots.delete_known()
 
 
-def rebuild_producers(producers: LoadingProducers, segments: SegmentMap, start: int, end: int, *,
-                      clean: bool = False, limit: int | None = None) -> None:
+def rebuild_producers(producers: LoadingProducers, segments: LoadedSegments, start: int, end: int,
+                      *, clean: bool = False, limit: int | None = None) -> None:
     """Advances the state to `end` (Kafka: rebuildProducerState), over the segments below `limit`.
 
     Starts from the newest valid snapshot and applies batch headers, without CRCs. After a clean
@@ -132,10 +131,7 @@ def _replay(segment: SegmentFiles, start: int, end: int | None, state: ProducerS
         raise LoaderFailure("IllegalArgumentException", f"Invalid size: {stop - position} in read "
                             f"from {segment.log_path}", file=segment.log_name)
     extent = segment.extent
-    fd = open_log(extent.path)
-    try:
+    with opened_log(extent.path) as fd:
         replay_batches(state, whole_headers(fd, segment.log_path, extent.start + position,
                                             extent.start + stop, is_slice=True), fd,
                        segment.log_name)
-    finally:
-        os.close(fd)

@@ -21,7 +21,7 @@ from seglog.recovery.loader_failures import public_errors
 from seglog.recovery.index_files import OFFSET_ENTRY, TIME_ENTRY
 from seglog.recovery.loading_producers import LoadingProducers
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.recovery.segment_map import OFFSET_INDEX_OPEN, TIME_INDEX_OPEN, SegmentMap
+from seglog.recovery.loaded_segments import OFFSET_INDEX_OPEN, TIME_INDEX_OPEN, LoadedSegments
 from seglog.storage.paths import FileKind, FileState, file_name
 from seglog.storage.textfile import sync_directory
 
@@ -37,8 +37,8 @@ class LogFiles:
     four of a load does, and adds the names of the files that it removes.
     """
 
-    def __init__(self, topic_partition: TopicPartition, segments: SegmentMap, removed: list[str],
-                 repair: Callable[[list[int]], None]) -> None:
+    def __init__(self, topic_partition: TopicPartition, segments: LoadedSegments,
+                 removed: list[str], repair: Callable[[list[int]], None]) -> None:
         self.topic_partition = topic_partition
         self.segments = segments
         self.disk: Disk = segments.disk

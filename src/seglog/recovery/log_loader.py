@@ -31,10 +31,10 @@ from seglog.recovery.loading_producers import LoadingProducers, rebuild_producer
 from seglog.recovery.segment_recovery import RecoveryFailure, SegmentRecovery, recover_extent
 from seglog.recovery.scans import SegmentScans
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.recovery.segment_map import SegmentMap
+from seglog.recovery.loaded_segments import LoadedSegments
 from seglog.recovery.snapshot_files import Snapshots
 from seglog.recovery.split import split_segment
-from seglog.recovery.next_offset import open_log
+from seglog.recovery.next_offset import opened_log
 from seglog.storage.epochs import LeaderEpochs
 from seglog.storage.paths import FileKind, FileState, file_name
 
@@ -50,8 +50,8 @@ class LogLoader:
     """The loader of one log, for one thread. `remaining` is called before each segment of a
     recovery with the number left; `scans` may scan ahead."""
 
-    def __init__(self, disk: Disk, inputs: LoadInputs, segments: SegmentMap, snapshots: Snapshots,
-                 epochs: LeaderEpochs, report: Report,
+    def __init__(self, disk: Disk, inputs: LoadInputs, segments: LoadedSegments,
+                 snapshots: Snapshots, epochs: LeaderEpochs, report: Report,
                  remaining: Callable[[int], None] | None = None,
                  scans: SegmentScans | None = None) -> None:
         self.scans = scans
@@ -468,11 +468,8 @@ class LogLoader:
         extent = self.segments.get(base).extent
         if extent.size == 0:
             return
-        fd = open_log(extent.path)
-        try:
+        with opened_log(extent.path) as fd:
             scan = scan_file(fd, extent.start, extent.end, check_crcs=False, max_batches=16)
-        finally:
-            os.close(fd)
         if np.any(scan.batches["producer_id"] >= 0):
             self.report(finding("snapshot-missing", directory=self.directory, offset=base))
 

@@ -7,6 +7,7 @@ which this module predicts.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from seglog.recovery.loader_failures import (
 )
 from seglog.recovery.wrappers import base_offsets, first_offset
 
-__all__ = ["LOG_OVERHEAD", "find_offset", "framing_failure", "next_offset_from", "open_log",
+__all__ = ["LOG_OVERHEAD", "find_offset", "framing_failure", "next_offset_from", "opened_log",
            "read_failure", "whole_headers"]
 
 # The bytes that Kafka needs to find a batch: offset, length, epoch or CRC, magic.
@@ -36,15 +37,20 @@ _WHOLE_FILE = 2**31 - 1
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 
 
-def open_log(path: str) -> int:
-    """A descriptor of a log file. FileVanished, IoFailure."""
+@contextlib.contextmanager
+def opened_log(path: str) -> Iterator[int]:
+    """A descriptor of a log file, open inside the context. FileVanished, IoFailure."""
     try:
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         raise FileVanished(os.path.basename(path)) from None
     except OSError as error:
         raise IoFailure(f"{path}: {error.strerror}", number=error.errno,
                         file=os.path.basename(path)) from None
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def framing_failure(path: str, position: int, length: int) -> LoaderFailure:

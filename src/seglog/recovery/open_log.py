@@ -21,7 +21,7 @@ from seglog.recovery.log_files import LogFiles
 from seglog.recovery.log_loader import LogLoader
 from seglog.recovery.partition_plan import PartitionPlan, check_listing, list_directory
 from seglog.recovery.scans import SegmentScans
-from seglog.recovery.segment_map import SegmentMap
+from seglog.recovery.loaded_segments import LoadedSegments
 from seglog.recovery.snapshot_files import Snapshots
 from seglog.recovery.steps import raise_unreadable
 from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
@@ -101,8 +101,9 @@ def _loaded(loader: LogLoader, outcome: LoadOutcome,
         read_topic_id())  # last, as in Kafka: either may end the load
 
 
-def _repair(inputs: LoadInputs, segments: SegmentMap, snapshots: Snapshots, epochs: LeaderEpochs,
-            report: Report, removed: list[str], base_offsets: list[int]) -> None:
+def _repair(inputs: LoadInputs, segments: LoadedSegments, snapshots: Snapshots,
+            epochs: LeaderEpochs, report: Report, removed: list[str],
+            base_offsets: list[int]) -> None:
     """Applies pass four to some segments of a loaded log, ascending; `removed` gets the names of
     the files that it removes. Snapshots above them stay: the end of the log has not changed."""
     loader = LogLoader(segments.disk, inputs, segments, snapshots, epochs, report)

@@ -23,6 +23,7 @@ from seglog.recovery.scans import SegmentScans
 from seglog.recovery.segment_verification import SegmentCheck, staying
 from seglog.storage.epochs import LeaderEpochs, read_leader_epochs
 from seglog.storage.meta import read_partition_metadata
+from seglog.storage.segment_table import total_bytes
 from seglog.storage.paths import (
     LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, DirectoryKind, FileKind, file_name,
 )
@@ -167,8 +168,7 @@ class _Judge:
 
     def _bytes_from(self, base: int) -> int:
         table = self.plan.segments
-        row = int(np.searchsorted(table.base_offsets, base))
-        return int(np.maximum(table.log_size[row:], 0).sum())
+        return total_bytes(table.log_size[table.row(base):])
 
     # ---- text files ---------------------------------------------------------------------------
 

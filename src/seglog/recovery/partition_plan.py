@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final, TypeVar
 
 import numpy as np
@@ -17,10 +17,11 @@ from seglog._native.scan import (
     NO_END_OFFSET, PROBLEM_DTYPE, CheckLevel, PartitionListing, SegmentChecks, check_segments,
     list_partition,
 )
+from seglog.storage.segment_table import SegmentTable, total_bytes
 
 _T = TypeVar("_T", bound=np.generic)
 
-__all__ = ["CHUNK_SEGMENTS", "LoadLevel", "PartitionPlan", "SegmentTable", "check_chunk",
+__all__ = ["CHUNK_SEGMENTS", "CheckedSegments", "LoadLevel", "PartitionPlan", "check_chunk",
            "check_listing", "check_partition", "chunks_of", "join_chunks", "list_directory"]
 
 # Segments per native call: enough that a thread does not wait for the next call (a chunk takes 5 to
@@ -37,8 +38,8 @@ class LoadLevel(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentTable:
-    """The segments of a partition as columns; row i is one segment, base offsets ascend.
+class CheckedSegments(SegmentTable):
+    """The segments of a partition and what the checks found, as columns.
 
     Sizes are bytes, -1 if a file does not exist or was not checked. `flags` are
     seglog._native.scan.SegmentFlag; `status` is the native status of the first problem, or 0.
@@ -53,18 +54,15 @@ class SegmentTable:
     mtime_ms: npt.NDArray[np.int64]
     status: npt.NDArray[np.int32]
 
-    def __len__(self) -> int:
-        return len(self.base_offsets)
-
     @property
     def size(self) -> int:
         """Bytes of all log files."""
-        return int(np.maximum(self.log_size, 0).sum())
+        return total_bytes(self.log_size)
 
     @property
     def nbytes(self) -> int:
         """Memory used by the columns, in bytes."""
-        return sum(getattr(self, name).nbytes for name in self.__slots__)
+        return sum(getattr(self, column.name).nbytes for column in fields(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,7 @@ class PartitionPlan:
 
     path: str
     listing: PartitionListing
-    segments: SegmentTable
+    segments: CheckedSegments
     problems: npt.NDArray[np.void]
 
     @property
@@ -135,7 +133,7 @@ def join_chunks(listing: PartitionListing, chunks: list[SegmentChecks]) -> Parti
             some["row"] += start
         problems.append(some)
         start += len(chunk.status)
-    table = SegmentTable(
+    table = CheckedSegments(
         listing.base_offsets, listing.flags, column("log_size"), column("index_size"),
         column("time_index_size"), column("txn_index_size"), column("mtime_ms"),
         _joined([chunk.status for chunk in chunks], np.int32))

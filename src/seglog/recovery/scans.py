@@ -22,7 +22,7 @@ from seglog._native.index import OffsetIndexView
 from seglog._native.status import Status
 from seglog.errors import SeglogError
 from seglog.recovery.loader_failures import FileVanished, LoaderFailure
-from seglog.recovery.next_offset import open_log
+from seglog.recovery.next_offset import opened_log
 
 __all__ = ["CHUNK_BYTES", "Extent", "ScanPool", "SegmentScans", "scan_chunks"]
 
@@ -89,20 +89,17 @@ class _Piece:
 
     def run(self) -> tuple[int, BatchScan] | None:
         """(where it begins, its scan); None if no batch begins in it."""
+        start: int | None = self.start
         try:
-            fd = open_log(self.extent.path)
+            with opened_log(self.extent.path) as fd:
+                if self.start != self.extent.start:
+                    start = find_batch(fd, self.start, self.until, self.extent.end)
+                if start is None:
+                    return None
+                return start, scan_file(fd, start, self.extent.end, until=self.until,
+                                        max_batches=_BATCHES_PER_CHUNK)
         except (FileVanished, LoaderFailure):
             return None  # the consumer of the piece gets the error again
-        try:
-            start: int | None = self.start
-            if self.start != self.extent.start:
-                start = find_batch(fd, self.start, self.until, self.extent.end)
-            if start is None:
-                return None
-            return start, scan_file(fd, start, self.extent.end, until=self.until,
-                                    max_batches=_BATCHES_PER_CHUNK)
-        finally:
-            os.close(fd)
 
     def cancel(self) -> None:
         """Drops the result. A running scan ends with its chunk."""
@@ -255,14 +252,11 @@ class SegmentScans:
 def _fitting(extent: Extent) -> int:
     """Bytes of the extent whose batches fit a chunk, estimated from its first batches."""
     try:
-        fd = open_log(extent.path)
+        with opened_log(extent.path) as fd:
+            scan = scan_file(fd, extent.start, extent.end, check_crcs=False,
+                             max_batches=_SAMPLE_BATCHES)
     except (FileVanished, LoaderFailure):
         return CHUNK_BYTES  # the consumer of its pieces gets the error again
-    try:
-        scan = scan_file(fd, extent.start, extent.end, check_crcs=False,
-                         max_batches=_SAMPLE_BATCHES)
-    finally:
-        os.close(fd)
     if not scan.batch_count:
         return CHUNK_BYTES
     return (scan.position - extent.start) // scan.batch_count * _BATCHES_PER_CHUNK * 3 // 4
@@ -271,7 +265,7 @@ def _fitting(extent: Extent) -> int:
 def _indexed(index: OffsetIndexView, position: int, end: int) -> int:
     """The first indexed position in [position, end), or `position`."""
     try:
-        found = index.upper_bound(position, 0)
+        found = index.upper_bound(position)
         index.close()
     except SeglogError:
         return position

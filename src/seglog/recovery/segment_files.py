@@ -13,7 +13,7 @@ from seglog.recovery.disk import Disk
 from seglog.recovery.loader_failures import LoaderFailure
 from seglog.recovery.index_files import OffsetIndexFile, TimeIndexFile, TxnIndexFile
 from seglog.recovery.segment_recovery import Extent, SegmentRecovery
-from seglog.recovery.next_offset import find_offset, next_offset_from, open_log, whole_headers
+from seglog.recovery.next_offset import find_offset, next_offset_from, opened_log, whole_headers
 from seglog.storage.paths import FileKind, FileState, file_names
 
 __all__ = ["SEGMENT_FILES", "SegmentFiles"]
@@ -91,11 +91,8 @@ class SegmentFiles:
         extent = self.extent
         if not extent.size:
             return None
-        fd = open_log(extent.path)
-        try:
+        with opened_log(extent.path) as fd:
             found = find_offset(fd, self.log_path, extent.start + position, extent.end, offset)
-        finally:
-            os.close(fd)
         return None if found is None else (found[0], found[1] - extent.start)
 
     def translate(self, offset: int) -> int | None:
@@ -110,12 +107,9 @@ class SegmentFiles:
         extent = self.extent
         if not extent.size:
             return self.base_offset
-        fd = open_log(extent.path)
-        try:
+        with opened_log(extent.path) as fd:
             return next_offset_from(fd, self.log_path, extent.start + max(position, 0), extent.end,
                                     self.base_offset, target)
-        finally:
-            os.close(fd)
 
     def _find_largest_timestamp(self) -> TimestampOffset:
         last = self.time_index.last_entry
@@ -124,16 +118,13 @@ class SegmentFiles:
         if not extent.size:
             return last
         found = TimestampOffset(-1, -1)
-        fd = open_log(extent.path)
-        try:
+        with opened_log(extent.path) as fd:
             for batches in whole_headers(fd, self.log_path, extent.start + max(position, 0),
                                          extent.end):
                 row = int(batches["max_timestamp"].argmax())
                 if int(batches["max_timestamp"][row]) > found.timestamp:
                     found = TimestampOffset(int(batches["max_timestamp"][row]),
                                             int(batches["last_offset"][row]))
-        finally:
-            os.close(fd)
         return found if found.timestamp > last.timestamp else last
 
     # ---- changing -----------------------------------------------------------------------------

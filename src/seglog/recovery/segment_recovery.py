@@ -25,7 +25,7 @@ from seglog.recovery.loader_failures import (
     InvalidOffset, InvalidRecord, IoFailure, LoaderFailure, OffsetOverflow,
 )
 from seglog.recovery.scans import Extent, SegmentScans
-from seglog.recovery.next_offset import open_log
+from seglog.recovery.next_offset import opened_log
 from seglog.recovery.txn_index_file import fold_batches
 from seglog.storage.paths import FileKind, FileState, file_name
 from seglog.storage.producer_state import ProducerState
@@ -108,12 +108,9 @@ def recover_extent(base_offset: int, extent: Extent, config: LogConfig, producer
     if extent.size <= 0:
         return SegmentRecovery(base_offset, extent, extent.end, base_offset, 0, 0, Status.END, 0,
                                0, offset_of_max_timestamp=base_offset)
-    fd = open_log(extent.path)
-    try:
+    with opened_log(extent.path) as fd:
         recovery = _Recovery(fd, base_offset, extent, config, producers, latest_epoch)
         return recovery.run((scans or SegmentScans()).chunks(extent, fd))
-    finally:
-        os.close(fd)
 
 
 class _Recovery:

@@ -17,7 +17,7 @@ from seglog.recovery.disk import Disk
 from seglog.recovery.loader_failures import CorruptRecord, LoaderFailure
 from seglog.recovery.segment_recovery import SegmentRecovery, index_failure
 from seglog.recovery.segment_files import SegmentFiles
-from seglog.recovery.next_offset import open_log, whole_headers
+from seglog.recovery.next_offset import opened_log, whole_headers
 from seglog.recovery.wrappers import first_offset
 from seglog.storage.paths import FileKind, FileState, file_name
 
@@ -110,12 +110,9 @@ class _Splitting:
     def run(self) -> list[_Piece]:
         """All pieces. Raises LoaderFailure."""
         extent = self.extent
-        fd = open_log(extent.path)
-        try:
+        with opened_log(extent.path) as fd:
             for batches in whole_headers(fd, self.segment.log_path, extent.start, extent.end):
                 self._take(fd, batches)
-        finally:
-            os.close(fd)
         end = self.pieces[-1].end if self.pieces else extent.start
         if end < extent.end:
             # Kafka's copy loop runs to the end of the file and requests a batch that is not there.

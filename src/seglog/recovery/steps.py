@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from seglog.errors import KafkaStorageError
 from seglog.recovery.loading_passes import ListedFiles
 from seglog.recovery.findings import Finding, Severity, finding, status_code
 from seglog.recovery.log_loader import Step
-from seglog.recovery.partition_plan import PartitionPlan, SegmentTable
+from seglog.recovery.partition_plan import CheckedSegments, PartitionPlan
 from seglog.storage.paths import FileKind, file_name
 
 __all__ = ["SegmentSteps", "raise_unreadable", "stops_at"]
@@ -69,12 +70,12 @@ class SegmentSteps:
                       if len(files.base_offsets) != len(plan.segments)
                       else np.ones(len(plan.segments), np.bool_))
 
-    def segments(self) -> SegmentTable:
+    def segments(self) -> CheckedSegments:
         """The segments of the logs that existed and still exist."""
         if self._kept.all():
             return self.plan.segments
-        return SegmentTable(*(getattr(self.plan.segments, name)[self._kept]
-                              for name in SegmentTable.__slots__))
+        return CheckedSegments(*(getattr(self.plan.segments, column.name)[self._kept]
+                                 for column in fields(CheckedSegments)))
 
     def steps(self) -> list[Step]:
         """The files to handle one by one; all other segments are sound."""

@@ -60,7 +60,7 @@ def without_wrong_indexes(plan: PartitionPlan, recovery_point: int | None,
     bases = plan.segments.base_offsets
     rows = wrong_rows(plan.problems)
     if recovery_point is not None:
-        rows = rows[rows < max(int(np.searchsorted(bases, recovery_point, side="right")) - 1, 0)]
+        rows = rows[rows < max(plan.segments.floor_row(recovery_point), 0)]
     if not len(rows):
         return plan
     for row in rows.tolist():

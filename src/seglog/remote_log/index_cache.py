@@ -11,8 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
-from seglog._native.fetch import IndexReader
-from seglog._native.index import read_aborted
+from seglog._native.index import IndexReader, read_aborted
 from seglog.errors import (
     CorruptIndexError, IllegalStateError, RemoteResourceNotFoundError, SeglogError,
 )

@@ -211,7 +211,7 @@ class LogSegment:
     def boundary_after(self, position: int) -> int | None:
         """The first batch boundary at or after `position` that a valid index entry names."""
         found = self._ask(self.where.offset_index, self.files.offset_index, lambda index: (
-            entry := index.upper_bound(position, 0), entry and _entry_before(index, entry)))
+            entry := index.upper_bound(position), entry and _entry_before(index, entry)))
         if found is None or found[0] is None or found[1] is None:
             return None
         entry, before = found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import overload
 
@@ -17,12 +17,13 @@ from seglog.storage.log_store import LOCAL, Files, LogFile
 from seglog.storage.handles import HandleCache
 from seglog.storage.paths import FileKind, file_name
 from seglog.storage.segment import LogSegment, SegmentPaths
+from seglog.storage.segment_table import SegmentTable, total_bytes
 
 __all__ = ["Segments"]
 
 
-class Segments(Sequence[LogSegment]):
-    """The segments of one log at one moment, by base offset. Immutable, for any thread.
+class Segments(SegmentTable):
+    """The segments of one log at one moment, a sequence by base offset. Immutable, for any thread.
 
     `LogSegment` objects are created on request, and nothing is opened for them. `overrides` names
     the files that are not at their canonical name, by base offset and kind: those of a completed
@@ -36,7 +37,7 @@ class Segments(Sequence[LogSegment]):
                  where: Files = LOCAL,
                  versions: Mapping[str, ObjectVersion] | None = None) -> None:
         self.directory = directory
-        self.base_offsets = base_offsets
+        super().__init__(base_offsets)
         self.flags = flags
         self.base_offsets.flags.writeable = False
         self._handles = handles
@@ -44,9 +45,6 @@ class Segments(Sequence[LogSegment]):
         self._is_closed = False
         self._overrides = dict(overrides or {})
         self.where, self._versions = where, versions or {}
-
-    def __len__(self) -> int:
-        return len(self.base_offsets)
 
     @overload
     def __getitem__(self, row: int) -> LogSegment: ...
@@ -91,30 +89,10 @@ class Segments(Sequence[LogSegment]):
     def _version(self, path: str) -> ObjectVersion | None:
         return self._versions.get(os.path.basename(path)) if self._versions else None
 
-    def floor_row(self, offset: int) -> int:
-        """Row of the greatest base offset <= `offset`; -1 if all are above it."""
-        return int(np.searchsorted(self.base_offsets, offset, side="right")) - 1
-
     def floor(self, offset: int) -> LogSegment | None:
         """The segment with the greatest base offset <= `offset`."""
         row = self.floor_row(offset)
         return self._at(row) if row >= 0 else None
-
-    def rows(self, start_offset: int, end_offset: int | None = None) -> range:
-        """Rows of the segments that may hold `[start_offset, end_offset)`: Kafka's `values`.
-
-        From the floor of `start_offset` (or the first segment) up to, excluding, base offsets at
-        or above `end_offset`. ValueError if the range is backwards.
-        """
-        if end_offset is not None and end_offset < start_offset:
-            raise ValueError(f"Invalid log segment range: requested segments from offset "
-                             f"{start_offset} which is greater than limit offset {end_offset}")
-        if end_offset is not None and end_offset == start_offset:
-            return range(0)
-        first = max(self.floor_row(start_offset), 0)
-        if end_offset is None:
-            return range(first, len(self))
-        return range(first, int(np.searchsorted(self.base_offsets, end_offset, side="left")))
 
     def values(self, start_offset: int, end_offset: int | None = None) -> Iterator[LogSegment]:
         """The segments of `rows`, ascending."""
@@ -153,7 +131,7 @@ class Segments(Sequence[LogSegment]):
     @property
     def size(self) -> int:
         """Current bytes of all log files. Opens none."""
-        return int(np.maximum(self.sizes(), 0).sum())
+        return total_bytes(self.sizes())
 
     def opened(self, path: str) -> AbstractContextManager[LogFile]:
         """One of the log files, open inside the context."""

@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from seglog.config import LogConfig
 from seglog.recovery.disk import Disk
-from seglog.recovery.partition_plan import SegmentTable
+from seglog.recovery.partition_plan import CheckedSegments
 from seglog.recovery.segment_files import SegmentFiles
+from seglog.storage.segment_table import SegmentTable, total_bytes
 
-__all__ = ["OFFSET_INDEX_OPEN", "TIME_INDEX_OPEN", "SegmentMap"]
+__all__ = ["OFFSET_INDEX_OPEN", "TIME_INDEX_OPEN", "LoadedSegments"]
 
 #: Bits of `opened`: Kafka opens an index at its first use, and trims open ones on close.
 OFFSET_INDEX_OPEN: Final = 1
@@ -26,72 +27,33 @@ _COLUMNS = ("base_offsets", "log_size", "index_size", "time_index_size", "opened
             "generation")
 
 
-class SegmentMap:
-    """Base offsets, ascending, and the state of each segment's files (sizes in bytes, -1 for a
-    missing file), 45 bytes a segment. Objects exist only for segments in use.
+class LoadedSegments(SegmentTable):
+    """The segments of a log that is loaded or written to, and the state of each one's files (sizes
+    in bytes, -1 for a missing file), 45 bytes a segment. Objects exist only for segments in use.
 
     A segment keeps the settings that it was opened with: `generation` is their number. `created_ms`
     is when it was opened, in ms.
     """
 
-    def __init__(self, disk: Disk, config: LogConfig, table: SegmentTable | None = None) -> None:
+    def __init__(self, disk: Disk, config: LogConfig,
+                 checked: CheckedSegments | None = None) -> None:
         self.disk, self.configs = disk, [config]
         self.parent = os.path.dirname(os.path.abspath(disk.path))
-        count = 0 if table is None else len(table)
-        self.base_offsets: npt.NDArray[np.int64] = np.empty(0, np.int64)
-        self.log_size = self.index_size = self.time_index_size = self.base_offsets
-        self.opened: npt.NDArray[np.uint8] = np.zeros(count, np.uint8)
-        self.created_ms: npt.NDArray[np.int64] = np.zeros(count, np.int64)
-        self.generation: npt.NDArray[np.uint32] = np.zeros(count, np.uint32)
+        none: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        super().__init__(none if checked is None else checked.base_offsets.copy())
+        self.log_size = none if checked is None else checked.log_size.copy()
+        self.index_size = none if checked is None else checked.index_size.copy()
+        self.time_index_size = none if checked is None else checked.time_index_size.copy()
+        self.opened: npt.NDArray[np.uint8] = np.zeros(len(self), np.uint8)
+        self.created_ms: npt.NDArray[np.int64] = np.zeros(len(self), np.int64)
+        self.generation: npt.NDArray[np.uint32] = np.zeros(len(self), np.uint32)
         self._pinned: int | None = None
-        if table is not None:
-            self.base_offsets = table.base_offsets.copy()
-            self.log_size = table.log_size.copy()
-            self.index_size = table.index_size.copy()
-            self.time_index_size = table.time_index_size.copy()
         self._held: dict[int, SegmentFiles] = {}
-
-    def __len__(self) -> int:
-        return len(self.base_offsets)
-
-    @property
-    def nbytes(self) -> int:
-        """Memory used by the columns, in bytes."""
-        return sum(getattr(self, name).nbytes for name in _COLUMNS)
 
     @property
     def size(self) -> int:
         """Bytes of all logs."""
-        return int(np.maximum(self.log_size, 0).sum())
-
-    def row(self, base_offset: int) -> int:
-        """The row of the segment with this base offset. Raises KeyError."""
-        row = int(self.base_offsets.searchsorted(base_offset))
-        if row == len(self) or int(self.base_offsets[row]) != base_offset:
-            raise KeyError(base_offset)
-        return row
-
-    def __contains__(self, base_offset: int) -> bool:
-        bases = self.base_offsets  # readers call this without the lock
-        row = int(bases.searchsorted(base_offset))
-        return row < len(bases) and int(bases[row]) == base_offset
-
-    def floor_row(self, offset: int) -> int:
-        """The row of the last segment that begins at or below `offset`; -1 if there is none."""
-        return int(self.base_offsets.searchsorted(offset, side="right")) - 1
-
-    def rows(self, start: int, end: int) -> range:
-        """Kafka's values(start, end): from the segment that holds `start`, or the first, to the
-        last one below `end`."""
-        if start >= end:
-            return range(0)
-        return range(max(self.floor_row(start), 0),
-                     int(self.base_offsets.searchsorted(end, side="left")))
-
-    def bases(self, rows: range) -> list[int]:
-        """The base offsets of some rows."""
-        found: list[int] = self.base_offsets[rows.start:rows.stop].tolist()
-        return found
+        return total_bytes(self.log_size)
 
     def note_opened(self, now_ms: int) -> None:
         """A log opens all segments at this time."""
@@ -159,14 +121,9 @@ class SegmentMap:
         """Adds a segment, or replaces the one with the same base offset."""
         base = segment.base_offset
         if base not in self:
-            row = int(np.searchsorted(self.base_offsets, base))
-            self.base_offsets = np.insert(self.base_offsets, row, base)
-            self.log_size = np.insert(self.log_size, row, segment.size)
-            self.index_size = np.insert(self.index_size, row, -1)
-            self.time_index_size = np.insert(self.time_index_size, row, -1)
-            self.opened = np.insert(self.opened, row, 0)
-            self.created_ms = np.insert(self.created_ms, row, 0)
-            self.generation = np.insert(self.generation, row, 0)
+            row = self.floor_row(base) + 1
+            for name, value in zip(_COLUMNS, (base, segment.size, -1, -1, 0, 0, 0), strict=True):
+                setattr(self, name, np.insert(getattr(self, name), row, value))
         row = self.row(base)
         self.log_size[row], self.opened[row] = segment.size, 0
         self.generation[row] = self._generation(segment.config)
