@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ProcessBound", "SurvivesFork", "ending", "imports"]
 
-_IMPORT_SECONDS: Final = 5.0
+_IMPORT_SECONDS: Final = 20.0
 _ENTERS: Final = ("__enter__", "__aenter__")
 
 
