@@ -81,6 +81,7 @@ C_SOURCES = [
     "index",
     "index_file",
     "md5",
+    "md5_x86",
     "message",
     "murmur2",
     "offset_map",

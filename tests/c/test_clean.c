@@ -1,6 +1,11 @@
 /* MD5 by RFC 1321 and by its lanes, the offset map, and records whose keys fill several blocks. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS under -std=c11 */
 #include "seglog/clean.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "md5_internal.h"
 #include "seglog/encode.h"
 #include "seglog/format.h"
 
@@ -27,26 +32,40 @@ static void test_md5(void) {
     CHECK(memcmp(digest, other, sizeof digest) == 0);
 }
 
-static void test_lanes(void) {
-    uint8_t bytes[SLG_MD5_LANES][SLG_MD5_SHORT_MAX];
-    uint64_t state = 5;
-    for (unsigned round = 0; round < 200; round++) {
-        const uint8_t *data[SLG_MD5_LANES];
-        uint32_t sizes[SLG_MD5_LANES];
-        uint8_t digests[SLG_MD5_LANES][SLG_MD5_SIZE], digest[SLG_MD5_SIZE];
-        for (unsigned lane = 0; lane < SLG_MD5_LANES; lane++) {
-            sizes[lane] = (uint32_t)(random_next(&state) % (SLG_MD5_SHORT_MAX + 1));
-            for (uint32_t i = 0; i < sizes[lane]; i++) {
-                bytes[lane][i] = (uint8_t)random_next(&state);
-            }
-            data[lane] = sizes[lane] == 0 ? NULL : bytes[lane];
-        }
-        slg_md5_lanes(data, sizes, digests);
-        for (unsigned lane = 0; lane < SLG_MD5_LANES; lane++) {
-            slg_md5(data[lane], sizes[lane], digest);
-            CHECK(memcmp(digest, digests[lane], sizeof digest) == 0);
-        }
+/* Messages that end where their memory ends. */
+static void check_lanes(uint8_t *end, uint32_t size_max, uint64_t *state) {
+    const uint8_t *data[SLG_MD5_LANES];
+    uint32_t sizes[SLG_MD5_LANES];
+    uint8_t digests[SLG_MD5_LANES][SLG_MD5_SIZE], others[SLG_MD5_LANES][SLG_MD5_SIZE];
+    for (unsigned lane = 0; lane < SLG_MD5_LANES; lane++) {
+        sizes[lane] = (uint32_t)(random_next(state) % (size_max + 1));
+        data[lane] = sizes[lane] == 0 ? NULL : end - sizes[lane];
     }
+    for (uint32_t i = 1; i <= size_max; i++) {
+        end[-(ptrdiff_t)i] = (uint8_t)random_next(state);
+    }
+    slg_md5_lanes(data, sizes, digests);
+    slg_md5_lanes_portable(data, sizes, others);
+    CHECK(memcmp(digests, others, sizeof digests) == 0);
+    for (unsigned lane = 0; lane < SLG_MD5_LANES; lane++) {
+        uint8_t digest[SLG_MD5_SIZE];
+        slg_md5(data[lane], sizes[lane], digest);
+        CHECK(memcmp(digest, digests[lane], sizeof digest) == 0);
+    }
+}
+
+static void test_lanes(void) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uint64_t state = 5;
+    uint8_t *pages =
+        mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(pages != MAP_FAILED && mprotect(pages + page, page, PROT_NONE) == 0);
+    for (unsigned round = 0; round < 200; round++) {
+        check_lanes(pages + page, SLG_MD5_SHORT_MAX, &state);
+        check_lanes(pages + page, 31, &state); /* in half of a block */
+        check_lanes(pages + page, round % (SLG_MD5_SHORT_MAX + 1), &state);
+    }
+    munmap(pages, 2 * page);
 }
 
 /* `count` records with keys of one byte, number % keys, in memory of exactly their size. */
