@@ -225,7 +225,7 @@ static void test_keys_ahead(void) {
     slg_batch_keys keys = {0};
     slg_map_counts mapped = {0};
     size_t row = 0;
-    CHECK(slg_batch_keys_begin(&keys, 1));
+    CHECK(slg_batch_keys_begin(&keys, 1, SLG_BATCH_KEYS_MAX));
     CHECK_EQ(slg_batch_keys_read(&keys, whole, &header, 1, &row, 10), SLG_CLEAN_DONE);
     CHECK(row == 1 && keys.count == COUNT - 10 && keys.rows[0].is_read);
     row = 0;
@@ -239,7 +239,7 @@ static void test_keys_ahead(void) {
     for (size_t cut = 0; cut < size; cut += 13) {
         uint8_t *part = malloc(cut + (cut == 0));
         memcpy(part, whole + SLG_BATCH_HEADER_SIZE, cut);
-        CHECK(slg_batch_keys_begin(&keys, 1));
+        CHECK(slg_batch_keys_begin(&keys, 1, SLG_BATCH_KEYS_MAX));
         CHECK_EQ(slg_batch_keys_add(&keys, 0, &header, part, cut, 0), SLG_CLEAN_OTHER);
         CHECK(keys.count == 0 && !keys.rows[0].is_read);
         free(part);

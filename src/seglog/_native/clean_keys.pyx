@@ -74,7 +74,7 @@ cdef class BatchKeys:
     after those are left to it, as all that are unusual. One thread at a time."""
 
     def __cinit__(self, tuple direct):
-        self._plain = PlainRecords(direct)
+        self.plain = PlainRecords(direct)
 
     def __dealloc__(self):
         slg_batch_keys_free(&self.found)
@@ -83,32 +83,36 @@ cdef class BatchKeys:
         """Reads the keys at or above an offset."""
         cdef Py_buffer view
         cdef const slg_batch *batches = rows_of(rows, 0)
-        cdef size_t at = 0, count = <size_t>len(rows), size
-        cdef const uint8_t *bytes_
-        cdef const uint8_t *records
-        cdef slg_clean_step step
+        cdef size_t at = 0, count = <size_t>len(rows)
         self.of = None
-        if not slg_batch_keys_begin(&self.found, count):
+        if not slg_batch_keys_begin(&self.found, count, SLG_BATCH_KEYS_MAX):
             raise MemoryError("no memory for the keys of batches")
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-        bytes_ = <const uint8_t *>view.buf
         try:
             check_rows(batches, 0, count, view.len)
-            while True:
-                with nogil:
-                    step = slg_batch_keys_read(&self.found, bytes_, batches, count, &at, start)
-                if step != SLG_CLEAN_CODEC:
-                    break
-                if self._plain.read(&batches[at], bytes_, &records, &size):
-                    with nogil:
-                        step = slg_batch_keys_add(&self.found, at, &batches[at], records, size,
-                                                  start)
-                    if step == SLG_CLEAN_FULL:
-                        break
-                at += 1
+            self.read_part(<const uint8_t *>view.buf, batches, count, &at, start)
         finally:
             PyBuffer_Release(&view)
         self.of, self.start = rows, start
+
+    cdef int read_part(self, const uint8_t *data, const slg_batch *batches, size_t count,
+                       size_t *row, int64_t start) except -1:
+        """Reads batches from a row on, as many as there is room for, and moves the row."""
+        cdef const uint8_t *records
+        cdef size_t size
+        cdef slg_clean_step step
+        while True:
+            with nogil:
+                step = slg_batch_keys_read(&self.found, data, batches, count, row, start)
+            if step != SLG_CLEAN_CODEC:
+                return 0
+            if self.plain.read(&batches[row[0]], data, &records, &size):
+                with nogil:
+                    step = slg_batch_keys_add(&self.found, row[0], &batches[row[0]], records, size,
+                                              start)
+                if step == SLG_CLEAN_FULL:
+                    return 0
+            row[0] += 1
 
 
 cdef const slg_batch *rows_of(object rows, Py_ssize_t row) except NULL:
