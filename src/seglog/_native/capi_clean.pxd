@@ -132,8 +132,12 @@ cdef extern from "seglog/clean.h" nogil:
         int64_t max_offset
         bint has_tombstone
 
+    ctypedef struct slg_kept:
+        uint32_t number
+        uint32_t at
+
     size_t slg_records_max(size_t size) noexcept
-    slg_refusal slg_retain_records(const slg_retention *retention, slg_record_walk *walk, uint8_t
+    slg_refusal slg_retain_records(const slg_retention *retention, slg_record_walk *walk, slg_kept
         *kept, slg_retained *found) noexcept
 
     ctypedef struct slg_map_counts:
@@ -183,7 +187,7 @@ cdef extern from "seglog/clean.h" nogil:
     void slg_clean_output_free(slg_clean_output *output) noexcept
 
     ctypedef struct slg_clean_work:
-        uint8_t *kept
+        slg_kept *kept
         size_t kept_room
         uint8_t *headers
         size_t headers_room

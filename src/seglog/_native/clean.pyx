@@ -165,17 +165,20 @@ def retain(RecordWalk walk, OffsetMap offset_map, *, bint keeps_all=False, bint 
     cdef Retained found = Retained.__new__(Retained)
     cdef slg_retention retention
     cdef size_t room = slg_records_max(<size_t>walk._view.len)
-    cdef uint8_t *kept
+    cdef slg_kept *kept
+    cdef int64_t i
     memset(&retention, 0, sizeof(retention))
     retention.map = &offset_map._map
     retention.keeps_all, retention.keeps_none = keeps_all, keeps_none
     retention.keeps_tombstones = keeps_tombstones
     if walk._walk.count >= 0:
         room = min(room, <size_t>walk._walk.count)
-    found.kept = bytearray(room)
-    kept = <uint8_t *><char *>found.kept
+    found.kept, listed = bytearray(room), bytearray(room * sizeof(slg_kept))
+    kept = <slg_kept *><void *><char *>listed
     with nogil:
         found._refusal = slg_retain_records(&retention, &walk._walk, kept, &found._found)
+    for i in range(found._found.kept):
+        found.kept[kept[i].number] = 1
     return found
 
 
