@@ -1,6 +1,6 @@
 /*
- * The steps of MD5 (RFC 1321), over the words of one message or over vectors with a lane for each of
- * several. Shared by the kernel files, private to csrc/src.
+ * The steps of MD5 (RFC 1321), over the words of one message or over vectors with a lane for each
+ * of several. Shared by the kernel files, private to csrc/src.
  */
 #ifndef SEGLOG_MD5_INTERNAL_H
 #define SEGLOG_MD5_INTERNAL_H
