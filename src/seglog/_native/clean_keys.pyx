@@ -12,7 +12,8 @@ from seglog._native.framing cimport lz4_blocks, snappy_blocks, view_of
 from seglog._native.batch import BATCH_DTYPE as _BATCH_DTYPE
 
 cdef enum:
-    PLAIN_BYTES_FIRST = 262144
+    PLAIN_BYTES_FIRST = 262144          # room for the blocks of lz4 and snappy
+    PLAIN_BYTES_FIRST_OF_ZSTD = 65536
     PLAIN_BYTES_MAX = 67108864
 
 
@@ -45,7 +46,8 @@ cdef class PlainRecords:
         cdef object decode = self._direct[codec]
         if decode is None or size == 0:
             return -1
-        self._grow(max(<Py_ssize_t>PLAIN_BYTES_FIRST, 8 * <Py_ssize_t>size))
+        self._grow(max(<Py_ssize_t>(PLAIN_BYTES_FIRST_OF_ZSTD if codec == SLG_CODEC_ZSTD
+                                    else PLAIN_BYTES_FIRST), 8 * <Py_ssize_t>size))
         into = <char *>self._plain
         try:
             if codec == SLG_CODEC_LZ4:
