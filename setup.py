@@ -82,6 +82,7 @@ C_SOURCES = [
     "index_file",
     "index_search",
     "md5",
+    "md5_x86",
     "message",
     "murmur2",
     "offset_map",

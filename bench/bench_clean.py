@@ -2,8 +2,11 @@
 
 Of records of about 120 B with keys drawn at random 60% are superseded: all batches are written
 anew. A second round finds one more record in the log, drops nothing and copies the rest. Files are
-in the page cache; both sides sync what they wrote, and so does the floor of the copy. Where no
-bytes of a codec's library are in between, the log files of both sides are the same.
+in the page cache; both sides sync what they wrote, and so do the floors. Where no bytes of a
+codec's library are in between, the log files of both sides are the same.
+
+A cleaner's thread keeps its map for all rounds: ours was used by the round that warms up, and a JVM
+zeroes the memory of Kafka's before its round.
 """
 
 from __future__ import annotations
@@ -27,13 +30,14 @@ import pyarrow as pa
 import pytest
 
 import seglog
+from bench.floors import Floors
 from bench.harness import Against, Compare, Row, Timed, pick
 from bench.peers import HERE
 from bench.peers.kafka import java
 from seglog.cleaner import Cleaner, CleanerStats, LogToClean, OffsetMap
 from seglog.config import LogConfig
 from seglog.log.batch_builder import RecordBatchBuilder
-from seglog.log.scheduler import MockTime, Time
+from seglog.log.scheduler import Scheduler, Time
 from seglog.log.unified_log import UnifiedLog
 from seglog.storage import codecs
 from tests.kafka import harness
@@ -44,6 +48,7 @@ KAFKA_ROUNDS = pick(1, 3, 3)
 ROUNDS = pick(1, 3, 5)
 _VALUE_BYTES, _CHUNK = 100, 1 << 18
 _MAP_BYTES, _MEMORY_MORE = 128 << 20, 4 << 20
+_FLOOR = "a C loop over the records with the same map"
 _START_MS = 1_700_000_000_000
 _CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(64 << 20),
            "max.message.bytes": str(10 << 20), "file.delete.delay.ms": "0"}
@@ -91,20 +96,25 @@ def given(request: pytest.FixtureRequest, scratch: Path) -> Any:
 
 
 _numbers = itertools.count()
+_schedulers: dict[str, Scheduler] = {}
 
 
 def opened(folder: Path) -> UnifiedLog:
-    """A copy of the log."""
+    """A copy of the log. Its scheduler's thread deletes what was replaced, as in Kafka."""
+    scheduler = Scheduler()
+    scheduler.startup()
     path = folder / f"ours{next(_numbers)}-0"
     shutil.copytree(folder / "source" / "t-0", path)
     log = UnifiedLog.create(path, LogConfig.from_properties(_CONFIG), clean_shutdown=True,
-                            scheduler=MockTime().scheduler, time=Time())
+                            scheduler=scheduler, time=Time())
     log.update_high_watermark(log.log_end_offset)
+    _schedulers[log.path] = scheduler
     return log
 
 
 def closed(log: UnifiedLog) -> None:
     log.close()
+    _schedulers.pop(log.path).shutdown()
     shutil.rmtree(log.path)
 
 
@@ -129,9 +139,11 @@ def sha256(path: str) -> str:
 
 
 def a_round(folder: Path, threads: int = 1) -> Callable[[], Timed]:
+    by = cleaner(threads)
+
     def run() -> Timed:
         log = opened(folder)
-        seconds, _, stats = cleaned(log, cleaner(threads))
+        seconds, _, stats = cleaned(log, by)
         found = stats.messages_read, stats.messages_written, sha256(log.path)
         closed(log)
         return Timed(seconds, found)
@@ -140,8 +152,10 @@ def a_round(folder: Path, threads: int = 1) -> Callable[[], Timed]:
 
 
 def a_map(folder: Path) -> Callable[[], Timed]:
+    by = cleaner()
+
     def run() -> Timed:
-        log, by = opened(folder), cleaner()
+        log = opened(folder)
         what = LogToClean.of(log)
         began = time.perf_counter()
         by.begin(what, log.now_ms())
@@ -154,8 +168,10 @@ def a_map(folder: Path) -> Callable[[], Timed]:
 
 def a_copy(folder: Path) -> Callable[[], Timed]:
     """A round over a clean log, after one that is not counted."""
+    by = cleaner()
+
     def run() -> Timed:
-        log, by = opened(folder), cleaner()
+        log = opened(folder)
         _, end, _ = cleaned(log, by)
         builder = RecordBatchBuilder()
         builder.append(_START_MS, b"one-more", b"\0")
@@ -203,6 +219,23 @@ def _copied(source: Path, target: Path) -> int:
     return size
 
 
+def round_floor(folder: Path, floors: Floors, *, writes: bool = True) -> Callable[[], Timed]:
+    """Both passes, or the first, in a C loop with the cleaner's map and no checks."""
+    logs = [one for one in sorted((folder / "source" / "t-0").glob("*.log")) if one.stat().st_size]
+    target = folder / "floor"
+
+    def run() -> Timed:
+        began = time.perf_counter()
+        keys, written = floors.clean(logs, RECORDS, OffsetMap(_MAP_BYTES).slots,
+                                     target if writes else None)
+        seconds = time.perf_counter() - began
+        target.unlink(missing_ok=True)
+        assert .35 < keys / RECORDS < .45 and (written > 0) == writes
+        return Timed(seconds, keys)
+
+    return run
+
+
 def codec_alone(load: Load, folder: Path) -> Callable[[], Timed]:
     """What no round can do without: each batch decompressed twice, 40% of it compressed."""
     codec = codecs.CODEC_NAMES.index(load.codec)
@@ -239,7 +272,7 @@ def kafka(load: Load, folder: Path) -> dict[str, Any] | None:
     return told
 
 
-def test_rounds(compare: Compare, given: Any) -> None:
+def test_rounds(compare: Compare, given: Any, floors: Floors) -> None:
     """A round, its offset map, and a round that only copies, each as often as Kafka's."""
     load, folder = given
     told = kafka(load, folder)
@@ -263,6 +296,8 @@ def test_rounds(compare: Compare, given: Any) -> None:
         part = alone().result / whole
         others.append(Against(f"{load.codec} alone, without a cleaner", alone,
                               work=RECORDS * part))
+    else:
+        others.append(Against(_FLOOR, round_floor(folder, floors)))
     compare(f"a round, {load.codec}", a_round(folder), others, work=RECORDS, unit="records",
             check=is_kafkas, rounds=ROUNDS)
 
@@ -270,8 +305,10 @@ def test_rounds(compare: Compare, given: Any) -> None:
         assert .35 < found / RECORDS < .45
 
     if load.codec == "none":
-        compare.again("its offset map alone", a_map(folder), against("map_seconds", 6),
-                      work=RECORDS, unit="keys", check=has_keys, rounds=ROUNDS)
+        others = against("map_seconds", 6)
+        others.append(Against(_FLOOR, round_floor(folder, floors, writes=False)))
+        compare.again("its offset map alone", a_map(folder), others, work=RECORDS, unit="keys",
+                      check=has_keys, rounds=ROUNDS)
     size: int = a_copy(folder)().result
     copied: list[int] = []
     others = against("copy_seconds", 10 if load.codec == "none" else None)
@@ -282,17 +319,71 @@ def test_rounds(compare: Compare, given: Any) -> None:
     assert set(copied) == {size}
 
 
+_PROCESS = """
+import sys
+from pathlib import Path
+from bench.bench_clean import cleaned, cleaner, closed, opened
+folder, by = Path(sys.argv[1]), cleaner()
+log = opened(folder)
+cleaned(log, by)
+closed(log)
+log = opened(folder)
+print("ready", flush=True)
+sys.stdin.readline()
+cleaned(log, by)
+print("done", flush=True)
+closed(log)
+"""
+
+
+def two_processes(folder: Path) -> Callable[[], Timed]:
+    """What the machine allows: two rounds that share nothing but its caches and memory."""
+    def run() -> Timed:
+        # The names of their copies count from 0 in each.
+        folders = [folder / f"process{number}" for number in range(2)]
+        for one in folders:
+            one.mkdir()
+            (one / "source").symlink_to(folder / "source")
+        running = [subprocess.Popen([sys.executable, "-c", _PROCESS, str(one)], text=True,
+                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                   for one in folders]
+
+        def told(wanted: str) -> None:
+            for one in running:
+                assert one.stdout is not None and one.stdout.readline() == wanted
+
+        told("ready\n")
+        began = time.perf_counter()
+        for one in running:
+            assert one.stdin is not None
+            one.stdin.write("go\n")
+            one.stdin.flush()
+        told("done\n")
+        seconds = time.perf_counter() - began
+        for process in running:
+            process.communicate()
+            assert process.returncode == 0
+        for one in folders:
+            shutil.rmtree(one)
+        return Timed(seconds)
+
+    return run
+
+
 def test_two_logs(compare: Compare, given: Any) -> None:
-    """Two logs by two threads, beside one log by one."""
+    """Two logs by two threads, beside one log by one, and beside two processes."""
     load, folder = given
     if load.codec != "none":
         pytest.skip("compressed batches wait for their codec's library alike")
     if (os.cpu_count() or 1) < 2:
         pytest.skip("one CPU")
 
+    cleaners = [cleaner() for _ in range(2)]
+
     def two() -> Timed:
         logs = [opened(folder) for _ in range(2)]
-        threads = [threading.Thread(target=cleaned, args=(log, cleaner())) for log in logs]
+        threads = [threading.Thread(target=cleaned, args=(log, by))
+                   for log, by in zip(logs, cleaners, strict=True)]
         began = time.perf_counter()
         for thread in threads:
             thread.start()
@@ -310,9 +401,10 @@ def test_two_logs(compare: Compare, given: Any) -> None:
     def are_clean(found: Any) -> None:
         assert found == [wanted, wanted]
 
-    compare("two logs, two threads", two, [Against("one log, one thread", one, goal=1.8,
-                                                   work=RECORDS)],
-            work=2 * RECORDS, unit="records", check=are_clean, rounds=ROUNDS)
+    others = [Against("one log, one thread", one, goal=1.8, work=RECORDS),
+              Against("two logs, two processes", two_processes(folder))]
+    compare("two logs, two threads", two, others, work=2 * RECORDS, unit="records",
+            check=are_clean, rounds=ROUNDS)
 
 
 def test_one_log(compare: Compare, given: Any) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sysconfig
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_uint32
+from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_uint32
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,9 @@ class Floors:
     def __init__(self, folder: Path) -> None:
         library = folder / "floors.so"
         compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()
-        sources = [_ROOT / "bench" / "floors.c", *sorted((_ROOT / "csrc/src").glob("crc32*.c"))]
+        sources = [*sorted((_ROOT / "bench").glob("floor*.c")), _ROOT / "csrc/src/offset_map.c",
+                   *sorted((_ROOT / "csrc/src").glob("crc32*.c")),
+                   *sorted((_ROOT / "csrc/src").glob("md5*.c"))]
         subprocess.run([*compiler, "-std=gnu11", "-O3", "-DNDEBUG", "-fPIC", "-shared",
                         "-I", _ROOT / "csrc/include", "-o", library, *sources], check=True)
         self._library = ctypes.CDLL(str(library), use_errno=True)
@@ -38,6 +40,8 @@ class Floors:
                                      POINTER(c_uint32)]),
                 ("floor_bisect", [c_char_p, c_int64, _INT64S, c_int64, _INT64S]),
                 ("floor_fetch", [c_int, c_char_p, c_int64, _INT64S, c_int64, c_int64]),
+                ("floor_clean", [POINTER(c_char_p), c_int, c_int64, c_int32, c_char_p,
+                                 POINTER(c_int64)]),
                 ("floor_load", [c_char_p, c_int, c_int, c_int, POINTER(c_int64)])):
             function = getattr(self._library, name)
             function.argtypes, function.restype = arguments, c_int64
@@ -81,6 +85,18 @@ class Floors:
         if read < 0:
             raise OSError(ctypes.get_errno(), "pread")
         return read
+
+    def clean(self, logs: Sequence[Path], offsets: int, slots: int, target: Path | None = None
+              ) -> tuple[int, int]:
+        """Two passes over plain log files of the offsets [0, `offsets`): keys into an offset map,
+        then the last record of each key to `target`. Returns the keys and the bytes written."""
+        paths, written = (c_char_p * len(logs))(*map(os.fsencode, logs)), c_int64()
+        keys = int(self._library.floor_clean(
+            paths, len(logs), offsets, slots, None if target is None else os.fsencode(target),
+            byref(written)))
+        if keys < 0:
+            raise OSError(ctypes.get_errno(), "a round without a cleaner")
+        return keys, written.value
 
     def load(self, partition: Path, *, indexes: bool, share: int = 0, shares: int = 1) -> int:
         """Gets each log's size or reads both of its indexes; returns the number of segments.

@@ -73,64 +73,74 @@ slg_refusal slg_map_records(slg_offset_map *map, slg_record_walk *walk, int64_t 
     return refusal;
 }
 
-static void keep(slg_retained *found, uint8_t *kept, uint32_t number, int64_t offset,
-                 bool has_value) {
-    kept[number] = 1;
-    found->kept++;
-    found->has_tombstone = found->has_tombstone || !has_value;
-    if (offset > found->max_offset) {
-        found->max_offset = offset;
-    }
+/* Lists a record if it stays. Without branches: which records stay cannot be predicted. */
+static inline void keep(slg_retained *found, slg_kept *kept, slg_kept record, int64_t offset,
+                        bool has_value, bool stays) {
+    const int64_t max_offset = offset > found->max_offset ? offset : found->max_offset;
+    kept[found->kept] = record;
+    found->kept += stays;
+    found->has_tombstone |= stays & !has_value;
+    found->max_offset = stays ? max_offset : found->max_offset;
 }
 
-static void keep_latest(const slg_retention *retention, key_block *block, uint8_t *kept,
+/* Records whose keys have to be looked up. */
+typedef struct lookups {
+    key_block block;
+    uint32_t at[SLG_OFFSET_HASHES];
+} lookups;
+
+static void keep_latest(const slg_retention *retention, lookups *waiting, slg_kept *kept,
                         slg_retained *found) {
+    key_block *block = &waiting->block;
     slg_offset_map_hash(retention->map, block->keys, block->count);
     for (size_t i = 0; i < block->count; i++) {
         const slg_offset_key *key = &block->keys[i];
-        if (key->offset >= slg_offset_map_get(retention->map, key)) {
-            keep(found, kept, key->number, key->offset, block->has_value[i]);
-        }
+        const slg_kept record = {.number = key->number, .at = waiting->at[i]};
+        keep(found, kept, record, key->offset, block->has_value[i],
+             key->offset >= slg_offset_map_get(retention->map, key));
     }
     block->count = 0;
 }
 
-slg_refusal slg_retain_records(const slg_retention *retention, slg_record_walk *walk, uint8_t *kept,
-                               slg_retained *found) {
+slg_refusal slg_retain_records(const slg_retention *retention, slg_record_walk *walk,
+                               slg_kept *kept, slg_retained *found) {
     const int64_t latest = retention->map->latest_offset;
-    key_block block;
-    block.count = 0;
-    slg_refusal refusal;
+    lookups waiting;
+    key_block *block = &waiting.block;
+    block->count = 0;
     slg_seen seen;
     memset(found, 0, sizeof *found);
     found->max_offset = -1;
-    while ((refusal = slg_next_seen(walk, &seen)) == SLG_ACCEPTED) {
-        const uint32_t number = (uint32_t)walk->index - 1;
+    for (;;) {
+        const slg_kept record = {.number = (uint32_t)walk->index,
+                                 .at = (uint32_t)slg_cursor_read(&walk->bytes)};
+        const slg_refusal refusal = slg_next_seen(walk, &seen);
+        if (refusal != SLG_ACCEPTED) {
+            keep_latest(retention, &waiting, kept, found);
+            return refusal;
+        }
         found->read++;
-        kept[number] = 0;
         if (retention->keeps_none) {
             continue;
         }
-        if (retention->keeps_all || seen.offset > latest) {
-            keep(found, kept, number, seen.offset, seen.has_value);
-        } else if (seen.key_size < 0) {
+        const bool stays = retention->keeps_all || seen.offset > latest;
+        if (!stays && seen.key_size < 0) {
             found->invalid++;
-        } else if (seen.has_value || retention->keeps_tombstones) {
-            const slg_mark mark = retention->uses_marks
+        } else if (stays || seen.has_value || retention->keeps_tombstones) {
+            const slg_mark mark = stays ? SLG_MARK_LATEST
+                                  : retention->uses_marks
                                       ? slg_offset_map_mark(retention->map, seen.offset)
                                       : SLG_MARK_NONE;
-            if (mark == SLG_MARK_LATEST) {
-                keep(found, kept, number, seen.offset, seen.has_value);
+            if (mark == SLG_MARK_NONE) {
+                waiting.at[block->count] = record.at;
+                add_key(block, &seen, walk->index);
+            }
+            if (block->count == SLG_OFFSET_HASHES || (mark != SLG_MARK_NONE && block->count > 0)) {
+                keep_latest(retention, &waiting, kept, found);
             }
             if (mark != SLG_MARK_NONE) {
-                continue;
-            }
-            add_key(&block, &seen, walk->index);
-            if (block.count == SLG_OFFSET_HASHES) {
-                keep_latest(retention, &block, kept, found);
+                keep(found, kept, record, seen.offset, seen.has_value, mark == SLG_MARK_LATEST);
             }
         }
     }
-    keep_latest(retention, &block, kept, found);
-    return refusal;
 }

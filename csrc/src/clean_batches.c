@@ -96,6 +96,17 @@ static bool reserve(uint8_t **memory, size_t *room, size_t size) {
     return true;
 }
 
+static bool reserve_kept(slg_clean_work *work, size_t count) {
+    uint8_t *data = (uint8_t *)work->kept;
+    size_t room = work->kept_room * sizeof *work->kept;
+    if (!reserve(&data, &room, (count + 1) * sizeof *work->kept)) {
+        return false;
+    }
+    work->kept = (slg_kept *)(void *)data;
+    work->kept_room = room / sizeof *work->kept;
+    return true;
+}
+
 void slg_clean_output_begin(slg_clean_output *output, const uint8_t *span) {
     output->span = span;
     output->range_from = output->range_to = output->size = 0;
@@ -206,9 +217,23 @@ static bool set_fields(const slg_batch *batch, bool has_horizon, slg_encode_fiel
     return true;
 }
 
-/* Adds the walk's record. */
-static slg_clean_step add_record(const slg_record *record, slg_clean_work *work, uint8_t **memory,
-                                 size_t *room, size_t at) {
+/* Memory for a batch that is built at byte `at` of it. */
+typedef struct memory {
+    uint8_t **data;
+    size_t *room, at;
+} memory;
+
+static bool grow(slg_encode_batch *built, const memory *to, size_t size) {
+    if (!reserve(to->data, to->room, to->at + size)) {
+        return false;
+    }
+    built->data = *to->data + to->at;
+    built->capacity = *to->room - to->at;
+    return true;
+}
+
+/* Adds the walk's record, which was read in full. */
+static slg_status add_record(const slg_record *record, slg_clean_work *work, slg_error *error) {
     slg_encode_record wanted = {
         .offset = record->offset,
         .timestamp = record->timestamp,
@@ -220,55 +245,96 @@ static slg_clean_step add_record(const slg_record *record, slg_clean_work *work,
     };
     if (record->header_count > 0) {
         if (!reserve(&work->headers, &work->headers_room, slg_headers_bound(record))) {
-            return SLG_CLEAN_NO_MEMORY;
+            return SLG_NO_MEMORY;
         }
         wanted.headers_size = (int64_t)slg_headers_rewrite(record, work->headers);
     }
     uint8_t *headers;
-    slg_error error;
-    slg_status status = slg_encode_add(&work->batch, &wanted, &headers, &error);
-    if (status == SLG_MORE) {
-        if (!reserve(memory, room, at + (size_t)error.expected)) {
-            return SLG_CLEAN_NO_MEMORY;
-        }
-        work->batch.data = *memory + at;
-        work->batch.capacity = *room - at;
-        status = slg_encode_add(&work->batch, &wanted, &headers, &error);
-    }
-    if (status != SLG_OK) {
-        return SLG_CLEAN_OTHER;
-    }
-    if (wanted.headers_size > 0) {
+    const slg_status status = slg_encode_add(&work->batch, &wanted, &headers, error);
+    if (status == SLG_OK && wanted.headers_size > 0) {
         memcpy(headers, work->headers, (size_t)wanted.headers_size);
     }
-    return SLG_CLEAN_DONE;
+    return status;
 }
 
-/* The kept records in a batch of their own, at byte `at` of memory that grows. */
-static slg_clean_step build(const slg_batch *batch, slg_record_walk walk, int64_t horizon,
-                            slg_clean_work *work, uint8_t **memory, size_t *room, size_t at) {
-    if (!reserve(memory, room, at + SLG_BATCH_HEADER_SIZE)) {
+/* Whether the bytes before `end` are a size as an encoder writes it, and how many they are. */
+static inline bool ends_size(const uint8_t *end, bool is_null, int64_t length, ptrdiff_t *bytes) {
+    const uint64_t size = is_null ? 1 : (uint64_t)length << 1;
+    if (SLG_LIKELY(size < 0x80)) {
+        *bytes = 1;
+        return end[-1] == size;
+    }
+    if (SLG_LIKELY(size < 0x4000)) {
+        *bytes = 2;
+        return end[-2] == (uint8_t)(size | 0x80) && end[-1] == size >> 7;
+    }
+    uint8_t wanted[SLG_VARINT_SIZE_MAX];
+    *bytes = slg_put_uvarlong(wanted, size) - wanted;
+    return memcmp(end - *bytes, wanted, (size_t)*bytes) == 0;
+}
+
+/* The fields of a plain record from its key's size on; NULL if an encoder writes other bytes. */
+static inline const uint8_t *encoded_fields(const slg_peeked *record) {
+    ptrdiff_t key_bytes, value_bytes;
+    return ends_size(record->key, record->key_is_null, record->key_length, &key_bytes) &&
+                   ends_size(record->value, record->value_is_null, record->value_length,
+                             &value_bytes) &&
+                   record->value - value_bytes == record->key + record->key_length
+               ? record->key - key_bytes
+               : NULL;
+}
+
+/* Adds the record at which the walk stands, which was accepted before. */
+static slg_status add_next(slg_record_walk *walk, slg_clean_work *work, slg_error *error) {
+    const uint8_t *from = walk->bytes.pos;
+    const int32_t index = walk->index;
+    slg_peeked record;
+    if (slg_walk_peek(walk, &record)) {
+        const uint8_t *fields = encoded_fields(&record);
+        if (SLG_LIKELY(fields != NULL)) {
+            return slg_encode_add_encoded(
+                &work->batch,
+                slg_java_add(walk->base_offset, slg_zigzag32((uint32_t)record.offset_delta)),
+                walk->has_append_time
+                    ? walk->append_time
+                    : slg_java_add(walk->base_timestamp, slg_zigzag64(record.time_delta)),
+                fields, (size_t)(record.stop - fields), error);
+        }
+        walk->bytes.pos = from;
+        walk->index = index;
+    }
+    const slg_refusal refusal = slg_record_next(walk);
+    assert(refusal == SLG_ACCEPTED);
+    (void)refusal;
+    return add_record(&walk->record, work, error);
+}
+
+/* The kept records in a batch of their own. */
+static slg_clean_step build(const slg_batch *batch, slg_record_walk walk, int64_t count,
+                            int64_t horizon, slg_clean_work *work, const memory *to) {
+    if (!reserve(to->data, to->room, to->at + SLG_BATCH_HEADER_SIZE)) {
         return SLG_CLEAN_NO_MEMORY;
     }
-    slg_encode_open(&work->batch, *memory + at, *room - at, batch->base_offset);
+    slg_encode_open(&work->batch, *to->data + to->at, *to->room - to->at, batch->base_offset);
     if (horizon >= 0) {
         work->batch.base_timestamp = horizon;
         work->batch.has_base_timestamp = true;
     }
-    slg_clean_step step = SLG_CLEAN_DONE;
-    while (step == SLG_CLEAN_DONE) {
-        slg_peeked passed;
-        if (walk.index < walk.count && !work->kept[walk.index] && slg_walk_peek(&walk, &passed)) {
-            continue;
-        }
-        if (slg_record_next(&walk) != SLG_ACCEPTED) {
-            break;
-        }
-        if (work->kept[walk.index - 1]) {
-            step = add_record(&walk.record, work, memory, room, at);
+    for (int64_t i = 0; i < count;) {
+        slg_error error;
+        walk.bytes.pos = walk.bytes.begin + work->kept[i].at;
+        walk.index = (int32_t)work->kept[i].number;
+        const slg_status status = add_next(&walk, work, &error);
+        if (status == SLG_OK) {
+            i++;
+        } else if (status == SLG_NO_MEMORY ||
+                   (status == SLG_MORE && !grow(&work->batch, to, (size_t)error.expected))) {
+            return SLG_CLEAN_NO_MEMORY;
+        } else if (status != SLG_MORE) {
+            return SLG_CLEAN_OTHER;
         }
     }
-    return step;
+    return SLG_CLEAN_DONE;
 }
 
 static void count_batch(slg_clean_counts *counts, const slg_batch *batch,
@@ -290,10 +356,10 @@ static slg_clean_step rebuild(const slg_clean_rules *rules, const slg_batch *bat
     if (!is_compressed && !copy_range(output)) {
         return SLG_CLEAN_NO_MEMORY;
     }
+    const memory of_batch = {&work->built, &work->built_room, 0};
+    const memory of_output = {&output->data, &output->capacity, output->size};
     const slg_clean_step step =
-        is_compressed
-            ? build(batch, *walk, horizon, work, &work->built, &work->built_room, 0)
-            : build(batch, *walk, horizon, work, &output->data, &output->capacity, output->size);
+        build(batch, *walk, found->kept, horizon, work, is_compressed ? &of_batch : &of_output);
     if (step != SLG_CLEAN_DONE) {
         return step;
     }
@@ -327,7 +393,7 @@ slg_clean_step slg_clean_batch(const slg_clean_rules *rules, const slg_batch *ba
     if (batch->record_count >= 0 && (size_t)batch->record_count < most) {
         most = (size_t)batch->record_count;
     }
-    if (!reserve(&work->kept, &work->kept_room, most + 1)) {
+    if (!reserve_kept(work, most)) {
         return SLG_CLEAN_NO_MEMORY;
     }
     if (slg_retain_records(&retention, &run, work->kept, &found) != SLG_NO_MORE) {

@@ -22,7 +22,7 @@ static bool reserve_keys(slg_batch_keys *keys) {
     return true;
 }
 
-bool slg_batch_keys_begin(slg_batch_keys *keys, size_t rows) {
+bool slg_batch_keys_begin(slg_batch_keys *keys, size_t rows, size_t most) {
     if (rows > keys->row_room) {
         slg_row_keys *grown = realloc(keys->rows, rows * sizeof *grown);
         if (grown == NULL) {
@@ -34,8 +34,13 @@ bool slg_batch_keys_begin(slg_batch_keys *keys, size_t rows) {
     if (rows > 0) {
         memset(keys->rows, 0, rows * sizeof *keys->rows);
     }
-    keys->count = keys->placed = keys->looked = 0;
+    keys->most = most;
+    slg_batch_keys_next(keys);
     return true;
+}
+
+void slg_batch_keys_next(slg_batch_keys *keys) {
+    keys->count = keys->hashed = keys->placed = keys->looked = 0;
 }
 
 void slg_batch_keys_free(slg_batch_keys *keys) {
@@ -43,8 +48,9 @@ void slg_batch_keys_free(slg_batch_keys *keys) {
     free(keys->rows);
 }
 
-slg_clean_step slg_batch_keys_add(slg_batch_keys *keys, size_t row, const slg_batch *batch,
-                                  const uint8_t *records, size_t size, int64_t start_offset) {
+/* The keys of one batch, which are hashed later. */
+static slg_clean_step add_batch(slg_batch_keys *keys, size_t row, const slg_batch *batch,
+                                const uint8_t *records, size_t size, int64_t start_offset) {
     slg_record_walk walk = slg_clean_walk(batch, records, size);
     const size_t first = keys->count;
     slg_refusal refusal;
@@ -53,7 +59,7 @@ slg_clean_step slg_batch_keys_add(slg_batch_keys *keys, size_t row, const slg_ba
         if (seen.key_size < 0 || seen.offset < start_offset) {
             continue;
         }
-        if (keys->count == SLG_BATCH_KEYS_MAX || !reserve_keys(keys)) {
+        if (keys->count == keys->most || !reserve_keys(keys)) {
             keys->count = first;
             return SLG_CLEAN_FULL;
         }
@@ -63,31 +69,46 @@ slg_clean_step slg_batch_keys_add(slg_batch_keys *keys, size_t row, const slg_ba
         keys->count = first; /* the thread that puts finds it again, in its order */
         return SLG_CLEAN_OTHER;
     }
-    if (keys->count > first) {
-        slg_offset_keys_hash(keys->keys + first, keys->count - first);
-    }
     keys->rows[row] =
         (slg_row_keys){.first = first, .end = keys->count, .read = walk.index, .is_read = true};
     return SLG_CLEAN_DONE;
+}
+
+/* Keys of several batches side by side. */
+static void hash(slg_batch_keys *keys) {
+    if (keys->count > keys->hashed) {
+        slg_offset_keys_hash(keys->keys + keys->hashed, keys->count - keys->hashed);
+        keys->hashed = keys->count;
+    }
+}
+
+slg_clean_step slg_batch_keys_add(slg_batch_keys *keys, size_t row, const slg_batch *batch,
+                                  const uint8_t *records, size_t size, int64_t start_offset) {
+    const slg_clean_step step = add_batch(keys, row, batch, records, size, start_offset);
+    hash(keys); /* while there are the plain bytes */
+    return step;
 }
 
 slg_clean_step slg_batch_keys_read(slg_batch_keys *keys, const uint8_t *data,
                                    const slg_batch *batches, size_t count, size_t *row,
                                    int64_t start_offset) {
     slg_clean_step step = SLG_CLEAN_DONE;
-    for (; *row < count && step != SLG_CLEAN_FULL; *row += step != SLG_CLEAN_FULL) {
+    for (; *row < count; ++*row) {
         const slg_batch *batch = &batches[*row];
         step = slg_clean_kind(batch);
         if (step == SLG_CLEAN_OTHER) {
             continue;
         }
-        if ((batch->attributes & SLG_ATTRIBUTE_CODEC) != 0) {
-            return SLG_CLEAN_CODEC;
+        step = (batch->attributes & SLG_ATTRIBUTE_CODEC) != 0
+                   ? SLG_CLEAN_CODEC
+                   : add_batch(keys, *row, batch, data + batch->position + SLG_BATCH_HEADER_SIZE,
+                               (size_t)batch->size - SLG_BATCH_HEADER_SIZE, start_offset);
+        if (step == SLG_CLEAN_CODEC || step == SLG_CLEAN_FULL) {
+            break;
         }
-        step = slg_batch_keys_add(keys, *row, batch, data + batch->position + SLG_BATCH_HEADER_SIZE,
-                                  (size_t)batch->size - SLG_BATCH_HEADER_SIZE, start_offset);
     }
-    return step == SLG_CLEAN_FULL ? step : SLG_CLEAN_DONE;
+    hash(keys);
+    return *row < count ? step : SLG_CLEAN_DONE;
 }
 
 static size_t at_most(size_t a, size_t b) { return a < b ? a : b; }

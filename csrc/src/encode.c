@@ -54,29 +54,23 @@ static uint8_t *put_field(uint8_t *p, const uint8_t *data, int64_t size) {
 }
 
 /* Kafka's checks, in its order (MemoryRecordsBuilder.appendWithOffset, recordWritten). */
-static slg_status check(const slg_encode_batch *batch, const slg_encode_record *record,
+static slg_status check(const slg_encode_batch *batch, int64_t offset, int64_t timestamp,
                         slg_error *error) {
-    if (batch->record_count > 0 && record->offset <= batch->last_offset) {
-        return slg_fail(error, SLG_ENCODE_OFFSET, 0, batch->last_offset, record->offset);
+    if (batch->record_count > 0 && offset <= batch->last_offset) {
+        return slg_fail(error, SLG_ENCODE_OFFSET, 0, batch->last_offset, offset);
     }
-    if (record->timestamp < 0 && record->timestamp != NO_TIMESTAMP) {
-        return slg_fail(error, SLG_ENCODE_TIMESTAMP, 0, NO_TIMESTAMP, record->timestamp);
+    if (timestamp < 0 && timestamp != NO_TIMESTAMP) {
+        return slg_fail(error, SLG_ENCODE_TIMESTAMP, 0, NO_TIMESTAMP, timestamp);
     }
     /* Java's difference: an offset below the base has a negative delta, which the cleaner keeps. */
-    if (slg_java_subtract(record->offset, batch->base_offset) > INT32_MAX) {
-        return slg_fail(error, SLG_ENCODE_DELTA, 0, batch->base_offset, record->offset);
+    if (slg_java_subtract(offset, batch->base_offset) > INT32_MAX) {
+        return slg_fail(error, SLG_ENCODE_DELTA, 0, batch->base_offset, offset);
     }
     return SLG_OK;
 }
 
-slg_status slg_encode_add(slg_encode_batch *batch, const slg_encode_record *record,
-                          uint8_t **headers, slg_error *error) {
-    assert(record->header_count >= 0 && record->headers_size >= 0);
-    const slg_status status = check(batch, record, error);
-    if (status != SLG_OK) {
-        return status;
-    }
-    const uint64_t body = body_size(batch, record);
+/* Whether there is room for a record of `body` bytes after its length. */
+static slg_status check_room(const slg_encode_batch *batch, uint64_t body, slg_error *error) {
     const uint64_t size = batch->size + body + slg_uvarlong_size(body << 1);
     if (batch->record_count > 0 &&
         (size > (uint64_t)batch->max_size || batch->record_count >= batch->max_records)) {
@@ -88,26 +82,67 @@ slg_status slg_encode_add(slg_encode_batch *batch, const slg_encode_record *reco
     if (size > batch->capacity) {
         return slg_fail(error, SLG_MORE, 0, (int64_t)size, (int64_t)batch->capacity);
     }
+    return SLG_OK;
+}
+
+/* Writes what comes before the key. */
+static uint8_t *put_start(const slg_encode_batch *batch, uint64_t body, int64_t offset,
+                          int64_t timestamp) {
     uint8_t *p = slg_put_varint(batch->data + batch->size, (int32_t)body);
     *p++ = 0; /* a record has no attributes */
-    p = slg_put_varlong(p, time_delta(batch, record->timestamp));
-    p = slg_put_varint(p, offset_delta(batch, record->offset));
+    p = slg_put_varlong(p, time_delta(batch, timestamp));
+    return slg_put_varint(p, offset_delta(batch, offset));
+}
+
+/* Counts a record that ends at `end`. */
+static void note_record(slg_encode_batch *batch, const uint8_t *end, int64_t offset,
+                        int64_t timestamp) {
+    batch->size = (size_t)(end - batch->data);
+    batch->last_offset = offset;
+    batch->record_count++;
+    if (!batch->has_base_timestamp) {
+        batch->base_timestamp = timestamp;
+        batch->has_base_timestamp = true;
+    }
+    if (timestamp > batch->max_timestamp) {
+        batch->max_timestamp = timestamp;
+        batch->offset_of_max_timestamp = offset;
+    }
+}
+
+slg_status slg_encode_add(slg_encode_batch *batch, const slg_encode_record *record,
+                          uint8_t **headers, slg_error *error) {
+    assert(record->header_count >= 0 && record->headers_size >= 0);
+    const uint64_t body = body_size(batch, record);
+    slg_status status = check(batch, record->offset, record->timestamp, error);
+    if (status == SLG_OK) {
+        status = check_room(batch, body, error);
+    }
+    if (status != SLG_OK) {
+        return status;
+    }
+    uint8_t *p = put_start(batch, body, record->offset, record->timestamp);
     p = put_field(p, record->key, record->key_size);
     p = put_field(p, record->value, record->value_size);
     *headers = slg_put_varint(p, record->header_count);
-    assert(*headers + record->headers_size == batch->data + size);
-    batch->size = (size_t)size;
-    batch->last_offset = record->offset;
-    batch->record_count++;
-    if (!batch->has_base_timestamp) {
-        batch->base_timestamp = record->timestamp;
-        batch->has_base_timestamp = true;
-    }
-    if (record->timestamp > batch->max_timestamp) {
-        batch->max_timestamp = record->timestamp;
-        batch->offset_of_max_timestamp = record->offset;
-    }
+    note_record(batch, *headers + record->headers_size, record->offset, record->timestamp);
     return SLG_OK;
+}
+
+slg_status slg_encode_add_encoded(slg_encode_batch *batch, int64_t offset, int64_t timestamp,
+                                  const uint8_t *fields, size_t size, slg_error *error) {
+    const uint64_t body = 1U + slg_varlong_size(time_delta(batch, timestamp)) +
+                          slg_varint_size(offset_delta(batch, offset)) + (uint64_t)size;
+    slg_status status = check(batch, offset, timestamp, error);
+    if (status == SLG_OK) {
+        status = check_room(batch, body, error);
+    }
+    if (status == SLG_OK) {
+        uint8_t *p = put_start(batch, body, offset, timestamp);
+        memcpy(p, fields, size);
+        note_record(batch, p + size, offset, timestamp);
+    }
+    return status;
 }
 
 void slg_encode_seal(uint8_t *header, const slg_encode_batch *batch,

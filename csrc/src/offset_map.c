@@ -41,6 +41,15 @@ bool slg_offset_map_renew(slg_offset_map *map, int32_t slot_count) {
     return true;
 }
 
+void slg_offset_map_clear(slg_offset_map *map) {
+    if (map->entries > 0) {
+        memset(map->slots, 0, (size_t)map->slot_count * SLG_OFFSET_SLOT_SIZE);
+    }
+    map->entries = 0;
+    map->latest_offset = -1;
+    map->marked = 0;
+}
+
 void slg_offset_map_mark_range(slg_offset_map *map, int64_t from, int64_t count) {
     free(map->marks);
     map->marks = calloc((size_t)(count / SLG_OFFSETS_PER_MARK) + 1, 1);

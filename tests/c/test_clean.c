@@ -1,6 +1,11 @@
 /* MD5 by RFC 1321 and by its lanes, the offset map, and records whose keys fill several blocks. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS under -std=c11 */
 #include "seglog/clean.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "md5_internal.h"
 #include "seglog/encode.h"
 #include "seglog/format.h"
 
@@ -27,26 +32,40 @@ static void test_md5(void) {
     CHECK(memcmp(digest, other, sizeof digest) == 0);
 }
 
-static void test_lanes(void) {
-    uint8_t bytes[SLG_MD5_LANES][SLG_MD5_SHORT_MAX];
-    uint64_t state = 5;
-    for (unsigned round = 0; round < 200; round++) {
-        const uint8_t *data[SLG_MD5_LANES];
-        uint32_t sizes[SLG_MD5_LANES];
-        uint8_t digests[SLG_MD5_LANES][SLG_MD5_SIZE], digest[SLG_MD5_SIZE];
-        for (unsigned lane = 0; lane < SLG_MD5_LANES; lane++) {
-            sizes[lane] = (uint32_t)(random_next(&state) % (SLG_MD5_SHORT_MAX + 1));
-            for (uint32_t i = 0; i < sizes[lane]; i++) {
-                bytes[lane][i] = (uint8_t)random_next(&state);
-            }
-            data[lane] = sizes[lane] == 0 ? NULL : bytes[lane];
-        }
-        slg_md5_lanes(data, sizes, digests);
-        for (unsigned lane = 0; lane < SLG_MD5_LANES; lane++) {
-            slg_md5(data[lane], sizes[lane], digest);
-            CHECK(memcmp(digest, digests[lane], sizeof digest) == 0);
-        }
+/* Messages that end where their memory ends. */
+static void check_lanes(uint8_t *end, uint32_t size_max, uint64_t *state) {
+    const uint8_t *data[SLG_MD5_LANES];
+    uint32_t sizes[SLG_MD5_LANES];
+    uint8_t digests[SLG_MD5_LANES][SLG_MD5_SIZE], others[SLG_MD5_LANES][SLG_MD5_SIZE];
+    for (unsigned lane = 0; lane < SLG_MD5_LANES; lane++) {
+        sizes[lane] = (uint32_t)(random_next(state) % (size_max + 1));
+        data[lane] = sizes[lane] == 0 ? NULL : end - sizes[lane];
     }
+    for (uint32_t i = 1; i <= size_max; i++) {
+        end[-(ptrdiff_t)i] = (uint8_t)random_next(state);
+    }
+    slg_md5_lanes(data, sizes, digests);
+    slg_md5_lanes_portable(data, sizes, others);
+    CHECK(memcmp(digests, others, sizeof digests) == 0);
+    for (unsigned lane = 0; lane < SLG_MD5_LANES; lane++) {
+        uint8_t digest[SLG_MD5_SIZE];
+        slg_md5(data[lane], sizes[lane], digest);
+        CHECK(memcmp(digest, digests[lane], sizeof digest) == 0);
+    }
+}
+
+static void test_lanes(void) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uint64_t state = 5;
+    uint8_t *pages =
+        mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(pages != MAP_FAILED && mprotect(pages + page, page, PROT_NONE) == 0);
+    for (unsigned round = 0; round < 200; round++) {
+        check_lanes(pages + page, SLG_MD5_SHORT_MAX, &state);
+        check_lanes(pages + page, 31, &state); /* in half of a block */
+        check_lanes(pages + page, round % (SLG_MD5_SHORT_MAX + 1), &state);
+    }
+    munmap(pages, 2 * page);
 }
 
 /* `count` records with keys of one byte, number % keys, in memory of exactly their size. */
@@ -70,7 +89,8 @@ static uint8_t *batch_of(int count, int keys, size_t *size) {
 
 static void test_records(void) {
     enum { COUNT = 100, KEYS = 40 };
-    uint8_t slots[64 * SLG_OFFSET_SLOT_SIZE] = {0}, kept[COUNT];
+    uint8_t slots[64 * SLG_OFFSET_SLOT_SIZE] = {0};
+    slg_kept kept[COUNT];
     slg_offset_map map = {.slots = slots, .slot_count = 64, .latest_offset = -1};
     slg_batch header = {.record_count = COUNT};
     slg_record_walk walk;
@@ -90,7 +110,12 @@ static void test_records(void) {
     CHECK_EQ(found.read, COUNT);
     CHECK_EQ(found.kept, KEYS);
     CHECK_EQ(found.max_offset, COUNT - 1);
-    for (int i = 0; i < COUNT; i++) CHECK_EQ(kept[i], i >= COUNT - KEYS);
+    size_t at = 0;
+    for (uint32_t i = 0; i < KEYS; i++) {
+        CHECK_EQ(kept[i].number, COUNT - KEYS + i);
+        CHECK(kept[i].at > at && kept[i].at < size);
+        at = kept[i].at;
+    }
     /* Any end of the bytes is a refusal, and nothing behind them is read. */
     for (size_t cut = 0; cut < size; cut += 13) {
         uint8_t *part = malloc(cut + (cut == 0));
@@ -196,6 +221,87 @@ static void test_batches(void) {
     slg_offset_map_free(&map);
 }
 
+/* A size in `bytes` bytes, more than it needs. */
+static uint8_t *put_padded(uint8_t *p, uint64_t size, int bytes) {
+    for (int i = 1; i < bytes; i++, size >>= 7) *p++ = (uint8_t)(size | 0x80);
+    *p++ = (uint8_t)size;
+    return p;
+}
+
+/* One record, whose sizes of key and value take so many bytes; a negative size is null. */
+static uint8_t *put_record(uint8_t *p, int number, int key_size, int key_bytes, int value_size,
+                           int value_bytes) {
+    uint8_t body[512], *to = body;
+    *to++ = 0;
+    to = slg_put_varlong(to, number);
+    to = slg_put_varint(to, number);
+    to = put_padded(to, slg_zigzagged32(key_size), key_bytes);
+    for (int i = 0; i < key_size; i++) *to++ = (uint8_t)('a' + i % 20);
+    to = put_padded(to, slg_zigzagged32(value_size), value_bytes);
+    for (int i = 0; i < value_size; i++) *to++ = (uint8_t)('A' + i % 20);
+    *to++ = 0;
+    p = slg_put_varint(p, (int32_t)(to - body));
+    memcpy(p, body, (size_t)(to - body));
+    return p + (to - body);
+}
+
+/* Sizes that take more bytes than they need, and nulls that are not -1, are rebuilt as an encoder
+ * writes them. */
+static void test_padded_sizes(void) {
+    static const int shapes[][4] = {
+        {3, 1, 5, 1},   {3, 2, 5, 1},   {0, 1, 0, 1},     {0, 3, 0, 2},
+        {3, 1, 5, 4},   {100, 2, 9, 1}, {100, 3, 200, 2}, {9, 1, 200, 3},
+        {-1, 1, -1, 1}, {-2, 1, 5, 1},  {-1, 2, 5, 1},    {3, 1, -3, 1},
+        {64, 2, 63, 1}, {63, 2, 64, 2}, {3, 1, -1, 1},    {3, 1, 3, 1}};
+    enum { COUNT = sizeof shapes / sizeof shapes[0] };
+    uint8_t whole[8192], wanted[8192], *end = whole + SLG_BATCH_HEADER_SIZE, *headers;
+    slg_encode_batch built, plain;
+    slg_error error;
+    slg_encode_open(&plain, wanted, sizeof wanted, 0);
+    plain.base_timestamp = 5;
+    plain.has_base_timestamp = true;
+    for (int i = 0; i < COUNT; i++) {
+        const int *shape = shapes[i];
+        end = put_record(end, i, shape[0], shape[1], shape[2], shape[3]);
+        uint8_t key[256], value[256];
+        for (int at = 0; at < 256; at++) key[at] = (uint8_t)('a' + at % 20);
+        for (int at = 0; at < 256; at++) value[at] = (uint8_t)('A' + at % 20);
+        const slg_encode_record record = {.offset = i,
+                                          .timestamp = 7 + i,
+                                          .key = key,
+                                          .key_size = shape[0] < 0 ? -1 : shape[0],
+                                          .value = value,
+                                          .value_size = shape[2] < 0 ? -1 : shape[2]};
+        CHECK_EQ(slg_encode_add(&plain, &record, &headers, &error), SLG_OK);
+    }
+    const size_t size = (size_t)(end - whole);
+    slg_encode_fields fields = {.max_timestamp = 7 + COUNT - 1, .last_offset_delta = COUNT - 1};
+    slg_encode_open(&built, NULL, 0, 0);
+    built.record_count = COUNT;
+    built.base_timestamp = 7;
+    slg_encode_seal(whole, &built, &fields, whole + SLG_BATCH_HEADER_SIZE,
+                    size - SLG_BATCH_HEADER_SIZE, slg_crc32c_best());
+    slg_batch header;
+    CHECK_EQ(slg_batch_parse(whole, size, 0, (int32_t)size, &header, &error), SLG_OK);
+    uint8_t slots[SLG_OFFSET_SLOT_SIZE] = {0};
+    const slg_offset_map map = {.slots = slots, .slot_count = 1, .latest_offset = -1};
+    const slg_clean_rules rules = {
+        .map = &map, .new_horizon = 5, .upper_bound = 1000, .kernel = slg_crc32c_best()};
+    slg_clean_output output = {0};
+    slg_clean_work work = {0};
+    slg_clean_counts counts = {0};
+    size_t row = 0, written;
+    slg_clean_output_begin(&output, whole);
+    CHECK_EQ(slg_clean_batches(&rules, whole, &header, 1, &row, &output, &work, &counts),
+             SLG_CLEAN_DONE);
+    const uint8_t *data = slg_clean_output_end(&output, &written);
+    CHECK_EQ(written, plain.size);
+    CHECK(memcmp(data + SLG_BATCH_HEADER_SIZE, wanted + SLG_BATCH_HEADER_SIZE,
+                 plain.size - SLG_BATCH_HEADER_SIZE) == 0);
+    slg_clean_output_free(&output);
+    slg_clean_work_free(&work);
+}
+
 /* Keys hashed ahead put what the batch itself puts, and any end of its bytes is left out. */
 static void test_keys_ahead(void) {
     enum { COUNT = 100, KEYS = 40 };
@@ -206,7 +312,7 @@ static void test_keys_ahead(void) {
     slg_batch_keys keys = {0};
     slg_map_counts mapped = {0};
     size_t row = 0;
-    CHECK(slg_batch_keys_begin(&keys, 1));
+    CHECK(slg_batch_keys_begin(&keys, 1, SLG_BATCH_KEYS_MAX));
     CHECK_EQ(slg_batch_keys_read(&keys, whole, &header, 1, &row, 10), SLG_CLEAN_DONE);
     CHECK(row == 1 && keys.count == COUNT - 10 && keys.rows[0].is_read);
     row = 0;
@@ -220,7 +326,7 @@ static void test_keys_ahead(void) {
     for (size_t cut = 0; cut < size; cut += 13) {
         uint8_t *part = malloc(cut + (cut == 0));
         memcpy(part, whole + SLG_BATCH_HEADER_SIZE, cut);
-        CHECK(slg_batch_keys_begin(&keys, 1));
+        CHECK(slg_batch_keys_begin(&keys, 1, SLG_BATCH_KEYS_MAX));
         CHECK_EQ(slg_batch_keys_add(&keys, 0, &header, part, cut, 0), SLG_CLEAN_OTHER);
         CHECK(keys.count == 0 && !keys.rows[0].is_read);
         free(part);
@@ -232,6 +338,7 @@ static void test_keys_ahead(void) {
 
 int main(void) {
     test_batches();
+    test_padded_sizes();
     test_keys_ahead();
     test_md5();
     test_lanes();

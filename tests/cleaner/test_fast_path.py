@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from seglog._native.clean import BatchCleaner, CleanStep
+from seglog._native.validate import frames
 from seglog.cleaner import Cleaner, CleanerStats, LogToClean, OffsetMap
 from seglog.cleaner import cleaner as cleaner_module
 from seglog.cleaner import record_filter
+from seglog.cleaner.chunks import Chunk
+from seglog.cleaner.transaction_metadata import CleanedTransactionMetadata
 from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.log.unified_log import UnifiedLog
 from seglog.storage import codecs
@@ -102,6 +105,21 @@ def test_it_is_the_reference_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(module, "batch_cleaner", lambda *args: Declines(real(*args)))
     assert rounds(other, slots) == found
     assert found[1][0][5] > found[1][0][6], "records went"
+
+
+def test_the_next_segment_releases_the_buffer_of_the_one_before() -> None:
+    builder = RecordBatchBuilder()
+    builder.append(NOW, b"key", b"value")
+    buffer = bytearray(builder.build())
+    cleaning = record_filter.RecordFilter(OffsetMap(SLOT), CleanedTransactionMetadata(),
+                                          CleanerStats())
+    rules = record_filter.Rules(NOW, 0, True, {}, 1)
+    cleaning.begin(rules)
+    cleaning.filter(Chunk(memoryview(buffer), frames(buffer).batches, "log", 0), is_mapped=False)
+    with pytest.raises(BufferError):
+        buffer.clear()
+    cleaning.begin(rules)
+    buffer.clear()
 
 
 def test_marks_stop_where_offsets_go_back() -> None:

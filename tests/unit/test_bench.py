@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import seglog
 from bench import __main__ as command
 from bench import data, harness
 from bench.floors import Floors
@@ -120,3 +121,19 @@ def test_floors_do_what_they_are_the_floor_of(floors: Floors, tmp_path: Path) ->
     assert floors.load_by_threads(both, 3) == 1200
     with pytest.raises(OSError, match="nowhere"):
         floors.load(tmp_path / "nowhere", indexes=True)
+
+
+def test_the_floor_of_a_round_finds_the_last_records(floors: Floors, tmp_path: Path) -> None:
+    records = [(b"%d" % (number * 7 % 40), b"v" * 100) for number in range(100)]
+    with seglog.open(tmp_path / "t-0", batch_bytes=1000) as log:
+        for key, value in records:
+            log.append(key=key, value=value)
+    logs = sorted((tmp_path / "t-0").glob("*.log"))
+    keys, written = floors.clean(logs, len(records), 1000)
+    assert (keys, written) == (40, 0)
+    keys, written = floors.clean(logs, len(records), 1000, tmp_path / "target")
+    target = (tmp_path / "target").read_bytes()
+    assert keys == target.count(b"v" * 100) == 40
+    assert written == len(target)
+    with pytest.raises(OSError, match="a round"):
+        floors.clean([tmp_path / "nowhere"], 1, 1000)

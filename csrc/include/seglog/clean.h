@@ -46,15 +46,20 @@ typedef struct slg_retained {
     bool has_tombstone; /* among those kept */
 } slg_retained;
 
+/* A record that stays: the number of those before it, and the byte where it begins. */
+typedef struct slg_kept {
+    uint32_t number, at;
+} slg_kept;
+
 /* The most records that `size` bytes can be. */
 static inline size_t slg_records_max(size_t size) { return size / 7 + 1; }
 
 /*
- * Sets kept[i] to whether record i stays; room for the batch's record count or slg_records_max of
- * its plain bytes, whichever is less. SLG_NO_MORE: all were good.
+ * Lists the found->kept records that stay, in their order; `kept` has room for the batch's record
+ * count or slg_records_max of its plain bytes, whichever is less. SLG_NO_MORE: all were good.
  */
-slg_refusal slg_retain_records(const slg_retention *retention, slg_record_walk *walk, uint8_t *kept,
-                               slg_retained *found);
+slg_refusal slg_retain_records(const slg_retention *retention, slg_record_walk *walk,
+                               slg_kept *kept, slg_retained *found);
 
 /* ---- batches ------------------------------------------------------------------------------- */
 
@@ -122,8 +127,8 @@ void slg_clean_output_free(slg_clean_output *output);
 
 /* Memory for one batch. */
 typedef struct slg_clean_work {
-    uint8_t *kept;
-    size_t kept_room;
+    slg_kept *kept;
+    size_t kept_room; /* records */
     uint8_t *headers;
     size_t headers_room;
     uint8_t *built; /* room of the encoded records of a compressed batch */

@@ -38,10 +38,14 @@ typedef struct slg_mapped {
 
 /*
  * Keys of a span's batches, hashed before their turn to be put: any thread reads them, one thread
- * at a time. Batches that it leaves out are those that slg_map_batches does not take or refuses,
- * and those after SLG_BATCH_KEYS_MAX keys.
+ * at a time. A span is read in one part, or in several, one after another, each of at most `most`
+ * keys. Batches that it leaves out are those that slg_map_batches does not take or refuses, and
+ * one with more than `most` keys.
  */
-enum { SLG_BATCH_KEYS_MAX = 1 << 15 };
+enum {
+    SLG_BATCH_KEYS_MAX = 1 << 15, /* of a span that another thread puts */
+    SLG_BATCH_KEYS_PART = 1 << 10 /* 56 KiB, which stay in the L2 cache */
+};
 
 typedef struct slg_row_keys {
     size_t first, end; /* its keys */
@@ -51,18 +55,20 @@ typedef struct slg_row_keys {
 
 typedef struct slg_batch_keys {
     slg_offset_key *keys;
-    size_t count, room;
-    size_t placed, looked; /* keys whose memory of the map was fetched */
+    size_t count, room, most;
+    size_t hashed, placed, looked; /* the last two: keys whose memory of the map was fetched */
     slg_row_keys *rows;
     size_t row_room;
 } slg_batch_keys;
 
 /* Begins with a span of so many batches; the memory stays. False: no memory. */
-bool slg_batch_keys_begin(slg_batch_keys *keys, size_t rows);
+bool slg_batch_keys_begin(slg_batch_keys *keys, size_t rows, size_t most);
+/* Forgets the keys of the part before. */
+void slg_batch_keys_next(slg_batch_keys *keys);
 void slg_batch_keys_free(slg_batch_keys *keys);
 
 /* Reads batches from row *row on and moves *row on. CODEC: the caller brings the plain bytes of
- * that row. FULL: there is no room for more. */
+ * that row. FULL: there is no room for it. */
 slg_clean_step slg_batch_keys_read(slg_batch_keys *keys, const uint8_t *data,
                                    const slg_batch *batches, size_t count, size_t *row,
                                    int64_t start_offset);

@@ -93,6 +93,11 @@ uint64_t slg_encode_size(const slg_encode_batch *batch, const slg_encode_record 
 slg_status slg_encode_add(slg_encode_batch *batch, const slg_encode_record *record,
                           uint8_t **headers, slg_error *error);
 
+/* Adds a record whose fields from the key's size to the last header are `size` encoded bytes.
+ * Returns as slg_encode_add. */
+slg_status slg_encode_add_encoded(slg_encode_batch *batch, int64_t offset, int64_t timestamp,
+                                  const uint8_t *fields, size_t size, slg_error *error);
+
 /*
  * Writes the header, SLG_BATCH_HEADER_SIZE bytes with the CRC, at `header`. The batch's records are
  * the `payload_size` bytes at `payload`, compressed or not, which need not follow the header.

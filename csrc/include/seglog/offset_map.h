@@ -41,6 +41,10 @@ enum { SLG_OFFSETS_PER_MARK = 4 };
  * of the address table. False: no memory, and the map is as before. */
 bool slg_offset_map_renew(slg_offset_map *map, int32_t slot_count);
 
+/* Empties the map and keeps its memory, without marks. Memory that was used is zeroed at a third of
+ * the price of new memory, whose pages the system zeroes when they are first used. */
+void slg_offset_map_clear(slg_offset_map *map);
+
 /* Marks `count` offsets from `from` on; an empty map. Without memory there are no marks. */
 void slg_offset_map_mark_range(slg_offset_map *map, int64_t from, int64_t count);
 

@@ -45,6 +45,7 @@ cdef extern from "seglog/offset_map.h" nogil:
         SLG_OFFSETS_PER_MARK
 
     bint slg_offset_map_renew(slg_offset_map *map, int32_t slot_count) noexcept
+    void slg_offset_map_clear(slg_offset_map *map) noexcept
     void slg_offset_map_mark_range(slg_offset_map *map, int64_t from_, int64_t count) noexcept
     void slg_offset_map_free(slg_offset_map *map) noexcept
 
@@ -83,7 +84,7 @@ cdef extern from "seglog/clean_keys.h" nogil:
         bint is_full
 
     enum:
-        SLG_BATCH_KEYS_MAX
+        SLG_BATCH_KEYS_MAX, SLG_BATCH_KEYS_PART
 
     ctypedef struct slg_row_keys:
         size_t first
@@ -95,12 +96,15 @@ cdef extern from "seglog/clean_keys.h" nogil:
         slg_offset_key *keys
         size_t count
         size_t room
+        size_t most
+        size_t hashed
         size_t placed
         size_t looked
         slg_row_keys *rows
         size_t row_room
 
-    bint slg_batch_keys_begin(slg_batch_keys *keys, size_t rows) noexcept
+    bint slg_batch_keys_begin(slg_batch_keys *keys, size_t rows, size_t most) noexcept
+    void slg_batch_keys_next(slg_batch_keys *keys) noexcept
     void slg_batch_keys_free(slg_batch_keys *keys) noexcept
     slg_clean_step slg_batch_keys_read(slg_batch_keys *keys, const uint8_t *data, const slg_batch
         *batches, size_t count, size_t *row, int64_t start_offset) noexcept
@@ -128,8 +132,12 @@ cdef extern from "seglog/clean.h" nogil:
         int64_t max_offset
         bint has_tombstone
 
+    ctypedef struct slg_kept:
+        uint32_t number
+        uint32_t at
+
     size_t slg_records_max(size_t size) noexcept
-    slg_refusal slg_retain_records(const slg_retention *retention, slg_record_walk *walk, uint8_t
+    slg_refusal slg_retain_records(const slg_retention *retention, slg_record_walk *walk, slg_kept
         *kept, slg_retained *found) noexcept
 
     ctypedef struct slg_map_counts:
@@ -179,7 +187,7 @@ cdef extern from "seglog/clean.h" nogil:
     void slg_clean_output_free(slg_clean_output *output) noexcept
 
     ctypedef struct slg_clean_work:
-        uint8_t *kept
+        slg_kept *kept
         size_t kept_room
         uint8_t *headers
         size_t headers_room

@@ -248,6 +248,8 @@ cdef extern from "seglog/encode.h" nogil:
         *record) noexcept
     slg_status slg_encode_add(slg_encode_batch *batch, const slg_encode_record *record, uint8_t
         **headers, slg_error *error) noexcept
+    slg_status slg_encode_add_encoded(slg_encode_batch *batch, int64_t offset, int64_t timestamp,
+        const uint8_t *fields, size_t size, slg_error *error) noexcept
     void slg_encode_seal(uint8_t *header, const slg_encode_batch *batch, const slg_encode_fields
         *fields, const uint8_t *payload, size_t payload_size, slg_crc32c_kernel kernel) noexcept
     int32_t slg_encode_sequence(int32_t sequence, int32_t increment) noexcept

@@ -64,9 +64,8 @@ cdef class OffsetMap:
 
     def clear(self):
         """Forgets all keys."""
-        if self._map.entries and not slg_offset_map_renew(&self._map, self._map.slot_count):
-            raise MemoryError(f"no memory for an offset map of {self._map.slot_count} slots")
-        self._map.latest_offset, self._map.marked = -1, 0
+        with nogil:
+            slg_offset_map_clear(&self._map)
 
     def mark(self, int64_t start, int64_t end):
         """Remembers of the offsets [start, end) which are their key's latest, as far as 2 MiB go;
@@ -166,17 +165,20 @@ def retain(RecordWalk walk, OffsetMap offset_map, *, bint keeps_all=False, bint 
     cdef Retained found = Retained.__new__(Retained)
     cdef slg_retention retention
     cdef size_t room = slg_records_max(<size_t>walk._view.len)
-    cdef uint8_t *kept
+    cdef slg_kept *kept
+    cdef int64_t i
     memset(&retention, 0, sizeof(retention))
     retention.map = &offset_map._map
     retention.keeps_all, retention.keeps_none = keeps_all, keeps_none
     retention.keeps_tombstones = keeps_tombstones
     if walk._walk.count >= 0:
         room = min(room, <size_t>walk._walk.count)
-    found.kept = bytearray(room)
-    kept = <uint8_t *><char *>found.kept
+    found.kept, listed = bytearray(room), bytearray(room * sizeof(slg_kept))
+    kept = <slg_kept *><void *><char *>listed
     with nogil:
         found._refusal = slg_retain_records(&retention, &walk._walk, kept, &found._found)
+    for i in range(found._found.kept):
+        found.kept[kept[i].number] = 1
     return found
 
 
@@ -209,13 +211,15 @@ cdef class BatchCleaner:
     cdef object _transactions, _compress
     cdef size_t _told                       # rows before this are known to the transactions
     cdef PlainRecords _plain
+    cdef BatchKeys _keys                    # where no other thread has read them
     cdef object _data                       # what the output points into
 
     def __cinit__(self, OffsetMap offset_map, *, transactions, tuple direct, compress):
         if offset_map is None:
             raise TypeError("offset_map must be an OffsetMap, not None")
         self._map, self._transactions = offset_map, transactions
-        self._plain, self._compress = PlainRecords(direct), compress
+        self._keys, self._compress = BatchKeys(direct), compress
+        self._plain = self._keys.plain
         self._rules.map = &offset_map._map
         self._rules.kernel = _kernel
         slg_clean_output_begin(&self._output, NULL)
@@ -241,43 +245,58 @@ cdef class BatchCleaner:
         `keys` has read these batches, of the same `start`."""
         cdef Py_buffer view
         cdef const slg_batch *batches = rows_of(rows, row)
-        cdef size_t at = <size_t>row, count = <size_t>len(rows), size
-        cdef const uint8_t *bytes_
-        cdef const uint8_t *records
-        cdef slg_clean_step step
-        cdef slg_batch_keys *ahead = NULL
-        if keys is not None:
-            if keys.of is not rows or keys.start != start:
-                raise ValueError("the keys are of other batches")
-            ahead = &keys.found
+        cdef size_t at = <size_t>row, count = <size_t>len(rows), end
+        cdef slg_clean_step step = SLG_CLEAN_DONE
+        cdef BatchKeys ahead = self._keys if keys is None else keys
+        if keys is not None and (keys.of is not rows or keys.start != start):
+            raise ValueError("the keys are of other batches")
+        if keys is None and not slg_batch_keys_begin(&ahead.found, count, SLG_BATCH_KEYS_PART):
+            raise MemoryError("no memory for the keys of batches")
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-        bytes_ = <const uint8_t *>view.buf
         try:
             check_rows(batches, at, count, view.len)
             self._told = at
-            while True:
-                with nogil:
-                    step = slg_map_batches(&self._map._map, bytes_, batches, count, &at, start,
-                                           limit, ahead, &self._mapped)
-                if step != SLG_CLEAN_CODEC and (
-                        step != SLG_CLEAN_TRANSACTION or self._is_aborted(batches, at)):
-                    break
-                if ahead != NULL and ahead.rows[at].is_read:
-                    step = slg_map_row(&self._map._map, batches, at, ahead, start, limit,
-                                       &self._mapped)
-                elif not self._plain.read(&batches[at], bytes_, &records, &size):
-                    step = SLG_CLEAN_OTHER
-                else:
-                    with nogil:
-                        step = slg_map_batch(&self._map._map, &batches[at], records, size, start,
-                                             limit, &self._mapped)
-                if step != SLG_CLEAN_DONE:
-                    break
-                at += 1
+            while step == SLG_CLEAN_DONE and at < count:
+                end = count
+                if keys is None:
+                    slg_batch_keys_next(&ahead.found)
+                    end = at
+                    ahead.read_part(<const uint8_t *>view.buf, batches, count, &end, start)
+                    end = max(end, at + 1)
+                step = self._map_part(<const uint8_t *>view.buf, batches, end, &at, start, limit,
+                                      &ahead.found)
             self._tell(batches, at)
         finally:
             PyBuffer_Release(&view)
         return _step(step), <Py_ssize_t>at
+
+    cdef slg_clean_step _map_part(self, const uint8_t *data, const slg_batch *batches,
+                                  size_t count, size_t *row, int64_t start, int32_t limit,
+                                  slg_batch_keys *ahead) except? SLG_CLEAN_OTHER:
+        cdef const uint8_t *records
+        cdef const slg_batch *batch
+        cdef slg_clean_step step
+        cdef size_t size
+        while True:
+            with nogil:
+                step = slg_map_batches(&self._map._map, data, batches, count, row, start, limit,
+                                       ahead, &self._mapped)
+            if step != SLG_CLEAN_CODEC and (
+                    step != SLG_CLEAN_TRANSACTION or self._is_aborted(batches, row[0])):
+                return step
+            batch = &batches[row[0]]
+            if ahead.rows[row[0]].is_read:
+                step = slg_map_row(&self._map._map, batches, row[0], ahead, start, limit,
+                                   &self._mapped)
+            elif not self._plain.read(batch, data, &records, &size):
+                return SLG_CLEAN_OTHER
+            else:
+                with nogil:
+                    step = slg_map_batch(&self._map._map, batch, records, size, start, limit,
+                                         &self._mapped)
+            if step != SLG_CLEAN_DONE:
+                return step
+            row[0] += 1
 
     cdef int _tell(self, const slg_batch *batches, size_t row) except -1:
         """Tells the transactions of the batches before a row, none of which is part of one."""

@@ -24,7 +24,10 @@ cdef class BatchKeys:
     cdef slg_batch_keys found
     cdef object of              # the rows
     cdef int64_t start
-    cdef PlainRecords _plain
+    cdef PlainRecords plain
+
+    cdef int read_part(self, const uint8_t *data, const slg_batch *batches, size_t count,
+                       size_t *row, int64_t start) except -1
 
 
 cdef const slg_batch *rows_of(object rows, Py_ssize_t row) except NULL

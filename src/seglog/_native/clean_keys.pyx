@@ -12,7 +12,8 @@ from seglog._native.framing cimport lz4_blocks, snappy_blocks, view_of
 from seglog._native.batch import BATCH_DTYPE as _BATCH_DTYPE
 
 cdef enum:
-    PLAIN_BYTES_FIRST = 262144
+    PLAIN_BYTES_FIRST = 262144          # room for the blocks of lz4 and snappy
+    PLAIN_BYTES_FIRST_OF_ZSTD = 65536
     PLAIN_BYTES_MAX = 67108864
 
 
@@ -45,7 +46,8 @@ cdef class PlainRecords:
         cdef object decode = self._direct[codec]
         if decode is None or size == 0:
             return -1
-        self._grow(max(<Py_ssize_t>PLAIN_BYTES_FIRST, 8 * <Py_ssize_t>size))
+        self._grow(max(<Py_ssize_t>(PLAIN_BYTES_FIRST_OF_ZSTD if codec == SLG_CODEC_ZSTD
+                                    else PLAIN_BYTES_FIRST), 8 * <Py_ssize_t>size))
         into = <char *>self._plain
         try:
             if codec == SLG_CODEC_LZ4:
@@ -74,7 +76,7 @@ cdef class BatchKeys:
     after those are left to it, as all that are unusual. One thread at a time."""
 
     def __cinit__(self, tuple direct):
-        self._plain = PlainRecords(direct)
+        self.plain = PlainRecords(direct)
 
     def __dealloc__(self):
         slg_batch_keys_free(&self.found)
@@ -83,32 +85,36 @@ cdef class BatchKeys:
         """Reads the keys at or above an offset."""
         cdef Py_buffer view
         cdef const slg_batch *batches = rows_of(rows, 0)
-        cdef size_t at = 0, count = <size_t>len(rows), size
-        cdef const uint8_t *bytes_
-        cdef const uint8_t *records
-        cdef slg_clean_step step
+        cdef size_t at = 0, count = <size_t>len(rows)
         self.of = None
-        if not slg_batch_keys_begin(&self.found, count):
+        if not slg_batch_keys_begin(&self.found, count, SLG_BATCH_KEYS_MAX):
             raise MemoryError("no memory for the keys of batches")
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-        bytes_ = <const uint8_t *>view.buf
         try:
             check_rows(batches, 0, count, view.len)
-            while True:
-                with nogil:
-                    step = slg_batch_keys_read(&self.found, bytes_, batches, count, &at, start)
-                if step != SLG_CLEAN_CODEC:
-                    break
-                if self._plain.read(&batches[at], bytes_, &records, &size):
-                    with nogil:
-                        step = slg_batch_keys_add(&self.found, at, &batches[at], records, size,
-                                                  start)
-                    if step == SLG_CLEAN_FULL:
-                        break
-                at += 1
+            self.read_part(<const uint8_t *>view.buf, batches, count, &at, start)
         finally:
             PyBuffer_Release(&view)
         self.of, self.start = rows, start
+
+    cdef int read_part(self, const uint8_t *data, const slg_batch *batches, size_t count,
+                       size_t *row, int64_t start) except -1:
+        """Reads batches from a row on, as many as there is room for, and moves the row."""
+        cdef const uint8_t *records
+        cdef size_t size
+        cdef slg_clean_step step
+        while True:
+            with nogil:
+                step = slg_batch_keys_read(&self.found, data, batches, count, row, start)
+            if step != SLG_CLEAN_CODEC:
+                return 0
+            if self.plain.read(&batches[row[0]], data, &records, &size):
+                with nogil:
+                    step = slg_batch_keys_add(&self.found, row[0], &batches[row[0]], records, size,
+                                              start)
+                if step == SLG_CLEAN_FULL:
+                    return 0
+            row[0] += 1
 
 
 cdef const slg_batch *rows_of(object rows, Py_ssize_t row) except NULL:

@@ -97,6 +97,7 @@ class RecordFilter:
 
     def begin(self, rules: Rules) -> None:
         """Starts the next segment."""
+        self._batches.begin(b"", uses_marks=False)  # the last one's buffer is released
         self.rules, horizon = rules, rules.now_ms + rules.delete_retention_ms
         producers = sorted(rules.last_records)
         last = [rules.last_records[one].last_data_offset for one in producers]
