@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.source_files import (
     CORE,
@@ -420,6 +421,17 @@ def test_every_skip_has_a_condition_and_a_reason() -> None:
     tests = [line for line in run.splitlines() if re.search(r'make test|pytest"? -q', line)]
     assert len(tests) >= 3
     assert not [line for line in tests if "-rs" not in line]
+
+
+def test_no_given_test_depends_on_the_speed_of_the_machine() -> None:
+    """tests/conftest.py says it for all; a list of a test's own replaces the list there."""
+    assert settings.default is not None and settings.default.deadline is None
+    assert HealthCheck.too_slow in settings.default.suppress_health_check
+    own = re.compile(r"suppress_health_check=(\[[^\]]*\]|list\(HealthCheck\))")
+    lists = [(path, found) for path in sources("tests") for found in own.findall(text_of(path))]
+    assert len(lists) > 5
+    assert not [name_of(path) for path, found in lists
+                if "too_slow" not in found and "list(" not in found]
 
 
 def test_every_header_is_declared_once_and_by_no_hand() -> None:

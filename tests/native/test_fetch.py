@@ -91,7 +91,7 @@ def test_index_searches_agree_with_the_oracle(tmp_path: Path, count: int) -> Non
                 (times[slot], BASE + offsets[slot]) if slot >= 0 else (-1, BASE))
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(st.integers(-2**31, 2**31 - 1), st.integers(-2**31, 2**31 - 1)),
                 max_size=3000), st.integers(-2**31, 2**31 - 1))
 def test_hostile_indexes_give_kafkas_slots(tmp_path_factory: pytest.TempPathFactory,

@@ -80,7 +80,7 @@ def test_lookup_agrees_with_the_oracle_at_every_size(tmp_path: Path, count: int)
     assert index.holds_descriptor == (count * 8 > COPY_MAX)
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=40),
        st.integers(-(2**63), 2**63 - 1))
 def test_damaged_entries_give_the_slot_that_kafkas_search_gives(
