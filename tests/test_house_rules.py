@@ -230,12 +230,12 @@ def test_csrc_knows_no_python() -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux") or not shutil.which("size"),
-                    reason="looks at ELF sections with binutils' size")
+                    reason="needs Linux and binutils' size, which lists ELF sections")
 def test_csrc_has_no_mutable_globals(tmp_path: Path) -> None:
     """Without -fPIC a constant table needs no relocation, so what .data holds is mutable."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
-        pytest.skip("no C compiler")
+        pytest.skip("a C compiler is missing: install gcc or clang")
     wrong = []
     for path in sorted((CORE / "src").glob("*.c")):
         target = tmp_path / f"{path.stem}.o"
