@@ -1,5 +1,4 @@
-"""The rules of retention at their edges; Kafka (UnifiedLog.deleteRetentionMsBreachedSegments and its
-neighbours) compares the same."""
+"""The rules of retention at their edges, where Kafka's UnifiedLog compares the same."""
 
 from __future__ import annotations
 

@@ -1,0 +1,90 @@
+"""Ranges of a log at their edges: sizes, cuts, and what makes an end an error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from seglog.errors import CorruptRecordError
+from seglog.storage.partition_log import PartitionLog
+from seglog.storage.ranges import LogGap, LogRange, check_torn, pack
+from tests.oracle.builder import BuiltLog, Shape, build_log
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A thing with a size."""
+
+    size: int
+
+
+@pytest.mark.parametrize(("sizes", "target", "expected"), [
+    ([], 10, []), ([3, 3, 4], 10, [[3, 3, 4]]), ([3, 3, 5], 10, [[3, 3], [5]]),
+    ([20, 1], 10, [[20], [1]]), ([1, 20], 10, [[1], [20]]), ([0, 0], 0, [[0, 0]]),
+    ([5, 5, 5, 5], 10, [[5, 5], [5, 5]]), ([1, 1], 1, [[1], [1]])])
+def test_pieces_are_grouped_up_to_the_target(sizes: list[int], target: int,
+                                             expected: list[list[int]]) -> None:
+    groups = list(pack([Piece(size) for size in sizes], target))
+    assert [[one.size for one in group] for group in groups] == expected
+
+
+def a_range(start: int, end: int, *, segment_end: int = 100, sound_end: int = 80) -> LogRange:
+    return LogRange("f", 0, start, end, 0, None, segment_end, sound_end)
+
+
+def test_a_range_knows_its_size_and_whether_it_ends_the_segment() -> None:
+    assert a_range(10, 30).size == 20
+    assert [a_range(0, end).is_segment_end for end in (99, 100)] == [False, True]
+
+
+def test_an_end_is_an_error_only_before_sound_batches() -> None:
+    for position in (80, 81):
+        check_torn(a_range(0, 100), position)
+    with pytest.raises(CorruptRecordError, match="up to byte 80") as error:
+        check_torn(a_range(0, 100), 79)
+    assert (error.value.file, error.value.position, error.value.expected, error.value.found,
+            error.value.code) == ("f", 79, 80, 79, "batch_length")
+
+
+@pytest.mark.parametrize(("gap", "text"), [
+    (LogGap("io", "f", 5, 7), "f: skipped 7 bytes at byte 5: io"),
+    (LogGap("io", "f", 5, 7, cause="why"), "f: skipped 7 bytes at byte 5: why"),
+    (LogGap("io", "f", 5, 7, first_offset=1), "f: skipped 7 bytes at byte 5, offsets 1 to ?: io"),
+    (LogGap("io", "f", 5, 7, last_offset=0), "f: skipped 7 bytes at byte 5, offsets ? to 0: io"),
+    (LogGap("io", "f", 5, 7, first_offset=1, last_offset=1, records=0),
+     "f: skipped 7 bytes at byte 5, offsets 1 to 1 (up to 0 records): io")])
+def test_a_gap_says_what_it_lost(gap: LogGap, text: str) -> None:
+    assert str(gap) == text
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> BuiltLog:
+    """A log of some segments."""
+    return build_log(tmp_path_factory.mktemp("ranges") / "t-0", 5, Shape(batches=60))
+
+
+@pytest.mark.parametrize("target", [1, 500, 4096, 1 << 62])
+def test_ranges_are_the_segments_in_pieces_near_the_target(built: BuiltLog, target: int) -> None:
+    with PartitionLog.open(built.path) as log:
+        ranges, segments = log.ranges(target), list(log.segments)
+    for segment in segments:
+        own = [one for one in ranges if one.base_offset == segment.base_offset]
+        assert not segment.size or own[0].start == 0 and own[-1].end == segment.size
+        assert [one.end for one in own[:-1]] == [one.start for one in own[1:]]
+        # A piece is cut after the target; a rest of less than half of it stays with the last one.
+        assert all(one.size >= target for one in own[:-1])
+        assert all(one.segment_end == segment.size for one in own)
+        if len(own) > 1:
+            assert own[-1].size >= target // 2 or own[-1].start + target > own[-1].end
+    assert len(ranges) == len({one.base_offset for one in ranges}) or target < 1 << 62
+
+
+def test_an_end_offset_ends_the_ranges_in_its_batch(built: BuiltLog) -> None:
+    with PartitionLog.open(built.path) as log:
+        for batch in list(log.batches())[::7]:
+            ranges = log.ranges(1 << 62, end_offset=batch.base_offset)
+            ends = [one.end for one in ranges if one.file == batch.file]
+            # The whole batch that holds the end, because one of an old format begins below it.
+            assert not ends or ends[-1] <= batch.position + batch.size
+            assert all(one.base_offset < batch.base_offset for one in ranges)
