@@ -8,6 +8,7 @@
 //       a transaction when none is open; every record: key, value, headers [[k, v]], timestamp
 //   {"op":"end","producer":NAME,"commit":true}
 //   {"op":"consume","topic":T,"partition":P,"isolation":"read_committed"}
+//   {"op":"by_time","topic":T,"partition":P,"timestamps":[MS, ...]}   offsets, as Admin finds them
 //   {"op":"delete_records","topic":T,"partition":P,"before":N}
 //   {"op":"utf8","bytes":[BASE64, ...]}      how Java reads bytes as UTF-8
 //   {"op":"decompress","codec":N,"magic":M,"bytes":[BASE64, ...]}
@@ -71,6 +72,17 @@ public class Client {
         try (Admin admin = Admin.create(config(null))) {
             admin.createTopics(List.of(new NewTopic(op.get("topic").asText(),
                 op.get("partitions").asInt(), (short) 1).configs(config))).all().get();
+        }
+    }
+
+    void byTime(JsonNode op, ObjectNode out) throws Exception {
+        ArrayNode offsets = out.putArray("offsets");
+        try (Admin admin = Admin.create(config(null))) {
+            for (JsonNode timestamp : op.get("timestamps")) {
+                TopicPartition tp = partition(op);
+                offsets.add(admin.listOffsets(Map.of(tp, OffsetSpec.forTimestamp(
+                    timestamp.asLong()))).partitionResult(tp).get().offset());
+            }
         }
     }
 
@@ -204,6 +216,7 @@ public class Client {
             case "produce" -> produce(op, out);
             case "end" -> end(op);
             case "consume" -> consume(op, out);
+            case "by_time" -> byTime(op, out);
             case "delete_records" -> {
                 try (Admin admin = Admin.create(config(null))) {
                     admin.deleteRecords(Map.of(partition(op),

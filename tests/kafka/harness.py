@@ -313,6 +313,13 @@ class Client:
             _row(row)
         return rows
 
+    def offsets_by_time(self, topic: str, timestamps: Iterable[int], partition: int = 0
+                        ) -> list[int]:
+        """The offsets that the broker finds, -1 for none."""
+        found: list[int] = self.ask("by_time", topic=topic, partition=partition,
+                                    timestamps=list(timestamps))["offsets"]
+        return found
+
     def java_utf8(self, given: Iterable[bytes]) -> list[str]:
         """How Java reads byte strings as UTF-8."""
         texts: list[str] = self.ask("utf8", bytes=[_text(raw) for raw in given])["texts"]
