@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,7 @@ from seglog.errors import CorruptRecordError
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap, LogRange, check_torn, pack
 from tests.oracle.builder import BuiltLog, Shape, build_log
+from tests.support.reading import project, read_rows
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ def test_a_gap_says_what_it_lost(gap: LogGap, text: str) -> None:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> BuiltLog:
     """A log of some segments."""
-    return build_log(tmp_path_factory.mktemp("ranges") / "t-0", 5, Shape(batches=60))
+    return build_log(tmp_path_factory.mktemp("ranges") / "t-0", 5, Shape(batches=120))
 
 
 @pytest.mark.parametrize("target", [1, 500, 4096, 1 << 62])
@@ -88,3 +91,38 @@ def test_an_end_offset_ends_the_ranges_in_its_batch(built: BuiltLog) -> None:
             # The whole batch that holds the end, because one of an old format begins below it.
             assert not ends or ends[-1] <= batch.position + batch.size
             assert all(one.base_offset < batch.base_offset for one in ranges)
+
+
+def test_a_reader_that_skips_damage_gets_an_overlap_once(built: BuiltLog, tmp_path: Path) -> None:
+    """A merged segment beside the one that it replaced: its records count."""
+    path = Path(shutil.copytree(built.path, tmp_path / "t-0"))
+    one, two, three = built.segments[1:4]
+    with open(path / f"{one:020d}.log", "ab") as file:
+        file.write((path / f"{two:020d}.log").read_bytes())
+    gaps: list[LogGap] = []
+    with PartitionLog.open(path) as log:
+        rows = read_rows(log, on_damage="skip", on_gap=gaps.append)
+        ranges = log.ranges(1 << 62, on_damage="skip")
+        late = log.ranges(1 << 62, two + 1, on_damage="skip")
+    assert rows == project(built.rows())
+    assert [(gap.kind, Path(gap.file).name, gap.next_offset) for gap in gaps] == [
+        ("overlap", f"{one:020d}.log", three)]
+    found = {one.base_offset: (one.start_offset, one.upper_offset) for one in ranges}
+    first = built.segments[0]
+    assert found[first] == (first, one) and found[one] == (first, three)
+    assert found[two] == (three, three) and found[three][0] == three
+    # What begins inside the second one may lie in the merged one, and only there.
+    assert [one.base_offset for one in late][:2] == [one, two]
+
+
+def test_a_segment_that_cannot_be_opened_is_a_gap(built: BuiltLog, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(built.path, tmp_path / "t-0"))
+    one, two = built.segments[1:3]
+    gaps: list[LogGap] = []
+    with PartitionLog.open(path) as log:
+        (path / f"{one:020d}.log").unlink()
+        ranges = log.ranges(1 << 62, on_damage="skip", on_gap=gaps.append)
+    gap, = gaps
+    assert (Path(gap.file).name, gap.position, gap.size, gap.next_offset, gap.first_offset,
+            gap.last_offset) == (f"{one:020d}.log", 0, 0, two, one, two - 1)
+    assert {planned.base_offset for planned in ranges} == {*built.segments} - {one}

@@ -1,0 +1,66 @@
+"""Where a log ends, by what follows its last sound batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seglog._native.status import Status
+from seglog.storage.log_tail import LogTail, read_tail
+from seglog.storage.partition_log import PartitionLog
+from tests.oracle import files
+from tests.oracle.batch import Batch, Record, encode
+
+
+def batch(offset: int, value: bytes = b"v") -> bytes:
+    return encode(Batch(offset, 0, [Record(offset, 5, b"k", value)], base_timestamp=5,
+                        max_timestamp=5))
+
+
+def tail(path: Path, data: bytes, *entries: tuple[int, int]) -> LogTail:
+    """The tail of a log with these bytes and entries of its offset index."""
+    path.mkdir()
+    (path / f"{0:020d}.log").write_bytes(data)
+    (path / f"{0:020d}.index").write_bytes(files.encode_offset_index(entries, 0))
+    with PartitionLog.open(path) as log:
+        found = read_tail(log.segments[-1])
+        assert found.log_end_offset == log.log_end_offset
+        return found
+
+
+THREE = b"".join(map(batch, range(3)))
+
+
+@pytest.mark.parametrize(("after", "status", "lost"), [
+    (b"", Status.END, 0), (batch(3)[:-1], Status.TORN_TAIL, 0), (b"\0" * 100, Status.ZERO_TAIL, 0)])
+def test_what_follows_the_last_batch(tmp_path: Path, after: bytes, status: Status, lost: int
+                                     ) -> None:
+    assert tail(tmp_path / "t-0", THREE + after) == LogTail(3, len(THREE) - lost, status)
+
+
+def test_corrupt_bytes_end_at_the_end_of_the_file(tmp_path: Path) -> None:
+    bad = bytearray(batch(3) + batch(4))
+    bad[-1] ^= 1
+    bad[40] ^= 1
+    found = tail(tmp_path / "t-0", THREE + bad)
+    assert found.status.is_error and (found.log_end_offset, found.end) == (3, len(THREE + bad))
+
+
+def test_the_last_index_entry_is_where_the_walk_begins(tmp_path: Path) -> None:
+    at = len(batch(0)) * 2
+    assert tail(tmp_path / "t-0", THREE, (2, at)) == LogTail(3, len(THREE), Status.END)
+
+
+def test_an_entry_inside_a_batch_is_not_believed(tmp_path: Path) -> None:
+    """Each value is a sound batch, followed by bytes that are none."""
+    data = b"".join(batch(n, batch(n) + b"x" * 200) for n in range(3))
+    inner = data.rindex(batch(2))
+    assert tail(tmp_path / "t-0", data, (2, inner)) == LogTail(3, len(data), Status.END)
+
+
+def test_a_last_batch_that_is_torn_after_a_lying_entry(tmp_path: Path) -> None:
+    whole = b"".join(batch(n, batch(7) + b"x" * 200) for n in range(3))
+    data = whole + batch(3)[:20]
+    inner = data.rindex(batch(7))
+    assert tail(tmp_path / "t-0", data, (7, inner)) == LogTail(3, len(whole), Status.TORN_TAIL)
