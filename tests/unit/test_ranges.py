@@ -126,3 +126,15 @@ def test_a_segment_that_cannot_be_opened_is_a_gap(built: BuiltLog, tmp_path: Pat
     assert (Path(gap.file).name, gap.position, gap.size, gap.next_offset, gap.first_offset,
             gap.last_offset) == (f"{one:020d}.log", 0, 0, two, one, two - 1)
     assert {planned.base_offset for planned in ranges} == {*built.segments} - {one}
+
+
+def test_only_the_segment_that_holds_the_end_is_bounded(built: BuiltLog) -> None:
+    """A whole segment has no bound: a damaged offset in it must not look like the end."""
+    one, two = built.segments[1:3]
+    with PartitionLog.open(built.path) as log:
+        bounds = {end: {planned.base_offset: planned.end_offset
+                        for planned in log.ranges(1 << 62, end_offset=end)}
+                  for end in (two - 1, two, two + 1)}
+    assert bounds[two - 1][one] == two - 1
+    assert bounds[two][one] is None and two not in bounds[two]
+    assert bounds[two + 1][one] is None and bounds[two + 1][two] == two + 1

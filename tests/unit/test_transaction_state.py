@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from seglog.model import AbortedTxn, OpenTransaction
 from seglog.storage.isolation import ISOLATIONS, TransactionState, check_isolation
+from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap
+from tests.oracle.batch import Batch, Record, encode
 
 #: producer id, first offset, last offset, last stable offset
 ABORTED = [(7, 10, 19, 20), (8, 15, 29, 30)]
@@ -53,3 +57,15 @@ def test_transactions_in_doubt_are_gaps() -> None:
     assert (gap.kind, gap.file, gap.position, gap.size, gap.first_offset) == (
         "transaction_in_doubt", "t-0", 0, 0, 4)
     assert isinstance(gap, LogGap) and "of producer 9 may be" in str(gap)
+
+
+@pytest.mark.parametrize("sound", [1, 3])
+def test_damage_bounds_what_is_known_to_be_committed(tmp_path: Path, sound: int) -> None:
+    """Up to the last sound batch, whole."""
+    batches = [bytearray(encode(Batch(2 * n, 1, [Record(2 * n + one, 5, b"k", b"v")
+                                                 for one in range(2)],
+                                      base_timestamp=5, max_timestamp=5))) for n in range(5)]
+    batches[sound][-1] ^= 1
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(batches))
+    with PartitionLog.open(tmp_path) as log:
+        assert log.last_stable_offset == 2 * sound
