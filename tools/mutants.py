@@ -42,7 +42,8 @@ from coverage import CoverageData
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src/seglog"
 ROOMS = "log,recovery,manager,storage"
-TESTS = ["log", "recovery", "manager", "unit", "property", "fragments", "golden", "cleaner"]
+TESTS = ["log", "recovery", "manager", "unit", "property", "fragments", "golden", "cleaner",
+         "hostile/test_skipping.py"]
 QUICK = "not kafka and not spark and not slow and not judge"
 # What every test file imports; a fork has it already.
 IMPORTED = (hypothesis, numpy, pytest)
@@ -259,7 +260,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=0, help="how many mutants (all)")
     parser.add_argument("--only", default=ROOMS, help=f"modules or rooms of seglog ({ROOMS})")
     parser.add_argument("--again", type=Path, help="an earlier --out: those that survived")
-    parser.add_argument("--tests", nargs="+", default=TESTS, help="folders of tests/")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="folders and files of tests/")
     parser.add_argument("--most", type=float, default=60, help="seconds of tests for a mutant (60)")
     parser.add_argument("--out", type=Path, default=ROOT / "build/mutants.jsonl")
     options = parser.parse_args()

@@ -52,15 +52,12 @@ def test_the_last_index_entry_is_where_the_walk_begins(tmp_path: Path) -> None:
     assert tail(tmp_path / "t-0", THREE, (2, at)) == LogTail(3, len(THREE), Status.END)
 
 
-def test_an_entry_inside_a_batch_is_not_believed(tmp_path: Path) -> None:
-    """Each value is a sound batch, followed by bytes that are none."""
-    data = b"".join(batch(n, batch(n) + b"x" * 200) for n in range(3))
-    inner = data.rindex(batch(2))
-    assert tail(tmp_path / "t-0", data, (2, inner)) == LogTail(3, len(data), Status.END)
-
-
-def test_a_last_batch_that_is_torn_after_a_lying_entry(tmp_path: Path) -> None:
-    whole = b"".join(batch(n, batch(7) + b"x" * 200) for n in range(3))
-    data = whole + batch(3)[:20]
-    inner = data.rindex(batch(7))
-    assert tail(tmp_path / "t-0", data, (7, inner)) == LogTail(3, len(whole), Status.TORN_TAIL)
+@pytest.mark.parametrize(("after", "status"), [
+    (b"", Status.END), (batch(3)[:20], Status.TORN_TAIL)])
+def test_entries_inside_a_batch_are_not_believed(tmp_path: Path, after: bytes, status: Status
+                                                 ) -> None:
+    """Each value is two sound batches, which the entries chain, followed by bytes that are none."""
+    lie, bad = batch(7), batch(8)
+    whole = b"".join(batch(n, lie + bad + b"x" * 200) for n in range(3))
+    entries = (7, whole.rindex(lie)), (8, whole.rindex(bad))
+    assert tail(tmp_path / "t-0", whole + after, *entries) == LogTail(3, len(whole), status)

@@ -138,3 +138,24 @@ def test_only_the_segment_that_holds_the_end_is_bounded(built: BuiltLog) -> None
     assert bounds[two - 1][one] == two - 1
     assert bounds[two][one] is None and two not in bounds[two]
     assert bounds[two + 1][one] is None and bounds[two + 1][two] == two + 1
+
+
+def test_a_start_offset_begins_at_its_batch(built: BuiltLog) -> None:
+    with PartitionLog.open(built.path) as log:
+        inside = [batch for batch in log.batches() if batch.position][::9]
+        for batch in inside:
+            planned = log.ranges(1 << 62, batch.last_offset)[0]
+            assert (planned.file, planned.start) == (batch.file, batch.position)
+
+
+def test_the_first_segment_may_hold_the_start_offset_too(built: BuiltLog, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(built.path, tmp_path / "t-0"))
+    first, one = built.segments[:2]
+    with open(path / f"{first:020d}.log", "ab") as file:
+        file.write((path / f"{one:020d}.log").read_bytes())
+    with PartitionLog.open(path) as log:
+        for options in ({}, {"on_damage": "skip"}):
+            ranges = log.ranges(1 << 62, one + 1, **options)  # type: ignore[arg-type]
+            bases = [planned.base_offset for planned in ranges]
+            assert bases[0] == first and bases == sorted(bases)
+        assert read_rows(log, one + 1) == project(built.rows(one + 1))
