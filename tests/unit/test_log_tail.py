@@ -61,3 +61,22 @@ def test_entries_inside_a_batch_are_not_believed(tmp_path: Path, after: bytes, s
     whole = b"".join(batch(n, lie + bad + b"x" * 200) for n in range(3))
     entries = (7, whole.rindex(lie)), (8, whole.rindex(bad))
     assert tail(tmp_path / "t-0", whole + after, *entries) == LogTail(3, len(whole), status)
+
+
+@pytest.mark.parametrize("looks", [1, 4])
+def test_a_batch_that_a_broker_is_writing_is_read_again(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: int) -> None:
+    """It shows half of the batch before the zeros of a preallocated file, for a moment."""
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(THREE + batch(3)[:62] + bytes(1000))
+    pauses: list[float] = []
+
+    def finish(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == looks:
+            path.write_bytes(THREE + batch(3) + bytes(1000))
+
+    monkeypatch.setattr("seglog.storage.log_tail.time.sleep", finish)
+    with PartitionLog.open(tmp_path) as log:
+        assert log.log_end_offset == 4
+    assert pauses == [.002] * looks

@@ -11,6 +11,7 @@ import pytest
 from seglog.errors import CorruptRecordError
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap, LogRange, check_torn, pack
+from tests.oracle.batch import Batch, Record, encode
 from tests.oracle.builder import BuiltLog, Shape, build_log
 from tests.support.reading import project, read_rows
 
@@ -159,3 +160,24 @@ def test_the_first_segment_may_hold_the_start_offset_too(built: BuiltLog, tmp_pa
             bases = [planned.base_offset for planned in ranges]
             assert bases[0] == first and bases == sorted(bases)
         assert read_rows(log, one + 1) == project(built.rows(one + 1))
+
+
+@pytest.mark.parametrize(("count", "expected"), [
+    (1, [1]), (4, [4]), (5, [5]), (6, [4, 2]), (7, [4, 3]), (8, [4, 4]), (9, [4, 5]),
+    (10, [4, 4, 2])])
+def test_a_rest_of_half_the_target_is_a_range(tmp_path: Path, count: int, expected: list[int]
+                                              ) -> None:
+    batches = [encode(Batch(n, 0, [Record(n, 5, b"k", b"v")], base_timestamp=5, max_timestamp=5))
+               for n in range(count)]
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(batches))
+    size = len(batches[0])
+    with PartitionLog.open(tmp_path) as log:
+        assert [planned.size // size for planned in log.ranges(4 * size)] == expected
+
+
+def test_a_read_that_skips_damage_divides_anywhere_but_not_finely(built: BuiltLog) -> None:
+    """Each range surveys its whole segment."""
+    with PartitionLog.open(built.path) as log:
+        for target, wanted in ((1, 1024), (1024, 1024), (1025, 1025)):
+            for planned in log.ranges(target, on_damage="skip"):
+                assert planned.size == wanted or planned.is_segment_end and planned.size < wanted
