@@ -69,3 +69,15 @@ def test_damage_bounds_what_is_known_to_be_committed(tmp_path: Path, sound: int)
     (tmp_path / f"{0:020d}.log").write_bytes(b"".join(batches))
     with PartitionLog.open(tmp_path) as log:
         assert log.last_stable_offset == 2 * sound
+
+
+@pytest.mark.parametrize("producer_id", [0, 7])
+def test_an_open_transaction_bounds_what_is_stable(tmp_path: Path, producer_id: int) -> None:
+    """0 is the id of a producer, too."""
+    batches = [encode(Batch(n, 0, [Record(n, 5, b"k", b"v")], base_timestamp=5, max_timestamp=5,
+                            producer_id=producer_id if n else -1, producer_epoch=0 if n else -1,
+                            base_sequence=n - 1, is_transactional=n > 0)) for n in range(3)]
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(batches))
+    with PartitionLog.open(tmp_path) as log:
+        assert log.last_stable_offset == 1
+        assert log.open_transactions == (OpenTransaction(producer_id, 1),)
