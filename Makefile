@@ -50,7 +50,9 @@ C_FILES = $(shell find csrc tests/c tests/fuzz -name '*.[ch]')
 lint: .venv-test/ready
 	.venv-test/bin/ruff check
 	.venv-test/bin/clang-format --dry-run --Werror $(C_FILES)
-	.venv-test/bin/clang-tidy --quiet csrc/src/*.c -- -std=c11 -Icsrc/include 2> build/tidy.log \
+	@mkdir -p build
+	printf '%s\n' csrc/src/*.c | xargs -P "$$(getconf _NPROCESSORS_ONLN)" -n 6 sh -c \
+	    '.venv-test/bin/clang-tidy --quiet "$$@" -- -std=c11 -Icsrc/include' tidy 2> build/tidy.log \
 	    || { tail -n 20 build/tidy.log; exit 1; }
 	.venv-test/bin/python tools/make_capi.py --check
 

@@ -22,13 +22,12 @@ import pytest
 
 from bench.floors import Floors
 from bench.harness import Against, Compare, Timed, pick
-from bench.peers import HERE, krabka_append
+from bench.peers import krabka_append
 from bench.peers.kafka import java
 from seglog.config import LogConfig
 from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.log.scheduler import MockTime, Time
 from seglog.log.unified_log import UnifiedLog
-from tests.kafka import harness
 from tests.kafka.harness import KafkaUnavailable
 
 #: Bytes appended in a round; a JVM appends as many to warm up.
@@ -136,7 +135,7 @@ def kafka(given: Given) -> Callable[[], Timed]:
     """A JVM that appends batch by batch and reports the median of its own rounds."""
     batch = given.folder / "batch"
     batch.write_bytes(given.batch)
-    command = java(str(HERE / "Append.java"), str(given.folder), str(batch), str(given.appends),
+    command = java("Append", str(given.folder), str(batch), str(given.appends),
                    str(KAFKA_WARM_UP), str(KAFKA_ROUNDS))
 
     def run() -> Timed:
@@ -163,7 +162,7 @@ def test_append(compare: Compare, floors: Floors, given: Given, in_spans: bool) 
     others = [Against("CRC plus write in C", floor(given, floors, together),
                       goal=load.floor)]
     try:
-        harness.library()
+        java("Append")
     except KafkaUnavailable:
         pass
     else:

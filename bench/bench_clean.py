@@ -32,7 +32,6 @@ import pytest
 import seglog
 from bench.floors import Floors
 from bench.harness import Against, Compare, Row, Timed, pick
-from bench.peers import HERE
 from bench.peers.kafka import java
 from seglog.cleaner import Cleaner, CleanerStats, LogToClean, OffsetMap
 from seglog.config import LogConfig
@@ -40,7 +39,6 @@ from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.log.scheduler import Scheduler, Time
 from seglog.log.unified_log import UnifiedLog
 from seglog.storage import codecs
-from tests.kafka import harness
 from tests.kafka.harness import KafkaUnavailable
 
 RECORDS = pick(20_000, 1_000_000, 4_500_000)
@@ -262,11 +260,10 @@ def codec_alone(load: Load, folder: Path) -> Callable[[], Timed]:
 def kafka(load: Load, folder: Path) -> dict[str, Any] | None:
     """What one JVM says of its last round; None without Kafka."""
     try:
-        harness.library()
+        command = java("Clean", str(folder / "source" / "t-0"), str(folder),
+                       str(KAFKA_ROUNDS), heap="4g")
     except KafkaUnavailable:
         return None
-    command = java(str(HERE / "Clean.java"), str(folder / "source" / "t-0"), str(folder),
-                   str(KAFKA_ROUNDS), heap="4g")
     told: dict[str, Any] = json.loads(subprocess.run(
         command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
     return told

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from bench.harness import Against, Compare, pick
+from bench.harness import SPARK_JVM, Against, Compare, pick
 from bench.peers import spark_kafka
 from bench.pinned import pinned_spark
 from tests.kafka import harness as real
@@ -48,7 +48,7 @@ BROKER_JVM = ["-Xmx768m", "-XX:-UsePerfData"]
 def broker(scratch: Path) -> Iterator[real.Broker]:
     """A broker with RECORDS records of 100 B, written with Kafka's own performance tool."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(real, "_JVM", BROKER_JVM)
+        patch.setattr(real, "_JVM", pick(real._JVM, BROKER_JVM, BROKER_JVM))
         try:
             one = real.Broker(scratch / "broker")
             one.start()
@@ -79,6 +79,7 @@ def spark() -> Iterator[Any]:
         warnings.simplefilter("ignore")
         session = seglog.spark.session("local[2]", "seglog-bench", {
             "spark.ui.enabled": False, "spark.driver.memory": "2g",
+            "spark.driver.extraJavaOptions": SPARK_JVM,
             "spark.sql.session.timeZone": "UTC", "spark.jars": ",".join(map(str, jars))})
     session.dataSource.register(ReadyMade)
     yield session

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from bench.data import START_MS, Log, write_log
-from bench.harness import Against, Compare, Timed, pick
+from bench.harness import SPARK_JVM, Against, Compare, Timed, pick
 from seglog._native.crc32c import crc32c
 from seglog.storage import codecs
 from seglog.storage.partition_log import PartitionLog
@@ -36,6 +36,7 @@ CHUNK = 4 << 20  # Aiven's default
 LOCAL_GOAL, COPY_GOAL, SPARK_GOAL, CONSUMER_GOAL = 0.9, 0.7, 0.6, 10.0
 CONSUMED = pick(40_000, 1_000_000, 4_000_000)
 SEGMENT_BYTES = pick(1 << 20, 16 << 20, 64 << 20)
+BROKER_JVM = ["-Xmx768m", "-XX:-UsePerfData"]  # both compilers
 LAYOUTS: dict[str, WritableLayout] = {
     "local": LOCAL_TIERED_STORAGE, "aiven": AivenWriter(),
     "aiven, zstd": AivenWriter(compression=True)}
@@ -159,6 +160,7 @@ def test_spark(compare: Compare, tier: Tier, scratch: Path) -> None:
     (left / "orders-0" / f"{tier.log.records:020d}.log").touch()
     spark = seglog.spark.session("local[2]", "seglog-bench", {
         "spark.ui.enabled": False, "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": SPARK_JVM,
         "spark.sql.session.timeZone": "UTC"})
     try:
         def frame(path: Path, **options: str) -> Any:
@@ -182,7 +184,7 @@ def test_spark(compare: Compare, tier: Tier, scratch: Path) -> None:
 def tiered_topic(scratch: Path) -> Iterator[tuple[real.Broker, int]]:
     """A broker, and the end of what is in its LocalTieredStorage and no longer on its disk."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(real, "_JVM", ["-Xmx768m", "-XX:-UsePerfData"])  # both compilers
+        patch.setattr(real, "_JVM", pick(real._JVM, BROKER_JVM, BROKER_JVM))
         try:
             broker = tiering(scratch / "broker")
             broker.start()

@@ -34,6 +34,10 @@ def pick(smoke: _T, default: _T, full: _T) -> _T:
     return (smoke, default, full)[SIZES.index(size())]
 
 
+#: Options of a JVM that runs Spark: where no times count, quick to be up.
+SPARK_JVM = pick("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "", "")
+
+
 @dataclass(frozen=True)
 class Timed:
     """A result with its own time: that of another process, without its start."""
@@ -136,8 +140,10 @@ class Compare:
         """Takes turns: all peers, then ours, `rounds` times after a warm-up round.
 
         `work` is the work of one run of ours in `unit` (GB, records, segments). `before` runs
-        before each run and disables the warm-up, to keep the cache cold.
+        before each run and disables the warm-up, to keep the cache cold. The size `smoke` has one
+        round without a warm-up.
         """
+        rounds = pick(1, rounds, rounds)
         taken = [_Taken(other) for other in others]
         own: list[float] = []
 
@@ -147,14 +153,15 @@ class Compare:
             return result
 
         check(self._benchmark.pedantic(run, setup=partial(_turn, taken, before), rounds=rounds,
-                                       warmup_rounds=0 if before is not None else 1))
+                                       warmup_rounds=pick(0, before is None, before is None)))
         self._note(measure, unit, work, own, taken, rounds)
 
     def again(self, measure: str, ours: _Result, others: Sequence[Against], *, work: float,
               unit: str, check: Callable[[Any], None], rounds: int = 5) -> None:
         """Another measure in the same test, because pytest-benchmark times only one."""
         taken, own = [_Taken(other) for other in others], []
-        for _ in range(rounds + 1):
+        rounds = pick(1, rounds, rounds)
+        for _ in range(pick(1, rounds + 1, rounds + 1)):
             _turn(taken, None)
             seconds, result = timed(ours)
             check(result)

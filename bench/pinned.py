@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.harness import Timed
+from bench.harness import SPARK_JVM, Timed
 
 
 class PinnedSpark:
@@ -56,7 +56,8 @@ def main(cpus: str, path: str, settings: str = "{}") -> None:
     import seglog.spark
 
     spark = seglog.spark.session(f"local[{len(chosen)}]", conf={
-        "spark.ui.enabled": False, "spark.driver.memory": "2g", **json.loads(settings)})
+        "spark.ui.enabled": False, "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": SPARK_JVM, **json.loads(settings)})
     frame = spark.read.format("seglog").load(path)
     rows = seglog.spark.count(spark, path).records
     for _ in sys.stdin:

@@ -10,10 +10,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import seglog
 from tests.support import effort
 from tests.support import golden as golden_data
+
+
+# On a loaded machine an example takes as long as it takes.
+settings.register_profile("seglog", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("seglog")
 
 
 def pytest_configure() -> None:

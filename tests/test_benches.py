@@ -3,22 +3,32 @@ tests/spark."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.benches import bench_names, smoke
 
-pytest.importorskip("pytest_benchmark", reason="pytest-benchmark is not installed")
+pytest.importorskip("pytest_benchmark",
+                    reason="pytest-benchmark is not installed: pip install 'seglog[bench]'")
 for peer in ("google_crc32c", "aiokafka", "kafka", "pyarrow"):
     pytest.importorskip(peer, reason=f"{peer} is not installed: pip install 'seglog[bench]'")
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("name", [name for name in bench_names() if name != "spark"])
-def test_a_bench_gives_rows(name: str, tmp_path: Path) -> None:
-    rows = smoke(name, tmp_path / "result.json")
-    assert rows or name == "objects"  # which needs a server that may not be there
+BENCHES = [name for name in bench_names() if name != "spark"]
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """The rows of all benches."""
+    return smoke(BENCHES, tmp_path_factory.mktemp("benches") / "result.json")
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_a_bench_gives_rows(name: str, rows: dict[str, list[dict[str, Any]]]) -> None:
+    assert rows[name] or name == "objects"  # which needs a server that may not be there
     # Rows of a small table may fit into pages that the process had before.
-    assert all(row["ours"] > 0 and row["ratio"] > 0 or "resident" in row["other"] for row in rows)
+    assert all(row["ours"] > 0 and row["ratio"] > 0 or "resident" in row["other"]
+               for row in rows[name])

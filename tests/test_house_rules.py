@@ -7,20 +7,30 @@ whatever is installed.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from hypothesis import HealthCheck, settings
 
-ROOT = Path(__file__).resolve().parent.parent
-SRC = ROOT / "src"
-PACKAGE = SRC / "seglog"
-CORE = ROOT / "csrc"
-SOURCE_SUFFIXES = {".py", ".pyx", ".pxd", ".pyi", ".c", ".h"}
+from tests.support.source_files import (
+    CORE,
+    PACKAGE,
+    ROOT,
+    SOURCE_SUFFIXES,
+    SRC,
+    lines_with,
+    name_of,
+    pages,
+    sources,
+    text_of,
+)
 
 LINES_MAX = 500
 COLUMNS_MAX = 100
@@ -82,17 +92,6 @@ OUTSIDERS: dict[str, set[str]] = {
 }
 
 
-def sources(*folders: str) -> list[Path]:
-    found = [path for folder in folders for path in sorted((ROOT / folder).rglob("*"))
-             if path.suffix in SOURCE_SUFFIXES]
-    assert found, f"no sources under {folders}"
-    return found
-
-
-def name_of(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
 def room_of(path: Path) -> str:
     """`storage` for storage/codecs.py, `errors` for errors.py, "" for the package's `__init__`."""
     if not path.is_relative_to(PACKAGE):
@@ -101,29 +100,61 @@ def room_of(path: Path) -> str:
     return relative.parts[0] if len(relative.parts) > 1 else relative.stem.replace("__init__", "")
 
 
+class Facts(NamedTuple):
+    """What the rules ask about a Python file, so that each file is parsed once and no tree stays in
+    memory."""
+
+    imports: list[tuple[int, str]]
+    functions: list[tuple[int, str, int]]  # line, name, length
+    undocumented: list[str]
+    skips: list[tuple[int, str]]  # line, and what is wrong with it, if anything
+
+
+@functools.cache
+def facts_of(path: Path) -> Facts:
+    """Parses a Python file."""
+    tree = ast.parse(text_of(path))
+    facts = Facts([], [], list(undocumented(path, tree)), [])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            facts.imports.extend((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            facts.imports.extend((node.lineno, name) for name in imported_from(path, node))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            facts.functions.append((node.lineno, node.name, length))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in ("skip", "skipif"):
+                facts.skips.extend((node.lineno, wrong) for wrong in trouble_of_a_skip(node))
+        elif isinstance(node, ast.Attribute) and node.attr == "skip":
+            if ast.unparse(node) == "pytest.mark.skip":
+                facts.skips.append((node.lineno, "a skip without a condition"))
+    return facts
+
+
+def imported_from(path: Path, node: ast.ImportFrom) -> Iterator[str]:
+    """The absolute names of the modules that one `from` statement imports."""
+    package = path.relative_to(SRC).parts[:-1] if path.is_relative_to(SRC) else ()
+    base = package[:len(package) - node.level + 1] if node.level else ()
+    module = ".".join([*base, *([node.module] if node.module else [])])
+    if module == "seglog":  # `from seglog import errors` names a room, not the front door
+        for alias in node.names:
+            inner = PACKAGE / alias.name
+            is_room = inner.is_dir() or inner.with_suffix(".py").exists()
+            yield f"seglog.{alias.name}" if is_room else "seglog"
+    else:
+        yield module
+
+
 def imports_of(path: Path) -> Iterator[tuple[int, str]]:
     """Every absolute module name that a Python or Cython file imports, with its line."""
-    text = path.read_text()
-    package = path.relative_to(SRC).parts[:-1]
-    if path.suffix in {".pyx", ".pxd"}:
-        pattern = re.compile(r"^\s*(?:from\s+([.\w]+)\s+c?import|c?import\s+([.\w]+))")
-        for number, line in enumerate(text.splitlines(), 1):
-            if match := pattern.match(line):
-                yield number, match[1] or match[2]
+    if path.suffix not in {".pyx", ".pxd"}:
+        yield from facts_of(path).imports
         return
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = package[:len(package) - node.level + 1] if node.level else []
-            module = ".".join([*base, *([node.module] if node.module else [])])
-            if module == "seglog":  # `from seglog import errors` names a room, not the front door
-                for alias in node.names:
-                    inner = PACKAGE / alias.name
-                    is_room = inner.is_dir() or inner.with_suffix(".py").exists()
-                    yield node.lineno, f"seglog.{alias.name}" if is_room else "seglog"
-            else:
-                yield node.lineno, module
+    pattern = re.compile(r"^\s*(?:from\s+([.\w]+)\s+c?import|c?import\s+([.\w]+))")
+    for number, line in enumerate(text_of(path).splitlines(), 1):
+        if match := pattern.match(line):
+            yield number, match[1] or match[2]
 
 
 def package_sources() -> list[Path]:
@@ -173,7 +204,7 @@ def test_packages_from_outside_are_imported_only_where_they_belong() -> None:
 
 def test_only_the_native_layer_reaches_c() -> None:
     foreign = re.compile(r"^\s*(import|from)\s+(ctypes|cffi)\b", re.MULTILINE)
-    wrong = [name_of(path) for path in package_sources() if foreign.search(path.read_text())]
+    wrong = [name_of(path) for path in package_sources() if foreign.search(text_of(path))]
     wrong += [name_of(path) for path in package_sources()
               if path.suffix in {".pyx", ".pxd"} and path.parent.name != "_native"]
     assert not wrong
@@ -191,24 +222,24 @@ def test_the_front_door_imports_nothing_optional() -> None:
 
 
 def test_csrc_knows_no_python() -> None:
+    python = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](Python|numpy|structmember|pymem)'
+                        r"|\bPy(Object|GILState|_BEGIN|Mem|Err|Bytes)\w*", re.MULTILINE)
     wrong = [f"{name_of(path)}:{number}" for path in sources("csrc")
-             for number, line in enumerate(path.read_text().splitlines(), 1)
-             if re.match(r'\s*#\s*include\s*[<"](Python|numpy|structmember|pymem)', line)
-             or re.search(r"\bPy(Object|GILState|_BEGIN|Mem|Err|Bytes)\w*", line)]
+             for number, _ in lines_with(python, path)]
     assert not wrong
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux") or not shutil.which("size"),
-                    reason="looks at ELF sections with binutils' size")
+                    reason="needs Linux and binutils' size, which lists ELF sections")
 def test_csrc_has_no_mutable_globals(tmp_path: Path) -> None:
     """Without -fPIC a constant table needs no relocation, so what .data holds is mutable."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
-        pytest.skip("no C compiler")
+        pytest.skip("a C compiler is missing: install gcc or clang")
     wrong = []
     for path in sorted((CORE / "src").glob("*.c")):
         target = tmp_path / f"{path.stem}.o"
-        subprocess.run([compiler, "-std=c11", "-O1", "-fno-pic", "-fno-common", "-c", str(path),
+        subprocess.run([compiler, "-std=c11", "-O0", "-fno-pic", "-fno-common", "-c", str(path),
                         "-I", str(CORE / "include"), "-o", str(target)], check=True)
         listing = subprocess.run(["size", "-A", str(target)], capture_output=True, text=True,
                                  check=True).stdout
@@ -236,7 +267,7 @@ def test_nothing_strange_lies_at_the_top() -> None:
 def test_files_and_lines_are_short() -> None:
     wrong = []
     for path in [*sources("src", "csrc", "tests", "bench"), ROOT / "setup.py"]:
-        lines = path.read_text().splitlines()
+        lines = text_of(path).splitlines()
         if len(lines) > LINES_MAX:
             wrong.append(f"{name_of(path)}: {len(lines)} lines")
         wrong += [f"{name_of(path)}:{number}: {len(line)} columns"
@@ -249,20 +280,16 @@ def test_functions_are_short() -> None:
     for path in sources("src", "tests", "bench"):
         if path.suffix != ".py":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                length = (node.end_lineno or node.lineno) - node.lineno + 1
-                if length > FUNCTION_LINES_MAX:
-                    wrong.append(f"{name_of(path)}:{node.lineno}: {node.name} has {length} lines")
+        wrong += [f"{name_of(path)}:{line}: {name} has {length} lines"
+                  for line, name, length in facts_of(path).functions
+                  if length > FUNCTION_LINES_MAX]
     assert not wrong, "\n".join(wrong)
 
 
 def test_nothing_is_left_for_later() -> None:
     promise = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError)\b|pragma: no cover")
     wrong = [f"{name_of(path)}:{number}" for path in sources("src", "csrc", "tests", "bench")
-             if path != Path(__file__).resolve()
-             for number, line in enumerate(path.read_text().splitlines(), 1)
-             if promise.search(line)]
+             if path != Path(__file__).resolve() for number, _ in lines_with(promise, path)]
     assert not wrong
 
 
@@ -296,10 +323,10 @@ def test_cython_states_its_errors_and_uses_no_old_preprocessor() -> None:
     objects = {"object", "bytearray", "bytes", "str", "list", "dict", "tuple", "memoryview", "set"}
     paths = [path for path in sources("src") if path.suffix in {".pyx", ".pxd"}]
     objects |= {name for path in paths
-                for name in re.findall(r"^cdef class (\w+)", path.read_text(), re.MULTILINE)}
+                for name in re.findall(r"^cdef class (\w+)", text_of(path), re.MULTILINE)}
     for path in paths:
         # An argument list over several lines becomes one line.
-        text = re.sub(r"\([^()]*\)", lambda match: " ".join(match[0].split()), path.read_text())
+        text = re.sub(r"\([^()]*\)", lambda match: " ".join(match[0].split()), text_of(path))
         for line in text.splitlines():
             if pixie.search(line):
                 wrong.append(f"{name_of(path)}: {line.strip()}")
@@ -310,9 +337,8 @@ def test_cython_states_its_errors_and_uses_no_old_preprocessor() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def documented(path: Path) -> Iterator[str]:
+def undocumented(path: Path, tree: ast.Module) -> Iterator[str]:
     """The public classes, functions and methods of a module that say nothing about themselves."""
-    tree = ast.parse(path.read_text())
     if not ast.get_docstring(tree):
         yield f"{name_of(path)}: module"
     for node in tree.body:
@@ -333,7 +359,8 @@ def overrides(owner: ast.ClassDef, member: ast.FunctionDef) -> bool:
 
 
 def test_public_names_are_documented() -> None:
-    wrong = [line for path in sorted((ROOT / "src").rglob("*.py")) for line in documented(path)]
+    wrong = [line for path in sources("src") if path.suffix == ".py"
+             for line in facts_of(path).undocumented]
     assert not wrong, "\n".join(wrong)
 
 
@@ -366,28 +393,28 @@ def test_what_is_generated_from_the_headers_is_fresh() -> None:
     assert done.returncode == 0, f"python tools/make_capi.py\n{done.stdout}{done.stderr}"
 
 
+def trouble_of_a_skip(call: ast.Call) -> Iterator[str]:
+    """What is wrong with a call of pytest.skip or pytest.mark.skipif, "" if nothing is; nothing for
+    any other call."""
+    called = ast.unparse(call.func)
+    reasons = [one.value for one in call.keywords if one.arg in ("reason", "msg")]
+    if called == "pytest.skip":
+        reasons += call.args[:1]
+    elif called != "pytest.mark.skipif":
+        return
+    is_silent = not reasons or (isinstance(reasons[0], ast.Constant)
+                                and not str(reasons[0].value).strip())
+    yield "a skip without a reason" if is_silent else ""
+
+
 def test_every_skip_has_a_condition_and_a_reason() -> None:
     """`.ci/run` prints the reasons (-rs), so none is silent where everything is installed."""
     wrong, found = [], 0
     for path in sources("tests"):
-        if path.suffix != ".py":
-            continue
-        tree = ast.parse(path.read_text())
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and ast.unparse(node) == "pytest.mark.skip":
-                wrong.append(f"{name_of(path)}:{node.lineno}: a skip without a condition")
-            if not isinstance(node, ast.Call):
-                continue
-            called = ast.unparse(node.func)
-            reasons = [one.value for one in node.keywords if one.arg in ("reason", "msg")]
-            if called == "pytest.skip":
-                reasons += node.args[:1]
-            elif called != "pytest.mark.skipif":
-                continue
-            found += 1
-            if not reasons or (isinstance(reasons[0], ast.Constant)
-                               and not str(reasons[0].value).strip()):
-                wrong.append(f"{name_of(path)}:{node.lineno}: a skip without a reason")
+        if path.suffix == ".py":
+            found += len(facts_of(path).skips)
+            wrong += [f"{name_of(path)}:{line}: {trouble}"
+                      for line, trouble in facts_of(path).skips if trouble]
     assert found > 30
     assert not wrong, "\n".join(wrong)
     run = (ROOT / ".ci/run").read_text()
@@ -396,14 +423,25 @@ def test_every_skip_has_a_condition_and_a_reason() -> None:
     assert not [line for line in tests if "-rs" not in line]
 
 
+def test_no_given_test_depends_on_the_speed_of_the_machine() -> None:
+    """tests/conftest.py says it for all; a list of a test's own replaces the list there."""
+    assert settings.default is not None and settings.default.deadline is None
+    assert HealthCheck.too_slow in settings.default.suppress_health_check
+    own = re.compile(r"suppress_health_check=(\[[^\]]*\]|list\(HealthCheck\))")
+    lists = [(path, found) for path in sources("tests") for found in own.findall(text_of(path))]
+    assert len(lists) > 5
+    assert not [name_of(path) for path, found in lists
+                if "too_slow" not in found and "list(" not in found]
+
+
 def test_every_header_is_declared_once_and_by_no_hand() -> None:
     """No extension declares C of its own."""
     headers = {path.stem for path in (CORE / "include/seglog").glob("*.h")} - {"statuses"}
     named = re.findall(r'^cdef extern from "seglog/(\w+)\.h"', "".join(
-        path.read_text() for path in (PACKAGE / "_native").glob("*.p[yx]*")), re.M)
+        text_of(path) for path in (PACKAGE / "_native").glob("*.p[yx]*")), re.M)
     assert sorted(named) == sorted(headers)
     assert not [name_of(path) for path in (PACKAGE / "_native").glob("*.p[yx]*")
-                if 'from "seglog/' in path.read_text() and not path.name.startswith("capi")]
+                if 'from "seglog/' in text_of(path) and not path.name.startswith("capi")]
 
 
 def test_every_stem_of_c_is_listed() -> None:
@@ -412,22 +450,16 @@ def test_every_stem_of_c_is_listed() -> None:
     assert not [stem for stem in headers if f"`{stem}`" not in page]
 
 
-def pages() -> list[Path]:
-    """The Markdown pages of the project, except the change list."""
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")),
-            ROOT / "csrc/README.md", ROOT / "bench/README.md"]
-
-
 def headings(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub forms them."""
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
-            for title in re.findall(r"^#+ (.*)$", page.read_text(), re.M)}
+            for title in re.findall(r"^#+ (.*)$", text_of(page), re.M)}
 
 
 def test_pages_name_files_and_sections_that_exist() -> None:
     wrong, count = [], 0
     for page in pages():
-        text = page.read_text()
+        text = text_of(page)
         for name in set(re.findall(r"`((?:src|csrc|tests|docs|examples|tools)/[\w/.-]+)`", text)):
             count += 1
             if "NAME" not in name and not (ROOT / name).exists():
@@ -442,6 +474,7 @@ def test_pages_name_files_and_sections_that_exist() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@functools.cache
 def source_of(dotted: str) -> tuple[str, list[str]]:
     """The source of the module that begins a name such as seglog.log.unified_log.UnifiedLog (for a
     package, that of all its modules), and the other parts of the name."""
@@ -450,7 +483,7 @@ def source_of(dotted: str) -> tuple[str, list[str]]:
         path = SRC.joinpath(*parts[:count])
         found = [*path.parent.glob(f"{path.name}.py*"), *path.glob("*.py*")]
         if found:
-            return "".join(one.read_text() for one in found
+            return "".join(text_of(one) for one in found
                            if one.suffix in SOURCE_SUFFIXES), parts[count:]
     return "", parts
 
@@ -458,7 +491,7 @@ def source_of(dotted: str) -> tuple[str, list[str]]:
 def test_pages_name_modules_and_names_that_exist() -> None:
     wrong, count = [], 0
     for page in pages():
-        for name in set(re.findall(r"`(seglog(?:\.\w+)+)", page.read_text())):
+        for name in set(re.findall(r"`(seglog(?:\.\w+)+)", text_of(page))):
             count += 1
             source, rest = source_of(name)
             if not source or rest and not re.search(rf"\b{rest[0]}\b", source):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.test_house_rules import PACKAGE, ROOT, name_of, pages, sources
+from tests.support.source_files import PACKAGE, ROOT, lines_with, name_of, pages, sources, text_of
 
 
 def test_no_module_has_the_name_of_another() -> None:
@@ -22,7 +22,7 @@ def test_no_public_class_has_the_name_of_another() -> None:
     found: dict[str, set[str]] = {}
     for path in PACKAGE.rglob("*.py*"):
         if path.suffix in {".py", ".pyx"}:
-            for name in re.findall(r"^(?:cdef )?class ([A-Za-z]\w*)", path.read_text(), re.M):
+            for name in re.findall(r"^(?:cdef )?class ([A-Za-z]\w*)", text_of(path), re.M):
                 found.setdefault(name, set()).add(name_of(path))
     assert len(found) > 300
     assert not {name: paths for name, paths in found.items() if len(paths) > 1}
@@ -49,7 +49,6 @@ def test_the_words_are_those_of_the_field() -> None:
     for path in paths:
         words = tests if ROOT / "tests" in path.parents else own
         if path != Path(__file__).resolve():
-            wrong += [f"{name_of(path)}:{number}: {found[0]}"
-                      for number, line in enumerate(path.read_text().splitlines(), 1)
-                      if (found := words.search(line))]
+            wrong += [f"{name_of(path)}:{number}: {found}"
+                      for number, found in lines_with(words, path)]
     assert not wrong, "\n".join(wrong)

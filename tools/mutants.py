@@ -1,38 +1,55 @@
 """Changes the code in small ways, one at a time, and names the changes that no quick test notices.
 
     python -m pip install cosmic-ray pytest-cov
-    python tools/mutants.py --seed 1 --cases 200             log, recovery, manager and storage
-    python tools/mutants.py --seed 1 --rooms cleaner         one room
+    python tools/mutants.py --sample 300 --seed 1                    of all that it knows
+    python tools/mutants.py --only storage/isolation.py,recovery     all of a module and of a room
+    python tools/mutants.py --again build/mutants.jsonl              those that survived
 
 cosmic-ray makes the changes; its own runner would run every test for each of them. Here coverage.py
-says once which tests run which line, and a mutant meets only those, the quickest first. It works on
-a copy of the tree. Tests that need Java or more than some seconds do not count: a hole that only a
+says once which tests run which line (build/mutants/ keeps that until a file changes), and a mutant
+meets only those, the quickest first, in a fork of a process that did the imports. It works on a
+copy of the tree. Tests that need Java or more than some seconds do not count: a hole that only a
 real Kafka would show is a hole.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import hashlib
 import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import hypothesis
+import numpy
+import pytest
 from cosmic_ray import plugins
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 from coverage import CoverageData
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ["log", "recovery", "manager", "storage"]
-TESTS = ["log", "recovery", "manager", "unit", "property", "fragments"]
-QUICK = "not kafka and not spark and not slow"
+PACKAGE = ROOT / "src/seglog"
+ROOMS = "log,recovery,manager,storage"
+TESTS = ["log", "recovery", "manager", "unit", "property", "fragments", "golden", "cleaner",
+         "hostile/test_skipping.py"]
+QUICK = "not kafka and not spark and not slow and not judge"
+# What every test file imports; a fork has it already.
+IMPORTED = (hypothesis, numpy, pytest)
+# How many tests a mutant meets at once; most mutants end in the first part.
+PARTS = (12, 60, 10_000)
+NEVER_ENDED = -1000
 
 # One step to the neighbour of each comparison; all pairs would be ten times the mutants.
 OPERATORS = ["core/" + name for name in (
@@ -53,8 +70,14 @@ class Mutant:
     occurrence: int
     before: str
     after: str = ""
-    tests: int = 0
+    covering: int = 0
+    run: int = 0
     result: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Which one it is, as long as the module is the same."""
+        return self.module, self.operator, self.occurrence
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
@@ -70,109 +93,199 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
                 occurrence += 1
 
 
-def environment(tree: Path) -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(tree / "src"), "SEGLOG_INSTALLED": "",
-                         "PYTHONDONTWRITEBYTECODE": "1"}
+def prepare(tree: Path) -> None:
+    """Makes a copy of the tree, and this process and its children run that."""
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(
+        ".git", ".venv*", "build", "dist", ".cache", "__pycache__"))
+    os.environ |= {"PYTHONPATH": str(tree / "src"), "SEGLOG_INSTALLED": "", "SEGLOG_QUICK": "1",
+                   "SEGLOG_TEST_CACHE": str(tree / "cache")}
+    os.chdir(tree)
+    sys.path[:0] = [str(tree / "src"), str(tree)]
 
 
-def pytest(tree: Path, *arguments: str, timeout: float | None = None) -> int:
-    """The exit code of pytest, or -1 where the mutant never ends."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-    with (tree / "pytest.out").open("wb") as out:
-        process = subprocess.Popen(command, cwd=tree, env=environment(tree), stdout=out, stderr=out,
-                                   start_new_session=True)
+def run_forked(tests: list[str], limit: float) -> int:
+    """The exit code of pytest, negative for a signal, or NEVER_ENDED."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        out = os.open("pytest.out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        code = 3
         try:
-            return process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
-            process.wait()
-            return -1
+            # Hypothesis is imported before its plugin, which changes nothing but its asserts.
+            code = int(pytest.main(["-q", "-x", "-p", "no:cacheprovider",
+                                    "-W", "ignore::pytest.PytestAssertRewriteWarning", *tests]))
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)  # threads of a mutant may never end
+    end = time.monotonic() + limit
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended or time.monotonic() > end:
+            try:
+                os.killpg(child, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it left no processes
+            if not ended:
+                os.waitpid(child, 0)
+                return NEVER_ENDED
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
 
 
-def lines_of_tests(tree: Path, folders: list[str]) -> tuple[dict[str, dict[int, list[str]]],
-                                                            dict[str, float]]:
-    """module -> line -> the tests that run it; and the seconds of each test."""
-    (tree / "seconds.py").write_text(
+def baseline(folders: list[str]) -> tuple[dict[str, dict[int, list[str]]], dict[str, float]]:
+    """module -> line -> the tests that run it; and the seconds of each test. The line 0 has the
+    tests that run any line of the module."""
+    files = sorted(path for part in ("src", "tests") for path in (ROOT / part).rglob("*")
+                   if path.suffix in (".py", ".pyx", ".so"))
+    digest = hashlib.sha256(" ".join(folders).encode())
+    for path in files:
+        digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    kept = ROOT / f"build/mutants/{digest.hexdigest()[:16]}.json"
+    if not kept.exists():
+        found = measured(folders)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps(found))
+    lines, seconds = json.loads(kept.read_text())
+    return {module: {int(line): tests for line, tests in of.items()}
+            for module, of in lines.items()}, seconds
+
+
+def measured(folders: list[str]) -> tuple[dict[str, dict[int, list[str]]], dict[str, float]]:
+    """Runs the tests once."""
+    Path("seconds.py").write_text(
         "import json\nSECONDS = {}\nFAILED = []\n\n\ndef pytest_runtest_logreport(report):\n"
         "    SECONDS[report.nodeid] = SECONDS.get(report.nodeid, 0) + report.duration\n"
         "    if report.failed:\n        FAILED.append(report.nodeid)\n\n\n"
         "def pytest_sessionfinish():\n"
         "    with open('seconds.json', 'w') as out:\n"
         "        json.dump([SECONDS, FAILED], out)\n")
-    pytest(tree, "-p", "seconds", "--cov=seglog", "--cov-context=test", "--cov-report=",
-           "-m", QUICK, *(f"tests/{folder}" for folder in folders))
-    seconds, failed = json.loads((tree / "seconds.json").read_text())
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "seconds",
+         "--cov=seglog", "--cov-context=test", "--cov-report=", "-m", QUICK,
+         *(f"tests/{folder}" for folder in folders)], check=False)
+    seconds, failed = json.loads(Path("seconds.json").read_text())
     if failed:
         print("left out, they fail without any change:", *failed, flush=True)
-    data = CoverageData(str(tree / ".coverage"))
+    data = CoverageData(".coverage")
     data.read()
-    found = {}
+    found: dict[str, dict[int, list[str]]] = {}
     for file in data.measured_files():
         contexts = data.contexts_by_lineno(file)
-        found[str(Path(file).relative_to(tree))] = {
-            line: sorted({name.partition("|")[0] for name in names if name} - set(failed))
-            for line, names in contexts.items()}
+        of = {line: {name.rpartition("|")[0] for name in names if name} - set(failed)
+              for line, names in contexts.items()}
+        of[0] = set().union(*of.values())
+        found[str(Path(file).relative_to(Path.cwd()))] = {
+            line: sorted(tests, key=lambda test: seconds.get(test, 0))
+            for line, tests in of.items()}
     return found, seconds
 
 
-def judge(mutant: Mutant, tree: Path, covering: list[str], seconds: dict[str, float]) -> None:
-    path = tree / mutant.module
-    before = path.read_text()
+def tests_of(mutant: Mutant, lines: dict[int, list[str]]) -> list[str]:
+    """The tests that run the mutant's line, or the statement that it continues."""
+    line = mutant.line
+    if line not in lines:
+        starts = [node.lineno for node in ast.walk(ast.parse(Path(mutant.module).read_text()))
+                  if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)]
+        line = max(starts, default=line)
+    # A line that runs at the import belongs to all tests of the module.
+    return lines.get(line, []) or (lines[0] if line in lines else [])
+
+
+def judge(mutant: Mutant, number: int, covering: list[str], seconds: dict[str, float],
+          most: float) -> None:
+    """Fills in the result. `most` bounds the seconds of tests that a mutant meets."""
+    path = Path(mutant.module)
+    before, time_before = path.read_text(), path.stat().st_mtime_ns
     after = mutate_code(before, plugins.get_operator("core/" + mutant.operator)(),
                         mutant.occurrence)
-    if after is None:
+    if after is None or after == before:
         mutant.result = "no change"
         return
     changed = [new for old, new in zip(before.splitlines(), after.splitlines(), strict=False)
                if old != new]
     mutant.after = changed[0].strip() if changed else ""
-    mutant.tests = len(covering)
+    mutant.covering = len(covering)
     if not covering:
         mutant.result = "not covered"
         return
-    covering = sorted(covering, key=lambda test: seconds.get(test, 0))
-    limit = 60 + 5 * sum(seconds.get(test, 0) for test in covering)
     path.write_text(after)
+    # Bytecode is good for one time of the file, in seconds.
+    os.utime(path, ns=(time_before, time_before + number * 10**9))
     try:
-        # The quickest ones find most of them.
-        for part in (covering[:40], covering[40:]):
-            code = pytest(tree, "-x", *part, timeout=limit) if part else 0
+        mutant.result, spent = "survived", 0.0
+        for size in PARTS:
+            part = covering[mutant.run:mutant.run + size]
+            while part and spent + sum(seconds.get(test, 0) for test in part) > most:
+                part.pop()
+            if not part:
+                break
+            expected = sum(seconds.get(test, 0) for test in part)
+            code = run_forked(part, 30 + 10 * expected)
+            mutant.run, spent = mutant.run + len(part), spent + expected
             if code:
-                mutant.result = "never ended" if code == -1 else "killed"
+                # Tests failed, could not be imported, or died.
+                mutant.result = ("never ended" if code == NEVER_ENDED
+                                 else "killed" if code < 0 or code in (1, 2) else "trouble")
                 return
-        mutant.result = "survived"
     finally:
         path.write_text(before)
+        os.utime(path, ns=(time_before, time_before))
+
+
+def chosen(options: argparse.Namespace) -> list[Mutant]:
+    """The mutants that the command line asks for."""
+    if options.again:
+        rows = [Mutant(**json.loads(line)) for line in options.again.read_text().splitlines()]
+        keys = {row.key for row in rows if row.result in ("survived", "not covered")}
+        modules = sorted({ROOT / module for module, _, _ in keys})
+        return [one for path in modules for one in mutants_of(path) if one.key in keys]
+    paths: list[Path] = []
+    for name in options.only.split(","):
+        place = PACKAGE / name
+        paths += sorted(place.rglob("*.py")) if place.is_dir() else [place]
+    drawn = [mutant for path in paths for mutant in mutants_of(path)]
+    random.Random(options.seed).shuffle(drawn)
+    print(f"{len(drawn):,} mutants of {options.only}; {options.sample or 'all'} of them")
+    return drawn[:options.sample or len(drawn)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--cases", type=int, default=100)
-    parser.add_argument("--rooms", nargs="+", default=ROOMS)
-    parser.add_argument("--tests", nargs="+", default=TESTS, help="folders of tests/")
-    parser.add_argument("--out", type=Path, default=Path("build/mutants.jsonl"))
+    parser.add_argument("--seed", type=int, default=1, help="draws the sample")
+    parser.add_argument("--sample", type=int, default=0, help="how many mutants (all)")
+    parser.add_argument("--only", default=ROOMS, help=f"modules or rooms of seglog ({ROOMS})")
+    parser.add_argument("--again", type=Path, help="an earlier --out: those that survived")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="folders and files of tests/")
+    parser.add_argument("--most", type=float, default=60, help="seconds of tests for a mutant (60)")
+    parser.add_argument("--out", type=Path, default=ROOT / "build/mutants.jsonl")
     options = parser.parse_args()
-    drawn = [mutant for room in options.rooms
-             for path in sorted((ROOT / "src/seglog" / room).rglob("*.py"))
-             for mutant in mutants_of(path)]
-    random.Random(options.seed).shuffle(drawn)
-    print(f"{len(drawn):,} mutants of {', '.join(options.rooms)}; {options.cases} of them")
+    drawn = chosen(options)
+    options.out = options.out.resolve()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place, options.out.open("w") as out:
-        tree = Path(place) / "seglog"
-        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(
-            ".git", ".venv*", "build", "dist"))
-        runs, seconds = lines_of_tests(tree, options.tests)
+        prepare(Path(place) / "seglog")
+        lines, seconds = baseline(options.tests)
+        known = sorted({test for of in lines.values() for test in of[0]})
+        control = random.Random(options.seed).sample(known, min(30, len(known)))
+        if run_forked(control, 600):
+            sys.exit("tests fail without any change:\n" + Path("pytest.out").read_text()[-3000:])
         counts: dict[str, int] = {}
-        for mutant in drawn[:options.cases]:
-            judge(mutant, tree, runs.get(mutant.module, {}).get(mutant.line, []), seconds)
+        for number, mutant in enumerate(drawn, 1):
+            judge(mutant, number, tests_of(mutant, lines.get(mutant.module, {})), seconds,
+                  options.most)
             counts[mutant.result] = counts.get(mutant.result, 0) + 1
             out.write(json.dumps(asdict(mutant)) + "\n")
             out.flush()
             if mutant.result in ("survived", "not covered"):
-                print(f"{mutant.module}:{mutant.line}: {mutant.result} {mutant.operator}\n"
-                      f"    {mutant.before}\n    {mutant.after}", flush=True)
+                print(f"{mutant.module}:{mutant.line}: {mutant.result} {mutant.operator} "
+                      f"({mutant.run} of {mutant.covering} tests)\n    {mutant.before}\n"
+                      f"    {mutant.after}", flush=True)
+        os.chdir(ROOT)
     print(", ".join(f"{number} {result}" for result, number in sorted(counts.items())))
 
 

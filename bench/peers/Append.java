@@ -2,7 +2,7 @@
 // request of a client does. Rounds in one JVM, each in a directory of its own; those that warm up
 // come first. Prints JSON: the end offset and the seconds of each round that counts.
 //
-//   java -cp 'lib/*' Append.java DIRECTORY BATCH_FILE APPENDS WARM_UP ROUNDS
+//   java -cp 'classes:lib/*' Append DIRECTORY BATCH_FILE APPENDS WARM_UP ROUNDS
 import java.io.File;
 import java.nio.ByteBuffer;
 import java.nio.file.*;

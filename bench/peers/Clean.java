@@ -2,7 +2,7 @@
 // before it warm up. Then a record is appended, and the log is cleaned again: nothing goes, all is copied. Prints JSON: the seconds of
 // the round, of its offset map and of the copy, the messages and bytes of both, and a hash of the log files after the first.
 //
-//   java -cp 'lib/*' Clean.java LOG_DIRECTORY FOLDER_FOR_COPIES ROUNDS
+//   java -cp 'classes:lib/*' Clean LOG_DIRECTORY FOLDER_FOR_COPIES ROUNDS
 import java.io.File;
 import java.nio.file.*;
 import java.security.MessageDigest;

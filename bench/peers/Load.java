@@ -1,9 +1,9 @@
 // Loads a data directory with Apache Kafka's own classes, in a JVM that is warm, and prints JSON.
 //
-//   java -cp 'lib/*' Load.java manager DATA_DIRECTORY THREADS [WARM_UP_DIRECTORY]
-//   java -cp 'lib/*' Load.java shutdown DATA_DIRECTORY THREADS [WARM_UP_DIRECTORY]
-//   java -cp 'lib/*' Load.java segments DATA_DIRECTORY THREADS [WARM_UP_DIRECTORY]
-//   java -cp 'lib/*' Load.java crashed DATA_DIRECTORY THREADS
+//   java -cp 'classes:lib/*' Load manager DATA_DIRECTORY THREADS [WARM_UP_DIRECTORY]
+//   java -cp 'classes:lib/*' Load shutdown DATA_DIRECTORY THREADS [WARM_UP_DIRECTORY]
+//   java -cp 'classes:lib/*' Load segments DATA_DIRECTORY THREADS [WARM_UP_DIRECTORY]
+//   java -cp 'classes:lib/*' Load crashed DATA_DIRECTORY THREADS
 //
 // manager is a broker's start: LogManager with that many recovery threads, and a clean shutdown
 // after each round; shutdown counts the seconds of that shutdown instead. segments is phase one as KIP-1346 describes it: each partition's segments are

@@ -3,7 +3,7 @@
 // times; the log is sound, so that each round finds the same work. Prints JSON: the end offset and
 // the best seconds of one load.
 //
-//   java -cp 'lib/*' Recover.java PARTITION_DIRECTORY ROUNDS
+//   java -cp 'classes:lib/*' Recover PARTITION_DIRECTORY ROUNDS
 import java.io.File;
 import java.util.*;
 import org.apache.kafka.common.utils.Time;

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from bench.harness import Timed
+from bench.harness import Timed, pick
 from tests.kafka import harness
 
 HERE = Path(__file__).resolve().parent
 What = Literal["manager", "shutdown", "segments", "crashed"]
 
 
-def java(*arguments: str, heap: str = "512m") -> list[str]:
-    """A command line with Kafka's jars and both compilers, as in kafka-run-class.sh."""
-    return [harness.java_command(), f"-Xmx{heap}", "-XX:-UsePerfData",
+#: Both compilers, as in kafka-run-class.sh; where no times count, what costs least.
+_SPEED = pick(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"], [], [])
+
+
+def java(main: str, *arguments: str, heap: str = "512m") -> list[str]:
+    """The command line of a program beside this file, compiled before, or of a class of Kafka."""
+    paths = [f"{harness.library()}/*"]
+    if (HERE / f"{main}.java").is_file():
+        paths.insert(0, str(harness.compiled(main, HERE)))
+    return [harness.java_command(), f"-Xmx{heap}", *_SPEED, "-XX:-UsePerfData",
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
-            "-cp", f"{harness.library()}/*", *arguments]
+            "-cp", os.pathsep.join(paths), main, *arguments]
 
 
 def loader(what: What, threads: int = 1, *, warm_up: Path | None = None
@@ -29,7 +37,7 @@ def loader(what: What, threads: int = 1, *, warm_up: Path | None = None
     `what` is its LogManager, or only opening every segment (Load.java). With `warm_up`, a directory
     to warm up with, the cache is dropped before each counted load. Raises KafkaUnavailable.
     """
-    command = java(str(HERE / "Load.java"), what)
+    command = java("Load", what)
 
     def run(root: Path) -> Timed:
         told = json.loads(subprocess.run(

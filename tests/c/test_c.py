@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -14,26 +13,22 @@ PROGRAMS = sorted(Path(__file__).parent.glob("test_*.c"))
 COMPILERS = native.sanitizing_compilers()
 
 
-@pytest.fixture(scope="session")
-def core_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+@cache
+def core_of(compiler: str) -> Path:
     """All of csrc as one object, compiled once per compiler."""
-    @cache
-    def build(compiler: str) -> Path:
-        return native.compile_core(compiler, tmp_path_factory.mktemp(compiler), *native.SANITIZE)
-    return build
+    return native.compile_core(compiler, *native.SANITIZE)
 
 
-@pytest.mark.skipif(not COMPILERS, reason="neither gcc nor clang has the sanitizer run time here")
+@pytest.mark.skipif(not COMPILERS, reason=native.NO_SANITIZER)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("compiler", COMPILERS)
-def test_program(compiler: str, program: Path, core_of: Callable[[str], Path],
-                 tmp_path: Path) -> None:
+def test_program(compiler: str, program: Path, tmp_path: Path) -> None:
     binary = native.compile_program(compiler, [program, core_of(compiler)],
                                     tmp_path / program.stem, *native.SANITIZE)
     native.run_program(binary, tmp_path)
 
 
-@pytest.mark.skipif(not COMPILERS, reason="neither gcc nor clang has the sanitizer run time here")
+@pytest.mark.skipif(not COMPILERS, reason=native.NO_SANITIZER)
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("fault", ["heap", "overflow"])
 def test_harness_reports_faults(compiler: str, fault: str, tmp_path: Path) -> None:

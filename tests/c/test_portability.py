@@ -4,7 +4,6 @@ bytes are in the other order. `make portability` installs what they need (Debian
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -25,19 +24,15 @@ def _missing(name: str) -> list[str]:
     return [tool for tool in PROCESSORS[name] if shutil.which(tool) is None]
 
 
-@pytest.fixture(scope="module")
-def core_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+@cache
+def core_of(name: str) -> Path:
     """All of csrc as one object, compiled once for each processor."""
-    @cache
-    def build(name: str) -> Path:
-        return native.compile_core(PROCESSORS[name][0], tmp_path_factory.mktemp(name))
-    return build
+    return native.compile_core(PROCESSORS[name][0])
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("name", PROCESSORS)
-def test_program(name: str, program: Path, core_of: Callable[[str], Path],
-                 tmp_path: Path) -> None:
+def test_program(name: str, program: Path, tmp_path: Path) -> None:
     if missing := _missing(name):
         pytest.skip(f"{' and '.join(missing)} missing: make portability installs them")
     compiler, emulator = PROCESSORS[name]

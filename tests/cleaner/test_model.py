@@ -86,7 +86,7 @@ class Model:
             assert set(offsets) <= set(found)  # what may yet be committed
 
 
-@settings(deadline=None, max_examples=examples(150))
+@settings(max_examples=examples(150))
 @given(st.lists(STEPS, max_size=25))
 def test_the_last_value_of_each_key(steps: list[tuple[object, ...]]) -> None:
     with tempfile.TemporaryDirectory(prefix="seglog-clean-") as home:

@@ -157,7 +157,7 @@ def outcome(path: Path, slots: int, threads: int) -> object:
     return found, files(path)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(STEPS, min_size=1, max_size=18), st.sampled_from([2, 4, 100]),
        st.none() | st.tuples(st.floats(0, .999), st.integers(1, 255)))
 def test_drawn_logs(steps: list[tuple[Any, ...]], slots: int,

@@ -246,7 +246,7 @@ def test_damage_leaves_no_file(golden: Path, tmp_path: Path, capsys: pytest.Capt
 
 def test_a_full_disk_is_one_sentence(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if not os.path.exists("/dev/full"):
-        pytest.skip("no /dev/full")
+        pytest.skip("this system has no /dev/full, a device without space")
     for form in ("jsonl", "csv", "parquet"):
         if form == "parquet":
             pytest.importorskip("pyarrow")

@@ -40,7 +40,7 @@ def why_not() -> str | None:
                                if name in os.confstr_names):
         return "the shim is for glibc"
     if shutil.which("cc") is None:
-        return "no C compiler"
+        return "cc is missing: install a C compiler"
     return None
 
 

@@ -26,7 +26,7 @@ HARMLESS = re.compile(r"(^|_)(m|c|re)alloc|^Py|^_Py|pthread|^dlopen|readlink|sta
 def test_every_file_call_of_the_core_is_known() -> None:
     """What the extensions import of libc, and the shim does not define, are no file calls."""
     if shutil.which("nm") is None:
-        pytest.skip("no nm")
+        pytest.skip("nm is missing: install binutils")
     defined = set(re.findall(r"^EXPORT .*?\**(\w+)\(", (Path(__file__).parent / "shim.c")
                              .read_text(), re.MULTILINE))
     defined |= set(re.findall(r"^ASK\((\w+)", (Path(__file__).parent / "shim.c").read_text(),

@@ -25,22 +25,23 @@ RANDOM_SEED = 20260101
 INPUT_SIZE_MAX = 65536
 
 LIBFUZZER = ("-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all")
+NO_LIBFUZZER = "clang or its libFuzzer is missing (Debian: apt install clang libclang-rt-dev)"
 HAS_LIBFUZZER = native.can_link("clang", *LIBFUZZER)
 COMPILERS = native.sanitizing_compilers()
 
 pytestmark = pytest.mark.skipif(
-    not COMPILERS, reason="neither gcc nor clang has the sanitizer run time here")
+    not COMPILERS, reason=native.NO_SANITIZER)
 
 
 @pytest.fixture(scope="session")
-def guided_core(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return native.compile_core("clang", tmp_path_factory.mktemp("guided"),
-                               "-fsanitize=fuzzer-no-link,address,undefined", *LIBFUZZER[1:])
+def guided_core() -> Path:
+    return native.compile_core("clang", "-fsanitize=fuzzer-no-link,address,undefined",
+                               *LIBFUZZER[1:])
 
 
 @pytest.fixture(scope="session")
-def blind_core(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return native.compile_core(COMPILERS[0], tmp_path_factory.mktemp("blind"), *native.SANITIZE)
+def blind_core() -> Path:
+    return native.compile_core(COMPILERS[0], *native.SANITIZE)
 
 
 def _run(command: list[str | Path], crash: Path) -> str:
@@ -55,7 +56,7 @@ def _run(command: list[str | Path], crash: Path) -> str:
     return output
 
 
-@pytest.mark.skipif(not HAS_LIBFUZZER, reason="clang with libFuzzer is not here")
+@pytest.mark.skipif(not HAS_LIBFUZZER, reason=NO_LIBFUZZER)
 @pytest.mark.parametrize("target", TARGETS)
 def test_guided(target: str, golden: Path, guided_core: Path, tmp_path: Path) -> None:
     binary = native.compile_program("clang", [HERE / f"fuzz_{target}.c", guided_core],
@@ -88,7 +89,7 @@ def test_blind(target: str, golden: Path, blind_core: Path, tmp_path: Path) -> N
 def test_a_planted_fault_is_found(guided: bool, tmp_path: Path) -> None:
     """A fuzzer that cannot fail proves nothing."""
     if guided and not HAS_LIBFUZZER:
-        pytest.skip("clang with libFuzzer is not here")
+        pytest.skip(NO_LIBFUZZER)
     source = tmp_path / "fault.c"
     source.write_text('#include "fuzz.h"\n'
                       "int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {\n"

@@ -86,9 +86,10 @@ def library() -> Path:
 
 
 @functools.cache
-def compiled(program: str) -> Path:
-    """The directory of the classes of one of the Java programs beside this file."""
-    source = HERE / f"{program}.java"
+def compiled(program: str, folder: Path = HERE) -> Path:
+    """The directory of the classes of a Java program of `folder`, by default one beside this
+    file."""
+    source = folder / f"{program}.java"
     digest = hashlib.sha256(source.read_bytes() + KAFKA_VERSION.encode()).hexdigest()[:16]
     target = cache_dir() / "classes" / f"{program}-{digest}"
     if target.is_dir():
@@ -156,6 +157,25 @@ def _free_ports(count: int) -> list[int]:
             one.close()
 
 
+@functools.cache
+def formatted() -> Path:
+    """A log directory as kafka-storage.sh formats it, made once: a JVM for each broker's took as
+    long as half of its start. The ids in it are the same for all brokers."""
+    target = cache_dir() / f"formatted-{KAFKA_VERSION}"
+    if target.is_dir():
+        return target
+    with locked(target.parent), tempfile.TemporaryDirectory(dir=target.parent) as fresh:
+        if target.is_dir():
+            return target  # another process was first
+        broker = Broker(Path(fresh))
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # An id that begins with a dash would be read as an option.
+        run("kafka.tools.StorageTool", "format", "-t", "k" + cluster[1:], "-c",
+            str(broker._properties()))
+        os.rename(broker.data_dir, target)
+    return target
+
+
 class Broker:
     """One KRaft broker and controller on 127.0.0.1; `with` starts it and kills what is left."""
 
@@ -202,10 +222,7 @@ class Broker:
         self.home.mkdir(parents=True, exist_ok=True)
         properties, log = self._properties(), self.home / "broker.log"
         if not (self.data_dir / "meta.properties").exists():
-            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-            # An id that begins with a dash would be read as an option.
-            run("kafka.tools.StorageTool", "format", "-t", "k" + cluster[1:], "-c",
-                str(properties))
+            shutil.copytree(formatted(), self.data_dir, dirs_exist_ok=True)
         log.unlink(missing_ok=True)
         options = [f"-Dorg.slf4j.simpleLogger.logFile={log}",
                    "-Dorg.slf4j.simpleLogger.defaultLogLevel=info"]

@@ -201,7 +201,7 @@ STEPS = st.lists(st.one_of(
     st.tuples(st.just("reopen"))), max_size=30)
 
 
-@settings(deadline=None, max_examples=examples(100))
+@settings(max_examples=examples(100))
 @given(STEPS, st.sampled_from(["producer", "lz4", "zstd"]))
 def test_a_dict(steps: list[tuple[Any, ...]], codec: str) -> None:
     """What a dict would have, whatever is done in which order."""

@@ -20,7 +20,8 @@ SETTINGS = {"internal.segment.bytes": "8000", "index.interval.bytes": "200",
             "file.delete.delay.ms": "0"}
 RECORDS = 400
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/maps")
+pytestmark = pytest.mark.skipif(sys.platform != "linux",
+                                reason="reads /proc/self/maps, which only Linux has")
 
 
 def mapped(directory: Path) -> set[str]:

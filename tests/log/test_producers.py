@@ -191,7 +191,7 @@ class Pair:
             == set(self.slow.verifications)
 
 
-@settings(deadline=None, max_examples=examples(150), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), suppress_health_check=list(HealthCheck))
 @given(st.booleans(), st.lists(operations, max_size=12))
 def test_appends_are_judged_by_the_slow_rules(
         tmp_path_factory: pytest.TempPathFactory, verification: bool,

@@ -232,7 +232,8 @@ def test_with_threads(root: Path) -> None:
     assert not scheduler.is_started and not scheduler.pending_tasks
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="no /proc")
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"),
+                    reason="counts descriptors in /proc, which only Linux has")
 def test_no_descriptor_outlives_its_log(root: Path, tmp_path: Path) -> None:
     def held(log_dir: Path) -> list[str]:
         found = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -180,14 +181,13 @@ def test_checkpoints_are_written_at_their_times(tmp_path: Path) -> None:
 
 def test_a_crash_leaves_what_the_checkpoints_say(tmp_path: Path) -> None:
     manager, time = manager_of(tmp_path / "k")
-    manager.startup()
-    log = manager.get_or_create_log(N0)
-    end = fill(log, 4)
-    log.update_high_watermark(end - 3)
-    time.sleep(DELAY)
-    for directory in manager._state.directories.all():
-        directory.unlock()  # the process is gone, as far as anybody can see
-    with manager_of(tmp_path / "k")[0] as again:
+    with manager:
+        log = manager.get_or_create_log(N0)
+        end = fill(log, 4)
+        log.update_high_watermark(end - 3)
+        time.sleep(DELAY)
+        shutil.copytree(tmp_path / "k", tmp_path / "crashed")  # what a process that dies leaves
+    with manager_of(tmp_path / "crashed")[0] as again:
         found = again.get_log(N0)
         assert found is not None and found.log_end_offset == end
         assert found.high_watermark == end - 3

@@ -62,7 +62,7 @@ def _build(found: list[Any], base_offset: int, **fields: Any) -> tuple[bytes, Ba
 
 
 @given(records, st.integers(0, 2**62), st.integers(0, 2**31 - 1))
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 def test_random_records_are_the_oracles_bytes(found: list[Any], base_offset: int,
                                               sequence: int) -> None:
     fields = {"producer_id": 7, "producer_epoch": 3, "base_sequence": sequence,
@@ -82,7 +82,7 @@ def _parser(package: str) -> Any:
 
 @pytest.mark.parametrize("package", ["aiokafka", "kafka"])
 @given(found=records)
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(100))
 def test_other_clients_read_the_same_records(package: str, found: list[Any]) -> None:
     parser = _parser(package)
     # Their parsers hold time deltas that wrap, as Java's do, for a number outside of 64 bits.

@@ -83,7 +83,7 @@ def _encode(*data: Any, **options: Any) -> bytes:
 @given(found=rows, key=st.sampled_from(BINARIES), value=st.sampled_from(BINARIES),
        headers=st.sampled_from(HEADERS), cut=st.integers(0, 8),
        span=st.none() | st.integers(1, 500))
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 def test_every_layout_gives_the_oracles_bytes(found: list[Row], key: Any, value: Any, headers: Any,
                                               cut: int, span: int | None) -> None:
     table, expected = _table(found, key, value, headers).slice(cut), found[cut:]
@@ -99,7 +99,7 @@ def test_every_layout_gives_the_oracles_bytes(found: list[Row], key: Any, value:
 
 @given(found=rows, sizes=st.lists(st.integers(0, 20), max_size=8), span=st.integers(1, 2000),
        most_bytes=st.integers(1, 400), most=st.integers(1, 30), seed=st.integers(0, 2**31 - 1))
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200))
 def test_pieces_spans_and_limits(found: list[Row], sizes: list[int], span: int, most_bytes: int,
                                  most: int, seed: int) -> None:
     """However the rows come in and go out, the records are the same, and no batch is too large."""

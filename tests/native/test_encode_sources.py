@@ -30,7 +30,7 @@ def table_of(rows: list[Any], dropped: int) -> Any:
 
 @given(pieces=st.lists(st.tuples(tables, st.integers(0, 9), st.lists(st.integers(0, 99))),
                        max_size=4), span=st.integers(1, 400))
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200))
 def test_selected_rows_are_as_taken_ones(pieces: list[Any], span: int) -> None:
     selected, taken = [], []
     for rows, dropped, numbers in pieces:

@@ -82,7 +82,7 @@ def test_lookup_agrees_with_the_oracle_at_every_size(tmp_path: Path, count: int)
     assert index.holds_descriptor == (count * 8 > COPY_MAX)
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=40),
        st.integers(-(2**63), 2**63 - 1))
 def test_damaged_entries_give_the_slot_that_kafkas_search_gives(
@@ -306,7 +306,7 @@ def test_a_trusted_index_agrees_with_the_oracle(tmp_path: Path, count: int) -> N
                 (times[slot], BASE + offsets[slot]) if slot >= 0 else (-1, BASE))
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(st.integers(-2**31, 2**31 - 1), st.integers(-2**31, 2**31 - 1)),
                 max_size=3000), st.integers(-2**31, 2**31 - 1))
 def test_trusted_hostile_entries_give_kafkas_slots(tmp_path_factory: pytest.TempPathFactory,
@@ -319,7 +319,7 @@ def test_trusted_hostile_entries_give_kafkas_slots(tmp_path_factory: pytest.Temp
     assert index.upper_bound(target) == (entries[slot] if slot >= 0 else None)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(st.booleans(), st.lists(st.integers(-2**31, 2**31 - 1), max_size=3000), st.data())
 def test_entries_in_memory_give_kafkas_slots(times: bool, values: list[int],
                                              data: st.DataObject) -> None:

@@ -116,7 +116,7 @@ def build(steps: list[tuple[str, int, int, int, int]]) -> list[bytes]:
     return batches
 
 
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=examples(400))
 @given(st.lists(steps, max_size=40), st.lists(st.integers(0, 40), max_size=3), st.booleans())
 def test_against_the_slow_model(steps: list[tuple[str, int, int, int, int]], pieces: list[int],
                                 with_file: bool) -> None:

@@ -127,7 +127,7 @@ times = st.integers(-2, 12) | st.sampled_from([-2**63, 2**63 - 1])
 facts = st.builds(Facts, offsets, offsets, times, st.integers(26, 200), st.integers(-1, 3))
 
 
-@settings(max_examples=examples(500), deadline=None)
+@settings(max_examples=examples(500))
 @given(st.lists(facts, max_size=25) | st.lists(facts, max_size=25).map(
     lambda batches: sorted(batches, key=lambda batch: batch.last_offset)),
     st.sampled_from([0, 60, 250]), st.sampled_from([4, 12, 40, 1 << 20]),

@@ -302,7 +302,7 @@ def test_sparse_indexes_are_not_read(tmp_path: Path) -> None:
         for suffix in (".index", ".timeindex"):
             os.truncate(tmp_path / name(base, suffix), 10 << 20)
     if os.stat(tmp_path / name(0, ".index")).st_blocks:
-        pytest.skip("a file system without holes")
+        pytest.skip("this file system has no holes: set TMPDIR to another one")
     started = time.process_time()
     statuses = {Status(status) for status in check(tmp_path).problems["status"]}
     assert statuses == {Status.INDEX_UNWRITTEN, Status.INDEX_SIZE}
@@ -340,7 +340,7 @@ def test_files_that_vanish_or_change_kind_after_the_listing(tmp_path: Path) -> N
         (2, INDEX, Status.FILE_MISSING), (3, TIME, Status.FILE_KIND), (4, TXN, Status.FILE_KIND)]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything: run as another user")
 def test_an_index_that_may_not_be_read(tmp_path: Path) -> None:
     segment(tmp_path, 0)
     (tmp_path / name(0, ".index")).chmod(0)

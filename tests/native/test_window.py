@@ -95,7 +95,7 @@ def on_disk(tmp_path: Path) -> Iterator[Callable[[bytes], int]]:
         os.close(fd)
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 1), sizes=st.lists(st.integers(1, 100_000), min_size=1, max_size=5)
        .filter(lambda sizes: sum(sizes) > 2000 * len(sizes)),
        damage=st.one_of(st.none(), st.tuples(st.floats(0, 0.999), st.integers(1, 255))),

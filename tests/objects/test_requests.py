@@ -140,7 +140,8 @@ def test_a_url_names_container_and_key() -> None:
 
 
 def test_fsspec_serves_what_obstore_does_not(log_dir: Path) -> None:
-    fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+    fsspec = pytest.importorskip("fsspec",
+                                 reason="fsspec is not installed: pip install 'seglog[fsspec]'")
     system = fsspec.filesystem("memory")
     for path in log_dir.iterdir():
         if path.is_file():

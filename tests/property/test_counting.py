@@ -28,8 +28,8 @@ SHAPES = (
     Shape(batches=40, clean=False, preallocated=True), Shape(batches=0),
     Shape(batches=60, config=LogConfig(segment_bytes=1500, index_interval_bytes=0)),
 )
-MANY = settings(deadline=None, max_examples=examples(150),
-                suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = settings(max_examples=examples(150),
+                suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.fixture(scope="module")

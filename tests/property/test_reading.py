@@ -25,8 +25,8 @@ SHAPES = (
     Shape(batches=60, config=LogConfig(segment_bytes=1500, index_interval_bytes=0)),
 )
 ISOLATIONS = ("read_uncommitted", "read_committed")
-MANY = settings(deadline=None, max_examples=examples(60),
-                suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = settings(max_examples=examples(60),
+                suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from tests.oracle.batch import Batch, Record
 from tests.support.effort import examples
 
 NOW = 1_700_000_000_000
-STEPS = settings(deadline=None, max_examples=examples(60), stateful_step_count=50)
+STEPS = settings(max_examples=examples(60), stateful_step_count=50)
 
 
 @dataclass

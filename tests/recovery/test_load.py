@@ -151,7 +151,7 @@ def test_a_load_writes_nothing(golden_copy: Callable[[str], Path], source: str) 
     assert fingerprint(copy) == before
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere: run as another user")
 def test_a_directory_without_write_permission_loads(golden_copy: Callable[[str], Path]) -> None:
     copy = golden_copy("real/clean")
     for path in [copy, *copy.rglob("*")]:

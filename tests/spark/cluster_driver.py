@@ -94,6 +94,7 @@ def watch(spark: SparkSession, name: str, over: threading.Event) -> None:
 
 def main(master: str) -> None:
     spark = seglog.spark.session(master, "seglog-cluster-tests", {
+        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.executor.memory": "512m", "spark.ui.enabled": False,
         "spark.sql.shuffle.partitions": 2, "spark.deploy.maxExecutorRetries": -1,
         # Spark starts a second attempt of a lone task after four seconds, in one job only.

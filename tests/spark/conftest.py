@@ -14,11 +14,13 @@ import pytest
 
 from tests.kafka.harness import KafkaUnavailable
 from tests.kafka.jars import spark_kafka_jars
+from tests.spark.environments import JVM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'seglog[spark]'")
+os.environ.update(JVM)  # also for the processes that tests start
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -53,9 +55,6 @@ def spark() -> Iterator[SparkSession]:
         session = (SparkSession.builder.master("local[2]").appName("seglog-tests")
                    .config("spark.ui.enabled", "false")
                    .config("spark.driver.memory", "1g")
-                   # Quick to be up rather than quick later: half of the processor's time.
-                   .config("spark.driver.extraJavaOptions",
-                           "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
                    .config("spark.driver.host", "127.0.0.1")
                    .config("spark.driver.bindAddress", "127.0.0.1")
                    .config("spark.sql.shuffle.partitions", "2")

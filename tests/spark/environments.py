@@ -13,6 +13,11 @@ from pathlib import Path
 DRIVER = ("seglog", "pyspark_seglog", "cramjam", "numpy", "pyarrow", "pyspark", "py4j", "pandas",
           "dateutil", "six")
 
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: JVMs of tests are short-lived: quick to be up rather than quick later, with half of the
+#: processor's time. Spark's scripts give this to drivers, to their own launcher, and to daemons.
+JVM = {"SPARK_SUBMIT_OPTS": _QUICK, "SPARK_LAUNCHER_OPTS": _QUICK, "SPARK_DAEMON_JAVA_OPTS": _QUICK}
+
 
 def environment(home: Path, packages: Iterable[str]) -> Path:
     """Makes a virtual environment with links to `packages` of this one; returns its python."""
@@ -36,7 +41,7 @@ def clean(path: str | None = None, **more: str) -> dict[str, str]:
     left_out = ("PYTHON", "PYSPARK", "SPARK", "VIRTUAL_ENV", "JAVA_HOME")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
     kept["PATH"] = path if path is not None else os.environ["PATH"]
-    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", **more}
+    return {**kept, **JVM, "PYTHONDONTWRITEBYTECODE": "1", **more}
 
 
 def run(python: Path | str, program: str, *args: str, env: Mapping[str, str],

@@ -24,7 +24,8 @@ from tests.spark.environments import DRIVER, clean, environment, run
 pytestmark = pytest.mark.judge
 
 pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'pyspark[connect]'")
-pytest.importorskip("grpc_status", reason="grpcio-status is not installed")
+pytest.importorskip("grpc_status",
+                    reason="grpcio-status is not installed: pip install 'pyspark[connect]'")
 
 _START_SECONDS = 180.0
 READS = """
@@ -75,7 +76,8 @@ def connect_server(home: Path, python: Path | str) -> Iterator[str]:
     log, spark = home / "server.log", Path(pyspark.__file__).parent
     settings = {"spark.connect.grpc.binding.address": "127.0.0.1",
                 "spark.connect.grpc.binding.port": "0", "spark.driver.host": "127.0.0.1",
-                "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false"}
+                "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false",
+                "spark.sql.shuffle.partitions": "2"}
     with open(log, "wb") as out:
         server = subprocess.Popen(
             [spark / "bin" / "spark-submit", "--class",

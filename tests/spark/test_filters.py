@@ -183,8 +183,8 @@ def everything(path: str, **options: str) -> list[Row]:
     return _READ[key]
 
 
-@settings(deadline=None, max_examples=examples(40),
-          suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40),
+          suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_filtered_rows_are_those_of_plain_python(built: str, data: st.DataObject) -> None:
     options = {"kafka.isolation.level": data.draw(st.sampled_from(
@@ -200,8 +200,8 @@ def test_filtered_rows_are_those_of_plain_python(built: str, data: st.DataObject
         assert found == expected
 
 
-@settings(deadline=None, max_examples=examples(10),
-          suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(10),
+          suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_damage_costs_no_row_that_an_unfiltered_read_gives(data: st.DataObject, tmp_path_factory:
                                                            pytest.TempPathFactory) -> None:

@@ -60,7 +60,7 @@ def kafka(spark: SparkSession) -> Any:
     try:
         packages.common.utils.Utils.murmur2(b"x")
     except TypeError:
-        pytest.skip("no Kafka clients beside Spark: their jars cannot be had")
+        pytest.skip("Kafka's client jars are missing beside Spark: install Maven to fetch them")
     return packages
 
 

@@ -126,7 +126,7 @@ def test_workers_without_pyarrow_are_one_sentence(driver: Path, java: str, golde
 def test_another_minor_version_is_one_sentence(driver: Path, java: str, golden: Path) -> None:
     other = _other_python()
     if other is None:
-        pytest.skip("this machine has no other minor version of Python")
+        pytest.skip("no other minor version of Python: install one, of 3.10 or newer")
     said = outcome(run(driver, SESSION, str(golden), env=clean(java, PYSPARK_PYTHON=other[0])))
     assert f"which is Python {other[1]}, and the driver is Python {HERE}" in said
 

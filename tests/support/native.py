@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from tests.support.golden import cache_dir
+from tests.support.locks import locked
+
 ROOT = Path(__file__).parents[2]
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all",
             "-fno-omit-frame-pointer", "-ftrivial-auto-var-init=pattern")
+NO_SANITIZER = "no compiler has the sanitizers' run time: install gcc and libasan, or clang"
 WARNINGS = ("-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Wno-sign-conversion",
             "-Wstrict-prototypes", "-Wmissing-prototypes", "-Wcast-qual", "-Wundef", "-Wvla")
 
@@ -57,9 +63,29 @@ def compile_program(compiler: str, sources: Sequence[Path], program: Path, *flag
     return program
 
 
-def compile_core(compiler: str, target: Path, *flags: str) -> Path:
-    """All of csrc as one relocatable file, so that each program only links it."""
-    target.mkdir(parents=True, exist_ok=True)
+def compile_core(compiler: str, *flags: str) -> Path:
+    """All of csrc as one relocatable file, so that each program only links it.
+
+    The cache of the tests keeps it until a source, the compiler or a flag changes, for all test
+    processes and all runs.
+    """
+    how = "\n".join([compiler, *flags, *WARNINGS, os.environ.get("SEGLOG_WERROR", "")])
+    digest = hashlib.sha256(_run([compiler, "--version"]).stdout.encode())
+    for path in sorted((ROOT / "csrc").rglob("*.[ch]")):
+        digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    cache = cache_dir() / "core"
+    kind = hashlib.sha256(how.encode()).hexdigest()[:16]
+    whole = cache / f"{kind}-{digest.hexdigest()[:16]}.o"
+    with locked(cache):
+        if not whole.exists():
+            for old in cache.glob(f"{kind}-*.o"):
+                old.unlink()
+            with tempfile.TemporaryDirectory(dir=cache) as fresh:
+                os.rename(_compiled_core(compiler, Path(fresh), *flags), whole)
+    return whole
+
+
+def _compiled_core(compiler: str, target: Path, *flags: str) -> Path:
     objects = []
     for source in sorted((ROOT / "csrc/src").glob("*.c")):
         objects.append(target / f"{source.stem}.o")

@@ -81,7 +81,7 @@ def test_what_is_refused(data: bytes, name: str, text: str) -> None:
     assert caught.value.position is not None and 0 <= caught.value.position <= len(data)
 
 
-@settings(max_examples=examples(500), deadline=None)
+@settings(max_examples=examples(500))
 @given(st.binary(max_size=200), st.booleans())
 def test_any_bytes_are_a_record_or_a_typed_error(data: bytes, is_framed: bool) -> None:
     try:
@@ -91,7 +91,7 @@ def test_any_bytes_are_a_record_or_a_typed_error(data: bytes, is_framed: bool) -
     assert deserialize(serialize(record)) == record
 
 
-@settings(max_examples=examples(500), deadline=None)
+@settings(max_examples=examples(500))
 @given(st.integers(0, 2**32))
 def test_damaged_records_are_records_or_typed_errors(seed: int) -> None:
     rng = random.Random(seed)

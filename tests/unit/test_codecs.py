@@ -346,7 +346,7 @@ def test_golden_payloads(golden: Path, folder: str, codec: int, magics: set[int]
         assert len(view) > 0 and view == oracle.decompress(codec, payload, magic=magic)
 
 
-hostile = settings(max_examples=examples(150), deadline=None)
+hostile = settings(max_examples=examples(150))
 
 
 def check_hostile(codec: int, magic: int, payload: bytes) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seglog.storage.segment_table import SegmentTable, total_bytes
@@ -12,7 +12,6 @@ from seglog.storage.segment_table import SegmentTable, total_bytes
 OFFSETS = st.integers(0, 40)
 
 
-@settings(deadline=None)
 @given(st.sets(OFFSETS), OFFSETS, OFFSETS)
 @example({5, 9}, 4, 5)
 @example({5, 9}, 5, 9)

@@ -1,0 +1,82 @@
+"""Where a log ends, by what follows its last sound batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seglog._native.status import Status
+from seglog.storage.log_tail import LogTail, read_tail
+from seglog.storage.partition_log import PartitionLog
+from tests.oracle import files
+from tests.oracle.batch import Batch, Record, encode
+
+
+def batch(offset: int, value: bytes = b"v") -> bytes:
+    return encode(Batch(offset, 0, [Record(offset, 5, b"k", value)], base_timestamp=5,
+                        max_timestamp=5))
+
+
+def tail(path: Path, data: bytes, *entries: tuple[int, int]) -> LogTail:
+    """The tail of a log with these bytes and entries of its offset index."""
+    path.mkdir()
+    (path / f"{0:020d}.log").write_bytes(data)
+    (path / f"{0:020d}.index").write_bytes(files.encode_offset_index(entries, 0))
+    with PartitionLog.open(path) as log:
+        found = read_tail(log.segments[-1])
+        assert found.log_end_offset == log.log_end_offset
+        return found
+
+
+THREE = b"".join(map(batch, range(3)))
+
+
+@pytest.mark.parametrize(("after", "status", "lost"), [
+    (b"", Status.END, 0), (batch(3)[:-1], Status.TORN_TAIL, 0), (b"\0" * 100, Status.ZERO_TAIL, 0)])
+def test_what_follows_the_last_batch(tmp_path: Path, after: bytes, status: Status, lost: int
+                                     ) -> None:
+    assert tail(tmp_path / "t-0", THREE + after) == LogTail(3, len(THREE) - lost, status)
+
+
+def test_corrupt_bytes_end_at_the_end_of_the_file(tmp_path: Path) -> None:
+    bad = bytearray(batch(3) + batch(4))
+    bad[-1] ^= 1
+    bad[40] ^= 1
+    found = tail(tmp_path / "t-0", THREE + bad)
+    assert found.status.is_error and (found.log_end_offset, found.end) == (3, len(THREE + bad))
+
+
+def test_the_last_index_entry_is_where_the_walk_begins(tmp_path: Path) -> None:
+    at = len(batch(0)) * 2
+    assert tail(tmp_path / "t-0", THREE, (2, at)) == LogTail(3, len(THREE), Status.END)
+
+
+@pytest.mark.parametrize(("after", "status"), [
+    (b"", Status.END), (batch(3)[:20], Status.TORN_TAIL)])
+def test_entries_inside_a_batch_are_not_believed(tmp_path: Path, after: bytes, status: Status
+                                                 ) -> None:
+    """Each value is two sound batches, which the entries chain, followed by bytes that are none."""
+    lie, bad = batch(7), batch(8)
+    whole = b"".join(batch(n, lie + bad + b"x" * 200) for n in range(3))
+    entries = (7, whole.rindex(lie)), (8, whole.rindex(bad))
+    assert tail(tmp_path / "t-0", whole + after, *entries) == LogTail(3, len(whole), status)
+
+
+@pytest.mark.parametrize("looks", [1, 4])
+def test_a_batch_that_a_broker_is_writing_is_read_again(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: int) -> None:
+    """It shows half of the batch before the zeros of a preallocated file, for a moment."""
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(THREE + batch(3)[:62] + bytes(1000))
+    pauses: list[float] = []
+
+    def finish(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == looks:
+            path.write_bytes(THREE + batch(3) + bytes(1000))
+
+    monkeypatch.setattr("seglog.storage.log_tail.time.sleep", finish)
+    with PartitionLog.open(tmp_path) as log:
+        assert log.log_end_offset == 4
+    assert pauses == [.002] * looks

@@ -1,0 +1,183 @@
+"""Ranges of a log at their edges: sizes, cuts, and what makes an end an error."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from seglog.errors import CorruptRecordError
+from seglog.storage.partition_log import PartitionLog
+from seglog.storage.ranges import LogGap, LogRange, check_torn, pack
+from tests.oracle.batch import Batch, Record, encode
+from tests.oracle.builder import BuiltLog, Shape, build_log
+from tests.support.reading import project, read_rows
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A thing with a size."""
+
+    size: int
+
+
+@pytest.mark.parametrize(("sizes", "target", "expected"), [
+    ([], 10, []), ([3, 3, 4], 10, [[3, 3, 4]]), ([3, 3, 5], 10, [[3, 3], [5]]),
+    ([20, 1], 10, [[20], [1]]), ([1, 20], 10, [[1], [20]]), ([0, 0], 0, [[0, 0]]),
+    ([5, 5, 5, 5], 10, [[5, 5], [5, 5]]), ([1, 1], 1, [[1], [1]])])
+def test_pieces_are_grouped_up_to_the_target(sizes: list[int], target: int,
+                                             expected: list[list[int]]) -> None:
+    groups = list(pack([Piece(size) for size in sizes], target))
+    assert [[one.size for one in group] for group in groups] == expected
+
+
+def a_range(start: int, end: int, *, segment_end: int = 100, sound_end: int = 80) -> LogRange:
+    return LogRange("f", 0, start, end, 0, None, segment_end, sound_end)
+
+
+def test_a_range_knows_its_size_and_whether_it_ends_the_segment() -> None:
+    assert a_range(10, 30).size == 20
+    assert [a_range(0, end).is_segment_end for end in (99, 100)] == [False, True]
+
+
+def test_an_end_is_an_error_only_before_sound_batches() -> None:
+    for position in (80, 81):
+        check_torn(a_range(0, 100), position)
+    with pytest.raises(CorruptRecordError, match="up to byte 80") as error:
+        check_torn(a_range(0, 100), 79)
+    assert (error.value.file, error.value.position, error.value.expected, error.value.found,
+            error.value.code) == ("f", 79, 80, 79, "batch_length")
+
+
+@pytest.mark.parametrize(("gap", "text"), [
+    (LogGap("io", "f", 5, 7), "f: skipped 7 bytes at byte 5: io"),
+    (LogGap("io", "f", 5, 7, cause="why"), "f: skipped 7 bytes at byte 5: why"),
+    (LogGap("io", "f", 5, 7, first_offset=1), "f: skipped 7 bytes at byte 5, offsets 1 to ?: io"),
+    (LogGap("io", "f", 5, 7, last_offset=0), "f: skipped 7 bytes at byte 5, offsets ? to 0: io"),
+    (LogGap("io", "f", 5, 7, first_offset=1, last_offset=1, records=0),
+     "f: skipped 7 bytes at byte 5, offsets 1 to 1 (up to 0 records): io")])
+def test_a_gap_says_what_it_lost(gap: LogGap, text: str) -> None:
+    assert str(gap) == text
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> BuiltLog:
+    """A log of some segments."""
+    return build_log(tmp_path_factory.mktemp("ranges") / "t-0", 5, Shape(batches=120))
+
+
+@pytest.mark.parametrize("target", [1, 500, 4096, 1 << 62])
+def test_ranges_are_the_segments_in_pieces_near_the_target(built: BuiltLog, target: int) -> None:
+    with PartitionLog.open(built.path) as log:
+        ranges, segments = log.ranges(target), list(log.segments)
+    for segment in segments:
+        own = [one for one in ranges if one.base_offset == segment.base_offset]
+        assert not segment.size or own[0].start == 0 and own[-1].end == segment.size
+        assert [one.end for one in own[:-1]] == [one.start for one in own[1:]]
+        # A piece is cut after the target; a rest of less than half of it stays with the last one.
+        assert all(one.size >= target for one in own[:-1])
+        assert all(one.segment_end == segment.size for one in own)
+        if len(own) > 1:
+            assert own[-1].size >= target // 2 or own[-1].start + target > own[-1].end
+    assert len(ranges) == len({one.base_offset for one in ranges}) or target < 1 << 62
+
+
+def test_an_end_offset_ends_the_ranges_in_its_batch(built: BuiltLog) -> None:
+    with PartitionLog.open(built.path) as log:
+        for batch in list(log.batches())[::7]:
+            ranges = log.ranges(1 << 62, end_offset=batch.base_offset)
+            ends = [one.end for one in ranges if one.file == batch.file]
+            # The whole batch that holds the end, because one of an old format begins below it.
+            assert not ends or ends[-1] <= batch.position + batch.size
+            assert all(one.base_offset < batch.base_offset for one in ranges)
+
+
+def test_a_reader_that_skips_damage_gets_an_overlap_once(built: BuiltLog, tmp_path: Path) -> None:
+    """A merged segment beside the one that it replaced: its records count."""
+    path = Path(shutil.copytree(built.path, tmp_path / "t-0"))
+    one, two, three = built.segments[1:4]
+    with open(path / f"{one:020d}.log", "ab") as file:
+        file.write((path / f"{two:020d}.log").read_bytes())
+    gaps: list[LogGap] = []
+    with PartitionLog.open(path) as log:
+        rows = read_rows(log, on_damage="skip", on_gap=gaps.append)
+        ranges = log.ranges(1 << 62, on_damage="skip")
+        late = log.ranges(1 << 62, two + 1, on_damage="skip")
+    assert rows == project(built.rows())
+    assert [(gap.kind, Path(gap.file).name, gap.next_offset) for gap in gaps] == [
+        ("overlap", f"{one:020d}.log", three)]
+    found = {one.base_offset: (one.start_offset, one.upper_offset) for one in ranges}
+    first = built.segments[0]
+    assert found[first] == (first, one) and found[one] == (first, three)
+    assert found[two] == (three, three) and found[three][0] == three
+    # What begins inside the second one may lie in the merged one, and only there.
+    assert [one.base_offset for one in late][:2] == [one, two]
+
+
+def test_a_segment_that_cannot_be_opened_is_a_gap(built: BuiltLog, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(built.path, tmp_path / "t-0"))
+    one, two = built.segments[1:3]
+    gaps: list[LogGap] = []
+    with PartitionLog.open(path) as log:
+        (path / f"{one:020d}.log").unlink()
+        ranges = log.ranges(1 << 62, on_damage="skip", on_gap=gaps.append)
+    gap, = gaps
+    assert (Path(gap.file).name, gap.position, gap.size, gap.next_offset, gap.first_offset,
+            gap.last_offset) == (f"{one:020d}.log", 0, 0, two, one, two - 1)
+    assert {planned.base_offset for planned in ranges} == {*built.segments} - {one}
+
+
+def test_only_the_segment_that_holds_the_end_is_bounded(built: BuiltLog) -> None:
+    """A whole segment has no bound: a damaged offset in it must not look like the end."""
+    one, two = built.segments[1:3]
+    with PartitionLog.open(built.path) as log:
+        bounds = {end: {planned.base_offset: planned.end_offset
+                        for planned in log.ranges(1 << 62, end_offset=end)}
+                  for end in (two - 1, two, two + 1)}
+    assert bounds[two - 1][one] == two - 1
+    assert bounds[two][one] is None and two not in bounds[two]
+    assert bounds[two + 1][one] is None and bounds[two + 1][two] == two + 1
+
+
+def test_a_start_offset_begins_at_its_batch(built: BuiltLog) -> None:
+    with PartitionLog.open(built.path) as log:
+        inside = [batch for batch in log.batches() if batch.position][::9]
+        for batch in inside:
+            planned = log.ranges(1 << 62, batch.last_offset)[0]
+            assert (planned.file, planned.start) == (batch.file, batch.position)
+
+
+def test_the_first_segment_may_hold_the_start_offset_too(built: BuiltLog, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(built.path, tmp_path / "t-0"))
+    first, one = built.segments[:2]
+    with open(path / f"{first:020d}.log", "ab") as file:
+        file.write((path / f"{one:020d}.log").read_bytes())
+    with PartitionLog.open(path) as log:
+        for options in ({}, {"on_damage": "skip"}):
+            ranges = log.ranges(1 << 62, one + 1, **options)  # type: ignore[arg-type]
+            bases = [planned.base_offset for planned in ranges]
+            assert bases[0] == first and bases == sorted(bases)
+        assert read_rows(log, one + 1) == project(built.rows(one + 1))
+
+
+@pytest.mark.parametrize(("count", "expected"), [
+    (1, [1]), (4, [4]), (5, [5]), (6, [4, 2]), (7, [4, 3]), (8, [4, 4]), (9, [4, 5]),
+    (10, [4, 4, 2])])
+def test_a_rest_of_half_the_target_is_a_range(tmp_path: Path, count: int, expected: list[int]
+                                              ) -> None:
+    batches = [encode(Batch(n, 0, [Record(n, 5, b"k", b"v")], base_timestamp=5, max_timestamp=5))
+               for n in range(count)]
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(batches))
+    size = len(batches[0])
+    with PartitionLog.open(tmp_path) as log:
+        assert [planned.size // size for planned in log.ranges(4 * size)] == expected
+
+
+def test_a_read_that_skips_damage_divides_anywhere_but_not_finely(built: BuiltLog) -> None:
+    """Each range surveys its whole segment."""
+    with PartitionLog.open(built.path) as log:
+        for target, wanted in ((1, 1024), (1024, 1024), (1025, 1025)):
+            for planned in log.ranges(target, on_damage="skip"):
+                assert planned.size == wanted or planned.is_segment_end and planned.size < wanted
