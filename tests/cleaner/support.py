@@ -15,6 +15,15 @@ from tests.oracle.batch import Batch, Record
 
 NOW = 1_700_000_000_000
 SLOT = 24
+_COLLIDING = bytes.fromhex(
+    "d131dd02c5e6eec4693d9a0698aff95c2fcab58712467eab4004583eb8fb7f89"
+    "55ad340609f4b30283e488832571415a085125e8f7cdc99fd91dbdf280373c5b"
+    "d8823e3156348f5bae6dacd436c919c6dd53e2b487da03fd02396306d248cda0"
+    "e99f33420f577ee8ce54b67080a80d1ec69821bcb6a8839396f9652b6ff72a70")
+#: Two keys with one MD5; the highest bits of six bytes differ (Wang et al., "Collisions for
+#: Hash Functions MD4, MD5, HAVAL-128 and RIPEMD", 2004).
+COLLIDING = (_COLLIDING, bytes(byte ^ (0x80 if at in (19, 45, 59, 83, 109, 123) else 0)
+                               for at, byte in enumerate(_COLLIDING)))
 Rows = Iterable[tuple[bytes | None, bytes | None]]
 
 

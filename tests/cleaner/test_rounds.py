@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from hashlib import md5
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.storage.producer_state import read_snapshot
 from tests.cleaner.support import (
-    NOW, SLOT, append, batch, batches, end_transaction, leftovers, opened, records, roll,
+    COLLIDING, NOW, SLOT, append, batch, batches, end_transaction, leftovers, opened, records, roll,
 )
 from tests.log.test_replace import CHANGES, Dead
 from tests.oracle import batch as v2
@@ -53,6 +54,18 @@ def test_the_last_of_each_key_stays(tmp_path: Path) -> None:
     log.close()
     again = opened(tmp_path / "t-0")
     assert [one.offset for one in records(again)] == [1, 2, 3, 4]
+
+
+def test_keys_with_one_hash_are_one_key(tmp_path: Path) -> None:
+    """As in Kafka, which compares MD5 alone (SkimpyOffsetMap)."""
+    first, second = COLLIDING
+    assert first != second and md5(first).digest() == md5(second).digest()
+    log = opened(tmp_path / "t-0")
+    append(log, [(first, b"lost"), (b"other", b"kept"), (second, b"kept")])
+    roll(log)
+    clean(log)
+    assert [(one.key, one.value) for one in records(log)] == [
+        (b"other", b"kept"), (second, b"kept")]
 
 
 def test_a_tombstone_goes_at_its_horizon(tmp_path: Path) -> None:

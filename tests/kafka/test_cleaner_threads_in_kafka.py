@@ -19,7 +19,7 @@ from seglog.log.scheduler import MockTime
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager.directories import LogDirectory
 from seglog.model import TopicPartition
-from tests.cleaner.support import NOW, SLOT, append, end_transaction
+from tests.cleaner.support import COLLIDING, NOW, SLOT, append, end_transaction
 from tests.cleaner.world import Logs
 from tests.kafka import harness
 
@@ -34,10 +34,11 @@ LOGS, DAMAGED = 6, (2, 4)
 
 
 def fill(log: UnifiedLog, source: random.Random) -> None:
-    """Puts and tombstones, plain, compressed, and in transactions; all cleanable."""
+    """Puts and tombstones, plain, compressed, and in transactions; all cleanable. Two keys have
+    the same hash."""
     sequences = {7: 0, 8: 0}
     for number in range(50):
-        rows = [(b"%d" % source.randrange(60),
+        rows = [((b"%d" % source.randrange(60), source.choice(COLLIDING))[source.random() < .1],
                  None if source.random() < .1 else source.randbytes(source.randrange(60)))
                 for _ in range(source.choice([1, 4, 20]))]
         if source.random() < .3:
