@@ -12,14 +12,14 @@ import os
 import re
 import threading
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from seglog.errors import IllegalArgumentError, KafkaStorageError
 from seglog.model import TopicPartition
 
-__all__ = ["INT32_MAX", "INT32_MIN", "INT64_MAX", "INT64_MIN", "count", "directory_path",
-           "given_path", "int32", "int64", "integer", "names", "offset", "optional",
-           "partition_of", "seconds", "shown", "text", "threads"]
+__all__ = ["INT32_MAX", "INT32_MIN", "INT64_MAX", "INT64_MIN", "all_of", "content", "count",
+           "directory_path", "given_path", "int32", "int64", "integer", "names", "offset",
+           "optional", "partition_of", "seconds", "shown", "text", "threads"]
 
 INT32_MAX: Final = (1 << 31) - 1
 INT32_MIN: Final = -1 << 31
@@ -29,6 +29,8 @@ INT64_MIN: Final = -1 << 63
 THREADS_MAX: Final = 1024
 _SHOWN: Final = 80
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+_T = TypeVar("_T")
 
 
 def shown(value: object) -> str:
@@ -97,6 +99,25 @@ def names(name: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise TypeError(f"{name} must be a list of names, not {shown(value)}")
     return tuple(text(f"each of {name}", one) for one in value)
+
+
+def content(name: str, value: Any) -> bytes:
+    """The bytes of a file."""
+    if not isinstance(value, bytes):
+        raise TypeError(f"{name} must be bytes, not {shown(value)}")
+    return value
+
+
+def all_of(kind: type[_T], name: str, value: Any) -> tuple[_T, ...]:
+    """Several instances of a class."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise TypeError(f"{name} must be several {kind.__name__}, not {shown(value)}")
+    found = tuple(value)
+    for one in found:
+        if not isinstance(one, kind):
+            raise TypeError(f"each of {name} must be of the class {kind.__name__}, "
+                            f"not {shown(one)}")
+    return found
 
 
 def partition_of(value: Any) -> TopicPartition:

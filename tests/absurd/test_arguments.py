@@ -27,6 +27,7 @@ from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
 from seglog.manager.manager import LogManager
 from seglog.storage.markers import ControlType
+from seglog.storage.producer_state import encode_snapshot
 
 ABSURD: list[Any] = [
     None, -1, -2**31 - 1, 2**31, 2**63, 2**64, -2**63 - 1, 10**30, 1.5, 1e300, math.nan, math.inf,
@@ -53,7 +54,7 @@ SOUND: dict[str, Any] = {
     "directory": "t-0",
     "producer_id": 1, "topic_partitions": [], "log_config": LogConfig(), "timeout": 0.0,
     "reason": StartOffsetReason.SEGMENT_DELETION, "control_type": ControlType.COMMIT,
-    "isolation": "read_uncommitted",
+    "isolation": "read_uncommitted", "epochs": (), "snapshot": encode_snapshot([]),
     "assigned_to": lambda *_: None, "on_error": lambda *_: None, "callback": lambda: None}
 
 # What ends an object, or is the business of its parts.

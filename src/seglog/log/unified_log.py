@@ -370,7 +370,8 @@ class UnifiedLog(ReadableLog):
         """
         self._truncation.start_with_state(
             arguments.offset("offset", offset),
-            arguments.offset("log_start_offset", log_start_offset), epochs, snapshot)
+            arguments.offset("log_start_offset", log_start_offset),
+            arguments.all_of(EpochEntry, "epochs", epochs), arguments.content("snapshot", snapshot))
 
     def replace_segments(self, new: Sequence[SegmentFiles], old: Sequence[int]) -> None:
         """Replaces the segments with the base offsets `old` by new ones, which are `.cleaned` and
