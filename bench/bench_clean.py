@@ -351,10 +351,10 @@ def two_processes(folder: Path) -> Callable[[], Timed]:
 
         told("ready\n")
         began = time.perf_counter()
-        for one in running:
-            assert one.stdin is not None
-            one.stdin.write("go\n")
-            one.stdin.flush()
+        for process in running:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
         told("done\n")
         seconds = time.perf_counter() - began
         for process in running:
