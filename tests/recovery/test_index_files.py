@@ -1,17 +1,24 @@
-"""Transaction indexes as a loader changes them, on both disks."""
+"""Indexes as a loader searches and changes them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from seglog.model import AbortedTxn
+from seglog.recovery import index_files
 from seglog.recovery.disk import Disk, RealDisk
-from seglog.recovery.index_files import TxnIndexFile
+from seglog.recovery.index_files import (
+    OFFSET_ENTRY, TIME_ENTRY, OffsetIndexFile, TimeIndexFile, TxnIndexFile,
+)
 from seglog.recovery.overlay import OverlayDisk
 from seglog.storage.txn_entries import encode_entries
+from tests.support.effort import examples
 
 NAME = "00000000000000000000.txnindex"
 OLD, NEW = AbortedTxn(7, 0, 4, 5), AbortedTxn(8, 2, 9, 10)
@@ -37,3 +44,26 @@ def test_what_a_recovery_leaves_in_it(
     # Once it is the segment's own, a second recovery begins it anew.
     index.replace([], sync=False)
     assert disk.size(NAME) == (len(encode_entries([OLD])) if is_left_over and not added else 0)
+
+
+@given(st.lists(st.tuples(st.integers(-2**31, 2**31 - 1), st.integers(-2**31, 2**31 - 1)),
+                max_size=2000), st.integers(-2**31, 2**31 - 1), st.sampled_from([0, 7, 2**62]),
+       st.sampled_from([(OffsetIndexFile, OFFSET_ENTRY), (TimeIndexFile, TIME_ENTRY)]))
+@settings(max_examples=examples(100))
+def test_an_index_that_is_too_large_to_be_held(
+        tmp_path_factory: pytest.TempPathFactory, entries: list[tuple[int, int]], target: int,
+        base: int, kind: Any) -> None:
+    """It gives the same slot, on valid entries and on others."""
+    cls, entry = kind
+    path = tmp_path_factory.mktemp("index")
+    if target % 2:
+        entries = sorted(entries)
+    (path / "i").write_bytes(b"".join(entry.pack(*one) for one in entries))
+    for by_value in (False, True):
+        found = []
+        for held in (1 << 20, -1):
+            index = cls(RealDisk(str(path)), "i", base, 1 << 20)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(index_files, "_HELD_BYTES_MAX", held if entries else 1 << 20)
+                found.append(index._search(base + target, by_value=by_value))
+        assert found[0] == found[1]
