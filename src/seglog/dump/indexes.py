@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from seglog._native import dump as native
 from seglog._native.file import open_read, read_at
+from seglog._native.index import search_entries
 from seglog._native.status import Status, status_error
 from seglog.dump.logs import open_log
 from seglog.dump.dump_output import (
@@ -25,7 +26,6 @@ _TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
 _TXN_ENTRY = np.dtype([("version", "i1"), ("unread", "i1"), ("producer_id", ">i8"),
                        ("first_offset", ">i8"), ("last_offset", ">i8"),
                        ("last_stable_offset", ">i8")])
-_WARM_BYTES = 8192  # AbstractIndex.warmEntries
 _NO_TIMESTAMP = -1
 
 
@@ -110,33 +110,17 @@ def _not_a_batch(path: str, number: int, offset: int, position: int) -> CorruptI
 
 
 class _OffsetLookup:
-    """OffsetIndex.lookup step by step, so that unsorted entries give Kafka's result."""
+    """OffsetIndex.lookup, with Kafka's result for unsorted entries too."""
 
     def __init__(self, path: str, base: int) -> None:
-        entries, _ = _read_entries(path, _OFFSET_ENTRY)
-        self.offsets = _absolute_offsets(entries["offset"], base)
-        self.positions: list[int] = entries["position"].tolist()
+        self._entries, _ = _read_entries(path, _OFFSET_ENTRY)
+        self._base = base
+        self.positions: list[int] = self._entries["position"].tolist()
 
     def slot(self, target: int) -> int:
         """The slot of the largest offset not above `target`, or -1."""
-        offsets = self.offsets
-        if not offsets:
-            return -1
-        warm = max(0, len(offsets) - 1 - _WARM_BYTES // _OFFSET_ENTRY.itemsize)
-        low, high = 0, warm
-        if offsets[warm] < target:
-            low, high = warm, len(offsets) - 1
-        elif offsets[0] > target:
-            return -1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if offsets[middle] == target:
-                return middle
-            if offsets[middle] > target:
-                high = middle - 1
-            else:
-                low = middle
-        return low
+        slot, _, _ = search_entries(self._entries.view(np.uint8), self._base, target)
+        return slot
 
 
 class _Chains:
