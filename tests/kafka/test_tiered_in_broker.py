@@ -121,23 +121,32 @@ def consumed(broker: harness.Broker) -> dict[str, list[dict[str, Any]]]:
                 for isolation in ISOLATIONS}
 
 
-@pytest.mark.usefixtures("kafka_lib")
-def test_there_and_back(tmp_path: Path) -> None:
-    home = tmp_path / "broker"
+def make_topic(home: Path) -> None:
+    """The life of a broker that creates the tiered topic."""
     broker = tiering(home)
     with broker:
         with harness.Client(broker.bootstrap) as client:
             client.create_topic("tiered", 1, TOPIC)
         eventually(lambda: len(list(home.glob("data/__remote_log_metadata-*"))) == 3, 120)
         broker.stop()
+
+
+def rows_in_both(ours: Ours) -> dict[str, list[dict[str, Any]]]:
+    with ours.manager.open_log(KEY) as reader:
+        return {isolation: reading.read_rows(reader, isolation=isolation)
+                for isolation in ISOLATIONS}
+
+
+@pytest.mark.usefixtures("kafka_lib")
+def test_there_and_back(tmp_path: Path) -> None:
+    home = tmp_path / "broker"
+    make_topic(home)
     with Ours(home) as ours:
         write(ours.log, random.Random(1), 200)
         with ours.log.lock:
             local = ours.log.segments.base_offsets.tolist()
         assert len(local) > 10
-        with ours.manager.open_log(KEY) as reader:
-            written = {isolation: reading.read_rows(reader, isolation=isolation)
-                       for isolation in ISOLATIONS}
+        written = rows_in_both(ours)
         ours.copy()
         assert ours.storage.starts() == local[:-1]
         ours.log.delete_old_segments()
@@ -172,18 +181,11 @@ def test_there_and_back(tmp_path: Path) -> None:
 def test_a_lost_disk(tmp_path: Path) -> None:
     """The log continues after its remote segments, and a broker gets all of it from seglog."""
     home = tmp_path / "broker"
-    broker = tiering(home)
-    with broker:
-        with harness.Client(broker.bootstrap) as client:
-            client.create_topic("tiered", 1, TOPIC)
-        eventually(lambda: len(list(home.glob("data/__remote_log_metadata-*"))) == 3, 120)
-        broker.stop()
+    make_topic(home)
     with Ours(home) as ours:
         write(ours.log, random.Random(4), 120)
         topic_id = ours.log.topic_id
-        with ours.manager.open_log(KEY) as reader:
-            written = {isolation: reading.read_rows(reader, isolation=isolation)
-                       for isolation in ISOLATIONS}
+        written = rows_in_both(ours)
         ours.copy()
     shutil.rmtree(home / "data" / "tiered-0")
     with Ours(home, lost=topic_id) as ours:
@@ -203,12 +205,11 @@ def test_a_lost_disk(tmp_path: Path) -> None:
             ours.tiering.start_at_remote_end(KEY)
         with pytest.raises(RemoteStorageError, match="offset 12345 of epoch 7"):
             ours.tiering.start_at_remote_end(KEY, leader=(7, 12345))
-        with ours.manager.open_log(KEY) as reader:
-            later = {isolation: reading.read_rows(reader, isolation=isolation)
-                     for isolation in ISOLATIONS}
+        later = rows_in_both(ours)
         ours.copy()
         ours.log.delete_old_segments()
         assert ours.log.local_log_start_offset > start
+    broker = tiering(home)
     with broker:
         rows = consumed(broker)
         broker.stop()

@@ -27,14 +27,7 @@ class LeaderEpochCache:
     def assign(self, epoch: int, offset: int) -> None:
         """Records that an epoch begins at `offset`, durably if that is new. Raises
         IllegalArgumentError."""
-        try:
-            changed = self.epochs.assign(epoch, offset)
-        except ValueError as error:
-            raise IllegalArgumentError(str(error)) from None
-        if changed:
-            self._local.fast_path.disarm()
-            with self._local.guarded(self._text):
-                self._write()
+        self.assign_all((EpochEntry(epoch, offset),))
 
     def assign_all(self, entries: Iterable[EpochEntry]) -> None:
         """Records many epochs, durably with one write. Raises IllegalArgumentError."""
