@@ -113,13 +113,13 @@ class _OffsetLookup:
     """OffsetIndex.lookup, with Kafka's result for unsorted entries too."""
 
     def __init__(self, path: str, base: int) -> None:
-        self._entries, _ = _read_entries(path, _OFFSET_ENTRY)
-        self._base = base
-        self.positions: list[int] = self._entries["position"].tolist()
+        entries, _ = _read_entries(path, _OFFSET_ENTRY)
+        self._stored, self._base = entries.tobytes(), base
+        self.positions: list[int] = entries["position"].tolist()
 
     def slot(self, target: int) -> int:
         """The slot of the largest offset not above `target`, or -1."""
-        slot, _, _ = search_entries(self._entries.view(np.uint8), self._base, target)
+        slot, _, _ = search_entries(self._stored, self._base, target)
         return slot
 
 
