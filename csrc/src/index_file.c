@@ -128,6 +128,14 @@ slg_index_file slg_index_file_over(slg_index_kind kind, int64_t base_offset, con
                             .held = size};
 }
 
+slg_index_file slg_index_file_through(slg_index_kind kind, int64_t base_offset, slg_source source,
+                                      size_t entries) {
+    slg_index_file file = slg_index_file_over(kind, base_offset, NULL, entries);
+    file.held = 0; /* nothing is in memory */
+    file.source = source;
+    return file;
+}
+
 static void reset(slg_index_file *file) {
     file->entries = file->size = file->held = 0;
     file->file_size = -1;

@@ -19,6 +19,19 @@ typedef struct search {
     uint8_t block[BLOCK_BYTES];
 } search;
 
+static slg_status read_block(search *s, size_t size, int64_t position) {
+    const slg_source *source = &s->file->source;
+    size_t got = 0;
+    if (source->read == NULL) {
+        return slg_pread_exact(s->file->fd, s->block, size, position, s->error);
+    }
+    const slg_status status =
+        source->read(source->context, s->block, size, size, position, &got, s->error);
+    return status == SLG_OK && got < size
+               ? slg_fail(s->error, SLG_FILE_SHRANK, position, (int64_t)size, (int64_t)got)
+               : status;
+}
+
 static bool entry_of(search *s, size_t n, slg_index_entry *entry) {
     if (n < s->first || n >= s->first + s->count) {
         const size_t capacity = BLOCK_BYTES / s->width;
@@ -26,8 +39,7 @@ static bool entry_of(search *s, size_t n, slg_index_entry *entry) {
         const size_t left = s->entries - first;
         const size_t count = left < capacity ? left : capacity;
         s->count = 0;
-        s->status = slg_pread_exact(s->file->fd, s->block, count * s->width,
-                                    (int64_t)(first * s->width), s->error);
+        s->status = read_block(s, count * s->width, (int64_t)(first * s->width));
         if (s->status != SLG_OK) {
             return false;
         }
@@ -139,11 +151,12 @@ slg_status slg_index_file_search(const slg_index_file *file, size_t entries, slg
     s.width = slg_index_entry_size(file->kind);
     s.entries = file->fd < 0 && entries > file->entries ? file->entries : entries;
     s.first = 0;
-    if (file->fd < 0 || (s.entries * s.width <= file->held && !is_detached(file))) {
+    const bool is_copied = file->fd < 0 && file->source.read == NULL;
+    if (is_copied || (s.entries * s.width <= file->held && !is_detached(file))) {
         s.data = file->data;
         s.count = s.entries;
         const slg_status status = find(&s, target, found);
-        if (file->fd < 0 || !is_detached(file)) {
+        if (is_copied || !is_detached(file)) {
             return status;
         }
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import uuid
@@ -19,21 +18,13 @@ from seglog.model import TopicPartition
 from tests.crash.writer import NOW, Writer, attempt, open_log
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record
+from tests.support.held import open_files
 
 Answer = dict[str, Any]
 MOVED, CUT, GONE, KEPT, ELSEWHERE, LATE = (TopicPartition(name, 0) for name in (
     "moved", "cut", "gone", "kept", "elsewhere", "late"))
 SMALL = LogConfig(internal_segment_bytes=1_000, index_interval_bytes=100,
                   file_delete_delay_ms=500, retention_bytes=2_500)
-
-
-def descriptors(root: str) -> list[str]:
-    """Files below a directory that the process has open."""
-    found = []
-    for number in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            found.append(os.readlink(f"/proc/self/fd/{number}"))
-    return sorted(path for path in found if path.startswith(root))
 
 
 def operate_log(root: str, seed: int) -> Callable[[], Answer]:
@@ -76,7 +67,7 @@ def operate_log(root: str, seed: int) -> Callable[[], Answer]:
         told["close"] = attempt(log.close)
         log.close_handlers()
         return {"told": told, "offline": log.context.failures.is_any_offline,
-                "held": descriptors(log.path)}
+                "held": open_files(log.path)}
     return work
 
 
@@ -140,5 +131,5 @@ def operate_manager(roots: list[str]) -> Callable[[], Answer]:
         told = {name: attempt(step) for name, step in steps.items()}
         told["shutdown"] = attempt(lambda: manager.__exit__(None, None, None))
         return {"told": told, "flushed": flushed, "offline": manager.offline_log_dirs,
-                "held": descriptors(os.path.dirname(roots[0]))}
+                "held": open_files(os.path.dirname(roots[0]))}
     return work

@@ -3,7 +3,6 @@ What Kafka answers to the same questions is in test_read_kafka.py."""
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from seglog.log.scheduler import MockTime
 from seglog.model import MAX_TIMESTAMP, TimestampOffset
 from seglog.log.unified_log import UnifiedLog
 from seglog.storage.markers import ControlType
+from tests.support.held import open_files
 
 NOW = 1_700_000_000_000
 END, HIGH, COMMITTED = ("log_end", "read_uncommitted",
@@ -161,18 +161,19 @@ def test_aborted_transactions_across_segments(make: Make) -> None:
         (7, 0, 32), (9, 31, 33)]
 
 
-def test_few_descriptors_for_many_segments(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_descriptors_for_many_segments(make: Make, tmp_path: Path,
+                                           monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "_shared", readers._OpenSegments(5))
     logs = [make(**{"internal.segment.bytes": "200"}) for _ in range(2)]
     for log in logs:
         for _ in range(40):
             log.append_as_leader(batch(1, 100), 0)
         assert log.number_of_segments == 40
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(open_files(tmp_path))
     for offset in random.Random(2).choices(range(40), k=300):
         for log in logs:
             assert len(log.read(offset, 1).records) == len(batch(1, 100))
-    held = len(os.listdir("/proc/self/fd")) - before
+    held = len(open_files(tmp_path)) - before
     assert 0 < held <= 2 * 5
     assert sum(len(log.readers.current_view.opened) for log in logs) <= 5
 

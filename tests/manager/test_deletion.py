@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import shutil
@@ -19,6 +18,7 @@ from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
 from tests.manager.records import fill
 from tests.manager.support import entries, input_output_error, make_dir
+from tests.support.held import open_files
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 RECOVERY = "recovery-point-offset-checkpoint"
@@ -232,16 +232,7 @@ def test_with_threads(root: Path) -> None:
     assert not scheduler.is_started and not scheduler.pending_tasks
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"),
-                    reason="counts descriptors in /proc, which only Linux has")
 def test_no_descriptor_outlives_its_log(root: Path, tmp_path: Path) -> None:
-    def held(log_dir: Path) -> list[str]:
-        found = []
-        for number in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError):
-                found.append(os.readlink(f"/proc/self/fd/{number}"))
-        return [path for path in found if path.startswith(f"{log_dir}/")]
-
     other = make_dir(tmp_path / "k2", [])
     manager, time = manager_of(root, other)
     with manager:
@@ -254,10 +245,10 @@ def test_no_descriptor_outlives_its_log(root: Path, tmp_path: Path) -> None:
             logs.append(log)
         manager.async_delete(logs[1].topic_partition)
         time.sleep(40_000)
-        assert not [path for path in held(other) if "new-1" in path]
-        assert [path for path in held(other) if "new-2" in path]
+        assert not [path for path in open_files(other) if "new-1" in path]
+        assert [path for path in open_files(other) if "new-2" in path]
         manager.handle_log_dir_failure(other)
-        while held(other):
+        while open_files(other):
             threading.Event().wait(0.001)
-        assert held(root)
-    assert held(root) == []
+        assert open_files(root)
+    assert open_files(root) == []

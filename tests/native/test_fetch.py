@@ -13,6 +13,7 @@ import pytest
 from seglog._native.fetch import FetchDataInfo, LogOffsetMetadata, SegmentReader
 from seglog.errors import CorruptRecordError, IllegalArgumentError, KafkaStorageError
 from tests.native.test_index import search, write_offsets
+from tests.support.held import open_files
 
 BASE = 1000
 HEADER = 61
@@ -153,12 +154,11 @@ def test_links_and_directories_are_refused(tmp_path: Path) -> None:
 
 def test_descriptors_end_with_the_object(tmp_path: Path) -> None:
     make(tmp_path / "s", b"", [])
-    before = len(os.listdir("/proc/self/fd"))
-    readers = [SegmentReader(tmp_path / "s" / "log", tmp_path / "s" / "index", BASE)
-               for _ in range(20)]
-    assert len(os.listdir("/proc/self/fd")) == before + 40
+    files = [str(tmp_path / "s" / name) for name in ("index", "log")]
+    readers = [SegmentReader(*reversed(files), BASE) for _ in range(20)]
+    assert open_files(tmp_path) == sorted(20 * files)
     del readers
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert not open_files(tmp_path)
 
 
 def test_an_index_that_does_not_rise_is_searched_as_kafka_does(tmp_path: Path) -> None:

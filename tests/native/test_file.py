@@ -129,7 +129,7 @@ def test_whatever_is_no_file_is_refused_at_once_and_leaks_nothing(tmp_path: Path
     assert (caught.value.code, caught.value.errno) == ("file_missing", errno.ENOENT)
     opened, _ = native.open_read(tmp_path / "link", follow_links=True)
     os.close(opened)
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_set_size_changes_a_regular_file_alone(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_set_size_changes_a_regular_file_alone(tmp_path: Path) -> None:
         with pytest.raises(KafkaStorageError) as caught:
             native.set_size(tmp_path / name, 0)
         assert (caught.value.errno, caught.value.filename) == (number, str(tmp_path / name))
-    assert (tmp_path / "file").stat().st_size == 5 and open_descriptors() == before
+    assert (tmp_path / "file").stat().st_size == 5 and open_descriptors() <= before
 
 
 def test_a_look_tells_what_is_there_and_leaves_out_what_it_cannot_tell(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_look_tells_what_is_there_and_leaves_out_what_it_cannot_tell(tmp_path:
     assert native.look(tmp_path, [], names) == {
         "empty": (0, None), "large": (50_000, None), "small": (3, None)}
     assert native.look(tmp_path / "nothing", names) == {}
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
     for wrong in ([], ["a"] * 9, ["a\0b"]):
         with pytest.raises(ValueError, match="names"):
             native.look(tmp_path, wrong)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from seglog._native.index import (
     COPY_MAX, IndexReader, OffsetIndexView, TimeIndexView, read_aborted, search_entries,
 )
+from seglog._native.window import WindowSource
 from seglog.errors import CorruptDataError, CorruptIndexError, KafkaStorageError
 from tests.support.effort import examples
 
@@ -334,7 +335,9 @@ def test_entries_in_memory_give_kafkas_slots(times: bool, values: list[int],
     for by_value in (False, True):
         slot = search([pair[by_value] for pair in pairs], width, target)[0]
         nothing = (-1, BASE) if times else (BASE, 0)
-        assert search_entries(stored, BASE, target, times=times, by_value=by_value) == (
+        source = WindowSource(lambda position, least: (0, stored))
+        assert search_entries(source, len(pairs), BASE, target, times=times,
+                              by_value=by_value) == (
             slot, *(pairs[slot] if slot >= 0 else nothing))
 
 

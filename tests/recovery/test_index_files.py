@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seglog._native.index import search_entries
+from seglog._native.window import WindowSource
 from seglog.model import AbortedTxn
-from seglog.recovery import index_files
 from seglog.recovery.disk import Disk, RealDisk
 from seglog.recovery.index_files import (
     OFFSET_ENTRY, TIME_ENTRY, OffsetIndexFile, TimeIndexFile, TxnIndexFile,
@@ -50,20 +51,18 @@ def test_what_a_recovery_leaves_in_it(
                 max_size=2000), st.integers(-2**31, 2**31 - 1), st.sampled_from([0, 7, 2**62]),
        st.sampled_from([(OffsetIndexFile, OFFSET_ENTRY), (TimeIndexFile, TIME_ENTRY)]))
 @settings(max_examples=examples(100))
-def test_an_index_that_is_too_large_to_be_held(
+def test_an_index_is_read_block_by_block(
         tmp_path_factory: pytest.TempPathFactory, entries: list[tuple[int, int]], target: int,
         base: int, kind: Any) -> None:
-    """It gives the same slot, on valid entries and on others."""
+    """With the same slot as of entries in memory, valid ones and others."""
     cls, entry = kind
     path = tmp_path_factory.mktemp("index")
     if target % 2:
         entries = sorted(entries)
-    (path / "i").write_bytes(b"".join(entry.pack(*one) for one in entries))
+    stored = b"".join(entry.pack(*one) for one in entries)
+    (path / "i").write_bytes(stored)
     for by_value in (False, True):
-        found = []
-        for held in (1 << 20, -1):
-            index = cls(RealDisk(str(path)), "i", base, 1 << 20)
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(index_files, "_HELD_BYTES_MAX", held if entries else 1 << 20)
-                found.append(index._search(base + target, by_value=by_value))
-        assert found[0] == found[1]
+        held = search_entries(WindowSource(lambda position, least: (0, stored)), len(entries), base,
+                              base + target, times=entry is TIME_ENTRY, by_value=by_value)
+        index = cls(RealDisk(str(path)), "i", base, 1 << 20)
+        assert index._search(base + target, by_value=by_value) == held

@@ -16,6 +16,7 @@ from seglog.errors import KafkaStorageError
 from seglog.recovery.scans import Extent, SegmentScans, scan_chunks
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record
+from tests.support.held import threads_since
 
 BATCHES, BATCH_BYTES = 40, 177
 
@@ -132,12 +133,12 @@ def test_what_is_wrong_with_a_later_log_is_met_in_its_turn(extents: list[Extent]
 
 
 def test_without_a_pool_nothing_runs_beside_the_caller(extents: list[Extent]) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with SegmentScans(chunk_bytes=700) as scans:
         scans.expect(iter([]))
         scans.expect(extents)
         assert offsets(scans, extents[2]) == all_of(2)
-        assert threading.active_count() == before
+        assert not threads_since(before)
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 176, 177, 178, 1000, 10**6])

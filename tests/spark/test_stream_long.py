@@ -15,18 +15,13 @@ import pytest
 
 import seglog
 from tests.spark.test_stream_reader import Driver
+from tests.support.held import open_files, threads_since
 
 pytestmark = pytest.mark.judge
 
 TRIGGERS = int(os.environ.get("SEGLOG_IDLE_TRIGGERS", "2000"))
 
 
-def held() -> tuple[int, int]:
-    """The numbers of open files and threads of this process."""
-    return len(os.listdir("/proc/self/fd")), threading.active_count()
-
-
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
 def test_idle_triggers_leak_nothing_and_open_no_log(tmp_path: Path,
                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(4):
@@ -46,7 +41,7 @@ def test_idle_triggers_leak_nothing_and_open_no_log(tmp_path: Path,
     monkeypatch.setattr(seglog.PartitionLog, "open", counting)
     for _ in range(100):
         assert not driver.trigger()
-    before = held()
+    files, threads = open_files(tmp_path), set(threading.enumerate())
     tracemalloc.start()
     try:
         for _ in range(20):
@@ -59,7 +54,7 @@ def test_idle_triggers_leak_nothing_and_open_no_log(tmp_path: Path,
         grown = tracemalloc.get_traced_memory()[0] - bytes_before
     finally:
         tracemalloc.stop()
-    assert held() == before
+    assert open_files(tmp_path) == files and not threads_since(threads)
     assert grown < 32 * 1024
     assert not opened
     assert sorted(os.listdir(tmp_path / "t-0")) == sorted(os.listdir(tmp_path / "t-3"))
@@ -98,11 +93,11 @@ def test_logs_that_are_being_written(tmp_path: Path, is_old: bool, preallocate: 
             driver.trigger()
             if driver.committed == 20:
                 driver.restart()
-                before = held()[0]
+                before = len(open_files(tmp_path))
     finally:
         stop.set()
         for writer in writers:
             writer.join()
     driver.drain(1000)
     assert {key: list(range(end)) for key, end in ends.items()} == driver.records()
-    assert before is None or held()[0] <= before + 30
+    assert before is None or len(open_files(tmp_path)) <= before + 30

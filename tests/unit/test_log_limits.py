@@ -24,6 +24,7 @@ from tests.oracle.batch import Batch, Record, encode
 from tests.oracle.builder import Shape, build_log
 from tests.oracle.writer import LogConfig
 from tests.support.golden import fingerprint
+from tests.support.held import open_files, threads_since
 from tests.support.reading import project, read_rows
 
 
@@ -39,10 +40,6 @@ def write_segments(path: Path, count: int) -> None:
         (path / f"{3 * n:020d}.log").write_bytes(batch(3 * n))
         (path / f"{3 * n:020d}.index").write_bytes(b"")
         (path / f"{3 * n:020d}.timeindex").write_bytes(b"")
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"))
 
 
 @pytest.mark.judge
@@ -74,13 +71,12 @@ print("read")
 
 def test_nothing_is_open_before_it_is_used_and_little_afterwards(tmp_path: Path) -> None:
     write_segments(tmp_path / "many-0", 200)
-    before = descriptors()
     log = PartitionLog.open(tmp_path / "many-0", max_open_segments=4)
-    assert len(list(log.segments)) == 200 and descriptors() <= before + 1
+    assert len(list(log.segments)) == 200 and len(open_files(tmp_path)) <= 1
     assert sum(columns.num_rows for columns in log.to_arrow()) == 600
-    assert descriptors() <= before + 4 * handles.FILES_PER_SEGMENT
+    assert 0 < len(open_files(tmp_path)) <= 4 * handles.FILES_PER_SEGMENT
     log.close()
-    assert descriptors() == before
+    assert not open_files(tmp_path)
 
 
 def test_the_cache_keeps_what_is_pinned(tmp_path: Path) -> None:
@@ -148,14 +144,14 @@ def test_a_stream_that_is_never_ended_closes_its_files(tmp_path: Path,
     monkeypatch.setattr("seglog.storage.partition_log.RANGE_BYTES", 5000)
     built = build_log(tmp_path / "topic-0", 31, Shape(batches=200))
     gc.collect()
-    live, running = live_columns(), threading.active_count()
+    live, running = live_columns(), set(threading.enumerate())
     log = PartitionLog.open(built.path)
     stream = log.to_arrow(threads=2, batch_rows=5)
-    assert threading.active_count() == running  # lazy
+    assert not threads_since(running)  # lazy
     first = next(stream)
-    assert first.num_rows == 5 and threading.active_count() == running + 2
+    assert first.num_rows == 5 and len(threads_since(running)) == 2
     stream.close()
-    assert threading.active_count() == running
+    assert not threads_since(running)
     with pytest.raises(StopIteration):
         next(stream)
     dropped = log.to_arrow(threads=2, batch_rows=5)
@@ -163,8 +159,8 @@ def test_a_stream_that_is_never_ended_closes_its_files(tmp_path: Path,
     capsule = log.to_arrow(threads=2).__arrow_c_stream__()
     del first, stream, dropped, capsule
     gc.collect()
-    deadline = time.monotonic() + 5
-    while (threading.active_count(), live_columns()) != (running, live):
+    deadline = time.monotonic() + 60
+    while threads_since(running) or live_columns() > live:
         assert time.monotonic() < deadline
         time.sleep(.01)
 
@@ -173,7 +169,7 @@ def test_a_stream_that_outlives_its_log_leaves_no_file_open(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that are about to open a file when the log is closed close it again."""
     write_segments(tmp_path / "topic-0", 60)
-    running = threading.active_count()
+    running = set(threading.enumerate())
 
     class SlowHandle(FileHandle):
         def __init__(self, path: str) -> None:
@@ -185,7 +181,6 @@ def test_a_stream_that_outlives_its_log_leaves_no_file_open(
         log = PartitionLog.open(tmp_path / "topic-0")
         log.log_end_offset  # noqa: B018  (opens what only the view needs)
         log.close()
-        before = descriptors()
         stream = log.to_arrow(threads=threads)
         next(stream)
         if threads:
@@ -195,8 +190,8 @@ def test_a_stream_that_outlives_its_log_leaves_no_file_open(
             log.close()
             next(stream)
             stream.close()
-        deadline = time.monotonic() + 5
-        while threading.active_count() > running or descriptors() > before:
+        deadline = time.monotonic() + 60
+        while threads_since(running) or open_files(tmp_path):
             assert time.monotonic() < deadline
             time.sleep(.01)
 

@@ -22,6 +22,7 @@ from seglog.errors import (
 )
 from tests.oracle.builder import Shape, build_log
 from tests.support.golden import real_partitions
+from tests.support.held import threads_since
 from tests.support.reading import collect
 
 TOPICS = {"orders": 3, "orders-eu": 2, "clicks": 1, "__internal": 1}
@@ -146,15 +147,15 @@ def test_a_dropped_stream_ends_its_threads(data: seglog.DataDir) -> None:
     gc.collect()
     gc.disable()
     try:
-        running, live = threading.active_count(), live_columns()
+        running, live = set(threading.enumerate()), live_columns()
         for _ in range(3):
             stream = data.to_arrow("orders", threads=2, batch_rows=3)
             next(stream)
             if _ == 1:
                 stream.close()
             del stream
-            deadline = time.monotonic() + 5
-            while (threading.active_count(), live_columns()) != (running, live):
+            deadline = time.monotonic() + 60
+            while threads_since(running) or live_columns() > live:
                 assert time.monotonic() < deadline
                 time.sleep(.01)
     finally:

@@ -17,6 +17,7 @@
 
 #include "seglog/format.h"
 #include "seglog/status.h"
+#include "seglog/window.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -124,6 +125,7 @@ typedef struct slg_index_file {
     const uint8_t *data; /* `held` bytes: a copy, or with a descriptor a map; else NULL */
     size_t held;
     int32_t detached;    /* the map holds zeros */
+    slg_source source;   /* where entries are read if its function is set */
 } slg_index_file;
 
 enum {
@@ -142,6 +144,9 @@ slg_status slg_index_file_copy(slg_index_file *file, slg_index_kind kind, int64_
 /* Entries in the memory of the caller; nothing to close. */
 slg_index_file slg_index_file_over(slg_index_kind kind, int64_t base_offset, const uint8_t *data,
                                    size_t entries);
+/* Entries that the caller's function reads, a block at a time; nothing to close. */
+slg_index_file slg_index_file_through(slg_index_kind kind, int64_t base_offset, slg_source source,
+                                      size_t entries);
 
 /*
  * Maps the first `size` bytes, so that a search costs no system call; it asks only for entries that

@@ -8,7 +8,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from seglog._native.capi cimport (
-    slg_error, slg_status,
+    slg_error, slg_source, slg_status,
 )
 
 
@@ -68,6 +68,7 @@ cdef extern from "seglog/index.h" nogil:
         const uint8_t *data
         size_t held
         int32_t detached
+        slg_source source
 
     enum:
         SLG_INDEX_COPY_MAX, SLG_TXN_INDEX_MAX
@@ -78,6 +79,8 @@ cdef extern from "seglog/index.h" nogil:
         const uint8_t *data, size_t size, slg_error *error) noexcept
     slg_index_file slg_index_file_over(slg_index_kind kind, int64_t base_offset, const uint8_t
         *data, size_t entries) noexcept
+    slg_index_file slg_index_file_through(slg_index_kind kind, int64_t base_offset, slg_source
+        source, size_t entries) noexcept
     slg_status slg_index_file_map(slg_index_file *file, size_t size, slg_error *error) noexcept
     slg_status slg_index_file_detach(slg_index_file *file, slg_error *error) noexcept
 

@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
 
+from seglog._native.window import WindowSource
+
 OFFSET_ENTRY_DTYPE: Final[np.dtype[np.void]]
 TIME_ENTRY_DTYPE: Final[np.dtype[np.void]]
 ABORTED_TXN_DTYPE: Final[np.dtype[np.void]]
@@ -30,7 +32,7 @@ class IndexReader:
     def upper_bound(self, position: int, entries: int = -1) -> tuple[int, int] | None: ...
 
 def search_entries(
-    entries: Buffer, base_offset: int, target: int, *, times: bool = False,
+    source: WindowSource, entries: int, base_offset: int, target: int, *, times: bool = False,
     by_value: bool = False,
 ) -> tuple[int, int, int]: ...
 

@@ -12,6 +12,7 @@ from libc.stdint cimport INT64_MIN
 from seglog._native.capi cimport *
 from seglog._native.capi_index cimport *
 from seglog._native.status cimport check
+from seglog._native.window cimport WindowSource, failure_of, source_of
 
 OFFSET_ENTRY_DTYPE = np.dtype([("offset", np.int64), ("position", np.int32)])
 TIME_ENTRY_DTYPE = np.dtype([("timestamp", np.int64), ("offset", np.int64)])
@@ -153,22 +154,24 @@ cdef IndexReader proving(object path, slg_index_kind kind, int64_t base_offset, 
     return made
 
 
-def search_entries(entries, int64_t base_offset, int64_t target, *, bint times=False,
-                   bint by_value=False):
-    """(slot, key, value) of the last of these stored entries whose key (with `by_value`, its value)
-    is at most `target`. Slot -1 and the result for an empty index if there is none."""
+def search_entries(WindowSource source not None, size_t entries, int64_t base_offset,
+                   int64_t target, *, bint times=False, bint by_value=False):
+    """(slot, key, value) of the last of so many stored entries of a WindowSource whose key (with
+    `by_value`, its value) is at most `target`. Slot -1 and the result for an empty index if there
+    is none. Raises what the source raises."""
     cdef slg_index_kind kind = SLG_INDEX_KIND_TIME if times else SLG_INDEX_KIND_OFFSET
-    cdef slg_index_file file
+    cdef slg_index_file file = slg_index_file_through(kind, base_offset, source_of(source), entries)
     cdef slg_index_found found
     cdef slg_error error
-    cdef Py_buffer view
-    PyObject_GetBuffer(entries, &view, PyBUF_SIMPLE)
-    file = slg_index_file_over(kind, base_offset, <const uint8_t *>view.buf,
-                               <size_t>view.len // slg_index_entry_size(kind))
-    slg_index_file_search(&file, file.entries,
-                          SLG_INDEX_LOWER_VALUE if by_value else SLG_INDEX_LOWER, target, &found,
-                          &error)  # in memory: never fails
-    PyBuffer_Release(&view)
+    cdef slg_status status
+    with nogil:
+        status = slg_index_file_search(
+            &file, entries, SLG_INDEX_LOWER_VALUE if by_value else SLG_INDEX_LOWER, target, &found,
+            &error)
+    failure = failure_of(source)
+    if failure is not None:
+        raise failure
+    check(status, &error, None)
     return found.slot, found.entry.key, found.entry.value
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from seglog._native import dump as native
 from seglog._native.file import open_read, read_at
 from seglog._native.index import search_entries
+from seglog._native.window import WindowSource
 from seglog._native.status import Status, status_error
 from seglog.dump.logs import open_log
 from seglog.dump.dump_output import (
@@ -114,12 +115,13 @@ class _OffsetLookup:
 
     def __init__(self, path: str, base: int) -> None:
         entries, _ = _read_entries(path, _OFFSET_ENTRY)
-        self._stored, self._base = entries.tobytes(), base
+        stored = entries.tobytes()
+        self._stored, self._base = WindowSource(lambda position, least: (0, stored)), base
         self.positions: list[int] = entries["position"].tolist()
 
     def slot(self, target: int) -> int:
         """The slot of the largest offset not above `target`, or -1."""
-        slot, _, _ = search_entries(self._stored, self._base, target)
+        slot, _, _ = search_entries(self._stored, len(self.positions), self._base, target)
         return slot
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from seglog._native.index import search_entries
+from seglog._native.window import WindowSource
 from seglog.model import AbortedTxn, TimestampOffset
 from seglog.recovery.disk import Disk
 from seglog.recovery.loader_failures import InvalidOffset, LoaderFailure
@@ -28,9 +29,6 @@ TXN_ENTRY: Final = struct.Struct(">hqqqq")      # version, producer id, first, l
 
 _TIMESTAMP_BYTES = 8
 _CHUNK_ENTRIES = 4096
-_WARM_BYTES = 8192  # AbstractIndex.warmEntries
-#: A larger index, which only damage makes, is searched where it lies.
-_HELD_BYTES_MAX = 32 << 20
 _INT64 = 1 << 64
 
 
@@ -139,43 +137,14 @@ class _IndexFile:
         """(slot, key, value) of the last entry not above `target` (largestLowerBoundSlotFor); slot
         -1 and Kafka's answer for an empty index if there is none."""
         self.open()
-        size = self.entries * self.entry.size
-        if size > _HELD_BYTES_MAX:
-            return self._search_in_place(target, by_value)
-        data = self.disk.read(self.name, 0, size) if size else b""
+        return search_entries(WindowSource(self._block), self.entries, self.base_offset, target,
+                              times=self.entry is TIME_ENTRY, by_value=by_value)
+
+    def _block(self, position: int, size: int) -> tuple[int, bytes]:
+        data = self.disk.read(self.name, position, size)
         if len(data) < size:
             raise LoaderFailure("IndexOutOfBoundsException", "null", file=self.name)
-        return search_entries(data, self.base_offset, target, times=self.entry is TIME_ENTRY,
-                              by_value=by_value)
-
-    def _search_in_place(self, target: int, by_value: bool) -> tuple[int, int, int]:
-        """`_search` of an index that is too large to be held, with the same probes."""
-        def field(number: int) -> int:
-            return self._key_and_value(number)[by_value]
-
-        warm = max(0, self.entries - 1 - _WARM_BYTES // self.entry.size)
-        low, high = 0, warm
-        if field(warm) < target:
-            low, high = warm, self.entries - 1
-        elif field(0) > target:
-            return ((-1, self.base_offset, 0) if self.entry is OFFSET_ENTRY
-                    else (-1, -1, self.base_offset))
-        while low < high:
-            middle = (low + high + 1) // 2
-            found = field(middle)
-            if found == target:
-                low = high = middle
-            elif found > target:
-                high = middle - 1
-            else:
-                low = middle
-        return low, *self._key_and_value(low)
-
-    def _key_and_value(self, number: int) -> tuple[int, int]:
-        first, second = self._read(number)
-        if self.entry is TIME_ENTRY:
-            return first, _wrap(self.base_offset + second)
-        return _wrap(self.base_offset + first), second
+        return position, data
 
 
 class OffsetIndexFile(_IndexFile):
