@@ -27,7 +27,7 @@ enum {
 typedef slg_clean_loader loader;
 
 /* The size of a regular file, -1 for anything else. */
-static int64_t size_of(int dir, const char *name) {
+int64_t slg_clean_size(int dir, const char *name) {
     struct stat st;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode)) {
         return -1;
@@ -82,7 +82,7 @@ static int64_t next_base(const slg_listing *listing, size_t at) {
 static bool add_segment(loader *l, slg_clean_partition *p, size_t row, int64_t *last_size) {
     const slg_numbered *one = &l->listing.numbered[row];
     char name[SLG_NAME_SIZE];
-    const int64_t size = size_of(l->dir, slg_segment_name(name, one->number, ".log"));
+    const int64_t size = slg_clean_size(l->dir, slg_segment_name(name, one->number, ".log"));
     if (size < 0 || size > INT32_MAX) {
         return false;
     }
@@ -222,7 +222,7 @@ static bool find_end(loader *l, slg_clean_partition *p, int64_t log_size) {
         return false;
     }
     slg_segment_name(name, p->last_base_offset, ".timeindex");
-    p->time_index_size = size_of(l->dir, name);
+    p->time_index_size = slg_clean_size(l->dir, name);
     if (p->time_index_size < 0 || p->time_index_size > INT32_MAX ||
         p->time_index_size % (int64_t)slg_index_entry_size(SLG_INDEX_KIND_TIME) != 0 ||
         !slg_clean_is_accessible(l, name)) {

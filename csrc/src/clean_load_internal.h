@@ -57,6 +57,9 @@ bool slg_clean_epochs(const uint8_t *data, size_t size, int64_t start, int64_t l
  * not begin with A: so it is not the zero id. */
 bool slg_clean_topic_id(const uint8_t *data, size_t size, uint8_t id[SLG_TOPIC_ID_BYTES]);
 
+/* The size of a regular file, or -1. */
+int64_t slg_clean_size(int dir, const char *name);
+
 /* All of a small file of the partition into the buffer. SLG_FILE_MISSING; SLG_LIMIT for a large
  * one. */
 slg_status slg_clean_read_small(slg_clean_loader *l, const char *name, size_t *size);
@@ -90,7 +93,7 @@ void slg_clean_scan_begin(slg_clean_loader *l, slg_batch_scan *scan, int fd, int
  * batch, or a bad CRC if the scan checks it. */
 bool slg_clean_scan_next(slg_clean_loader *l, slg_batch_scan *scan, size_t *count, bool *is_end);
 
-/* A start for writing makes the indexes of the last segment longer, and may not be allowed to. */
+/* A start for writing appends to the last segment and its indexes, and may not be allowed to. */
 bool slg_clean_is_accessible(const slg_clean_loader *l, const char *name);
 
 /*

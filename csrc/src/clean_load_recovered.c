@@ -82,8 +82,15 @@ static bool compare_entries(slg_clean_loader *l, slg_clean_partition *p, const c
     int64_t length;
     int fd;
     slg_segment_name(name, p->last_base_offset, suffix);
-    if (!slg_clean_is_accessible(l, name) ||
-        slg_open_read(l->dir, name, false, &fd, &length, &error) != SLG_OK) {
+    if (!slg_clean_is_accessible(l, name)) {
+        return false;
+    }
+    if (size == 0) { /* its size tells all, and most logs of a broker are empty at their end */
+        length = slg_clean_size(l->dir, name);
+        p->has_longer_indexes |= length > 0;
+        return length >= 0;
+    }
+    if (slg_open_read(l->dir, name, false, &fd, &length, &error) != SLG_OK) {
         return false;
     }
     bool same = length >= size;
@@ -131,22 +138,27 @@ bool slg_clean_recover(slg_clean_loader *l, slg_clean_partition *p, int64_t log_
     int fd;
     *highest_epoch = -1;
     p->has_longer_indexes = 0;
+    slg_segment_name(name, p->last_base_offset, ".log");
+    slg_rebuild_init(&rebuild, p->last_base_offset, 0, p->index_interval_bytes, p->index_bytes);
     if (log_size > RECOVERED_SIZE_MAX || p->last_base_offset > INT64_MAX - INT32_MAX ||
-        (log_size > 0 && !slg_clean_begin_producers(l, p)) ||
-        slg_open_read(l->dir, slg_segment_name(name, p->last_base_offset, ".log"), false, &fd,
-                      &size, &ignored) != SLG_OK) {
+        !slg_clean_is_accessible(l, name)) {
         return false;
     }
-    slg_rebuild_init(&rebuild, p->last_base_offset, 0, p->index_interval_bytes, p->index_bytes);
-    const bool is_sound =
-        size == log_size && rebuild_indexes(l, fd, size, &rebuild, highest_epoch) &&
-        slg_rebuild_finish(&rebuild,
-                           l->time_entries + (size_t)rebuild.time_entries *
-                                                 slg_index_entry_size(SLG_INDEX_KIND_TIME),
-                           &written, &ignored) == SLG_OK;
-    close(fd);
-    if (!is_sound) {
-        return false;
+    if (log_size > 0) {
+        if (!slg_clean_begin_producers(l, p) ||
+            slg_open_read(l->dir, name, false, &fd, &size, &ignored) != SLG_OK) {
+            return false;
+        }
+        const bool is_sound =
+            size == log_size && rebuild_indexes(l, fd, size, &rebuild, highest_epoch) &&
+            slg_rebuild_finish(&rebuild,
+                               l->time_entries + (size_t)rebuild.time_entries *
+                                                     slg_index_entry_size(SLG_INDEX_KIND_TIME),
+                               &written, &ignored) == SLG_OK;
+        close(fd);
+        if (!is_sound) {
+            return false;
+        }
     }
     p->log_end_offset = slg_rebuild_next_offset(&rebuild);
     p->last_batches = rebuild.batch_count;
