@@ -219,6 +219,7 @@ def parse_file_name(name: str) -> FileName:
 _DIRECTORY_PATTERNS = {
     kind: re.compile(rf"(\S+)-(\S+)\.(\S+){kind.value}", re.ASCII)
     for kind in (DirectoryKind.DELETED, DirectoryKind.FUTURE, DirectoryKind.STRAY)}
+_DIRECTORY_SUFFIXES = tuple(kind.value for kind in _DIRECTORY_PATTERNS)
 
 
 def _not_a_partition(path: str, name: str) -> InvalidTopicPartitionError:
@@ -259,10 +260,9 @@ def parse_directory_name(path: str | os.PathLike[str]) -> DirectoryName:
     name = os.path.basename(path.rstrip("/")) if path != "/" else ""
     if "-" not in name:
         raise _not_a_partition(path, name)
-    kind = next((kind for kind in _DIRECTORY_PATTERNS if name.endswith(kind.value)),
-                DirectoryKind.LIVE)
-    stem, unique_id = name, None
-    if kind is not DirectoryKind.LIVE:
+    kind, stem, unique_id = DirectoryKind.LIVE, name, None
+    if name.endswith(_DIRECTORY_SUFFIXES):
+        kind = next(kind for kind in _DIRECTORY_PATTERNS if name.endswith(kind.value))
         if not _DIRECTORY_PATTERNS[kind].fullmatch(name):
             raise _not_a_partition(path, name)
         stem, _, rest = name.rpartition(".")
