@@ -364,13 +364,14 @@ def test_a_partition_that_moves_is_waited_for(logs: Logs, is_old: bool) -> None:
     logs.append("t-0", 5)
     logs.close()
     driver = Driver(logs.path, is_old=is_old, startingOffsets="earliest",
-                    fetchOffset__retryIntervalMs="500ms")
+                    fetchOffset__retryIntervalMs="500ms", fetchOffset__numRetries=600)
     driver.trigger()
     (logs.path / "t-0").rename(logs.path / "aside")
     (logs.path / "u-0").mkdir()
     back = threading.Timer(.2, lambda: (logs.path / "aside").rename(logs.path / "t-0"))
     back.start()
     driver.drain()
+    back.join()
     assert json.loads(driver.offset_log[-1])["t"] == {"0": 5}
 
 
