@@ -98,7 +98,7 @@ def both(spark: SparkSession, broker: harness.Broker, **options: object
 def kafka(spark: SparkSession, broker: harness.Broker, options: Options) -> DataFrame:
     return (spark.read.format("kafka").options(**{name: str(options[name]) for name in options})
             .option("kafka.bootstrap.servers", broker.bootstrap)
-            .option("kafkaConsumer.pollTimeoutMs", "60000")
+            .option("kafkaConsumer.pollTimeoutMs", "10000")
             .option("fetchOffset.numRetries", "1").load())
 
 
