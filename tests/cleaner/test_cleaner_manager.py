@@ -16,6 +16,7 @@ from seglog.log.watermarks import StartOffsetReason
 from seglog.model import TopicPartition
 from tests.cleaner.support import NOW, append, roll
 from tests.cleaner.world import KEY, World
+from tests.support.waiting import wait_for
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
@@ -137,8 +138,7 @@ def test_a_round_is_aborted(world: World) -> None:
     manager.check_cleaning_aborted(KEY)
     waiting = threading.Thread(target=manager.abort_and_pause_cleaning, args=(KEY,))
     waiting.start()
-    while manager.cleaning_state(KEY) != ABORTED:
-        time.sleep(.001)
+    wait_for(lambda: manager.cleaning_state(KEY) == ABORTED)
     with pytest.raises(IllegalStateError, match="cannot be aborted and paused since it is in "
                                                 "LogCleaningAborted state"):
         manager.abort_cleaning(KEY)
@@ -146,7 +146,7 @@ def test_a_round_is_aborted(world: World) -> None:
         manager.check_cleaning_aborted(KEY)
     assert waiting.is_alive()
     world.done("t-0", 3)
-    waiting.join(10)
+    waiting.join(120)
     assert manager.cleaning_state(KEY) == paused(1)
     assert not Path(log.parent_dir, "cleaner-offset-checkpoint").exists()  # it counts as not done
     with pytest.raises(IllegalStateError, match=r"cannot be in LogCleaningPaused\{pausedCount=1\}"):
@@ -183,7 +183,7 @@ def test_a_round_on_demand_waits_for_another(world: World) -> None:
     time.sleep(.05)
     assert not found
     world.done("t-0", 1)
-    waiting.join(10)
+    waiting.join(120)
     assert found[0].first_dirty_offset == 1 and manager.cleaning_state(KEY) == IN_PROGRESS
     world.done("t-0", 3)
     assert manager.grab(log, NOW) is None and manager.cleaning_state(KEY) is None

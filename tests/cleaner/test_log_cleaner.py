@@ -6,7 +6,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from seglog.model import TopicPartition
 from tests.cleaner.support import NOW, SLOT, append, leftovers, records, roll
 from tests.cleaner.world import KEY, Logs, World
 from tests.oracle.cleaning import last_values
+from tests.support.waiting import wait_for
 
 
 class Running:
@@ -49,13 +50,6 @@ class Running:
         return metric.value
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(.002)
-
-
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     yield World(tmp_path)
@@ -70,7 +64,7 @@ def test_all_logs_are_cleaned(world: World) -> None:
             roll(log)
     with Running(world, threads=2) as running:
         for log in world.logs.of.values():
-            assert running.cleaner.await_cleaned(log.topic_partition, 6, 20_000)
+            assert running.cleaner.await_cleaned(log.topic_partition, 6, 120_000)
             assert [(one.key, one.value) for one in records(log)] == [
                 (b"b0", b"x"), (b"b1", b"x"), (b"a", b"2"), (b"b2", b"x")]
         wait_for(lambda: running.gauge("max-dirty-percent", "LogCleanerManager") == 0)
@@ -102,7 +96,7 @@ def test_the_thread_works_while_others_append(world: World) -> None:
         for one in writers:
             one.join()
         roll(log)
-        assert running.cleaner.await_cleaned(KEY, log.log_end_offset, 20_000)
+        assert running.cleaner.await_cleaned(KEY, log.log_end_offset, 120_000)
         rounds = running.cleaner.threads[0].last_stats.bytes_read
         assert rounds > 0 or running.cleaner.threads[1].last_stats.bytes_read > 0
     kept = [(one.key or b"", one.value) for one in records(log)]
@@ -129,7 +123,7 @@ def test_a_log_that_cannot_be_cleaned(world: World, caplog: pytest.LogCaptureFix
     damage(bad, 3, batch)
     before = {path.name: path.read_bytes() for path in Path(bad.path).iterdir()}
     with Running(world) as running:
-        assert running.cleaner.await_cleaned(good.topic_partition, 2, 20_000)
+        assert running.cleaner.await_cleaned(good.topic_partition, 2, 120_000)
         where = {"logDirectory": bad.parent_dir}
         wait_for(lambda: running.gauge("uncleanable-partitions-count", "LogCleanerManager",
                                        **where) == 1)
@@ -163,7 +157,7 @@ def test_what_the_file_system_refuses(world: World, number: int, is_offline: boo
         if is_offline:
             wait_for(lambda: running.channel.failed == {log.parent_dir})
         else:
-            assert running.cleaner.await_cleaned(KEY, 3, 20_000)
+            assert running.cleaner.await_cleaned(KEY, 3, 120_000)
             assert not running.channel.failed and calls > 2
     assert not leftovers(log) and not running.cleaner.manager.uncleanable_partitions(log.parent_dir)
 
@@ -183,7 +177,7 @@ def test_a_shutdown_does_not_wait_for_a_round(world: World) -> None:
     time_.sleep = sleep  # type: ignore[method-assign]
     time_.set_current_time_ms(NOW + 1000)
     with running:
-        assert slept.wait(20)
+        assert slept.wait(120)
     assert len(records(log)) == 3 and not leftovers(log)
     assert running.cleaner.manager.cleaning_state(KEY) is None
 
@@ -215,14 +209,14 @@ def test_a_dead_thread_is_counted(world: World, monkeypatch: pytest.MonkeyPatch)
         log = world.log()
         running.cleaner.reconfigure(running.cleaner.config)
         assert running.gauge("DeadThreadCount") == 0
-        assert running.cleaner.await_cleaned(log.topic_partition, 3, 20_000)
+        assert running.cleaner.await_cleaned(log.topic_partition, 3, 120_000)
 
 
 def test_the_retention_of_compacted_logs(world: World) -> None:
     both = world.log("both-0", cleanup_policy="compact,delete", retention_ms=1000)
     only = world.log("only-0", retention_ms=1000)
     with Running(world) as running:
-        assert running.cleaner.await_cleaned(only.topic_partition, 3, 20_000)
+        assert running.cleaner.await_cleaned(only.topic_partition, 3, 120_000)
         both.context.time.sleep(2000)
         wait_for(lambda: both.log_start_offset == 3)
     assert only.log_start_offset == 0 and len(records(only)) == 3
@@ -271,7 +265,7 @@ def test_a_round_on_demand_is_aborted(world: World) -> None:
     manager.check_cleaning_aborted = checked  # type: ignore[method-assign]
     with pytest.raises(LogCleaningAbortedError):
         running.cleaner.clean_now(log)
-    pausing.join(10)
+    pausing.join(120)
     assert len(records(log)) == 3 and not leftovers(log)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from seglog.cleaner import Cleaner, LogToClean, OffsetMap
 from tests.cleaner.support import append, opened, records, roll
 from tests.oracle.cleaning import last_values
+from tests.support.waiting import wait_for
 
 KEYS, APPENDS = 17, 600
 
@@ -24,6 +25,8 @@ def test_appends_and_reads_go_on(tmp_path: Path) -> None:
                 append(log, [row])
                 written.append(row)
                 log.update_high_watermark(log.log_end_offset)
+                if number == APPENDS // 2:
+                    wait_for(lambda: rounds > 0)  # however late the cleaner begins
         except Exception as error:
             wrong.append(error)
         finally:

@@ -20,6 +20,7 @@ from seglog.cli.format import compile_format, json_formatter
 from seglog.cli.main import main
 from seglog.cli.unpack import UnpackError, parse_deserializers
 from seglog.model import TopicPartition
+from tests.support.waiting import PATIENCE
 
 TP = TopicPartition("t", 3)
 COLUMNS: dict[str, list[Any]] = {
@@ -272,7 +273,7 @@ def test_a_broken_pipe_ends_quietly(golden: Path) -> None:
     process.stdout.close()
     errors = process.stderr.read()
     process.stderr.close()
-    assert process.wait(30) == 141
+    assert process.wait(120) == 141
     assert errors == b""
 
 
@@ -290,12 +291,12 @@ def test_follows_what_is_appended_until_ctrl_c(golden: Path, golden_copy: Any) -
     with open(copy / last.name, "ab") as file:
         file.write(whole[first_size:])
     wanted = [row["offset"] for row in truth(golden, "epochs-0") if row["offset"] >= seen[0]]
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while len(seen) < len(wanted) and time.monotonic() < deadline:
         seen.append(int(process.stdout.readline()))
     process.send_signal(signal.SIGINT)
     errors = process.stderr.read()
-    assert process.wait(30) == 130
+    assert process.wait(120) == 130
     process.stdout.close()
     process.stderr.close()
     assert seen == wanted

@@ -39,6 +39,6 @@ def test_a_clone_shows_real_directories_from_anywhere(tmp_path: Path) -> None:
     if not (Path(demo.__file__).resolve().parents[3] / demo._GOLDEN).is_file():
         pytest.skip("an installed seglog has no archive beside it: PYTHONPATH=src pytest tests/cli")
     done = subprocess.run([sys.executable, "-m", "seglog", "demo", "--no-spark"], cwd=tmp_path,
-                          capture_output=True, text=True, timeout=120, env=os.environ)
+                          capture_output=True, text=True, timeout=600, env=os.environ)
     assert done.returncode == 0, done.stderr
     assert "predicted, " in done.stdout and "by Kafka" in done.stdout

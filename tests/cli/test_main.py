@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from seglog.cli import render
 from seglog.errors import CorruptRecordError, SeglogError
 from tests.support.dump import run_seglog
 from tests.support.readme import ROOT
+from tests.support.waiting import PATIENCE
 
 SEGLOG = [sys.executable, "-m", "seglog"]
 
@@ -167,8 +168,10 @@ def test_colour_and_progress_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch)
         assert render.paint("x", "red", terminal) == "x"
         with render.Progress("loading", 10, stream=terminal, detail=lambda room: "5/s") as progress:
             progress.advance(5)
-            time.sleep(.5)  # drawn ten times a second
-        assert b"loading [############............] 5/10 5/s" in os.read(master, 1000)
+            drawn = b""
+            while b"loading [############............] 5/10 5/s" not in drawn:
+                assert select.select([master], [], [], PATIENCE)[0], drawn
+                drawn += os.read(master, 1000)
     os.close(master)
     with open(os.devnull, "w") as nowhere, render.Progress("x", 2, stream=nowhere) as progress:
         progress.advance(2)

@@ -65,7 +65,7 @@ def run_as(user: int, verb: str, *paths: str) -> subprocess.CompletedProcess[str
             f"if os.geteuid() != {user}: os.setgroups([]); os.setgid({user}); os.setuid({user})\n"
             "sys.exit(main(sys.argv[1:]))\n")
     return subprocess.run([sys.executable, "-c", code, *verb.split(), *paths], text=True,
-                          capture_output=True, timeout=120, env=environment(), check=False)
+                          capture_output=True, timeout=600, env=environment(), check=False)
 
 
 def fingerprint(root: Path) -> dict[str, Any]:

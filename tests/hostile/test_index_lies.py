@@ -109,8 +109,7 @@ def truths(tmp_path_factory: pytest.TempPathFactory, golden: Path) -> list[tuple
     return made  # type: ignore[return-value]
 
 
-@settings(max_examples=examples(25), suppress_health_check=[
-    HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(25), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_every_answer_is_that_of_a_log_without_indexes(truths: Any, data: st.DataObject) -> None:
     path, indexes, truth = data.draw(st.sampled_from(truths))

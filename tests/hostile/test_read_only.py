@@ -56,7 +56,7 @@ def test_a_read_only_mount_is_enough(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     subprocess.run([*inside, f'{_MOUNT} && exec "$2" -m tests.hostile.probe "$3" "$1/built-0"',
                     "sh", str(tmp_path / "data"), sys.executable, str(tmp_path / "out")],
-                   cwd=ROOT, check=True, timeout=120)
+                   cwd=ROOT, check=True, timeout=600)
     outcomes: dict[str, Outcome] = pickle.loads((tmp_path / "out" / "data.pickle").read_bytes())
     assert {name: outcome.facts for name, outcome in outcomes.items() if outcome.error} == {}
     for isolation in ("read_uncommitted", "read_committed"):
@@ -76,7 +76,7 @@ def test_what_may_not_be_read_is_told(open_tmp: Path, what: str) -> None:
     path.chmod(0)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", _AS_NOBODY, str(open_tmp / "good" / "built-0"),
-         str(built.path)], cwd=ROOT, capture_output=True, check=False, timeout=120)
+         str(built.path)], cwd=ROOT, capture_output=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     outcomes: dict[str, Outcome] = pickle.loads(done.stdout)
     assert {name: outcome.untyped for name, outcome in outcomes.items() if outcome.untyped} == {}

@@ -33,7 +33,7 @@ from tests.support.damage import KINDS, damage
 
 SECONDS = min(float(os.environ.get("SEGLOG_FUZZ_SECONDS", "10")), 3600.0)
 SEED = int(os.environ.get("SEGLOG_FUZZ_SEED", "0"))
-SECONDS_PER_CALL = 60.0
+SECONDS_PER_CALL = 120.0
 MEMORY_BYTES = 3 << 30
 #: Fifos and devices may block what reads them; tests/hostile/test_hostile.py has them in a process
 #: of its own.

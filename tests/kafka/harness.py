@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -25,11 +24,12 @@ from types import TracebackType
 from typing import Any
 
 from tests.support.locks import locked
+from tests.support.ports import free_ports
 
 KAFKA_VERSION = "4.3.1"
 JAVA_MIN = 17
 HERE = Path(__file__).resolve().parent
-_START_SECONDS = 90.0
+_START_SECONDS = 300.0
 #: Short-lived JVMs: small, and quick to be up rather than quick later.
 _JVM = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
@@ -120,7 +120,7 @@ def command(main: str, *args: str, options: Sequence[str] = (),
     return [java_command(), *_JVM, *options, "-cp", os.pathsep.join(paths), main, *args]
 
 
-def run(main: str, *args: str, timeout: float = 300.0, given: str | None = None) -> str:
+def run(main: str, *args: str, timeout: float = 1800.0, given: str | None = None) -> str:
     """Runs a class to its end, on `given` as its input, and gives what it printed."""
     done = subprocess.run(command(main, *args), capture_output=True, text=True, check=False,
                           timeout=timeout, input=given, encoding="utf-8")
@@ -144,17 +144,6 @@ def dump_log(files: Iterable[Path], *options: str) -> str:
     """What kafka-dump-log prints about files."""
     return run("org.apache.kafka.tools.DumpLogSegments", "--files",
                ",".join(str(file) for file in files), *options)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 @functools.cache
@@ -182,7 +171,7 @@ class Broker:
     def __init__(self, home: Path, extra: Mapping[str, str] | None = None) -> None:
         self.home, self.data_dir = home, home / "data"
         self.extra = dict(extra or {})
-        self.port, self._controller_port = _free_ports(2)
+        self.port, self._controller_port = free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -242,7 +231,7 @@ class Broker:
     def _end(self, number: int) -> None:
         if self._process is not None:
             self._process.send_signal(number)
-            self._process.wait(timeout=60)
+            self._process.wait(timeout=300)
             self._process = None
 
     def stop(self) -> None:

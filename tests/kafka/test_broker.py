@@ -14,6 +14,7 @@ from tests.kafka.harness import Broker, Client
 from tests.oracle import log
 from tests.oracle.batch import Row
 from tests.support import reading
+from tests.support.waiting import wait_for
 
 COLUMNS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
 ISOLATIONS = ("read_uncommitted", "read_committed")
@@ -28,6 +29,7 @@ class Watcher(threading.Thread):
         self.data_dir, self.stopping = data_dir, threading.Event()
         #: the result of each read of a topic
         self.looks: dict[str, list[list[Row]]] = {topic: [] for topic in workload.TOPICS}
+        self.rounds = 0
         self.error: BaseException | None = None
 
     def run(self) -> None:
@@ -36,8 +38,14 @@ class Watcher(threading.Thread):
                 for number, (topic, looks) in enumerate(self.looks.items()):
                     with seglog.PartitionLog.open(self.data_dir / f"{topic}-0") as opened:
                         looks.append(reading.read_rows(opened, threads=2 * (number % 2)))
+                self.rounds += 1
         except BaseException as error:
             self.error = error
+
+    def look(self) -> None:
+        """Waits until it has looked at what is there now."""
+        end = self.rounds + 2
+        wait_for(lambda: self.rounds >= end or self.error is not None)
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +59,10 @@ def killed(kafka_lib: Path, tmp_path_factory: pytest.TempPathFactory
         watcher = Watcher(broker.data_dir)
         watcher.start()
         try:
-            workload.produce_mix(client, rng, 20)
-            workload.produce_transactions(client, rng, 15, leave_open=True)
+            for part in range(5):
+                workload.produce_mix(client, rng, 4)
+                workload.produce_transactions(client, rng, 3, leave_open=part == 4)
+                watcher.look()
         finally:
             watcher.stopping.set()
             watcher.join()

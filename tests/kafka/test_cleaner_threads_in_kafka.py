@@ -91,7 +91,7 @@ def clean_with_ours(root: Path, wanted: dict[TopicPartition, int], threads: int)
                       io_buffer_size=64 << 10), [directory], logs, channel,
         MockTime(current_time_ms=NOW))
     cleaner.startup()
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while cleaner.manager.all_cleaner_checkpoints() != wanted and time.monotonic() < end:
         time.sleep(.005)
     cleaner.shutdown()

@@ -42,7 +42,7 @@ def ask(requests: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """What Config.java answers to each."""
     given = "".join(json.dumps(request) + "\n" for request in requests)
     done = subprocess.run(harness.command("Config"), input=given, capture_output=True, text=True,
-                          encoding="utf-8", check=True, timeout=120)
+                          encoding="utf-8", check=True, timeout=1800)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

@@ -30,7 +30,7 @@ def kafka_answers(home: Path, sequences: list[Sequence]) -> list[dict[str, Any]]
     done = subprocess.run(
         harness.command("Producers", str(home),
                         options=["-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]),
-        input=given, capture_output=True, text=True, check=True, timeout=300)
+        input=given, capture_output=True, text=True, check=True, timeout=1800)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

@@ -20,7 +20,7 @@ from seglog.cli.main import main
 from tests.kafka import harness
 from tests.kafka.tiering_broker import TOPIC, tiering
 from tests.kafka.workload import CODECS
-from tests.remote_log.support import eventually
+from tests.support.waiting import wait_for
 
 FIRST_MS = 4_000_000_000_000  # later than every transaction marker
 STEP_MS = 1000
@@ -96,7 +96,7 @@ def test_a_broker_reads_by_rebuilt_indexes(tmp_path: Path,
             client.create_topic("tiered", 1, {**TOPIC, **LATE})
             written = produce(client, rng)
         local = home / "data" / "tiered-0"
-        eventually(lambda: len(list(local.glob("*.log"))) == 1, 120)
+        wait_for(lambda: len(list(local.glob("*.log"))) == 1, 600)
         before = truth(broker)
         assert len(before["read_committed"]) < len(before["read_uncommitted"]) == written
         broker.stop()

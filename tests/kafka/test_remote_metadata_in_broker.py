@@ -18,7 +18,8 @@ from seglog.remote_log.topic_based_manager import TopicBasedRemoteLogMetadataMan
 from seglog.tiered import RemoteLogSegmentState, TopicIdPartition, read_metadata_topic
 from tests.kafka import harness
 from tests.kafka.tiering_broker import TOPIC, tiering
-from tests.remote_log.support import eventually, segment, update
+from tests.remote_log.support import segment, update
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.judge
 
@@ -51,19 +52,19 @@ def test_the_same_metadata_as_the_broker(tmp_path: Path) -> None:
         with pytest.raises(RetriableRemoteStorageError):
             ours.list_all_remote_log_segments(OURS)
         with broker, harness.Client(broker.bootstrap) as client:
-            eventually(lambda: ours.is_initialized, 120)
+            wait_for(lambda: ours.is_initialized, 600)
             client.create_topic("tiered", 1, TOPIC)
             client.produce("tiered", ({"value": b"%d" % number, "timestamp": number}
                                       for number in range(100)), config={"batch.size": "1"})
             theirs = TopicIdPartition(_topic_id(broker, "tiered"), "tiered", 0)
             ours.on_partition_leadership_changes([OURS], [theirs])
-            eventually(lambda: ours.is_ready(OURS) and ours.is_ready(theirs), 120)
+            wait_for(lambda: ours.is_ready(OURS) and ours.is_ready(theirs), 600)
             one = segment(0, 9, key=OURS)
             ours.add_remote_log_segment_metadata(one).result(60)
             ours.update_remote_log_segment_metadata(update(one)).result(60)
             assert ours.remote_log_segment_metadata(OURS, 0, 5) == one.create_with_updates(
                 update(one))
-            eventually(lambda: len(finished(ours, theirs)) >= 4, 120)
+            wait_for(lambda: len(finished(ours, theirs)) >= 4, 600)
             broker.stop()
             live = {str(found) for found in finished(ours, theirs)}
     store = read_metadata_topic(broker.data_dir).store
@@ -76,9 +77,9 @@ def test_a_topic_that_it_creates(broker: harness.Broker) -> None:
     """With Kafka's settings; another count of partitions is refused; the next one reads all."""
     with manager(broker.bootstrap) as ours:
         ours.on_broker_ready()
-        eventually(lambda: ours.is_initialized, 120)
+        wait_for(lambda: ours.is_initialized, 600)
         ours.on_partition_leadership_changes([OURS], [])
-        eventually(lambda: ours.is_ready(OURS), 120)
+        wait_for(lambda: ours.is_ready(OURS), 600)
         for start in range(0, 50, 10):
             ours.add_remote_log_segment_metadata(segment(start, start + 9, key=OURS)).result(60)
         with pytest.raises(RemoteStorageError, match="not assigned to the target partition"):
@@ -88,14 +89,14 @@ def test_a_topic_that_it_creates(broker: harness.Broker) -> None:
     with manager(broker.bootstrap) as again:
         again.on_partition_leadership_changes([OURS], [])
         again.on_broker_ready()
-        eventually(lambda: again.is_ready(OURS), 120)
+        wait_for(lambda: again.is_ready(OURS), 600)
         assert len(again.list_all_remote_log_segments(OURS)) == 5
     assert _settings(broker) == {"retention.ms": "-1", "cleanup.policy": "delete",
                                  "remote.storage.enable": "false", "min.insync.replicas": "2"}
     with manager(broker.bootstrap,
                  **{"remote.log.metadata.topic.num.partitions": 4}) as other:
         other.on_broker_ready()
-        eventually(lambda: other.initialization_failure, 120)
+        wait_for(lambda: other.initialization_failure, 600)
         assert "Existing topic partition count 3 is not same as the expected partition count 4" \
             in str(other.initialization_failure)
 

@@ -30,7 +30,7 @@ SMALL = b"hello world " * 4
 def ask(tmp_path: Path, questions: list[Question]) -> list[dict[str, Any]]:
     lines = "".join(f"{kind} {content.hex()}\n" for kind, content in questions)
     done = subprocess.run(harness.command("Storage", str(tmp_path / "scratch")), input=lines,
-                          capture_output=True, text=True, check=True, timeout=300)
+                          capture_output=True, text=True, check=True, timeout=1800)
     answers = [json.loads(line) for line in done.stdout.split("\n") if line]
     assert len(answers) == len(questions), done.stderr[-2000:]
     return answers

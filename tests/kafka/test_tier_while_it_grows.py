@@ -16,8 +16,8 @@ from seglog.tiered import Bucket, open_bucket, read_metadata_topic
 from tests.kafka import harness
 from tests.kafka.tiering_broker import TOPIC, tiering
 from tests.objects.server import ServerMissing, options_of, serve
-from tests.remote_log.support import eventually
 from tests.support import reading
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.judge, pytest.mark.usefixtures("kafka_lib")]
 
@@ -42,13 +42,18 @@ class Writer(threading.Thread):
         self.sent: list[tuple[bytes, bool]] = []
         self.acknowledged = self.stable = 0
         self.error: Exception | None = None
+        #: How often the readers have read; None: nobody reads meanwhile.
+        self.reads: int | None = None
 
     def run(self) -> None:
         """Never raises."""
         try:
             with harness.Client(self._address) as client:
-                for _ in range(ROUNDS):
+                for number in range(ROUNDS):
                     self._round(client)
+                    if number % 10 == 9 and self.reads is not None:
+                        enough = self.reads + 2
+                        wait_for(lambda: self.reads is None or self.reads >= enough, 600)
         except Exception as error:
             self.error = error
 
@@ -179,15 +184,18 @@ def test_every_read_is_a_prefix(broker: harness.Broker, store: Callable[[], Buck
         Reader(lambda: alone(()), has_disk=False),
         Reader(lambda: alone(broker.data_dir), has_disk=False),
         Reader(from_store, has_disk=False)]
+    writer.reads = 0
     writer.start()
     try:
         for number in itertools.count():
             is_over = not writer.is_alive() and len(list(local.glob("*.log"))) == 1
             for reader in readers:
                 reader.check(writer, first_local(local), number % 2 * 2)
+            writer.reads = number
             if is_over:
                 break
     finally:
+        writer.reads = None
         writer.join()
     assert writer.error is None
     for reader in readers:
@@ -207,7 +215,7 @@ def test_segments_leave_the_disk_under_a_reader(broker: harness.Broker, tmp_path
         assert writer.error is None
         segments = len(list(local.glob("*.log")))
         assert segments > 10
-        eventually(lambda: copied(broker.data_dir) == segments - 1, 180)
+        wait_for(lambda: copied(broker.data_dir) == segments - 1, 600)
 
         def opened() -> PartitionLog:
             return PartitionLog.open(local, remote=remote, max_open_segments=1)
@@ -222,7 +230,7 @@ def test_segments_leave_the_disk_under_a_reader(broker: harness.Broker, tmp_path
         assert sized.log_end_offset > 0
         planned = sized.ranges(1)
         client.ask("alter", topic="live", config={"local.retention.bytes": "1"})
-        eventually(lambda: len(list(local.glob("*"))) < segments, 180)
+        wait_for(lambda: len(list(local.glob("*"))) < segments, 600)
         assert len(list(local.glob("*.log"))) == 1
     for isolation, stream, found in begun:
         for batch in stream:

@@ -34,8 +34,8 @@ from seglog.tiered import RemoteLogSegmentState, TopicIdPartition, read_metadata
 from tests.kafka import harness
 from tests.kafka.tiering_broker import TOPIC, tiering
 from tests.remote_log.local_tiered_storage import LocalTieredStorage
-from tests.remote_log.support import eventually
 from tests.support import reading
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.judge
 
@@ -73,7 +73,7 @@ class Ours:
         else:
             self.manager.get_or_create_log(KEY, topic_id=self._lost)
             self.tiering.on_leadership_change((), [KEY])
-        eventually(lambda: self.tiering.is_partition_ready(KEY))
+        wait_for(lambda: self.tiering.is_partition_ready(KEY))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -127,7 +127,7 @@ def make_topic(home: Path) -> None:
     with broker:
         with harness.Client(broker.bootstrap) as client:
             client.create_topic("tiered", 1, TOPIC)
-        eventually(lambda: len(list(home.glob("data/__remote_log_metadata-*"))) == 3, 120)
+        wait_for(lambda: len(list(home.glob("data/__remote_log_metadata-*"))) == 3, 600)
         broker.stop()
 
 

@@ -28,7 +28,7 @@ WITHOUT_TEXT = {"IndexOutOfBoundsException", "IllegalArgumentException", "KafkaE
 def kafka(cases: list[dict[str, Any]], directory: Path) -> list[dict[str, Any]]:
     lines = "".join(json.dumps(case) + "\n" for case in cases)
     done = subprocess.run(harness.command("Validate", str(directory)), input=lines, text=True,
-                          capture_output=True, check=True, timeout=300)
+                          capture_output=True, check=True, timeout=1800)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

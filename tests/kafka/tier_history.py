@@ -15,7 +15,7 @@ from seglog.storage.isolation import Isolation
 from seglog.tiered import RemoteLogSegmentState, read_metadata_topic
 from tests.kafka import harness, workload
 from tests.kafka.tiering_broker import TOPIC, tiering
-from tests.remote_log.support import eventually
+from tests.support.waiting import wait_for
 
 ISOLATIONS: tuple[Isolation, ...] = ("read_uncommitted", "read_committed")
 _RETENTION_BYTES = 20_000
@@ -138,7 +138,7 @@ def live(home: Path, seed: int) -> History:
             life.write(client, *key, 6)
         life.transactions(client, 4)
         client.ask("delete_records", topic="cut", partition=0, before=70)
-        eventually(life.tiered, 180)
+        wait_for(life.tiered, 600)
     shutil.rmtree(life.data / "rolled-back-0")
     shutil.move(older, life.data / "rolled-back-0")
     shutil.rmtree(life.data / "emptied-0")
@@ -150,8 +150,8 @@ def live(home: Path, seed: int) -> History:
         for key in PARTITIONS:
             life.write(client, *key, 3)
         life.transactions(client, 1)
-        eventually(life.tiered, 180)
-        eventually(life.expired, 180)
+        wait_for(life.tiered, 600)
+        wait_for(life.expired, 600)
         truth = {key: _truth(client, *key) for key in PARTITIONS}
     return History(home, truth)
 

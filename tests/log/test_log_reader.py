@@ -17,10 +17,11 @@ import seglog
 from seglog import LogReader, PartitionLog
 from seglog.errors import OffsetOutOfRangeError
 from seglog.storage.isolation import ISOLATIONS
+from tests.support.waiting import wait_for
 
 LOGS = ["txn-0", "txn-1", "compacted-txn-0", "compacted-0", "outoforder-0", "startoffset-0",
         "appendtime-0", "epochs-0"]
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 @pytest.fixture(params=LOGS)
@@ -127,11 +128,7 @@ def test_a_follower_gets_what_is_appended(tmp_path: Path, kind: int) -> None:
                 program.append(b"%d" % number + b"." * 100)
             with reader.follow(0, end_offset=60) as other:
                 assert len(list(other.records())) == 60
-            done = threading.Event()
-            for _ in range(int(SECONDS / 0.01)):
-                if len(seen) == 60:
-                    break
-                done.wait(0.01)
+            wait_for(lambda: len(seen) == 60)
             follower.close()
             thread.join(SECONDS)
             assert not thread.is_alive()

@@ -208,7 +208,7 @@ def test_readers_beside_rolls_and_retention(make: Make) -> None:
             log.delete_old_segments()
     done.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(120)
     assert not problems, problems
     assert log.log_start_offset > 0
 

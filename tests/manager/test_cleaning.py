@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import seglog
-from seglog.cleaner.cleaning_states import IN_PROGRESS
+from seglog.cleaner.cleaning_states import ABORTED, IN_PROGRESS
+from seglog.cleaner.log_cleaner import CleanerThread
 from seglog.config import BrokerConfig, LogConfig
 from seglog.errors import (
     ConfigError, IllegalStateError, KafkaStorageError, LogCleaningAbortedError,
@@ -26,6 +27,8 @@ from seglog.model import TopicPartition
 from tests.cleaner.support import append, leftovers, records, roll
 from tests.manager.records import NOW_MS
 from tests.manager.support import entries, make_dir
+from tests.support.held import threads_since
+from tests.support.waiting import PATIENCE, wait_for
 
 T0, P0 = TopicPartition("t", 0), TopicPartition("plain", 0)
 CLEANER = "cleaner-offset-checkpoint"
@@ -58,45 +61,48 @@ def new_log(manager: seglog.LogManager, root: Path, key: TopicPartition = T0, se
     return log
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(.002)
-
-
 def cleaned(root: Path, offset: int, key: TopicPartition = T0) -> Callable[[], bool]:
     return lambda: (root / CLEANER).exists() and entries(root / CLEANER).get(key) == offset
 
 
 class Held:
-    """A round of the manager's cleaner that stands still in its second pass, until `release`."""
+    """A round of the manager's cleaner that stands still in its second pass, until somebody ends
+    it, or until the end of the block."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, manager: seglog.LogManager) -> None:
         from seglog.cleaner.record_filter import RecordFilter
         self.is_there, self.released = threading.Event(), threading.Event()
+        self.cleaner = manager._state.cleaning.cleaner
         real: Any = RecordFilter.filter
 
         def filtered(*args: Any, **options: Any) -> Any:
             self.is_there.set()
-            assert self.released.wait(20)
+            wait_for(self.is_ended)
             return real(*args, **options)
 
         monkeypatch.setattr(RecordFilter, "filter", filtered)
 
-    def release(self) -> None:
-        self.released.set()
+    def is_ended(self) -> bool:
+        """Whether the round of this thread, which stands still, is to end."""
+        thread, state = threading.current_thread(), self.cleaner.manager.cleaning_state(T0)
+        stops = thread._ends.is_set() if isinstance(thread, CleanerThread) else self.cleaner._ends
+        return self.released.is_set() or stops or state == ABORTED
 
     def __enter__(self) -> Held:
-        assert self.is_there.wait(20)
-        threading.Timer(.1, self.release).start()
+        assert self.is_there.wait(PATIENCE)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.release()
+        self.released.set()
+
+
+def cleaners_since(before: set[threading.Thread]) -> set[str]:
+    """The names of the cleaners' threads that began since."""
+    return {one.name for one in threads_since(before) if one.name.startswith("kafka-log-cleaner")}
 
 
 def test_it_compacts_by_itself(roots: list[Path]) -> None:
+    before = set(threading.enumerate())
     with manager_of(roots[0]) as manager:
         log = new_log(manager, roots[0])
         plain = new_log(manager, roots[0], P0)
@@ -105,7 +111,7 @@ def test_it_compacts_by_itself(roots: list[Path]) -> None:
         assert len(records(plain)) == 6
         names = [str(name) for name, _ in manager.metrics]
         assert "kafka.log:type=LogCleaner,name=DeadThreadCount" in names
-    assert not any(thread.name.startswith("kafka-log-cleaner") for thread in threading.enumerate())
+    assert not cleaners_since(before)
     with manager_of(roots[0], scheduled=False) as manager:
         assert entries(roots[0] / CLEANER) == {T0: 6}
         assert [one.offset for one in records(manager.get_log(T0) or log)] == [1, 3, 4, 5]
@@ -113,7 +119,7 @@ def test_it_compacts_by_itself(roots: list[Path]) -> None:
 
 def test_a_truncation_ends_a_round(roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     with manager_of(roots[0]) as manager:
-        held = Held(monkeypatch)
+        held = Held(monkeypatch, manager)
         log = new_log(manager, roots[0])
         with held:
             manager.truncate_to({T0: 2})
@@ -141,7 +147,7 @@ def test_a_truncation_lowers_the_checkpoint(roots: list[Path]) -> None:
 
 def test_a_deletion_ends_a_round(roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     with manager_of(roots[0]) as manager:
-        held = Held(monkeypatch)
+        held = Held(monkeypatch, manager)
         log = new_log(manager, roots[0])
         with held:
             assert manager.async_delete(T0) is log
@@ -177,7 +183,7 @@ def test_a_move_takes_the_checkpoint_along(roots: list[Path]) -> None:
 
 def test_a_move_ends_a_round(roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     with manager_of(*roots) as manager:
-        held = Held(monkeypatch)
+        held = Held(monkeypatch, manager)
         log = new_log(manager, roots[0])
         with held:
             assert manager.alter_replica_log_dir(T0, roots[1]) is not None
@@ -190,7 +196,7 @@ def test_a_move_ends_a_round(roots: list[Path], monkeypatch: pytest.MonkeyPatch)
 
 def test_another_policy_ends_a_round(roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     with manager_of(roots[0]) as manager:
-        held = Held(monkeypatch)
+        held = Held(monkeypatch, manager)
         log = new_log(manager, roots[0])
         with held:
             manager.update_topic_config("t", {"cleanup.policy": "delete", "retention.ms": "-1"})
@@ -204,7 +210,7 @@ def test_another_policy_ends_a_round(roots: list[Path], monkeypatch: pytest.Monk
 def test_a_shutdown_ends_a_round(roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     manager = manager_of(roots[0])
     with manager:
-        held = Held(monkeypatch)
+        held = Held(monkeypatch, manager)
         log = new_log(manager, roots[0])
         held.__enter__()
     assert (roots[0] / ".kafka_cleanshutdown").exists()
@@ -248,27 +254,27 @@ def started(call: Callable[[], object]) -> tuple[threading.Thread, list[BaseExce
 def test_compact_now_waits_and_is_ended(roots: list[Path],
                                         monkeypatch: pytest.MonkeyPatch) -> None:
     with manager_of(roots[0], scheduled=False) as manager:
-        held = Held(monkeypatch)
+        held = Held(monkeypatch, manager)
         log = new_log(manager, roots[0])
         thread, errors = started(lambda: manager.compact(T0))
         with held:
             cleaner = manager._state.cleaning.cleaner
             assert cleaner.manager.cleaning_state(T0) == IN_PROGRESS
             manager.truncate_fully_and_start_at(T0, 0)
-        thread.join(20)
+        thread.join(120)
         assert [type(one) for one in errors] == [LogCleaningAbortedError]
         assert log.log_end_offset == 0 and manager.compact(T0) == []
 
 
 def test_a_shutdown_ends_compact_now(roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     with manager_of(roots[0], scheduled=False) as manager:
-        held = Held(monkeypatch)
+        held = Held(monkeypatch, manager)
         log = new_log(manager, roots[0])
         thread, errors = started(lambda: manager._state.cleaning.compact(log))
         held.__enter__()
     # The directory is another's now: the round was over before.
     assert not thread.is_alive() or not leftovers(log)
-    thread.join(20)
+    thread.join(120)
     assert [type(one) for one in errors] == [LogCleaningAbortedError]
     assert len(records(log)) == 6 and (roots[0] / ".kafka_cleanshutdown").exists()
 
@@ -297,6 +303,7 @@ def test_lines_of_logs_that_failed_to_load_stay(roots: list[Path]) -> None:
 
 
 def test_settings_at_run_time(roots: list[Path]) -> None:
+    before = set(threading.enumerate())
     with manager_of(roots[0]) as manager:
         with pytest.raises(ConfigError, match="Cannot update these configs dynamically: log.dirs"):
             manager.reconfigure_cleaner({"log.dirs": "/x"})
@@ -304,17 +311,18 @@ def test_settings_at_run_time(roots: list[Path]) -> None:
             manager.reconfigure_cleaner({"log.cleaner.threads": "3"})
         manager.reconfigure_cleaner({"log.cleaner.threads": "2",
                                      "log.cleaner.io.max.bytes.per.second": "1e9"})
-        names = [one.name for one in threading.enumerate()]
-        assert {"kafka-log-cleaner-thread-0", "kafka-log-cleaner-thread-1"} <= set(names)
+        assert cleaners_since(before) == {
+            "kafka-log-cleaner-thread-0", "kafka-log-cleaner-thread-1"}
         new_log(manager, roots[0])
         wait_for(cleaned(roots[0], 6))
 
 
 def test_a_cleaner_that_is_off(roots: list[Path], caplog: pytest.LogCaptureFixture) -> None:
+    before = set(threading.enumerate())
     with caplog.at_level(logging.WARNING), manager_of(
             roots[0], log_cleaner_enable="false") as manager:
         new_log(manager, roots[0])
-        assert not any(one.name.startswith("kafka-log-cleaner") for one in threading.enumerate())
+        assert not cleaners_since(before)
         assert len(manager.compact(T0)) == 1
     assert not caplog.messages
     with caplog.at_level(logging.WARNING), manager_of(roots[0], log_cleaner_enable="false"):

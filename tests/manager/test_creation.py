@@ -21,6 +21,7 @@ from seglog.model import TopicPartition
 from seglog.storage.meta import format_uuid
 from tests.manager.records import fill
 from tests.manager.support import entries, make_dir
+from tests.support.waiting import wait_for
 
 A0, A1, B0, C0, D0 = (TopicPartition(*key) for key in (
     ("a", 0), ("a", 1), ("b", 0), ("c", 0), ("d", 0)))
@@ -120,8 +121,7 @@ def test_cordoned_directories(roots: list[Path]) -> None:
 def test_nothing_is_made_while_a_directory_is_offline(roots: list[Path]) -> None:
     with seglog.LogManager(roots) as manager:
         manager.handle_log_dir_failure(roots[0])
-        while manager.is_log_dir_online(roots[0]):
-            pass
+        wait_for(lambda: not manager.is_log_dir_online(roots[0]))
         with pytest.raises(KafkaStorageError, match=f"^Can not create log for a-0 because log "
                                                     f"directories {roots[0]} are offline$"):
             manager.get_or_create_log(A0)
@@ -147,8 +147,7 @@ def test_a_directory_that_takes_no_new_ones_is_passed_over(
     with seglog.LogManager(roots) as manager:
         monkeypatch.setattr(creation.os, "makedirs", full)
         assert manager.get_or_create_log(D0).parent_dir == str(roots[2])
-        while manager.is_log_dir_online(roots[1]):
-            pass
+        wait_for(lambda: not manager.is_log_dir_online(roots[1]))
     assert f"Error while creating log for d-0 in dir {roots[1]}" in caplog.messages
 
 

@@ -111,7 +111,7 @@ def test_becoming_leader_checks_each_segment_once(
     with seglog.LogManager([root], config=config()) as manager:
         assert manager.on_become_leader([TopicPartition("b", 0)]) == []
         for future in [*manager.on_become_leader([A0]), *manager.on_become_leader([A0, A0])]:
-            future.result(30)
+            future.result(120)
         assert checks.seen == dict.fromkeys(bases, 1)
         assert manager.on_become_leader([A0]) == [], "nothing is left"
         log = manager.get_log(A0)
@@ -171,14 +171,14 @@ def test_many_readers_and_a_new_leader(root: Path, monkeypatch: pytest.MonkeyPat
         barrier = threading.Barrier(9)
 
         def read() -> None:
-            barrier.wait(30)
+            barrier.wait(120)
             with manager.open_log(A0) as reader:
                 found.append([(one.base_offset, one.position) for one in reader.batches()])
 
         readers = [threading.Thread(target=read) for _ in range(8)]
         for one in readers:
             one.start()
-        barrier.wait(30)
+        barrier.wait(120)
         for future in manager.on_become_leader([A0]):
             future.result(60)
         for one in readers:
@@ -237,8 +237,8 @@ def test_a_disk_that_fails_a_check_takes_the_directory_offline(
         monkeypatch.setattr(sanity, "check_segments", failing)
         future, = manager.on_become_leader([A0])
         with pytest.raises(KafkaStorageError):
-            future.result(30)
-        assert called.wait(30)
+            future.result(120)
+        assert called.wait(120)
         assert told[0].message == f"Error while checking segments of a-0 in dir {root}"
         assert told[0].partitions == (A0,) and manager.get_log(A0) is None
     assert not (root / MARKER).exists()
@@ -250,14 +250,14 @@ def test_shutdown_stops_the_background(root: Path, monkeypatch: pytest.MonkeyPat
 
     def slow(*args: Any, **kwargs: Any) -> Any:
         begun.set()
-        release.wait(30)
+        release.wait(120)
         return check(*args, **kwargs)
 
     monkeypatch.setattr(sanity, "check_segments", slow)
     manager = seglog.LogManager([root], config=config())
     manager.startup()
     future, = manager.on_become_leader([A0])
-    assert begun.wait(30)
+    assert begun.wait(120)
     threading.Timer(0.05, release.set).start()
     manager.shutdown()
     assert future.done() and (root / MARKER).exists()
@@ -287,7 +287,7 @@ def test_wrong_indexes_at_level_full(root: Path, suffix: str, deferred: bool) ->
     full = LoadConfig(sanity_check_level="full", sanity_check_all_logs_enabled=not deferred)
     with seglog.LogManager([root], config=full) as manager:
         for future in manager.on_become_leader([A0]):
-            future.result(30)
+            future.result(120)
     assert differences(snapshot(root / "a-0"), wanted) == []
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from seglog.model import TopicPartition
 from tests.manager.records import fill
 from tests.manager.support import entries, input_output_error, make_dir
 from tests.support.held import open_files
+from tests.support.waiting import wait_for
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 RECOVERY = "recovery-point-offset-checkpoint"
@@ -174,8 +174,7 @@ def test_one_that_may_be_offline(root: Path, tmp_path: Path) -> None:
     manager, _ = manager_of(root, other)
     with manager:
         manager.handle_log_dir_failure(root)
-        while manager.is_log_dir_online(root):
-            pass
+        wait_for(lambda: not manager.is_log_dir_online(root))
         with pytest.raises(KafkaStorageError, match="^Failed to delete log for  a-0 because it "
                            f"may be in one of the offline directories {root}$"):
             manager.async_delete(A0)
@@ -201,8 +200,7 @@ def test_one_that_cannot_be_deleted_keeps_no_other(
         monkeypatch.setattr(shutil, "rmtree", broken)
         time.sleep(40_000)
         assert directories(other) == []
-        while manager.is_log_dir_online(root):
-            pass
+        wait_for(lambda: not manager.is_log_dir_online(root))
         assert any(message.startswith("Exception while deleting Log(dir=")
                    for message in caplog.messages)
         assert manager.is_log_dir_online(other)
@@ -226,8 +224,8 @@ def test_with_threads(root: Path) -> None:
     with seglog.LogManager([root], config=config, scheduler=scheduler,
                            log_config=LogConfig(file_delete_delay_ms=1)) as manager:
         manager.async_delete(A0)
-        while manager.logs_to_be_deleted or "a-0-delete" in directories(root):
-            pass
+        wait_for(lambda: not manager.logs_to_be_deleted
+                 and "a-0-delete" not in directories(root))
         assert scheduler.is_started
     assert not scheduler.is_started and not scheduler.pending_tasks
 
@@ -248,7 +246,6 @@ def test_no_descriptor_outlives_its_log(root: Path, tmp_path: Path) -> None:
         assert not [path for path in open_files(other) if "new-1" in path]
         assert [path for path in open_files(other) if "new-2" in path]
         manager.handle_log_dir_failure(other)
-        while open_files(other):
-            threading.Event().wait(0.001)
+        wait_for(lambda: not open_files(other))
         assert open_files(root)
     assert open_files(root) == []

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,10 +25,12 @@ from seglog.recovery import segment_loading
 from seglog.metrics import MetricsRegistry
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import NullListener
+from seglog.recovery.directory_load import DirectoryLoad
 from seglog.recovery.findings import Finding
 from seglog.log.unified_log import UnifiedLog
 from seglog.recovery.load_report import LoadReport, PartitionReport
 from tests.manager.support import copy, make_dir, snapshot
+from tests.support.waiting import PATIENCE, wait_for
 
 MARKER = ".kafka_cleanshutdown"
 RECOVERY = "recovery-point-offset-checkpoint"
@@ -119,7 +120,7 @@ def test_no_executor_with_one_thread_and_a_pool_with_more(
 
     def noting(*args: Any) -> Any:
         used.add(threading.current_thread().name)
-        time.sleep(0.002)
+        wait_for(lambda: len(used) >= threads)  # otherwise one may do all before others begin
         return check(*args)
 
     monkeypatch.setattr(segment_loading, "check_chunk", noting)
@@ -145,7 +146,7 @@ def test_the_pools_are_resized_while_they_work(tmp_path: Path,
         if first.acquire(blocking=False):
             managers[0].resize_recovery_thread_pool(4)
         if not meeting.broken and Path(path).name in names[:4]:
-            meeting.wait(30)  # four logs at the same time, or never
+            meeting.wait(120)  # four logs at the same time, or never
         return load(path, *args, **kwargs)
 
     monkeypatch.setattr(loading, "load_unified_log", waiting)
@@ -301,7 +302,7 @@ def test_shutdown_while_logs_are_loaded(tmp_path: Path, monkeypatch: pytest.Monk
 
     def slow(path: str, *args: Any, **kwargs: Any) -> UnifiedLog:
         begun.set()
-        release.wait(30)
+        release.wait(120)
         return load(path, *args, **kwargs)
 
     monkeypatch.setattr(loading, "load_unified_log", slow)
@@ -316,10 +317,25 @@ def test_shutdown_while_logs_are_loaded(tmp_path: Path, monkeypatch: pytest.Monk
 
     starting = threading.Thread(target=start)
     starting.start()
-    assert begun.wait(30)
-    threading.Timer(0.1, release.set).start()
+    assert begun.wait(PATIENCE)
+    load_cancel = DirectoryLoad.cancel
+
+    def cancel(directory: DirectoryLoad) -> None:
+        pool = directory._pool
+        assert pool is not None
+
+        def go_on() -> None:
+            wait_for(lambda: pool._closed)
+            release.set()
+
+        going_on = threading.Thread(target=go_on)
+        going_on.start()
+        load_cancel(directory)
+        going_on.join()
+
+    monkeypatch.setattr(DirectoryLoad, "cancel", cancel)
     manager.shutdown()
-    starting.join(30)
+    starting.join(120)
     assert len(errors) == 1 and not manager.is_running
     assert not (root / MARKER).exists() and not (root / ".lock").exists()
     after = sorted((root / RECOVERY).read_text().splitlines())

@@ -11,13 +11,13 @@ import pytest
 
 from seglog.recovery.worker_pool import WorkerPool
 
-WAIT = 30.0
+WAIT = 120.0
 
 
 def test_jobs_run_and_give_what_they_give() -> None:
     pool = WorkerPool(3, "work")
     futures = [pool.submit(lambda n=n: n * n) for n in range(50)]  # type: ignore[misc]
-    assert [future.result(30) for future in futures] == [n * n for n in range(50)]
+    assert [future.result(WAIT) for future in futures] == [n * n for n in range(50)]
 
     def fail() -> None:
         raise KeyError("x")
@@ -34,41 +34,43 @@ def test_names_and_numbers_are_kafkas() -> None:
     barrier = threading.Barrier(2)
 
     def who() -> tuple[str, int]:
-        barrier.wait(30)
+        barrier.wait(WAIT)
         return threading.current_thread().name, WorkerPool.thread_number()
 
-    found = {future.result(30) for future in [pool.submit(who), pool.submit(who)]}
+    found = {future.result(WAIT) for future in [pool.submit(who), pool.submit(who)]}
     pool.shutdown()
     assert found == {("log-recovery-/data/k1-0", 0), ("log-recovery-/data/k1-1", 1)}
     assert WorkerPool.thread_number() == -1
 
 
-def busy(pool: WorkerPool, count: int) -> int:
-    """How many of `count` jobs run at the same time."""
+def busy(pool: WorkerPool, count: int, wanted: int) -> int:
+    """How many of `count` jobs run at the same time; each waits until `wanted` did."""
     running = most = 0
-    lock = threading.Lock()
+    changed = threading.Condition()
 
     def job() -> None:
         nonlocal running, most
-        with lock:
+        with changed:
             running += 1
             most = max(most, running)
-        time.sleep(0.01)
-        with lock:
+            changed.notify_all()
+            changed.wait_for(lambda: most >= wanted, WAIT)
+        time.sleep(0.01)  # for one too many
+        with changed:
             running -= 1
 
     for future in [pool.submit(job) for _ in range(count)]:
-        future.result(30)
+        future.result(WAIT)
     return most
 
 
 def test_the_size_changes_while_it_works() -> None:
     pool = WorkerPool(1, "work")
-    assert busy(pool, 4) == 1
+    assert busy(pool, 4, 1) == 1
     pool.resize(4)
-    assert busy(pool, 12) == 4
+    assert busy(pool, 12, 4) == 4
     pool.resize(2)
-    assert busy(pool, 8) == 2
+    assert busy(pool, 8, 2) == 2
     pool.shutdown()
 
 
@@ -79,16 +81,16 @@ def test_more_threads_take_jobs_that_wait_already() -> None:
 
     def job() -> None:
         started.release()
-        release.wait(30)
+        release.wait(WAIT)
 
     futures = [pool.submit(job) for _ in range(3)]
-    assert started.acquire(timeout=30)
+    assert started.acquire(timeout=WAIT)
     assert not started.acquire(timeout=0.05)
     pool.resize(3)
-    assert started.acquire(timeout=30) and started.acquire(timeout=30)
+    assert started.acquire(timeout=WAIT) and started.acquire(timeout=WAIT)
     release.set()
     for future in futures:
-        future.result(30)
+        future.result(WAIT)
     pool.shutdown()
 
 
@@ -101,10 +103,10 @@ def test_shutdown_waits_for_all_or_cancels_what_waits() -> None:
     assert done == [0, 1, 2, 3, 4]
 
     pool, begun, release = WorkerPool(1, "work"), threading.Event(), threading.Event()
-    first = pool.submit(lambda: begun.set() or release.wait(30))
+    first = pool.submit(lambda: begun.set() or release.wait(WAIT))
     second = pool.submit(lambda: None)
-    assert begun.wait(30)
-    threading.Timer(0.02, release.set).start()
+    second.add_done_callback(lambda _: release.set())  # it is cancelled
+    assert begun.wait(WAIT)
     pool.shutdown(cancel=True)
     assert first.result(0)
     with pytest.raises(CancelledError):

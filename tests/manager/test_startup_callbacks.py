@@ -58,17 +58,17 @@ def test_threads_that_register_meanwhile() -> None:
     barrier = threading.Barrier(9)
 
     def register(n: int) -> None:
-        barrier.wait(30)
+        barrier.wait(120)
         for k in range(100):
             callbacks.register(lambda k=k: ran.append(n * 100 + k))  # type: ignore[misc]
 
     threads = [threading.Thread(target=register, args=(n,)) for n in range(8)]
     for thread in threads:
         thread.start()
-    barrier.wait(30)
+    barrier.wait(120)
     callbacks.fire()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     assert sorted(ran) == list(range(800))
     assert all([k for k in ran if k // 100 == n] == list(range(n * 100, n * 100 + 100))
                for n in range(8)), "those of one thread are in its order"

@@ -17,6 +17,7 @@ from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
 from tests.manager.records import NOW_MS, fill
 from tests.manager.support import entries, make_dir
+from tests.support.waiting import wait_for
 
 N0, N1 = TopicPartition("new", 0), TopicPartition("new", 1)
 RECOVERY, STARTS, WATERMARKS = (f"{name}-offset-checkpoint" for name in (
@@ -270,9 +271,8 @@ def test_metrics_of_logs_come_and_go_with_them(tmp_path: Path) -> None:
     assert values["kafka.server:type=BrokerTopicMetrics,name=ReplicationBytesInPerSec"][
         "Count"] == len(copied) == follower.size
     manager.handle_log_dir_failure(other)
-    while manager.is_log_dir_online(other):
-        pass
-    assert "c" not in topics()
+    wait_for(lambda: "c" not in topics())
+    assert not manager.is_log_dir_online(other)
     manager.shutdown()
 
 

@@ -302,13 +302,13 @@ def test_one_decoder_serves_one_thread(open_decoder: Callable[..., RecordDecoder
 
     def slow(codec: int, magic: int, payload: memoryview, into: memoryview) -> memoryview:
         entered.set()
-        leave.wait(10)
+        leave.wait(120)
         return decompress(codec, magic, payload, into)
 
     decoder = open_decoder(decompress=slow)
     thread = threading.Thread(target=decoder.next)
     thread.start()
-    assert entered.wait(10)
+    assert entered.wait(120)
     with pytest.raises(RuntimeError, match="another thread"):
         decoder.next()
     leave.set()

@@ -340,14 +340,14 @@ def test_two_threads_do_not_share_an_encoder() -> None:
 
     def wait(records: memoryview) -> bytes:
         inside.set()
-        assert leave.wait(10)
+        assert leave.wait(120)
         return bytes(records)
 
     encoder = ColumnEncoder([arrow_source(pa.record_batch({"value": [b"a"]}))],
                             attributes=1, compress=wait)
     thread = threading.Thread(target=encoder.next)
     thread.start()
-    assert inside.wait(10)
+    assert inside.wait(120)
     with pytest.raises(RuntimeError, match="another thread"):
         encoder.next()
     leave.set()

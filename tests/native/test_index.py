@@ -22,6 +22,7 @@ from seglog._native.index import (
 from seglog._native.window import WindowSource
 from seglog.errors import CorruptDataError, CorruptIndexError, KafkaStorageError
 from tests.support.effort import examples
+from tests.support.waiting import PATIENCE
 
 BASE = 1000
 
@@ -175,8 +176,9 @@ def test_an_index_that_is_cut_while_it_is_searched(tmp_path: Path) -> None:
     cutting = threading.Thread(target=cut)
     cutting.start()
     try:
-        until = time.monotonic() + 1
-        while time.monotonic() < until:
+        begun = time.monotonic()
+        # For a second, and until the two threads have met.
+        while (taken := time.monotonic() - begun) < 1 or len(seen) < 2 and taken < PATIENCE:
             view.close()
             with contextlib.suppress(KafkaStorageError, CorruptDataError):
                 for _ in range(5):

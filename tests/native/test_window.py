@@ -175,13 +175,13 @@ def test_a_closed_source_and_a_second_reader_are_refused() -> None:
 
     def load(position: int, least: int) -> tuple[int, bytes]:
         waiting.set()
-        assert go.wait(10)
+        assert go.wait(120)
         return 0, data
 
     source, found = WindowSource(load), []
     reader = threading.Thread(target=lambda: found.append(scan_file(source, 0, len(data))))
     reader.start()
-    assert waiting.wait(10)
+    assert waiting.wait(120)
     with pytest.raises(RuntimeError, match="another thread"):
         scan_file(source, 0, len(data))
     go.set()

@@ -55,6 +55,7 @@ def faulty(tmp_path: Path) -> Iterator[Faulty]:
 
 @pytest.fixture
 def hasty(faulty: Faulty) -> dict[str, str]:
-    """Storage options for the faulty server, with short timeouts."""
-    return {**options_of(faulty.port), "max_retries": "3", "retry_timeout_seconds": "10",
-            "request_timeout_seconds": "1"}
+    """Storage options for the faulty server, whose stalls are longer than its timeout."""
+    faulty.stall_seconds = 4.0
+    return {**options_of(faulty.port), "max_retries": "10", "retry_timeout_seconds": "300",
+            "request_timeout_seconds": "3"}

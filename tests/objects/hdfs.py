@@ -43,7 +43,7 @@ def serve_hdfs(root: Path, clean: Path) -> Iterator[str]:
         yield url
     finally:
         server.stdin.close()
-        server.wait(60)
+        server.wait(300)
         server.stdout.close()
 
 

@@ -16,13 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.locks import locked
+from tests.support.ports import free_ports
 
-__all__ = ["ACCESS_KEY", "CACHE", "SECRET_KEY", "ServerMissing", "free_port", "go_binary",
-           "options_of", "serve", "started"]
+__all__ = ["ACCESS_KEY", "CACHE", "SECRET_KEY", "ServerMissing", "go_binary", "options_of", "serve",
+           "started"]
 
 _MODULE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 CACHE = Path.home() / ".cache" / "seglog-s3"
-_BUILD_SECONDS, _START_SECONDS = 900, 30
+_BUILD_SECONDS, _START_SECONDS = 900, 120
 ACCESS_KEY, SECRET_KEY = "seglog-test-key", "a-secret-of-the-tests"
 
 
@@ -65,14 +66,6 @@ def _install(command: list[str], environment: dict[str, str]) -> None:
         raise ServerMissing(f"{shown} took too long") from None
 
 
-def free_port() -> int:
-    """A free port of the loopback."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def options_of(port: int) -> dict[str, str]:
     """Storage options for a server on a port of the loopback."""
     return {"aws_endpoint": f"http://127.0.0.1:{port}", "aws_region": "us-east-1",
@@ -82,7 +75,7 @@ def options_of(port: int) -> dict[str, str]:
 @contextmanager
 def serve(root: Path) -> Iterator[int]:
     """Serves the directories below `root` as buckets; yields the port. Raises ServerMissing."""
-    port = free_port()
+    port, = free_ports(1)
     command = [go_binary("versitygw", _MODULE), "--port", f"127.0.0.1:{port}", "--keep-alive",
                "--quiet", "posix", "--default-etag", "placed", str(root)]
     with started(command, port, ROOT_ACCESS_KEY=ACCESS_KEY, ROOT_SECRET_KEY=SECRET_KEY):
@@ -103,7 +96,7 @@ def started(command: list[str], port: int, **environment: str) -> Iterator[None]
             server.wait(10)
         except subprocess.TimeoutExpired:  # it waits for a connected client
             server.kill()
-            server.wait(10)
+            server.wait(120)
         assert server.stderr is not None
         server.stderr.close()
 

@@ -17,6 +17,7 @@ from seglog.arrow import decode_range
 from seglog.errors import KafkaStorageError
 from tests.objects.faulty import Asked, Faulty
 from tests.support.reading import rows_of
+from tests.support.waiting import wait_for
 
 URL = "s3://data/orders-0"
 FAULTS = (500, 502, 503, 429, "reset", "cut", "short", "stall")
@@ -51,7 +52,6 @@ def test_faults_that_pass_cost_time_and_no_record(
     """A third of all requests fail, each in its own way, and succeed at the second attempt."""
     chance = random.Random(seed)
     drawn: dict[Asked, int | str | None] = {}
-    faulty.stall_seconds = 1.3
 
     def fault(asked: Asked) -> int | str | None:
         if asked.number or not asked.key:
@@ -76,14 +76,13 @@ def test_faults_that_stay_are_one_error_with_object_and_reason(
     first = log.segments[1].base_offset
     assert log.log_end_offset == 300
     parts = log.ranges(1 << 40)
-    faulty.stall_seconds = 1.5
     faulty.fault = lambda asked: fault if asked.key == key else None
     began = time.monotonic()
     with pytest.raises(KafkaStorageError) as caught:
         for part in parts:
             for columns in decode_range(part, where=log.where):
                 rows += rows_of(columns)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 100
     assert rows == local(log_dir)[:first]  # all records before
     assert caught.value.code == "object_read" and caught.value.file == f"s3://data/{key}"
     assert f"s3://data/{key}" in str(caught.value)
@@ -142,13 +141,23 @@ def test_an_index_that_vanishes_makes_a_read_slow_and_not_wrong(
     assert read(hasty) == local(log_dir)
 
 
-def test_a_stream_that_is_left_stops_asking(
-        faulty: Faulty, hasty: dict[str, str], log_dir: Path) -> None:
+def test_a_stream_that_is_left_stops_asking(faulty: Faulty, hasty: dict[str, str]) -> None:
+    config = {"internal.segment.bytes": "20000"}
+    with seglog.open(faulty.root / "data" / "orders-0", config=config) as local_log:
+        for _ in range(100):
+            local_log.append(bytes(5000))
     with PartitionLog.open(URL, storage_options=hasty) as log:
         stream = log.to_arrow(batch_rows=1, threads=2)
         next(stream)
         stream.close()
-    time.sleep(0.3)
-    before = len(faulty.asked)
-    time.sleep(0.5)
-    assert len(faulty.asked) == before
+
+    def is_quiet() -> bool:
+        before = len(faulty.asked)
+        time.sleep(0.5)
+        return len(faulty.asked) == before
+
+    wait_for(is_quiet)
+    asked = len(faulty.asked)
+    faulty.asked.clear()
+    read(hasty, batch_rows=1, threads=2)
+    assert 0 < asked < len(faulty.asked)

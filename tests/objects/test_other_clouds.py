@@ -22,7 +22,8 @@ import pytest
 from seglog import PartitionLog
 from seglog.errors import KafkaStorageError
 from tests.objects.faulty import Faulty
-from tests.objects.server import CACHE, ServerMissing, free_port, go_binary, install, started
+from tests.objects.server import CACHE, ServerMissing, go_binary, install, started
+from tests.support.ports import free_ports
 
 obstore = pytest.importorskip("obstore",
                               reason="obstore is not installed: pip install 'seglog[s3]'")
@@ -55,7 +56,7 @@ def azure(golden: Path) -> Iterator[dict[str, str]]:
         if npm is None:
             raise ServerMissing("Azurite is missing, and so is npm, which installs it")
         install([npm, "install", "--silent", "--prefix", str(home), _AZURITE], program)
-    port = free_port()
+    port, = free_ports(1)
     endpoint = f"http://127.0.0.1:{port}/{_ACCOUNT}"
     given = {"azure_storage_account_name": _ACCOUNT, "azure_storage_account_key": _KEY,
              "azure_storage_endpoint": endpoint}
@@ -82,7 +83,7 @@ def _make_container(endpoint: str) -> None:
 @contextmanager
 def google(golden: Path) -> Iterator[dict[str, str]]:
     """Storage options for `gs://box`, which has the logs. Raises ServerMissing."""
-    port = free_port()
+    port, = free_ports(1)
     endpoint = f"http://127.0.0.1:{port}"
     with started([go_binary("fake-gcs-server", _FAKE_GCS), "-scheme", "http", "-host", "127.0.0.1",
                   "-port", str(port), "-backend", "memory", "-public-host", f"127.0.0.1:{port}"],
@@ -100,7 +101,7 @@ def google(golden: Path) -> Iterator[dict[str, str]]:
 
 def _ask(url: str, body: bytes | None, method: str, headers: dict[str, str]) -> None:
     asked = urllib.request.Request(url, data=body, method=method, headers=headers)
-    with urllib.request.urlopen(asked, timeout=30) as answer:
+    with urllib.request.urlopen(asked, timeout=120) as answer:
         answer.read()
 
 

@@ -18,7 +18,7 @@ from typing import Any
 __all__ = ["CHILD_SECONDS", "contents", "fork", "in_child", "outcome"]
 
 #: Far more than any child here needs; bounds the wait for a lock that is never released.
-CHILD_SECONDS = 30.0
+CHILD_SECONDS = 120.0
 
 
 def fork() -> int:

@@ -29,7 +29,7 @@ SHAPES = (
     Shape(batches=60, config=LogConfig(segment_bytes=1500, index_interval_bytes=0)),
 )
 MANY = settings(max_examples=examples(150),
-                suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+                suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")

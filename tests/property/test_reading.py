@@ -26,7 +26,7 @@ SHAPES = (
 )
 ISOLATIONS = ("read_uncommitted", "read_committed")
 MANY = settings(max_examples=examples(60),
-                suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+                suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")

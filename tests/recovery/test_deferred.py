@@ -134,7 +134,7 @@ def test_nobody_uses_the_log_while_it_is_repaired() -> None:
 
     def other(row: int) -> Callable[[], None]:
         def use() -> None:
-            inside.wait(30)
+            inside.wait(120)
             disk.use(row)
             seen.append(disk.recovering)
         return use
@@ -246,7 +246,7 @@ def test_a_thread_with_the_logs_lock_waits_for_no_other(damaged: Sequence[int]) 
     def work() -> None:
         with lock:
             background.start()
-            assert begun.wait(10)
+            assert begun.wait(120)
             checks.ensure_offset(40)
             checks.ensure_offset(30)
             assert {row for row in damaged if row <= 3} <= sound
@@ -254,7 +254,7 @@ def test_a_thread_with_the_logs_lock_waits_for_no_other(damaged: Sequence[int]) 
 
     worker = threading.Thread(target=work, daemon=True)
     worker.start()
-    assert done.wait(10), "both threads wait for each other"
-    background.join(10)
+    assert done.wait(120), "both threads wait for each other"
+    background.join(120)
     assert not background.is_alive() and checks.remaining == 0
     assert sound == set(damaged)

@@ -68,7 +68,7 @@ def run_as(user: int, code: str, *args: str | Path) -> subprocess.CompletedProce
              f"os.setgroups([]); os.setgid({GROUP}); os.setuid({user})\n")
     return subprocess.run(
         [sys.executable, "-c", start + code, *map(str, args)], text=True, capture_output=True,
-        timeout=300, check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(
+        timeout=1800, check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(
             os.path.abspath(path or ".") for path in sys.path)})
 
 

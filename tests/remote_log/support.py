@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from seglog.tiered import (
     RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState, TopicIdPartition,
 )
+from tests.support.waiting import wait_for
 
 NOW_MS = 1_700_000_000_000
 ORDERS = TopicIdPartition(bytes(range(16)), "orders", 0)
@@ -63,7 +63,7 @@ def metadata_manager(logs: LogManager, properties: Mapping[str, object] | None =
     try:
         if ready:
             made.on_broker_ready()
-            eventually(lambda: made.is_initialized)
+            wait_for(lambda: made.is_initialized)
         yield made
     finally:
         made.close()
@@ -82,11 +82,3 @@ def update(of: RemoteLogSegmentMetadata,
            ) -> RemoteLogSegmentMetadataUpdate:
     """A later event of a segment."""
     return RemoteLogSegmentMetadataUpdate(of.remote_log_segment_id, NOW_MS + 1, None, state, 1)
-
-
-def eventually(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    """Waits for a condition that threads bring about."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.005)

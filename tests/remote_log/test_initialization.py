@@ -20,8 +20,10 @@ from seglog.remote_log.metadata_config import TopicBasedRemoteLogMetadataManager
 from seglog.remote_log.topic_based_manager import TopicBasedRemoteLogMetadataManager
 from seglog.tiered.metadata_topic import REMOTE_LOG_METADATA_TOPIC
 from tests.remote_log.support import (
-    NOW_MS, ORDERS, RLMM, LateTopic, eventually, metadata_manager, running_manager, segment,
+    NOW_MS, ORDERS, RLMM, LateTopic, metadata_manager, running_manager, segment,
 )
+from tests.support.held import threads_since
+from tests.support.waiting import wait_for
 
 TIMEOUT_MS = 120_000
 START_UP_MS = 150_000
@@ -92,7 +94,7 @@ def test_a_long_start_up_is_no_failure(tmp_path: Path, clock: MockTime) -> None:
     with manager_logs:
         assert manager.is_initialized and manager.initialization_failure is None
         assert len(metadata_logs(manager_logs)) == 3
-        eventually(lambda: manager.is_ready(ORDERS))
+        wait_for(lambda: manager.is_ready(ORDERS))
         manager.close()
 
 
@@ -159,6 +161,7 @@ def test_a_creation_that_broke_off_is_completed(logs: LogManager, clock: MockTim
 
 
 def test_twice_is_harmless(logs: LogManager, clock: MockTime) -> None:
+    before = set(threading.enumerate())
     manager, topics = made(logs, clock, NOW_MS + 1000)
     manager.on_broker_ready()
     clock.sleep(50)
@@ -167,11 +170,11 @@ def test_twice_is_harmless(logs: LogManager, clock: MockTime) -> None:
     manager.on_broker_ready()
     manager.configure({"broker.id": 9})
     assert manager.is_initialized and len(topics) == 1
-    assert len([one for one in threading.enumerate() if one.name == "RLMMConsumerTask"]) == 1
+    assert [one.name for one in threads_since(before)] == ["RLMMConsumerTask"]
     manager.close()
     manager.close()
     manager.on_broker_ready()
-    assert not [one for one in threading.enumerate() if one.name == "RLMMConsumerTask"]
+    assert not threads_since(before)
 
 
 def test_before_configure(logs: LogManager, clock: MockTime) -> None:
@@ -192,7 +195,7 @@ def test_closing_while_it_waits_for_the_next_attempt(tmp_path: Path) -> None:
         logs.handle_log_dir_failure(tmp_path / "data")
         with metadata_manager(logs, interval, ready=False) as manager:
             manager.on_broker_ready()
-            eventually(lambda: manager._scheduler.pending_tasks)
+            wait_for(lambda: manager._scheduler.pending_tasks)
             closing = threading.Thread(target=manager.close, daemon=True)
             closing.start()
             closing.join(60)

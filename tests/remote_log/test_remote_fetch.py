@@ -18,8 +18,9 @@ from seglog.log.unified_log import UnifiedLog
 from seglog.model import TopicPartition
 from seglog.remote_log.copy_task import CopyTask
 from seglog.tiered import TopicIdPartition
-from tests.remote_log.support import NOW_MS, eventually
+from tests.remote_log.support import NOW_MS
 from tests.remote_log.tiering import KEY, TOPIC_ID, Tiering
+from tests.support.waiting import wait_for
 
 OTHER = TopicPartition("orders", 1)
 
@@ -71,7 +72,7 @@ def test_a_read_that_is_not_done_in_time(slow: Slow) -> None:
     ends, and its caller has gone (DelayedRemoteFetch.onExpiration)."""
     assert slow.expired("Fetch") == 0
     running = slow.tiering.async_read(KEY, 0, 400)
-    eventually(lambda: slow.asked == 1)
+    wait_for(lambda: slow.asked == 1)
     found = slow.tiering.read(KEY, 0, 400, "read_committed", max_wait_ms=1)
     assert (found.records, found.aborted_transactions) == (b"", [])
     assert found.fetch_offset_metadata.message_offset == 0
@@ -127,7 +128,7 @@ def another_partition(slow: Slow) -> UnifiedLog:
     log = slow.manager.get_or_create_log(OTHER, topic_id=TOPIC_ID)
     slow.tiering.on_leadership_change([OTHER])
     key = TopicIdPartition(TOPIC_ID.bytes, "orders", 1)
-    eventually(lambda: slow.tiering.is_partition_ready(OTHER))
+    wait_for(lambda: slow.tiering.is_partition_ready(OTHER))
     first, slow.log = slow.log, log
     slow.append(12)
     slow.log = first
@@ -147,7 +148,7 @@ def test_an_offset_that_is_nowhere_is_no_error_of_remote_storage(slow: Slow) -> 
 
 def test_lookups_by_time_in_reader_threads(slow: Slow) -> None:
     waiting = slow.tiering.async_offset_for_timestamp(KEY, NOW_MS + 3)
-    eventually(lambda: slow.asked == 1)
+    wait_for(lambda: slow.asked == 1)
     with pytest.raises(RemoteReadTimeoutError, match="orders-0: no offset was found for time"):
         slow.tiering.offset_for_timestamp(KEY, NOW_MS + 4, timeout_ms=1)
     tags = ",topic=orders,partition=0"
@@ -171,18 +172,18 @@ def test_more_threads_at_run_time(slow: Slow) -> None:
     with pytest.raises(RetriableRemoteStorageError, match="3 reads are pending"):
         slow.tiering.async_offset_for_timestamp(KEY, NOW_MS)
     slow.tiering.reconfigure({"remote.log.reader.threads": "3"})
-    eventually(lambda: slow.asked == 3)
+    wait_for(lambda: slow.asked == 3)
     assert slow.pool("TaskQueueSize") == 1
     slow.answer.set()
-    eventually(lambda: slow.asked == 4 and slow.pool("AvgIdlePercent") == 1)
+    wait_for(lambda: slow.asked == 4 and slow.pool("AvgIdlePercent") == 1)
 
 
 def test_closing_ends_reads_that_wait(slow: Slow) -> None:
     reads = [slow.tiering.async_read(KEY, 0, 400) for _ in range(3)]
-    eventually(lambda: slow.asked == 1)
+    wait_for(lambda: slow.asked == 1)
     closing = threading.Thread(target=slow.tiering.close)
     closing.start()
-    eventually(lambda: reads[1].cancelled() and reads[2].cancelled())
+    wait_for(lambda: reads[1].cancelled() and reads[2].cancelled())
     slow.answer.set()
     closing.join(60)
     assert not closing.is_alive() and reads[0].done()

@@ -20,8 +20,9 @@ from seglog.remote_log.remote_log_manager import RemoteLogManager
 from seglog.remote_log.remote_task import FollowerTask
 from seglog.storage.isolation import Isolation
 from seglog.tiered import RemoteLogSegmentState as S
-from tests.remote_log.support import NOW_MS, eventually
+from tests.remote_log.support import NOW_MS
 from tests.remote_log.tiering import ID_KEY, KEY, TASK_MS, Tiering
+from tests.support.waiting import wait_for
 
 Make = Callable[..., Tiering]
 
@@ -373,7 +374,7 @@ def test_the_copy_quota(make: Make) -> None:
     quota.record(1_000_000)
     copying = threading.Thread(target=one.copy, daemon=True)
     copying.start()
-    eventually(one.tiering._copy_quota._turn.locked)
+    wait_for(one.tiering._copy_quota._turn.locked)
     assert one.storage.starts() == []
     one.tiering.reconfigure({"remote.log.manager.copy.max.bytes.per.second": 10**9})
     assert quota.throttle_ms() == 0
@@ -387,7 +388,7 @@ def test_a_copy_that_waits_for_its_quota_is_cancelled(make: Make) -> None:
     one.tiering.copy_quota.record(1_000_000)
     copying = threading.Thread(target=one.copy, daemon=True)
     copying.start()
-    eventually(one.tiering._copy_quota._turn.locked)
+    wait_for(one.tiering._copy_quota._turn.locked)
     one.task(CopyTask).cancel()
     copying.join(60)
     assert not copying.is_alive() and one.storage.starts() == [] and one.segments() == []
@@ -463,7 +464,7 @@ def test_reads_that_wait(make: Make) -> None:
     assert [gauge.attributes()["Value"] for gauge in gauges if gauge is not None] == [1, 0]
     released.set()
     assert all(read.result(60).records for read in reads)
-    eventually(lambda: [gauge.attributes()["Value"] for gauge in gauges if gauge] == [0, 1])
+    wait_for(lambda: [gauge.attributes()["Value"] for gauge in gauges if gauge] == [0, 1])
 
 
 def test_without_the_switch_there_is_no_tiering(tmp_path: Path) -> None:

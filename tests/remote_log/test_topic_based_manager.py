@@ -26,8 +26,9 @@ from seglog.tiered import (
 )
 from seglog.tiered.metadata_topic import REMOTE_LOG_METADATA_TOPIC
 from tests.remote_log.support import (
-    NOW_MS, ORDERS, RLMM, eventually, metadata_manager, running_manager, segment, update,
+    NOW_MS, ORDERS, RLMM, metadata_manager, running_manager, segment, update,
 )
+from tests.support.waiting import wait_for
 
 S = RemoteLogSegmentState
 PARTITIONER = RemoteLogMetadataTopicPartitioner(3)
@@ -50,7 +51,7 @@ def logs(tmp_path: Path) -> Iterator[LogManager]:
 def test_a_write_is_in_the_answers_when_its_future_is_done(logs: LogManager) -> None:
     with metadata_manager(logs) as manager:
         manager.on_partition_leadership_changes([ORDERS], [])
-        eventually(lambda: manager.is_ready(ORDERS))
+        wait_for(lambda: manager.is_ready(ORDERS))
         for start in range(0, 200, 10):
             one = segment(start, start + 9)
             manager.add_remote_log_segment_metadata(one).result(60)
@@ -73,14 +74,14 @@ def test_a_restart_reads_everything_again(tmp_path: Path) -> None:
     events = [segment(start, start + 9) for start in range(0, 50, 10)]
     with running_manager(tmp_path / "data") as logs, metadata_manager(logs) as manager:
         manager.on_partition_leadership_changes([ORDERS], [])
-        eventually(lambda: manager.is_ready(ORDERS))
+        wait_for(lambda: manager.is_ready(ORDERS))
         for one in events:
             manager.add_remote_log_segment_metadata(one).result(60)
         manager.update_remote_log_segment_metadata(update(events[0])).result(60)
     with running_manager(tmp_path / "data") as logs, metadata_manager(logs, ready=False) as manager:
         manager.on_partition_leadership_changes([], [ORDERS])  # kept until it is initialized
         manager.on_broker_ready()
-        eventually(lambda: manager.is_ready(ORDERS))
+        wait_for(lambda: manager.is_ready(ORDERS))
         assert sorted(one.start_offset for one in manager.list_all_remote_log_segments(ORDERS)
                       ) == [0, 10, 20, 30, 40]
         assert manager.highest_offset_for_epoch(ORDERS, 0) == 9
@@ -93,7 +94,7 @@ def test_a_restart_reads_everything_again(tmp_path: Path) -> None:
 def test_records_have_kafkas_partition_and_no_key(logs: LogManager) -> None:
     with metadata_manager(logs) as manager:
         manager.on_partition_leadership_changes([ORDERS], [])
-        eventually(lambda: manager.is_ready(ORDERS))
+        wait_for(lambda: manager.is_ready(ORDERS))
         one = segment(0, 9)
         manager.add_remote_log_segment_metadata(one).result(60)
     number = PARTITIONER.metadata_partition(ORDERS)
@@ -126,7 +127,7 @@ def test_garbage_does_not_end_the_reader(logs: LogManager) -> None:
     the first of them."""
     with metadata_manager(logs) as manager:
         manager.on_partition_leadership_changes([ORDERS], [])
-        eventually(lambda: manager.is_ready(ORDERS))
+        wait_for(lambda: manager.is_ready(ORDERS))
         log = logs.get_log(TopicPartition(REMOTE_LOG_METADATA_TOPIC,
                                           PARTITIONER.metadata_partition(ORDERS)))
         assert log is not None

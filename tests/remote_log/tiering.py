@@ -20,7 +20,8 @@ from seglog.remote_log.remote_log_manager import RemoteLogManager
 from seglog.remote_log.remote_task import FollowerTask, RemoteLogTask
 from seglog.tiered import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
 from tests.remote_log.local_tiered_storage import LocalTieredStorage
-from tests.remote_log.support import NOW_MS, eventually
+from tests.remote_log.support import NOW_MS
+from tests.support.waiting import wait_for
 
 KEY = TopicPartition("orders", 0)
 TOPIC_ID = uuid.UUID(int=0x0F0E0D0C0B0A09080706050403020100)
@@ -59,12 +60,12 @@ class Tiering:
             schedulers=(self.clock.scheduler,) * 3)
         self.manager.startup()
         self.log: UnifiedLog = self.manager.get_or_create_log(KEY, topic_id=TOPIC_ID)
-        eventually(lambda: getattr(self.tiering.metadata, "is_initialized", True))
+        wait_for(lambda: getattr(self.tiering.metadata, "is_initialized", True))
         if is_leader:
             self.tiering.on_leadership_change([KEY])
         else:
             self.tiering.on_leadership_change([], [KEY])
-        eventually(lambda: self.tiering.metadata.is_ready(ID_KEY))
+        wait_for(lambda: self.tiering.metadata.is_ready(ID_KEY))
 
     def append(self, count: int, epoch: int = 0, *, timestamp: int | None = None) -> None:
         """Batches of one record, committed."""

@@ -21,7 +21,7 @@ from tests.kafka.jars import cramjams_zstd
 _OPTIONS = ["-Xmx1600m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
 #: Maps of removed indexes stay until a collection; a fresh JVM is cheaper than many of them.
 _SEQUENCES_PER_PROCESS = 500
-_SECONDS = 60.0
+_SECONDS = 600.0
 
 Answer = dict[str, Any]
 

@@ -14,7 +14,7 @@ from types import TracebackType
 
 import pyspark
 
-_START_SECONDS = 180.0
+_START_SECONDS = 600.0
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 
@@ -75,7 +75,7 @@ class Cluster:
             # A Worker, its executors and their Pythons form one session.
             for pid in _session(process.pid):
                 _kill(pid)
-            process.wait(timeout=60)
+            process.wait(timeout=300)
         self._processes.clear()
 
     def kill_executor(self, worker: int) -> None:
@@ -91,7 +91,7 @@ class Cluster:
         process = self._workers[worker]
         for pid in [process.pid, *_session(process.pid)]:
             _kill(pid)
-        process.wait(timeout=60)
+        process.wait(timeout=300)
 
     @property
     def _workers(self) -> list[subprocess.Popen[bytes]]:

@@ -45,7 +45,7 @@ def clean(path: str | None = None, **more: str) -> dict[str, str]:
 
 
 def run(python: Path | str, program: str, *args: str, env: Mapping[str, str],
-        timeout: float = 400.0) -> subprocess.CompletedProcess[str]:
+        timeout: float = 1800.0) -> subprocess.CompletedProcess[str]:
     """Runs the text of a program."""
     return subprocess.run([str(python), "-c", program, *args], capture_output=True, text=True,
                           env=dict(env), timeout=timeout, check=False)

@@ -78,7 +78,7 @@ def write_topics(client: harness.Client, rng: random.Random) -> None:
 
 def wait_for_log_start(broker: harness.Broker) -> None:
     """Waits until the directory and the broker agree on the log start of "trimmed"."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while PartitionLog.open(broker.data_dir / "trimmed-0").log_start_offset != TRIMMED:
         assert time.monotonic() < end, "the broker writes no log start offset"
         time.sleep(0.1)
@@ -98,7 +98,7 @@ def both(spark: SparkSession, broker: harness.Broker, **options: object
 def kafka(spark: SparkSession, broker: harness.Broker, options: Options) -> DataFrame:
     return (spark.read.format("kafka").options(**{name: str(options[name]) for name in options})
             .option("kafka.bootstrap.servers", broker.bootstrap)
-            .option("kafkaConsumer.pollTimeoutMs", "2000")
+            .option("kafkaConsumer.pollTimeoutMs", "10000")
             .option("fetchOffset.numRetries", "1").load())
 
 

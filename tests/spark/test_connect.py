@@ -27,7 +27,7 @@ pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'pyspar
 pytest.importorskip("grpc_status",
                     reason="grpcio-status is not installed: pip install 'pyspark[connect]'")
 
-_START_SECONDS = 180.0
+_START_SECONDS = 600.0
 READS = """
 import json, sys
 import seglog.spark
@@ -54,7 +54,7 @@ found["decoded"] = functions.decode_batches(encoded, "batch").count()
 query = (spark.readStream.format("seglog").option("startingOffsets", "earliest").load(made)
          .writeStream.format("parquet").option("path", made + "-rows")
          .option("checkpointLocation", made + "-checkpoint").trigger(availableNow=True).start())
-query.awaitTermination(120)
+query.awaitTermination(1200)
 found["streamed"] = spark.read.parquet(made + "-rows").count()
 def refused(act):
     try:
@@ -97,7 +97,7 @@ def connect_server(home: Path, python: Path | str) -> Iterator[str]:
         yield f"sc://{found[1]}"
     finally:
         os.killpg(server.pid, signal.SIGKILL)
-        server.wait(timeout=60)
+        server.wait(timeout=300)
 
 
 def answers(python: Path | str, server: str, data: Path, made: Path) -> tuple[str, str]:

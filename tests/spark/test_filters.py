@@ -184,7 +184,7 @@ def everything(path: str, **options: str) -> list[Row]:
 
 
 @settings(max_examples=examples(40),
-          suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+          suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_filtered_rows_are_those_of_plain_python(built: str, data: st.DataObject) -> None:
     options = {"kafka.isolation.level": data.draw(st.sampled_from(
@@ -201,7 +201,7 @@ def test_filtered_rows_are_those_of_plain_python(built: str, data: st.DataObject
 
 
 @settings(max_examples=examples(10),
-          suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+          suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_damage_costs_no_row_that_an_unfiltered_read_gives(data: st.DataObject, tmp_path_factory:
                                                            pytest.TempPathFactory) -> None:

@@ -61,7 +61,7 @@ def test_every_job_is_there_whole_or_not(spark: object, tmp_path: Path) -> None:
             os.killpg(driver.pid, signal.SIGKILL)
             told.update(int(line) for line in driver.stdout.read().split())
         start = max(told) + 100
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while True:  # The driver is gone when its pid is.
             check_target(str(data_dir))
             if not left_over(data_dir) or time.monotonic() > deadline:

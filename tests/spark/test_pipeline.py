@@ -24,7 +24,7 @@ def run(work: Path, path: str | None = None, **more: str) -> subprocess.Complete
     if not python.exists():
         environment(work / "venv", DRIVER)
     return subprocess.run([python, ROOT / "examples" / "pipeline.py", work], capture_output=True,
-                          text=True, timeout=900, check=False, env=clean(path, **more))
+                          text=True, timeout=1800, check=False, env=clean(path, **more))
 
 
 def test_it_runs_twice_with_a_broker_and_without(tmp_path: Path) -> None:

@@ -364,12 +364,11 @@ def test_a_partition_that_moves_is_waited_for(logs: Logs, is_old: bool) -> None:
     logs.append("t-0", 5)
     logs.close()
     driver = Driver(logs.path, is_old=is_old, startingOffsets="earliest",
-                    fetchOffset__retryIntervalMs="500ms")
+                    fetchOffset__retryIntervalMs="500ms", fetchOffset__numRetries=600)
     driver.trigger()
     (logs.path / "t-0").rename(logs.path / "aside")
     (logs.path / "u-0").mkdir()
-    back = threading.Timer(.2, lambda: (logs.path / "aside").rename(logs.path / "t-0"))
-    back.start()
+    threading.Timer(.2, lambda: (logs.path / "aside").rename(logs.path / "t-0")).start()
     driver.drain()
     assert json.loads(driver.offset_log[-1])["t"] == {"0": 5}
 
@@ -382,7 +381,9 @@ def test_damage_at_the_end_is_not_the_end_for_ever(logs: Logs, is_old: bool) -> 
     damaged[-3] ^= 1
     log.write_bytes(damaged)
     driver = Driver(logs.path, is_old=is_old, startingOffsets="earliest", maxOffsetsPerTrigger=2)
-    driver.trigger()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("seglog.spark.streaming.bounds._QUIET_SECONDS", 3600.0)
+        driver.trigger()
     assert driver.records() == {("t", 0): [0, 1]}  # recent: a batch may be half written
     os.utime(log, (1, 1))
     os.utime(logs.path / "t-0", (1, 1))
@@ -398,8 +399,7 @@ def test_a_torn_tail_and_preallocated_zeros_are_the_end(logs: Logs, is_old: bool
     logs.append("t-0", 5)
     logs.close()
     log = next((logs.path / "t-0").glob("*.log"))
-    whole = log.read_bytes()
-    torn = whole[:-20]
+    torn = (whole := log.read_bytes())[:-20]
     driver = Driver(logs.path, is_old=is_old, startingOffsets="earliest")
     for content, end in ((torn, 4), (torn + bytes(4096), 4), (whole + bytes(4096), 5)):
         log.write_bytes(content)

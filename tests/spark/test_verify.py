@@ -186,7 +186,7 @@ def test_no_directory_at_all(spark: SparkSession, tmp_path: Path) -> None:
 
 def seglog(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "seglog", *map(str, arguments)], text=True,
-                          capture_output=True, timeout=300, check=False)
+                          capture_output=True, timeout=1800, check=False)
 
 
 def rows_of(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def _compiled_core(compiler: str, target: Path, *flags: str) -> Path:
     return whole
 
 
-def run_program(program: Path, *arguments: str | Path, timeout: float = 300,
+def run_program(program: Path, *arguments: str | Path, timeout: float = 1800,
                 emulator: str | None = None) -> str:
     """Runs to the end, beside its file, and returns what it printed; a report of a sanitizer fails
     the test.
