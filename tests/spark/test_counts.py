@@ -28,14 +28,8 @@ def by_rows(spark: SparkSession, path: Path, **options: Any
     return {TopicPartition(row[0], row[1]): tuple(row)[2:] for row in found}
 
 
-#: Time of append, compacted, an empty one, times out of order, transactions: all has three times as
-#: many partitions, and a task for each.
-FEW = "appendtime,compacted-txn,empty,outoforder,txn"
-
-
 @pytest.mark.parametrize("options", quick_first([
-    {"subscribe": FEW}, {}, {"kafka.isolation.level": "read_committed"},
-    {"failOnDataLoss": "false"},
+    {}, {"kafka.isolation.level": "read_committed"}, {"failOnDataLoss": "false"},
     {"subscribe": "outoforder", "startingOffsets": '{"outoforder":{"0":11}}'}], 1))
 def test_counts_are_those_of_a_query(spark: SparkSession, golden: Path, options: Any) -> None:
     path = golden / "real" / "clean"
