@@ -3,7 +3,7 @@
 A broker with Kafka's LocalTieredStorage tiers records and stops. The indexes of its bucket are
 deleted and damaged, made again from the bytes of the segments, and the broker's own copies of them
 are deleted. It starts: its consumers get every record from remote storage, in both isolations, and
-it finds offsets by time.
+it finds offsets by time. tests/tiered/test_index_rebuild.py has the quick tests of the same.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ def truth(broker: harness.Broker) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.judge
 @pytest.mark.usefixtures("kafka_lib")
 def test_a_broker_reads_by_rebuilt_indexes(tmp_path: Path,
                                            capsys: pytest.CaptureFixture[str]) -> None:
