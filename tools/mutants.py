@@ -34,10 +34,13 @@ from pathlib import Path
 import hypothesis
 import numpy
 import pytest
+import parso
 from cosmic_ray import plugins
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
+from cosmic_ray.operators.operator import Operator
 from coverage import CoverageData
+from parso.tree import NodeOrLeaf
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src/seglog"
@@ -52,14 +55,52 @@ PARTS = (12, 60, 10_000)
 NEVER_ENDED = -1000
 
 # One step to the neighbour of each comparison; all pairs would be ten times the mutants.
-OPERATORS = ["core/" + name for name in (
+OPERATORS = [
     "ReplaceComparisonOperator_Lt_LtE", "ReplaceComparisonOperator_LtE_Lt",
     "ReplaceComparisonOperator_Gt_GtE", "ReplaceComparisonOperator_GtE_Gt",
     "ReplaceComparisonOperator_Eq_NotEq", "ReplaceComparisonOperator_NotEq_Eq",
     "ReplaceComparisonOperator_Is_IsNot", "ReplaceComparisonOperator_IsNot_Is",
     "ReplaceBinaryOperator_Add_Sub", "ReplaceBinaryOperator_Sub_Add", "NumberReplacer", "AddNot",
     "ReplaceTrueWithFalse", "ReplaceFalseWithTrue", "ReplaceAndWithOr", "ReplaceOrWithAnd",
-    "ReplaceBreakWithContinue", "ReplaceContinueWithBreak", "ZeroIterationForLoop")]
+    "ReplaceBreakWithContinue", "ReplaceContinueWithBreak", "ZeroIterationForLoop",
+    "RemoveCall", "SwapMinMax"]
+
+
+class RemoveCall(Operator):
+    """A call whose result nobody takes becomes `pass`."""
+
+    def mutation_positions(self, node: NodeOrLeaf) -> Iterator[tuple[tuple[int, int], ...]]:
+        if node.type == "simple_stmt" and node.children[0].type == "atom_expr" \
+                and node.children[0].children[-1].type == "trailer":
+            yield node.children[0].start_pos, node.children[0].end_pos
+
+    def mutate(self, node: NodeOrLeaf, index: int) -> NodeOrLeaf:
+        node.children[0] = parso.parse(node.children[0].get_first_leaf().prefix + "pass")
+        return node
+
+    @classmethod
+    def examples(cls) -> tuple[()]:
+        return ()
+
+
+class SwapMinMax(Operator):
+    """`min(` becomes `max(`, and the other way."""
+
+    def mutation_positions(self, node: NodeOrLeaf) -> Iterator[tuple[tuple[int, int], ...]]:
+        if node.type == "name" and node.value in ("min", "max") \
+                and node.get_next_leaf().value == "(" and node.get_previous_leaf().value != ".":
+            yield node.start_pos, node.end_pos
+
+    def mutate(self, node: NodeOrLeaf, index: int) -> NodeOrLeaf:
+        node.value = "max" if node.value == "min" else "min"
+        return node
+
+    @classmethod
+    def examples(cls) -> tuple[()]:
+        return ()
+
+
+OWN = {"RemoveCall": RemoveCall, "SwapMinMax": SwapMinMax}
 
 
 @dataclass
@@ -80,16 +121,20 @@ class Mutant:
         return self.module, self.operator, self.occurrence
 
 
+def operator_of(name: str) -> Operator:
+    return OWN[name]() if name in OWN else plugins.get_operator("core/" + name)()
+
+
 def mutants_of(path: Path) -> Iterator[Mutant]:
     tree = get_ast(path.read_text())
     lines = path.read_text().splitlines()
     for name in OPERATORS:
-        operator = plugins.get_operator(name)()
+        operator = operator_of(name)
         occurrence = 0
         for node in ast_nodes(tree):
             for (line, _), _ in operator.mutation_positions(node):
-                yield Mutant(str(path.relative_to(ROOT)), line, name.removeprefix("core/"),
-                             occurrence, lines[line - 1].strip())
+                yield Mutant(str(path.relative_to(ROOT)), line, name, occurrence,
+                             lines[line - 1].strip())
                 occurrence += 1
 
 
@@ -139,24 +184,43 @@ def run_forked(tests: list[str], limit: float) -> int:
 
 def baseline(folders: list[str]) -> tuple[dict[str, dict[int, list[str]]], dict[str, float]]:
     """module -> line -> the tests that run it; and the seconds of each test. The line 0 has the
-    tests that run any line of the module."""
-    files = sorted(path for part in ("src", "tests") for path in (ROOT / part).rglob("*")
-                   if path.suffix in (".py", ".pyx", ".so"))
-    digest = hashlib.sha256(" ".join(folders).encode())
-    for path in files:
-        digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
-    kept = ROOT / f"build/mutants/{digest.hexdigest()[:16]}.json"
-    if not kept.exists():
-        found = measured(folders)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(found))
-    lines, seconds = json.loads(kept.read_text())
-    return {module: {int(line): tests for line, tests in of.items()}
-            for module, of in lines.items()}, seconds
+    tests that run any line of the module. A test file is measured again when it changes; all are
+    when anything else does."""
+    files = {path.relative_to(ROOT): path.read_bytes()
+             for part in ("src", "tests") for path in sorted((ROOT / part).rglob("*"))
+             if path.suffix in (".py", ".pyx", ".so")}
+    chosen_tests = [path for path in files if path.name.startswith("test_")
+                    and any(path.is_relative_to(f"tests/{folder}") for folder in folders)]
+    shared = hashlib.sha256()
+    for path, content in files.items():
+        if not path.name.startswith("test_"):
+            shared.update(path.as_posix().encode() + content)
+    kept = ROOT / "build/mutants" / shared.hexdigest()[:16]
+    kept.mkdir(parents=True, exist_ok=True)
+    place_of = {path: kept / (path.as_posix().replace("/", "-") + "-"
+                              + hashlib.sha256(files[path]).hexdigest()[:16] + ".json")
+                for path in chosen_tests}
+    missing = [path for path in chosen_tests if not place_of[path].exists()]
+    if missing:
+        print(f"measures the coverage of {len(missing)} test files", flush=True)
+        for path, found in measured(missing).items():
+            place_of[path].write_text(json.dumps(found))
+    seconds: dict[str, float] = {}
+    lines: dict[str, dict[int, set[str]]] = {}
+    for place in place_of.values():
+        found_lines, found_seconds = json.loads(place.read_text())
+        seconds |= found_seconds
+        for module, of in found_lines.items():
+            for line, tests in of.items():
+                for number in (0, int(line)):
+                    lines.setdefault(module, {}).setdefault(number, set()).update(tests)
+    return {module: {line: sorted(tests, key=lambda test: (seconds.get(test, 0), test))
+                     for line, tests in of.items()} for module, of in lines.items()}, seconds
 
 
-def measured(folders: list[str]) -> tuple[dict[str, dict[int, list[str]]], dict[str, float]]:
-    """Runs the tests once."""
+def measured(files: list[Path]) -> dict[Path, tuple[dict[str, dict[int, list[str]]],
+                                                    dict[str, float]]]:
+    """Runs these test files once: the tests of each line, and the seconds of the tests."""
     Path("seconds.py").write_text(
         "import json\nSECONDS = {}\nFAILED = []\n\n\ndef pytest_runtest_logreport(report):\n"
         "    SECONDS[report.nodeid] = SECONDS.get(report.nodeid, 0) + report.duration\n"
@@ -167,22 +231,26 @@ def measured(folders: list[str]) -> tuple[dict[str, dict[int, list[str]]], dict[
     subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "seconds",
          "--cov=seglog", "--cov-context=test", "--cov-report=", "-m", QUICK,
-         *(f"tests/{folder}" for folder in folders)], check=False)
+         *map(str, files)], check=False)
     seconds, failed = json.loads(Path("seconds.json").read_text())
     if failed:
         print("left out, they fail without any change:", *failed, flush=True)
     data = CoverageData(".coverage")
     data.read()
-    found: dict[str, dict[int, list[str]]] = {}
-    for file in data.measured_files():
-        contexts = data.contexts_by_lineno(file)
-        of = {line: {name.rpartition("|")[0] for name in names if name} - set(failed)
-              for line, names in contexts.items()}
-        of[0] = set().union(*of.values())
-        found[str(Path(file).relative_to(Path.cwd()))] = {
-            line: sorted(tests, key=lambda test: seconds.get(test, 0))
-            for line, tests in of.items()}
-    return found, seconds
+    found: dict[Path, tuple[dict[str, dict[int, list[str]]], dict[str, float]]] = {
+        path: ({}, {test: spent for test, spent in seconds.items()
+                    if test.startswith(f"{path}::")}) for path in files}
+    for module in data.measured_files():
+        name = str(Path(module).relative_to(Path.cwd()))
+        for line, contexts in data.contexts_by_lineno(module).items():
+            for lines, _ in found.values():
+                # A line that runs at the import has no test.
+                lines.setdefault(name, {}).setdefault(line, [])
+            for test in {context.rpartition("|")[0] for context in contexts} - set(failed):
+                of = found.get(Path(test.partition("::")[0]))
+                if of is not None:
+                    of[0][name][line].append(test)
+    return found
 
 
 def tests_of(mutant: Mutant, lines: dict[int, list[str]]) -> list[str]:
@@ -201,8 +269,7 @@ def judge(mutant: Mutant, number: int, covering: list[str], seconds: dict[str, f
     """Fills in the result. `most` bounds the seconds of tests that a mutant meets."""
     path = Path(mutant.module)
     before, time_before = path.read_text(), path.stat().st_mtime_ns
-    after = mutate_code(before, plugins.get_operator("core/" + mutant.operator)(),
-                        mutant.occurrence)
+    after = mutate_code(before, operator_of(mutant.operator), mutant.occurrence)
     if after is None or after == before:
         mutant.result = "no change"
         return

@@ -181,3 +181,38 @@ def test_a_read_that_skips_damage_divides_anywhere_but_not_finely(built: BuiltLo
         for target, wanted in ((1, 1024), (1024, 1024), (1025, 1025)):
             for planned in log.ranges(target, on_damage="skip"):
                 assert planned.size == wanted or planned.is_segment_end and planned.size < wanted
+
+
+def test_a_merged_segment_overlaps_the_ones_that_it_replaced(built: BuiltLog, tmp_path: Path
+                                                              ) -> None:
+    path = Path(shutil.copytree(built.path, tmp_path / "t-0"))
+    first, one, two, three = built.segments[:4]
+    with open(path / f"{one:020d}.log", "ab") as file:
+        file.write((path / f"{two:020d}.log").read_bytes())
+    gaps: list[LogGap] = []
+    with PartitionLog.open(path, on_gap=gaps.append) as log:
+        found = {planned.base_offset: planned.start_offset
+                 for planned in log.ranges(1 << 62)}
+        assert gaps == [LogGap("overlap", str(path / f"{one:020d}.log"), 0, 0, three)]
+        assert (found[first], found[one], found[three]) == (first, first, three)
+        assert two not in found
+        # What begins in the second one lies in the merged one.
+        for start in (two, two + 1):
+            bases = [planned.base_offset for planned in log.ranges(1 << 62, start)]
+            assert bases[0] == one and two not in bases
+        gaps.clear()
+        assert [planned.base_offset for planned in log.ranges(1 << 62, end_offset=two)] == [
+            first, one]
+        assert not gaps, "a read that ends there meets no overlap"
+
+
+def test_damaged_records_move_no_boundaries(tmp_path: Path) -> None:
+    """Ranges end where headers say, so that a reader meets the damage in its own range."""
+    batches = [encode(Batch(n, 0, [Record(n, 5, b"k", b"v")], base_timestamp=5, max_timestamp=5))
+               for n in range(8)]
+    size = len(batches[0])
+    batches[1] = batches[1][:-1] + b"x"
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(batches))
+    with PartitionLog.open(tmp_path) as log:
+        assert [(one.start // size, one.end // size) for one in log.ranges(3 * size)] == [
+            (0, 3), (3, 6), (6, 8)]
