@@ -237,20 +237,20 @@ def measured(files: list[Path]) -> dict[Path, tuple[dict[str, dict[int, list[str
         print("left out, they fail without any change:", *failed, flush=True)
     data = CoverageData(".coverage")
     data.read()
-    found: dict[Path, tuple[dict[str, dict[int, list[str]]], dict[str, float]]] = {
-        path: ({}, {test: spent for test, spent in seconds.items()
-                    if test.startswith(f"{path}::")}) for path in files}
+    by_file: dict[str, tuple[dict[str, dict[int, list[str]]], dict[str, float]]] = {
+        str(path): ({}, {}) for path in files}
+    for test, spent in seconds.items():
+        by_file[test.partition("::")[0]][1][test] = spent
+    kept = set(seconds) - set(failed)
     for module in data.measured_files():
         name = str(Path(module).relative_to(Path.cwd()))
+        # A line that runs at the import has no test.
+        for lines, _ in by_file.values():
+            lines[name] = {line: [] for line in data.lines(module) or ()}
         for line, contexts in data.contexts_by_lineno(module).items():
-            for lines, _ in found.values():
-                # A line that runs at the import has no test.
-                lines.setdefault(name, {}).setdefault(line, [])
-            for test in {context.rpartition("|")[0] for context in contexts} - set(failed):
-                of = found.get(Path(test.partition("::")[0]))
-                if of is not None:
-                    of[0][name][line].append(test)
-    return found
+            for test in {context.rpartition("|")[0] for context in contexts} & kept:
+                by_file[test.partition("::")[0]][0][name].setdefault(line, []).append(test)
+    return {path: by_file[str(path)] for path in files}
 
 
 def tests_of(mutant: Mutant, lines: dict[int, list[str]]) -> list[str]:

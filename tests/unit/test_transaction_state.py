@@ -264,3 +264,19 @@ def test_a_damaged_marker_leaves_open_transactions_in_doubt(tmp_path: Path) -> N
         assert doubted(log, {}, {}) == [7, 8]
         found = read_transactions(log.segments, [], log.segments.size)
         assert found.known_until == 2 and found.damage is not None
+
+
+def test_aborted_transactions_are_sorted_by_their_end(tmp_path: Path) -> None:
+    """Whatever the order and the stable offsets of an index; two ends are two transactions."""
+    entries = [(7, 0, 2, 1), (8, 0, 1, 5), (7, 0, 1, 9)]
+    with built(tmp_path, (0, [plain(n) for n in range(3)]), aborted={0: entries}) as log:
+        assert rows_of(read_transactions(log.segments, [], 1 << 30)) == [
+            (7, 0, 1, 9), (8, 0, 1, 5), (7, 0, 2, 1)]
+
+
+def test_a_marker_behind_an_unreadable_segment_ends_the_doubt(tmp_path: Path) -> None:
+    segments = (0, [plain(0, 7), plain(1, 8)]), (2, [plain(2)]), (3, [ended(3, 7, ABORT)])
+    with built(tmp_path, *segments) as log:
+        found = surveyed(log, {}, {}, (2,))
+    assert found.in_doubt == (OpenTransaction(8, 1),) and not found.open_transactions
+    assert rows_of(found)[0] == (7, 0, 3, 1)
