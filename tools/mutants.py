@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import gc
 import hashlib
 import json
 import os
@@ -30,6 +31,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import numpy
@@ -208,19 +210,25 @@ def baseline(folders: list[str]) -> tuple[dict[str, dict[int, list[str]]], dict[
     seconds: dict[str, float] = {}
     lines: dict[str, dict[int, set[str]]] = {}
     for place in place_of.values():
-        found_lines, found_seconds = json.loads(place.read_text())
-        seconds |= found_seconds
-        for module, of in found_lines.items():
-            for line, tests in of.items():
-                for number in (0, int(line)):
-                    lines.setdefault(module, {}).setdefault(number, set()).update(tests)
-    return {module: {line: sorted(tests, key=lambda test: (seconds.get(test, 0), test))
+        found = json.loads(place.read_text())
+        names = list(found["seconds"])
+        seconds |= found["seconds"]
+        for module, numbers in found["known"].items():
+            of = lines.setdefault(module, {0: set()})
+            for line in numbers:
+                of.setdefault(line, set())
+        for module, tests_of_lines in found["lines"].items():
+            of = lines[module]
+            for line, tests in tests_of_lines.items():
+                of[int(line)].update(named := [names[test] for test in tests])
+                of[0].update(named)
+    return {module: {line: sorted(tests, key=lambda test: (seconds[test], test))
                      for line, tests in of.items()} for module, of in lines.items()}, seconds
 
 
-def measured(files: list[Path]) -> dict[Path, tuple[dict[str, dict[int, list[str]]],
-                                                    dict[str, float]]]:
-    """Runs these test files once: the tests of each line, and the seconds of the tests."""
+def measured(files: list[Path]) -> dict[Path, dict[str, Any]]:
+    """Runs these test files once. `seconds` of each test; the numbers of the tests of each line;
+    the `known` lines, of which those without a test run at the import."""
     Path("seconds.py").write_text(
         "import json\nSECONDS = {}\nFAILED = []\n\n\ndef pytest_runtest_logreport(report):\n"
         "    SECONDS[report.nodeid] = SECONDS.get(report.nodeid, 0) + report.duration\n"
@@ -237,20 +245,22 @@ def measured(files: list[Path]) -> dict[Path, tuple[dict[str, dict[int, list[str
         print("left out, they fail without any change:", *failed, flush=True)
     data = CoverageData(".coverage")
     data.read()
-    by_file: dict[str, tuple[dict[str, dict[int, list[str]]], dict[str, float]]] = {
-        str(path): ({}, {}) for path in files}
+    found: dict[str, dict[str, Any]] = {
+        str(path): {"seconds": {}, "known": {}, "lines": {}} for path in files}
+    numbers: dict[str, int] = {}
     for test, spent in seconds.items():
-        by_file[test.partition("::")[0]][1][test] = spent
-    kept = set(seconds) - set(failed)
+        own = found[test.partition("::")[0]]["seconds"]
+        numbers[test], own[test] = len(own), spent
     for module in data.measured_files():
         name = str(Path(module).relative_to(Path.cwd()))
-        # A line that runs at the import has no test.
-        for lines, _ in by_file.values():
-            lines[name] = {line: [] for line in data.lines(module) or ()}
+        for of in found.values():
+            of["known"][name] = sorted(data.lines(module) or ())
         for line, contexts in data.contexts_by_lineno(module).items():
-            for test in {context.rpartition("|")[0] for context in contexts} & kept:
-                by_file[test.partition("::")[0]][0][name].setdefault(line, []).append(test)
-    return {path: by_file[str(path)] for path in files}
+            for test in ({context.rpartition("|")[0] for context in contexts}
+                         & numbers.keys()).difference(failed):
+                lines = found[test.partition("::")[0]]["lines"].setdefault(name, {})
+                lines.setdefault(line, []).append(numbers[test])
+    return {path: found[str(path)] for path in files}
 
 
 def tests_of(mutant: Mutant, lines: dict[int, list[str]]) -> list[str]:
@@ -337,6 +347,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place, options.out.open("w") as out:
         prepare(Path(place) / "seglog")
         lines, seconds = baseline(options.tests)
+        gc.freeze()  # a fork that collects would copy all of that
         known = sorted({test for of in lines.values() for test in of[0]})
         control = random.Random(options.seed).sample(known, min(30, len(known)))
         if run_forked(control, 600):

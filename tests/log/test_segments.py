@@ -25,8 +25,10 @@ from seglog.log.scheduler import MockTime
 from seglog.log.active_segment import ActiveSegment
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
+from seglog.model import EpochEntry
 from seglog.recovery.disk import RealDisk
 from tests.log.test_fast_path import NOW, batch
+from tests.oracle import legacy
 
 WEEK_MS = 7 * 24 * 3600 * 1000
 
@@ -412,3 +414,46 @@ def test_topic_id(tmp_path: Path) -> None:
         made.log.assign_topic_id(other)
     made.log.close()
     assert made.open().topic_id == mine
+
+
+def test_what_a_recovery_removed_goes_after_its_delay(tmp_path: Path) -> None:
+    made = Logged(tmp_path, file_delete_delay_ms=5000)
+    for _ in range(3):
+        made.append()
+        made.log.roll()
+    made.log.close_handlers()
+    os.truncate(made.path / f"{0:020}.log", len(batch()) - 1)
+    made.log = made.open(clean=False)
+    assert made.bases == [0]
+    gone = made.names(".deleted")
+    assert {f"{base:020}.log.deleted" for base in (1, 2, 3)} <= {*gone}
+    made.time.sleep(4999)
+    assert made.names(".deleted") == gone
+    made.time.sleep(1)
+    assert not made.names(".deleted")
+
+
+def test_a_roll_leaves_the_new_segment_to_later_flushes(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Logged(tmp_path)
+    synced: list[str] = []
+    monkeypatch.setattr("seglog.recovery.log_files.sync",
+                        lambda fd, **how: synced.append(os.path.basename(how["file"])))
+    made.append()
+    made.log.roll()
+    assert f"{0:020}.log" in synced and f"{1:020}.snapshot" in synced
+    assert f"{1:020}.log" not in synced
+    made.log.flush(force_flush_active_segment=True)
+    assert f"{1:020}.log" in synced
+
+
+def test_an_old_format_clears_the_leader_epochs(tmp_path: Path, caplog: pytest.LogCaptureFixture
+                                                ) -> None:
+    """A follower gets it from a leader that was downgraded (UnifiedLog.append)."""
+    made = Logged(tmp_path)
+    made.log.append_as_follower(batch(), 0)
+    assert made.log.leader_epochs.latest == EpochEntry(0, 0)
+    made.log.append_as_follower(legacy.encode(legacy.Message(1, 1, b"k", b"v", NOW)), 0)
+    assert not len(made.log.leader_epochs)
+    assert (made.path / "leader-epoch-checkpoint").read_bytes() == b"0\n0\n"
+    assert "unexpected append with message format v1" in caplog.text

@@ -280,3 +280,15 @@ def test_a_marker_behind_an_unreadable_segment_ends_the_doubt(tmp_path: Path) ->
         found = surveyed(log, {}, {}, (2,))
     assert found.in_doubt == (OpenTransaction(8, 1),) and not found.open_transactions
     assert rows_of(found)[0] == (7, 0, 3, 1)
+
+
+def test_only_transactional_batches_of_producers_open_transactions(tmp_path: Path) -> None:
+    """Neither those that are only idempotent, nor those without a producer."""
+    def one(offset: int, producer_id: int, is_transactional: bool) -> bytes:
+        return encode(Batch(offset, 0, [Record(offset, 5, b"k", b"v")], base_timestamp=5,
+                            max_timestamp=5, producer_id=producer_id, producer_epoch=0,
+                            base_sequence=0, is_transactional=is_transactional))
+
+    batches = [one(0, 7, False), one(1, -1, True), one(2, 0, True)]
+    with built(tmp_path, (0, batches)) as log:
+        assert log.open_transactions == (OpenTransaction(0, 2),)
