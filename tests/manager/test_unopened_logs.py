@@ -129,6 +129,13 @@ def test_idle_producers_go_at_the_checks_after_the_load(now: int, expires: int |
     assert logs.producer_count(now) == expected
 
 
+@pytest.mark.parametrize(("now", "last", "expected"), [
+    (1000, 950, 0), (1000, 951, 1), (1099, 951, 1), (999, 950, 0), (999, 951, 1)])
+def test_the_load_is_the_first_check_of_producers(now: int, last: int, expected: int) -> None:
+    rows = [WHOLE | {"producers": 1}]
+    assert made(*rows, timestamps=[last], expires=50).producer_count(now) == expected
+
+
 def test_retention_in_percent() -> None:
     assert [retention_percent(50, LogConfig(retention_bytes=limit)) for limit in (
         100, 1, 0, -1)] == [50, 5000, 0, 0]

@@ -216,3 +216,13 @@ def test_damaged_records_move_no_boundaries(tmp_path: Path) -> None:
     with PartitionLog.open(tmp_path) as log:
         assert [(one.start // size, one.end // size) for one in log.ranges(3 * size)] == [
             (0, 3), (3, 6), (6, 8)]
+
+
+def test_an_unreadable_segment_below_the_start_does_not_matter(built: BuiltLog, tmp_path: Path
+                                                               ) -> None:
+    path = Path(shutil.copytree(built.path, tmp_path / "t-0"))
+    one, two = built.segments[1:3]
+    (path / f"{one:020d}.log").unlink()
+    (path / f"{one:020d}.log").mkdir()
+    with PartitionLog.open(path) as log:
+        assert log.ranges(1 << 62, two)[0].base_offset == two
