@@ -6,10 +6,10 @@
     python tools/mutants.py --again build/mutants.jsonl              those that survived
 
 cosmic-ray makes the changes; its own runner would run every test for each of them. Here coverage.py
-says once which tests run which line (build/mutants/ keeps that until a file changes), and a mutant
-meets only those, the quickest first, in a fork of a process that did the imports. It works on a
-copy of the tree. Tests that need Java or more than some seconds do not count: a hole that only a
-real Kafka would show is a hole.
+says once which tests run which line (build/mutants/ keeps that for each test file until it or
+anything that is not a test changes), and a mutant meets only those, the quickest first, in a fork
+of a process that did the imports. It works on a copy of the tree. Tests that need Java or more than
+some seconds do not count: a hole that only a real Kafka would show is a hole.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from seglog.log.offset_metadata import LogOffsetMetadata
 from seglog.log.scheduler import MockTime
 from seglog.log.unified_log import UnifiedLog, load_unified_log
 from seglog.log.watermarks import StartOffsetReason
-from seglog.model import TopicPartition
+from seglog.model import EpochEntry, TopicPartition
+from seglog.recovery.disk import RealDisk
 from seglog.recovery.inputs import LoadInputs
 from tests.log.test_fast_path import NOW, batch
 
@@ -146,6 +147,32 @@ def test_what_is_stable_ends_at_the_first_open_transaction(path: Path) -> None:
     assert log.first_unstable_offset == log.last_stable_offset == 3
     log.maybe_increment_log_start_offset(5, DELETION)
     assert log.first_unstable_offset == log.last_stable_offset == 5
+    # No batch is there yet; the next one may begin a segment.
+    log.roll()
+    log.append_as_leader(batch(1), 0)
+    log.update_high_watermark(6)
+    assert place(log.fetch_last_stable_offset_metadata()) == (5, 5, 0)
+
+
+def test_a_log_that_starts_with_the_state_of_another(
+        path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower's, whose records up to there are in remote storage only."""
+    source = filled(path.with_name("t-1"), 1)
+    source.append_as_leader(transactional(0), 0)
+    base = source.roll()
+    snapshot = Path(source.path, f"{base:020d}.snapshot").read_bytes()
+    log = filled(path)
+    synced: list[list[str]] = []
+    monkeypatch.setattr(RealDisk, "sync_directory",
+                        lambda _: synced.append(sorted(one.name for one in path.glob("*9.*"))))
+    log.start_with_state(9, 4, [EpochEntry(1, 4), EpochEntry(2, 7)], snapshot)
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark, bases(log)) == (
+        4, 9, 9, [9])
+    assert list(log.leader_epochs) == [EpochEntry(1, 4), EpochEntry(2, 7)]
+    assert {*log.producer_manager.active_producers} == {5}
+    assert log.first_unstable_offset is not None
+    assert (path / f"{9:020d}.snapshot").read_bytes() == snapshot
+    assert f"{9:020d}.snapshot" in synced[-1] and f"{9:020d}.log" in synced[-1]
 
 
 # ---- with remote storage ----------------------------------------------------------------------
