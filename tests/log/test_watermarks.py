@@ -128,6 +128,20 @@ def test_the_start_moves_up_to_the_high_watermark_and_never_down(
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (9, 9, 9)
 
 
+def test_consumers_read_below_the_high_watermark(path: Path) -> None:
+    """The first read opens the segment, the second one finds it open."""
+    log, size = filled(path, 2), len(batch(2))
+    log.append_as_leader(batch(2), 0)
+    for high in (3, 4, 6):
+        log.update_high_watermark(high)
+        log.fetch_high_watermark_metadata()
+        for _ in range(2):
+            assert len(log.read(0, 1 << 20, "read_uncommitted").records) == size
+            assert len(log.read(2, 1 << 20, "read_uncommitted").records) == (
+                {3: 0, 4: size, 6: 2 * size}[high])
+            assert len(log.read(2, 1 << 20, "log_end").records) == 2 * size
+
+
 def transactional(sequence: int, producer: int = 5) -> bytes:
     return batch(1, producer=producer, sequence=sequence, is_transactional=True)
 
@@ -187,6 +201,17 @@ def test_local_segments_go_once_they_are_copied(path: Path, copied: int, expecte
     assert log.delete_old_segments() == 4 - len(expected)
     assert bases(log) == expected
     assert (log.log_start_offset, log.local_log_start_offset) == (0, expected[0])
+
+
+def test_a_copied_segment_of_the_first_record_goes(path: Path) -> None:
+    log = open_log(path, tiered=True, local_retention_bytes="1", retention_bytes="100000")
+    log.append_as_leader(batch(1), 0)
+    log.roll()
+    log.append_as_leader(batch(1), 0)
+    log.update_high_watermark(2)
+    assert log.delete_old_segments() == 0
+    log.update_highest_offset_in_remote_storage(0)
+    assert log.delete_old_segments() == 1 and bases(log) == [1]
 
 
 def test_what_is_copied_only_grows(path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -210,3 +210,14 @@ def test_the_name_of_a_new_data_directory_is_durable(tmp_path: Path,
     with seglog.LogManager([there, tmp_path / "new"]):
         assert (tmp_path / "new").is_dir()
     assert synced.count(str(tmp_path)) == 1
+
+
+def test_the_logs_of_a_directory_are_opened_on_request(tmp_path: Path) -> None:
+    root = tmp_path / "k"
+    with seglog.LogManager([root]) as manager:
+        manager.get_or_create_log(A0)
+    with seglog.LogManager([root]) as manager:
+        table = manager._state.table
+        assert not table.opened(str(root))
+        assert [log.topic_partition for log in table.served_in(str(root))] == [A0]
+        assert len(table.opened(str(root))) == 1

@@ -195,6 +195,9 @@ def test_a_merged_segment_overlaps_the_ones_that_it_replaced(built: BuiltLog, tm
                  for planned in log.ranges(1 << 62)}
         assert gaps == [LogGap("overlap", str(path / f"{one:020d}.log"), 0, 0, three)]
         assert (found[first], found[one], found[three]) == (first, first, three)
+        for _ in log.ranges(1 << 62, on_damage="skip", on_gap=gaps.append):
+            pass
+        assert gaps[1:] == gaps[:1], "a reader that skips damage is told the same"
         assert two not in found
         # What begins in the second one lies in the merged one.
         for start in (two, two + 1):

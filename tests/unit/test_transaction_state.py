@@ -292,3 +292,14 @@ def test_only_transactional_batches_of_producers_open_transactions(tmp_path: Pat
     batches = [one(0, 7, False), one(1, -1, True), one(2, 0, True)]
     with built(tmp_path, (0, batches)) as log:
         assert log.open_transactions == (OpenTransaction(0, 2),)
+
+
+def test_damage_is_an_error_unless_the_read_ends_before_it(tmp_path: Path) -> None:
+    batches = [plain(n) for n in range(4)]
+    batches[2] = batches[2][:-1] + b"x"
+    with built(tmp_path, (0, batches)) as log:
+        assert log.last_stable_offset == 2
+        assert [log._view.hidden_damage(end) is None for end in (0, 2, 3, None)] == [
+            True, True, False, False]
+    with built(tmp_path / "sound", (0, batches[:2])) as log:
+        assert log._view.hidden_damage(None) is None and log._view.hidden_damage(9) is None
