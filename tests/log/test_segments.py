@@ -490,3 +490,10 @@ def test_an_old_format_clears_the_leader_epochs(tmp_path: Path, caplog: pytest.L
     assert not len(made.log.leader_epochs)
     assert (made.path / "leader-epoch-checkpoint").read_bytes() == b"0\n0\n"
     assert "unexpected append with message format v1" in caplog.text
+
+
+def test_a_deleted_log_without_files_begins_at_zero(tmp_path: Path) -> None:
+    made = Logged(tmp_path)
+    made.path = tmp_path / f"t-0.{'0' * 32}-delete"
+    log = made.open()
+    assert (log.segments.base_offsets.tolist(), log.log_end_offset) == ([0], 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from seglog.errors import CorruptRecordError
+from seglog.errors import CorruptRecordError, OffsetOutOfRangeError
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap, LogRange, check_torn, pack
 from tests.oracle.batch import Batch, Record, encode
@@ -229,3 +229,13 @@ def test_an_unreadable_segment_below_the_start_does_not_matter(built: BuiltLog, 
     (path / f"{one:020d}.log").mkdir()
     with PartitionLog.open(path) as log:
         assert log.ranges(1 << 62, two)[0].base_offset == two
+
+
+@pytest.mark.parametrize("options", [{}, {"on_damage": "skip"}])
+def test_no_read_begins_behind_the_end(built: BuiltLog, options: dict[str, str]) -> None:
+    end, damage = built.log_end_offset, options.get("on_damage", "raise")
+    with PartitionLog.open(built.path) as log:
+        found = log.ranges(1 << 62, end, on_damage=damage)  # type: ignore[arg-type]
+        assert not found or found[0].start_offset == end
+        with pytest.raises(OffsetOutOfRangeError):
+            log.ranges(1 << 62, end + 1, on_damage=damage)  # type: ignore[arg-type]
