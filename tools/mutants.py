@@ -6,16 +6,17 @@
     python tools/mutants.py --again build/mutants.jsonl              those that survived
 
 cosmic-ray makes the changes; its own runner would run every test for each of them. Here coverage.py
-says once which tests run which line (build/mutants/ keeps that until a file changes), and a mutant
-meets only those, the quickest first, in a fork of a process that did the imports. It works on a
-copy of the tree. Tests that need Java or more than some seconds do not count: a hole that only a
-real Kafka would show is a hole.
+says once which tests run which line (build/mutants/ keeps that for each test file until it or
+anything that is not a test changes), and a mutant meets only those, the quickest first, in a fork
+of a process that did the imports. It works on a copy of the tree. Tests that need Java or more than
+some seconds do not count: a hole that only a real Kafka would show is a hole.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import gc
 import hashlib
 import json
 import os
@@ -30,14 +31,18 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import numpy
 import pytest
+import parso
 from cosmic_ray import plugins
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
+from cosmic_ray.operators.operator import Operator
 from coverage import CoverageData
+from parso.tree import NodeOrLeaf
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src/seglog"
@@ -52,14 +57,52 @@ PARTS = (12, 60, 10_000)
 NEVER_ENDED = -1000
 
 # One step to the neighbour of each comparison; all pairs would be ten times the mutants.
-OPERATORS = ["core/" + name for name in (
+OPERATORS = [
     "ReplaceComparisonOperator_Lt_LtE", "ReplaceComparisonOperator_LtE_Lt",
     "ReplaceComparisonOperator_Gt_GtE", "ReplaceComparisonOperator_GtE_Gt",
     "ReplaceComparisonOperator_Eq_NotEq", "ReplaceComparisonOperator_NotEq_Eq",
     "ReplaceComparisonOperator_Is_IsNot", "ReplaceComparisonOperator_IsNot_Is",
     "ReplaceBinaryOperator_Add_Sub", "ReplaceBinaryOperator_Sub_Add", "NumberReplacer", "AddNot",
     "ReplaceTrueWithFalse", "ReplaceFalseWithTrue", "ReplaceAndWithOr", "ReplaceOrWithAnd",
-    "ReplaceBreakWithContinue", "ReplaceContinueWithBreak", "ZeroIterationForLoop")]
+    "ReplaceBreakWithContinue", "ReplaceContinueWithBreak", "ZeroIterationForLoop",
+    "RemoveCall", "SwapMinMax"]
+
+
+class RemoveCall(Operator):
+    """A call whose result nobody takes becomes `pass`."""
+
+    def mutation_positions(self, node: NodeOrLeaf) -> Iterator[tuple[tuple[int, int], ...]]:
+        if node.type == "simple_stmt" and node.children[0].type == "atom_expr" \
+                and node.children[0].children[-1].type == "trailer":
+            yield node.children[0].start_pos, node.children[0].end_pos
+
+    def mutate(self, node: NodeOrLeaf, index: int) -> NodeOrLeaf:
+        node.children[0] = parso.parse(node.children[0].get_first_leaf().prefix + "pass")
+        return node
+
+    @classmethod
+    def examples(cls) -> tuple[()]:
+        return ()
+
+
+class SwapMinMax(Operator):
+    """`min(` becomes `max(`, and the other way."""
+
+    def mutation_positions(self, node: NodeOrLeaf) -> Iterator[tuple[tuple[int, int], ...]]:
+        if node.type == "name" and node.value in ("min", "max") \
+                and node.get_next_leaf().value == "(" and node.get_previous_leaf().value != ".":
+            yield node.start_pos, node.end_pos
+
+    def mutate(self, node: NodeOrLeaf, index: int) -> NodeOrLeaf:
+        node.value = "max" if node.value == "min" else "min"
+        return node
+
+    @classmethod
+    def examples(cls) -> tuple[()]:
+        return ()
+
+
+OWN = {"RemoveCall": RemoveCall, "SwapMinMax": SwapMinMax}
 
 
 @dataclass
@@ -80,16 +123,20 @@ class Mutant:
         return self.module, self.operator, self.occurrence
 
 
+def operator_of(name: str) -> Operator:
+    return OWN[name]() if name in OWN else plugins.get_operator("core/" + name)()
+
+
 def mutants_of(path: Path) -> Iterator[Mutant]:
     tree = get_ast(path.read_text())
     lines = path.read_text().splitlines()
     for name in OPERATORS:
-        operator = plugins.get_operator(name)()
+        operator = operator_of(name)
         occurrence = 0
         for node in ast_nodes(tree):
             for (line, _), _ in operator.mutation_positions(node):
-                yield Mutant(str(path.relative_to(ROOT)), line, name.removeprefix("core/"),
-                             occurrence, lines[line - 1].strip())
+                yield Mutant(str(path.relative_to(ROOT)), line, name, occurrence,
+                             lines[line - 1].strip())
                 occurrence += 1
 
 
@@ -139,24 +186,49 @@ def run_forked(tests: list[str], limit: float) -> int:
 
 def baseline(folders: list[str]) -> tuple[dict[str, dict[int, list[str]]], dict[str, float]]:
     """module -> line -> the tests that run it; and the seconds of each test. The line 0 has the
-    tests that run any line of the module."""
-    files = sorted(path for part in ("src", "tests") for path in (ROOT / part).rglob("*")
-                   if path.suffix in (".py", ".pyx", ".so"))
-    digest = hashlib.sha256(" ".join(folders).encode())
-    for path in files:
-        digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
-    kept = ROOT / f"build/mutants/{digest.hexdigest()[:16]}.json"
-    if not kept.exists():
-        found = measured(folders)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(found))
-    lines, seconds = json.loads(kept.read_text())
-    return {module: {int(line): tests for line, tests in of.items()}
-            for module, of in lines.items()}, seconds
+    tests that run any line of the module. A test file is measured again when it changes; all are
+    when anything else does."""
+    files = {path.relative_to(ROOT): path.read_bytes()
+             for part in ("src", "tests") for path in sorted((ROOT / part).rglob("*"))
+             if path.suffix in (".py", ".pyx", ".so")}
+    chosen_tests = [path for path in files if path.name.startswith("test_")
+                    and any(path.is_relative_to(f"tests/{folder}") for folder in folders)]
+    shared = hashlib.sha256()
+    for path, content in files.items():
+        if not path.name.startswith("test_"):
+            shared.update(path.as_posix().encode() + content)
+    kept = ROOT / "build/mutants" / shared.hexdigest()[:16]
+    kept.mkdir(parents=True, exist_ok=True)
+    place_of = {path: kept / (path.as_posix().replace("/", "-") + "-"
+                              + hashlib.sha256(files[path]).hexdigest()[:16] + ".json")
+                for path in chosen_tests}
+    missing = [path for path in chosen_tests if not place_of[path].exists()]
+    if missing:
+        print(f"measures the coverage of {len(missing)} test files", flush=True)
+        for path, found in measured(missing).items():
+            place_of[path].write_text(json.dumps(found))
+    seconds: dict[str, float] = {}
+    lines: dict[str, dict[int, set[str]]] = {}
+    for place in place_of.values():
+        found = json.loads(place.read_text())
+        names = list(found["seconds"])
+        seconds |= found["seconds"]
+        for module, numbers in found["known"].items():
+            of = lines.setdefault(module, {0: set()})
+            for line in numbers:
+                of.setdefault(line, set())
+        for module, tests_of_lines in found["lines"].items():
+            of = lines[module]
+            for line, tests in tests_of_lines.items():
+                of[int(line)].update(named := [names[test] for test in tests])
+                of[0].update(named)
+    return {module: {line: sorted(tests, key=lambda test: (seconds[test], test))
+                     for line, tests in of.items()} for module, of in lines.items()}, seconds
 
 
-def measured(folders: list[str]) -> tuple[dict[str, dict[int, list[str]]], dict[str, float]]:
-    """Runs the tests once."""
+def measured(files: list[Path]) -> dict[Path, dict[str, Any]]:
+    """Runs these test files once. `seconds` of each test; the numbers of the tests of each line;
+    the `known` lines, of which those without a test run at the import."""
     Path("seconds.py").write_text(
         "import json\nSECONDS = {}\nFAILED = []\n\n\ndef pytest_runtest_logreport(report):\n"
         "    SECONDS[report.nodeid] = SECONDS.get(report.nodeid, 0) + report.duration\n"
@@ -167,22 +239,28 @@ def measured(folders: list[str]) -> tuple[dict[str, dict[int, list[str]]], dict[
     subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "seconds",
          "--cov=seglog", "--cov-context=test", "--cov-report=", "-m", QUICK,
-         *(f"tests/{folder}" for folder in folders)], check=False)
+         *map(str, files)], check=False)
     seconds, failed = json.loads(Path("seconds.json").read_text())
     if failed:
         print("left out, they fail without any change:", *failed, flush=True)
     data = CoverageData(".coverage")
     data.read()
-    found: dict[str, dict[int, list[str]]] = {}
-    for file in data.measured_files():
-        contexts = data.contexts_by_lineno(file)
-        of = {line: {name.rpartition("|")[0] for name in names if name} - set(failed)
-              for line, names in contexts.items()}
-        of[0] = set().union(*of.values())
-        found[str(Path(file).relative_to(Path.cwd()))] = {
-            line: sorted(tests, key=lambda test: seconds.get(test, 0))
-            for line, tests in of.items()}
-    return found, seconds
+    found: dict[str, dict[str, Any]] = {
+        str(path): {"seconds": {}, "known": {}, "lines": {}} for path in files}
+    numbers: dict[str, int] = {}
+    for test, spent in seconds.items():
+        own = found[test.partition("::")[0]]["seconds"]
+        numbers[test], own[test] = len(own), spent
+    for module in data.measured_files():
+        name = str(Path(module).relative_to(Path.cwd()))
+        for of in found.values():
+            of["known"][name] = sorted(data.lines(module) or ())
+        for line, contexts in data.contexts_by_lineno(module).items():
+            for test in ({context.rpartition("|")[0] for context in contexts}
+                         & numbers.keys()).difference(failed):
+                lines = found[test.partition("::")[0]]["lines"].setdefault(name, {})
+                lines.setdefault(line, []).append(numbers[test])
+    return {path: found[str(path)] for path in files}
 
 
 def tests_of(mutant: Mutant, lines: dict[int, list[str]]) -> list[str]:
@@ -201,8 +279,7 @@ def judge(mutant: Mutant, number: int, covering: list[str], seconds: dict[str, f
     """Fills in the result. `most` bounds the seconds of tests that a mutant meets."""
     path = Path(mutant.module)
     before, time_before = path.read_text(), path.stat().st_mtime_ns
-    after = mutate_code(before, plugins.get_operator("core/" + mutant.operator)(),
-                        mutant.occurrence)
+    after = mutate_code(before, operator_of(mutant.operator), mutant.occurrence)
     if after is None or after == before:
         mutant.result = "no change"
         return
@@ -270,6 +347,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place, options.out.open("w") as out:
         prepare(Path(place) / "seglog")
         lines, seconds = baseline(options.tests)
+        gc.freeze()  # a fork that collects would copy all of that
         known = sorted({test for of in lines.values() for test in of[0]})
         control = random.Random(options.seed).sample(known, min(30, len(known)))
         if run_forked(control, 600):

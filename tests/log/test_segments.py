@@ -19,14 +19,16 @@ from seglog._native.batch import scan
 from seglog.config import LogConfig
 from seglog.errors import (
     IllegalArgumentError, InconsistentTopicIdError, KafkaStorageError, RecordBatchTooLargeError,
-    SeglogError,
+    RecordTooLargeError, SeglogError,
 )
 from seglog.log.scheduler import MockTime
 from seglog.log.active_segment import ActiveSegment
 from seglog.log.unified_log import UnifiedLog
 from seglog.log.watermarks import StartOffsetReason
+from seglog.model import EpochEntry
 from seglog.recovery.disk import RealDisk
 from tests.log.test_fast_path import NOW, batch
+from tests.oracle import legacy
 
 WEEK_MS = 7 * 24 * 3600 * 1000
 
@@ -132,6 +134,16 @@ def test_an_offset_too_far_from_the_base(tmp_path: Path) -> None:
     assert made.log.log_end_offset == 2**31
 
 
+def test_an_old_format_far_from_the_base(tmp_path: Path) -> None:
+    """Its first offset is unknown, so the segment begins as far below the last as may be."""
+    made = Logged(tmp_path)
+    made.append()
+    last = 2**31 + 9
+    made.log.append_as_follower(legacy.encode(legacy.Message(last, 1, b"k", b"v", NOW)), 0)
+    assert made.bases == [0, last - (2**31 - 1)]
+    assert made.log.log_end_offset == last + 1
+
+
 def test_roll_refuses_what_is_there(tmp_path: Path) -> None:
     made = Logged(tmp_path)
     made.append(3)
@@ -149,6 +161,22 @@ def test_what_no_segment_holds(tmp_path: Path) -> None:
     with pytest.raises(RecordBatchTooLargeError, match="maximum configured segment size of 200"):
         made.append(size=200)
     assert made.log.log_end_offset == 0 and made.append() == 0
+
+
+def test_a_batch_that_the_log_compresses_may_be_exactly_as_large_as_allowed(tmp_path: Path
+                                                                            ) -> None:
+    """Small records grow; what is stored counts."""
+    given = batch(size=5)
+    made = Logged(tmp_path / "any", compression_type="gzip")
+    made.log.append_as_leader(given, 0)
+    stored = made.log.size
+    assert stored > len(given)
+    made = Logged(tmp_path / "exact", compression_type="gzip", max_message_bytes=stored)
+    made.log.append_as_leader(given, 0)
+    made = Logged(tmp_path / "less", compression_type="gzip", max_message_bytes=stored - 1)
+    with pytest.raises(RecordTooLargeError, match=f"Message batch size is {stored} bytes"):
+        made.log.append_as_leader(given, 0)
+    assert made.log.log_end_offset == 0
 
 
 def test_old_files_of_a_base_go(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -321,6 +349,13 @@ def test_a_timestamp_from_the_future(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert "contains future timestamp(s), making it ineligible to be deleted" in messages(caplog)
 
 
+def test_negative_limits_keep_everything(tmp_path: Path) -> None:
+    made = Logged(tmp_path, retention_bytes=-1, retention_ms=-1)
+    _filled(made)
+    made.time.sleep(WEEK_MS)
+    assert made.log.delete_old_segments() == 0 and made.bases == [0, 2, 4, 6]
+
+
 # ---- deletion ---------------------------------------------------------------------------------
 
 
@@ -412,3 +447,53 @@ def test_topic_id(tmp_path: Path) -> None:
         made.log.assign_topic_id(other)
     made.log.close()
     assert made.open().topic_id == mine
+
+
+def test_what_a_recovery_removed_goes_after_its_delay(tmp_path: Path) -> None:
+    made = Logged(tmp_path, file_delete_delay_ms=5000)
+    for _ in range(3):
+        made.append()
+        made.log.roll()
+    made.log.close_handlers()
+    os.truncate(made.path / f"{0:020}.log", len(batch()) - 1)
+    made.log = made.open(clean=False)
+    assert made.bases == [0]
+    gone = made.names(".deleted")
+    assert {f"{base:020}.log.deleted" for base in (1, 2, 3)} <= {*gone}
+    made.time.sleep(4999)
+    assert made.names(".deleted") == gone
+    made.time.sleep(1)
+    assert not made.names(".deleted")
+
+
+def test_a_roll_leaves_the_new_segment_to_later_flushes(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Logged(tmp_path)
+    synced: list[str] = []
+    monkeypatch.setattr("seglog.recovery.log_files.sync",
+                        lambda fd, **how: synced.append(os.path.basename(how["file"])))
+    made.append()
+    made.log.roll()
+    assert synced.count(f"{0:020}.log") == synced.count(f"{1:020}.snapshot") == 1
+    assert f"{1:020}.log" not in synced
+    made.log.flush(force_flush_active_segment=True)
+    assert f"{1:020}.log" in synced
+
+
+def test_an_old_format_clears_the_leader_epochs(tmp_path: Path, caplog: pytest.LogCaptureFixture
+                                                ) -> None:
+    """A follower gets it from a leader that was downgraded (UnifiedLog.append)."""
+    made = Logged(tmp_path)
+    made.log.append_as_follower(batch(), 0)
+    assert made.log.leader_epochs.latest == EpochEntry(0, 0)
+    made.log.append_as_follower(legacy.encode(legacy.Message(1, 1, b"k", b"v", NOW)), 0)
+    assert not len(made.log.leader_epochs)
+    assert (made.path / "leader-epoch-checkpoint").read_bytes() == b"0\n0\n"
+    assert "unexpected append with message format v1" in caplog.text
+
+
+def test_a_deleted_log_without_files_begins_at_zero(tmp_path: Path) -> None:
+    made = Logged(tmp_path)
+    made.path = tmp_path / f"t-0.{'0' * 32}-delete"
+    log = made.open()
+    assert (log.segments.base_offsets.tolist(), log.log_end_offset) == ([0], 0)

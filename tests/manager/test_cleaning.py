@@ -330,3 +330,16 @@ def test_a_cleaner_that_is_off(roots: list[Path], caplog: pytest.LogCaptureFixtu
     assert caplog.messages == [
         "1 topics are compacted (cleanup.policy=compact), but no cleaner runs: the manager has no "
         "scheduler, or log.cleaner.enable is false: t"]
+
+
+def test_new_settings_start_no_cleaner(roots: list[Path]) -> None:
+    """A manager without a scheduler has none; its rounds on demand take the settings."""
+    with manager_of(roots[0], scheduled=False) as manager:
+        manager.reconfigure_cleaner({"log.cleaner.threads": "2"})
+        cleaner = manager._state.cleaning.cleaner
+        assert cleaner.config.threads == 2 and not cleaner.threads
+    with manager_of(roots[0]) as manager:
+        cleaner = manager._state.cleaning.cleaner
+        assert len(cleaner.threads) == 1
+    manager._state.cleaning.reconfigure({"log.cleaner.threads": "2"})
+    assert not cleaner.threads, "it has ended"

@@ -16,7 +16,7 @@ from seglog.errors import (
     IllegalStateError, InconsistentTopicIdError, KafkaStorageError, LogDirNotFoundError,
     LogManagerStateError,
 )
-from seglog.manager import creation
+from seglog.manager import creation, directories
 from seglog.model import TopicPartition
 from seglog.storage.meta import format_uuid
 from tests.manager.records import fill
@@ -197,3 +197,26 @@ def test_the_brokers_settings_are_those_of_new_logs(tmp_path: Path) -> None:
                                            "log.index.interval.bytes": "77"})
     with seglog.LogManager(config=config) as manager:
         assert manager.get_or_create_log(A0).config.index_interval_bytes == 77
+
+
+def test_the_name_of_a_new_data_directory_is_durable(tmp_path: Path,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    sync = directories.sync_directory
+    monkeypatch.setattr(directories, "sync_directory",
+                        lambda path: (synced.append(str(path)), sync(path)))
+    there = make_dir(tmp_path / "there", [])
+    with seglog.LogManager([there, tmp_path / "new"]):
+        assert (tmp_path / "new").is_dir()
+    assert synced.count(str(tmp_path)) == 1
+
+
+def test_the_logs_of_a_directory_are_opened_on_request(tmp_path: Path) -> None:
+    root = tmp_path / "k"
+    with seglog.LogManager([root]) as manager:
+        manager.get_or_create_log(A0)
+    with seglog.LogManager([root]) as manager:
+        table = manager._state.table
+        assert not table.opened(str(root))
+        assert [log.topic_partition for log in table.served_in(str(root))] == [A0]
+        assert len(table.opened(str(root))) == 1

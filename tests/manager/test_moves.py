@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -390,6 +391,7 @@ def test_a_directory_that_fails_between_the_renames(
 KILLED = """
 import os, sys, uuid
 from pathlib import Path
+from types import SimpleNamespace
 sys.path.insert(0, {here!r})
 from tests.manager import test_moves as moves
 roots, die_at = [Path(path) for path in sys.argv[2:]], int(sys.argv[1])
@@ -441,3 +443,21 @@ def test_killed_at_any_rename(tmp_path: Path) -> None:
             assert directories(roots[0]) == ["new-0"] == directories(roots[1])
             duplicates += 1
     assert duplicates >= 1
+
+
+def test_a_round_gains_something_if_it_halves_what_is_missing() -> None:
+    """A round ends where the current log ended when it began."""
+    nothing: Any = None
+    mover = FutureLogMover(nothing, TopicPartition("t", 0))
+
+    def gains_nothing(end: int, copied: int) -> bool:
+        logs: list[Any] = [SimpleNamespace(log_end_offset=offset) for offset in (end, copied)]
+        return mover._gains_nothing(*logs)
+
+    assert not gains_nothing(100, 0)  # the first round: up to 100, of which 100 are missing
+    assert not gains_nothing(120, 99)
+    assert not gains_nothing(150, 100)  # 50 are missing
+    assert not gains_nothing(170, 149)
+    assert gains_nothing(176, 150)  # 26, more than half of them
+    assert not gains_nothing(189, 176)  # 13
+    assert not gains_nothing(195, 189)  # 6

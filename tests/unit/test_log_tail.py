@@ -80,3 +80,20 @@ def test_a_batch_that_a_broker_is_writing_is_read_again(
     with PartitionLog.open(tmp_path) as log:
         assert log.log_end_offset == 4
     assert pauses == [.002] * looks
+
+
+def test_entries_that_two_walks_agree_on_are_boundaries(tmp_path: Path) -> None:
+    """An entry counts if the walk from the one before arrives at a batch that ends at its
+    offset."""
+    size = len(batch(0))
+    (tmp_path / f"{0:020d}.log").write_bytes(THREE)
+    for entries, last, behind in (
+            ([(1, size), (2, 2 * size)], 2 * size, size),
+            ([(2, 2 * size)], 2 * size, 2 * size),
+            ([(1, size), (2, 2 * size - 1)], 0, size),
+            ([(1, size), (1, 2 * size)], 0, size)):
+        (tmp_path / f"{0:020d}.index").write_bytes(files.encode_offset_index(entries, 0))
+        with PartitionLog.open(tmp_path) as log:
+            segment = log.segments[0]
+            assert (segment.locate_last(), segment.boundary_after(1)) == (last, behind)
+            assert segment.boundary_after(2 * size + 1) is None

@@ -357,3 +357,12 @@ def test_two_transactions_with_one_first_offset() -> None:
     assert str(caught.value) == (
         "Attempted to complete transaction CompletedTxn[producerId=2, firstOffset=3, lastOffset=5, "
         "isAborted=true] on partition t-1 which was not started")
+
+
+def test_a_producer_expires_by_its_idle_time_in_javas_arithmetic() -> None:
+    assert [producer_state.is_expired(100, now, 50) for now in (99, 149, 150, 151)] == [
+        False, False, True, True]
+    assert producer_state.is_expired(-1, 49, 50) and not producer_state.is_expired(0, 49, 50)
+    assert producer_state.is_expired(0, 2**63 - 1, 50)
+    assert not producer_state.is_expired(-1, 2**63 - 1, 50), "the difference overflows"
+    assert producer_state.is_expired(-(2**63), -1, 50)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from seglog.errors import CorruptRecordError
+from seglog.errors import CorruptRecordError, OffsetOutOfRangeError
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap, LogRange, check_torn, pack
 from tests.oracle.batch import Batch, Record, encode
@@ -181,3 +181,61 @@ def test_a_read_that_skips_damage_divides_anywhere_but_not_finely(built: BuiltLo
         for target, wanted in ((1, 1024), (1024, 1024), (1025, 1025)):
             for planned in log.ranges(target, on_damage="skip"):
                 assert planned.size == wanted or planned.is_segment_end and planned.size < wanted
+
+
+def test_a_merged_segment_overlaps_the_ones_that_it_replaced(built: BuiltLog, tmp_path: Path
+                                                              ) -> None:
+    path = Path(shutil.copytree(built.path, tmp_path / "t-0"))
+    first, one, two, three = built.segments[:4]
+    with open(path / f"{one:020d}.log", "ab") as file:
+        file.write((path / f"{two:020d}.log").read_bytes())
+    gaps: list[LogGap] = []
+    with PartitionLog.open(path, on_gap=gaps.append) as log:
+        found = {planned.base_offset: planned.start_offset
+                 for planned in log.ranges(1 << 62)}
+        assert gaps == [LogGap("overlap", str(path / f"{one:020d}.log"), 0, 0, three)]
+        assert (found[first], found[one], found[three]) == (first, first, three)
+        for _ in log.ranges(1 << 62, on_damage="skip", on_gap=gaps.append):
+            pass
+        assert gaps[1:] == gaps[:1], "a reader that skips damage is told the same"
+        assert two not in found
+        # What begins in the second one lies in the merged one.
+        for start in (two, two + 1):
+            bases = [planned.base_offset for planned in log.ranges(1 << 62, start)]
+            assert bases[0] == one and two not in bases
+        gaps.clear()
+        assert [planned.base_offset for planned in log.ranges(1 << 62, end_offset=two)] == [
+            first, one]
+        assert not gaps, "a read that ends there meets no overlap"
+
+
+def test_damaged_records_move_no_boundaries(tmp_path: Path) -> None:
+    """Ranges end where headers say, so that a reader meets the damage in its own range."""
+    batches = [encode(Batch(n, 0, [Record(n, 5, b"k", b"v")], base_timestamp=5, max_timestamp=5))
+               for n in range(8)]
+    size = len(batches[0])
+    batches[1] = batches[1][:-1] + b"x"
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(batches))
+    with PartitionLog.open(tmp_path) as log:
+        assert [(one.start // size, one.end // size) for one in log.ranges(3 * size)] == [
+            (0, 3), (3, 6), (6, 8)]
+
+
+def test_an_unreadable_segment_below_the_start_does_not_matter(built: BuiltLog, tmp_path: Path
+                                                               ) -> None:
+    path = Path(shutil.copytree(built.path, tmp_path / "t-0"))
+    one, two = built.segments[1:3]
+    (path / f"{one:020d}.log").unlink()
+    (path / f"{one:020d}.log").mkdir()
+    with PartitionLog.open(path) as log:
+        assert log.ranges(1 << 62, two)[0].base_offset == two
+
+
+@pytest.mark.parametrize("options", [{}, {"on_damage": "skip"}])
+def test_no_read_begins_behind_the_end(built: BuiltLog, options: dict[str, str]) -> None:
+    end, damage = built.log_end_offset, options.get("on_damage", "raise")
+    with PartitionLog.open(built.path) as log:
+        found = log.ranges(1 << 62, end, on_damage=damage)  # type: ignore[arg-type]
+        assert not found or found[0].start_offset == end
+        with pytest.raises(OffsetOutOfRangeError):
+            log.ranges(1 << 62, end + 1, on_damage=damage)  # type: ignore[arg-type]

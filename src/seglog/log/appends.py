@@ -147,8 +147,7 @@ class Appends:
             local.check_current()
             is_converted = False
             if assign_offsets:
-                result = self._assign(valid, batches, info, origin, leader_epoch,
-                                      ignore_record_size, given)
+                result = self._assign(valid, batches, info, origin, leader_epoch, given)
                 valid, batches = memoryview(result.records), result.batches
                 is_converted = result.message_size_maybe_changed
             elif info.first_or_last_offset_of_first_batch < local.log_end_offset:
@@ -174,8 +173,7 @@ class Appends:
         return info
 
     def _assign(self, valid: memoryview, batches: npt.NDArray[np.void], info: LogAppendInfo,
-                origin: AppendOrigin, leader_epoch: int, ignore_record_size: bool, given: int
-                ) -> ValidationResult:
+                origin: AppendOrigin, leader_epoch: int, given: int) -> ValidationResult:
         """The batches with their new offsets; `info` describes them."""
         local = self._local
         config = local.config
@@ -189,7 +187,7 @@ class Appends:
         info.last_offset = result.next_offset - 1
         if config.message_timestamp_type == "LogAppendTime":
             info.log_append_time = result.log_append_time_ms
-        if result.message_size_maybe_changed and not ignore_record_size:
+        if result.message_size_maybe_changed:
             for size in result.batches["size"].tolist():
                 if size > config.max_message_bytes:
                     if self._stats is not None:

@@ -105,23 +105,19 @@ class OldSegments:
                 or (following is not None and watermarks.log_start_offset >= following))
 
     def _delete_segments(self, bases: list[int], rule: Rule) -> int:
-        local, count, going = self._local, len(bases), bases
-        if len(local.segments) == count:
-            # There must always be an active segment.
-            if self._rolling.roll(0) == bases[-1]:
-                _logger.warning(local.log_text(f"Empty active segment at {bases[-1]} was deleted "
-                                               "and recreated"))
-                going = bases[:-1]
+        local = self._local
+        if len(local.segments) == len(bases):
+            # There must always be an active segment. The last one is not empty, so this is another.
+            self._rolling.roll(0)
         local.check_open()
-        if going:
-            start = local.segments.higher_base(going[-1])
-            assert start is not None  # the active segment stays
-            self._watermarks.start_after_deletion(start)
+        start = local.segments.higher_base(bases[-1])
+        assert start is not None  # the active segment stays
+        self._watermarks.start_after_deletion(start)
 
-            def why(segments: Sequence[SegmentFiles]) -> None:
-                for line in rule.reasons(segments, local.size()):
-                    _logger.info(local.log_text(line))
+        def why(segments: Sequence[SegmentFiles]) -> None:
+            for line in rule.reasons(segments, local.size()):
+                _logger.info(local.log_text(line))
 
-            local.remove_segments(going, why)
-        local.delete_snapshots(self._producers.snapshots.retire(going))
-        return count
+        local.remove_segments(bases, why)
+        local.delete_snapshots(self._producers.snapshots.retire(bases))
+        return len(bases)

@@ -113,8 +113,7 @@ def read_transactions(segments: Segments, snapshots: Iterable[tuple[int, dict[in
     batches of a segment, to skip the rest.
     """
     aborted, first_distrusted = _read_indexes(segments)
-    walk = _Walk()
-    start = int(segments.base_offsets[0]) if len(segments) else 0
+    walk, start = _Walk(), 0
     for offset, open_transactions in snapshots:
         if first_distrusted is None or offset <= first_distrusted:
             start, walk.open = offset, dict(open_transactions)

@@ -1,0 +1,87 @@
+"""What the findings of a load say about records that a recovery drops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seglog
+from seglog.recovery.findings import Finding, Severity
+from tests.log.test_fast_path import batch
+from tests.oracle.files import AbortedTransaction, encode_txn_index
+from tests.recovery.test_load import codes, data_dir, name
+
+SIZE = len(batch(2))
+
+
+def written(root: Path, segments: dict[int, list[bytes]], *, clean: bool = False) -> Path:
+    """A data directory with one partition of these bytes."""
+    path = data_dir(root, clean=clean) / "t-0"
+    path.mkdir()
+    for base, batches in segments.items():
+        (path / name(base, ".log")).write_bytes(b"".join(
+            (base + 2 * number).to_bytes(8, "big") + one[8:] if any(one) else one
+            for number, one in enumerate(batches)))
+        for suffix in (".index", ".timeindex"):
+            (path / name(base, suffix)).touch()
+    return path
+
+
+def found(root: Path, code: str) -> Finding | None:
+    with seglog.open_data_dir(root, level="verify") as data:
+        return next((one for one in data.report.findings if one.code == code), None)
+
+
+def facts(one: Finding | None, *names: str) -> dict[str, Any]:
+    assert one is not None
+    told = {**one.to_dict()}
+    return {key: told.get(key) for key in names}
+
+
+def broken(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+NAMES = ("file", "position", "offset", "last_offset", "bytes", "records", "batches", "severity")
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_recovery_cuts_at_the_first_bad_batch(tmp_path: Path, at: int) -> None:
+    batches = [batch(2) for _ in range(3)]
+    batches[at] = broken(batches[at])
+    root = tmp_path / "data"
+    written(root, {0: batches, 6: [batch(2), batch(2)]})
+    lost = 3 - at
+    assert facts(found(root, "log-truncated"), *NAMES) == {
+        "file": name(0, ".log"), "position": at * SIZE, "offset": 2 * at, "last_offset": 5,
+        "bytes": lost * SIZE, "records": 2 * lost, "batches": lost, "severity": "error"}
+    assert facts(found(root, "segments-removed"), *NAMES) == {
+        "file": name(6, ".log"), "position": None, "offset": 6, "last_offset": 9,
+        "bytes": 2 * SIZE, "records": 4, "batches": 2, "severity": "error"}
+
+
+def test_bytes_that_claim_nothing_are_a_warning(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    written(root, {0: [batch(2), bytes(100)]})
+    one = found(root, "log-truncated")
+    assert one is not None and one.severity is Severity.WARNING
+    assert facts(one, "offset", "last_offset", "bytes", "records") == {
+        "offset": 2, "last_offset": None, "bytes": 100, "records": 0}
+
+
+@pytest.mark.parametrize(("version", "severity"), [
+    (0, None), (255, Severity.WARNING), (256, Severity.FATAL)])
+def test_the_version_of_a_transaction_index_is_its_first_byte(
+        tmp_path: Path, version: int, severity: Severity | None) -> None:
+    """Kafka reads one byte of two (AbortedTxn.version), so small numbers pass."""
+    root = tmp_path / "data"
+    path = written(root, {0: [batch(2)]}, clean=True)
+    entry = encode_txn_index([AbortedTransaction(7, 0, 1, 2)])
+    (path / name(0, ".txnindex")).write_bytes(version.to_bytes(2, "big") + entry[2:])
+    with seglog.open_data_dir(root, level="full") as data:
+        told = [one for one in data.report.findings if one.code == "txn-version"]
+        assert ("log-unloadable" in codes(data.report)) == (version == 256)
+    assert [one.severity for one in told] == ([] if severity is None else [severity])
+    assert version != 255 or told[0].action == "reads it as version 0"
