@@ -128,8 +128,9 @@ def listing(root: Path | None) -> dict[str, int]:
 
 
 def methods(one: object) -> Iterator[tuple[str, Callable[..., Any]]]:
-    for name, _ in inspect.getmembers(type(one), inspect.isfunction):
-        if not name.startswith("_") and name not in LEFT_OUT:
+    for name, value in inspect.getmembers(type(one)):
+        if (inspect.isfunction(inspect.unwrap(value)) and not name.startswith("_")
+                and name not in LEFT_OUT):
             yield name, getattr(one, name)
 
 

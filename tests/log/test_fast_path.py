@@ -17,7 +17,7 @@ import pytest
 from seglog._native.append import FastPath
 from seglog.config import LogConfig
 from seglog.errors import (
-    InvalidRecordError, KafkaStorageError, RecordTooLargeError, SeglogError,
+    InvalidRecordError, KafkaStorageError, RecordTooLargeError, RecordValidationError, SeglogError,
 )
 from seglog.log import local_log
 from seglog.log.append_info import AppendOrigin, LogAppendInfo
@@ -61,18 +61,12 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
         found.append(info is not None)
         return info
 
-    class Spied:
-        def __init__(self, *args: Any, **how: Any) -> None:
-            self._native = FastPath(*args, **how)
-
-        def append(self, *args: Any) -> LogAppendInfo | None:
-            info = self._native.append(*args)
+    class Spied(FastPath):
+        def append(self, records: Any, leader_epoch: int) -> LogAppendInfo | None:
+            info = super().append(records, leader_epoch)
             if info is not None:  # else `append_fast` is asked next
                 found.append(True)
             return info
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._native, name)
 
     monkeypatch.setattr(local_log, "FastPath", Spied)
     monkeypatch.setattr(Appends, "append_fast", spy)
@@ -285,20 +279,20 @@ def armed(path: Path, **config: str) -> UnifiedLog:
     log = open_log(path, **config)
     for _ in range(3):
         log.append_as_leader(batch(), 0)
-    assert log._append_fast(batch(), 0) is not None
+    assert log.fast_path.append(batch(), 0) is not None
     return log
 
 
 def test_another_epoch_is_not_taken(tmp_path: Path) -> None:
     log = armed(tmp_path / "t-0")
-    assert log._append_fast(batch(), 1) is None
+    assert log.fast_path.append(batch(), 1) is None
     log.append_as_leader(batch(), 1)
     assert [one.epoch for one in log.leader_epochs] == [0, 1]
     log.append_as_leader(batch(), 1)
     log.append_as_leader(batch(), 1)
-    assert log._append_fast(batch(), 0) is None and log._append_fast(batch(), 1) is not None
+    assert log.fast_path.append(batch(), 0) is None and log.fast_path.append(batch(), 1) is not None
     log.assign_epoch_start_offset(3, log.log_end_offset)
-    assert log._append_fast(batch(), 1) is None
+    assert log.fast_path.append(batch(), 1) is None
     log.close()
 
 
@@ -368,8 +362,32 @@ def test_the_clock_of_the_system_is_read_in_c(tmp_path: Path) -> None:
     for _ in range(3):
         log.append_as_leader(batch(), 0)
     before = Time().milliseconds()
-    info = log._append_fast(batch(), 0)
+    info = log.fast_path.append(batch(), 0)
     assert info is not None and before <= info.log_append_time <= Time().milliseconds()
+    log.close()
+
+
+def test_a_record_of_this_moment_is_never_from_the_future(tmp_path: Path) -> None:
+    """C reads a clock that is some ms behind: it declines such a record, and nobody refuses it."""
+    log = UnifiedLog.create(tmp_path / "t-0", LogConfig(message_timestamp_after_max_ms=0),
+                            scheduler=MockTime().scheduler)
+    for n in range(300):
+        assert log.append_as_leader(batch(timestamp=Time().milliseconds()), 0).first_offset == n
+    with pytest.raises(RecordValidationError, match="invalid timestamp"):
+        log.append_as_leader(batch(timestamp=Time().milliseconds() + 60_000), 0)
+    log.close()
+
+
+def test_keywords_reach_the_fast_path_and_the_reference(tmp_path: Path) -> None:
+    log = armed(tmp_path / "t-0")
+    end = log.log_end_offset
+    for how in ({}, {"origin": AppendOrigin.CLIENT}, {"transaction_version": 2},
+                {"verification_guard": None}):
+        assert log.append_as_leader(records=batch(), leader_epoch=0, **how).first_offset == end
+        end += 1
+    assert log.fast_path.messages_in == end - 2
+    assert log.append_as_leader(batch(), 0, origin=AppendOrigin.COORDINATOR).first_offset == end
+    assert log.fast_path.messages_in == end - 2
     log.close()
 
 

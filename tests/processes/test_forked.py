@@ -64,7 +64,7 @@ def test_every_attribute_of_every_kind_refuses_and_every_ending_is_silent(
         opened: dict[str, ProcessBound]) -> None:
     """Bound methods that were taken before the fork as well."""
     before = {kind: [(name, getattr(one, name)) for name, value in inspect.getmembers(type(one))
-                     if not name.startswith("_") and inspect.isfunction(value)
+                     if not name.startswith("_") and inspect.isfunction(inspect.unwrap(value))
                      and name != "thread_number"]  # a static method, of no object
               for kind, one in opened.items()}
 

@@ -1,14 +1,16 @@
 import enum
 import os
-import threading
 from collections.abc import Callable, Iterable, Sized
-from typing import Any, final
+from typing import Any, ParamSpec, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 from seglog._native.producers import ProducerTable
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 class IndexRefusal(enum.IntEnum):
     TAKES = ...
@@ -130,12 +132,18 @@ class LogEnd:
     def move(self, offset: int, base_offset: int, size: int) -> None: ...
 
 @final
+class LogLock:
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+    @property
+    def is_mine(self) -> bool: ...
+
 class FastPath:
     def __init__(
         self,
         end: LogEnd,
         *,
-        lock: threading.RLock,
+        lock: LogLock,
         failed: set[str],
         waiting: Sized,
         wake: Callable[[], object],
@@ -158,3 +166,5 @@ class FastPath:
     ) -> None: ...
     def disarm(self) -> None: ...
     def append(self, records: Buffer, leader_epoch: int) -> LogAppendInfo | None: ...
+
+def fast_path_first(reference: Callable[_P, _T]) -> Callable[_P, _T]: ...

@@ -1,12 +1,20 @@
 """Appends to the active segment of a log; callers hold the log's lock."""
 
 import enum
+import functools
 import os
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport uintptr_t
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.pythread cimport (
+    NOWAIT_LOCK, PY_LOCK_INTR, PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock,
+    PyThread_get_thread_ident, PyThread_release_lock, PyThread_type_lock,
+)
+from cpython.long cimport PyLong_AsLongAndOverflow, PyLong_CheckExact
+from libc.stdint cimport INT64_MAX, uintptr_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+from posix.types cimport clockid_t
 
 from seglog._native.capi cimport *
 from seglog._native.capi_append cimport *
@@ -14,6 +22,19 @@ from seglog._native.producers cimport ProducerTable
 from seglog._native.status cimport check
 
 from seglog._native.batch import BATCH_DTYPE as _BATCH_DTYPE
+
+cdef extern from *:
+    """
+    #include <time.h>
+    #ifndef CLOCK_REALTIME_COARSE
+    #define CLOCK_REALTIME_COARSE CLOCK_REALTIME
+    #endif
+    """
+    const int CLOCK_REALTIME_COARSE  # some ms behind, and several times as fast to read
+
+cdef extern from "pythread.h":
+    int PyThread_acquire_lock_timed(PyThread_type_lock, long long microseconds,
+                                    int intr_flag) nogil
 
 cdef slg_crc32c_kernel _kernel = slg_crc32c_best()
 cdef int _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -109,6 +130,7 @@ cdef class SegmentWriter:
     cdef slg_segment_writer _writer
     cdef slg_leader_rules _rules
     cdef bint _is_configured
+    cdef clockid_t _clock
     cdef object _log_path
 
     def __cinit__(self, log_path, index_path, time_index_path, *, int64_t base_offset,
@@ -240,6 +262,9 @@ cdef class SegmentWriter:
         rules.segment_bytes_max, rules.segment_age_max = segment_bytes, max_segment_ms
         rules.created = created_ms
         rules.kernel = _kernel
+        # By an earlier time at most a timestamp in the future is declined, for the reference path.
+        self._clock = (CLOCK_REALTIME_COARSE if has_create_time and
+                       timestamp_before_max_ms == INT64_MAX else CLOCK_REALTIME)
 
     cpdef LogAppendInfo append_as_leader(
             self, data, ProducerTable producers, int32_t leader_epoch, int64_t next_offset,
@@ -286,9 +311,66 @@ cdef class SegmentWriter:
         return 0
 
 
-cdef inline int64_t _now_ms() noexcept:
+@cython.final
+cdef class LogLock:
+    """The lock of a log, reentrant as threading.RLock. An append takes it without a call of
+    Python, which would cost as much as the checks of a small batch."""
+
+    cdef PyThread_type_lock _lock
+    cdef unsigned long _owner  # 0: nobody
+    cdef size_t _depth
+
+    def __cinit__(self):
+        self._lock = PyThread_allocate_lock()
+        if self._lock == NULL:
+            raise MemoryError("no memory for a lock")
+
+    def __dealloc__(self):
+        if self._lock != NULL:
+            PyThread_free_lock(self._lock)
+
+    cdef int take(self) except -1:
+        cdef unsigned long me = PyThread_get_thread_ident()
+        if self._owner != me:
+            if not PyThread_acquire_lock(self._lock, NOWAIT_LOCK):
+                self._wait()
+            self._owner = me
+        self._depth += 1
+        return 0
+
+    cdef int _wait(self) except -1:
+        """Waits for another thread; a signal's handler may raise."""
+        cdef int got = PY_LOCK_INTR
+        while got == PY_LOCK_INTR:
+            PyErr_CheckSignals()
+            with nogil:
+                got = PyThread_acquire_lock_timed(self._lock, -1, 1)
+        return 0
+
+    cdef int give(self) except -1:
+        if self._owner != PyThread_get_thread_ident():
+            raise RuntimeError("cannot release a lock that this thread does not hold")
+        self._depth -= 1
+        if self._depth == 0:
+            self._owner = 0
+            PyThread_release_lock(self._lock)
+        return 0
+
+    def __enter__(self):
+        self.take()
+
+    def __exit__(self, *_):
+        self.give()
+
+    @property
+    def is_mine(self):
+        """Whether this thread holds it."""
+        return self._owner == PyThread_get_thread_ident()
+
+
+cdef inline int64_t _now_ms(clockid_t clock) noexcept:
     cdef timespec now
-    clock_gettime(CLOCK_REALTIME, &now)
+    clock_gettime(clock, &now)
     return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
 
 
@@ -302,13 +384,10 @@ cdef class LogEnd:
     cdef readonly int64_t offset, base_offset, size
 
     def __init__(self, int64_t offset, int64_t base_offset, int64_t size):
-        self._move(offset, base_offset, size)
+        self.move(offset, base_offset, size)
 
-    def move(self, int64_t offset, int64_t base_offset, int64_t size):
+    cpdef void move(self, int64_t offset, int64_t base_offset, int64_t size) noexcept:
         """Sets a new end."""
-        self._move(offset, base_offset, size)
-
-    cdef inline void _move(self, int64_t offset, int64_t base_offset, int64_t size) noexcept:
         self.offset, self.base_offset, self.size = offset, base_offset, size
 
     @property
@@ -317,7 +396,6 @@ cdef class LogEnd:
         return self.offset, self.base_offset, self.size
 
 
-@cython.final
 cdef class FastPath:
     """A leader's appends for which only the batch itself must still be checked.
 
@@ -329,22 +407,23 @@ cdef class FastPath:
     cdef LogEnd _end
     cdef SegmentWriter _writer
     cdef ProducerTable _producers
-    cdef object _acquire, _release, _clock, _waiting, _wake, _on_error, _flush_if_due
+    cdef LogLock _lock
+    cdef object _clock, _waiting, _wake, _on_error, _flush_if_due
     cdef set _failed
     cdef int32_t _leader_epoch
     cdef int64_t _log_start_offset, _flush_at
     cdef readonly int64_t messages_in, bytes_in
 
-    def __init__(self, LogEnd end not None, *, lock, set failed not None, waiting, wake, clock,
-                 on_error, flush_if_due):
-        """`lock` is the log's reentrant lock. `failed` holds the failed data directories.
+    def __init__(self, LogEnd end not None, *, LogLock lock not None, set failed not None,
+                 waiting, wake, clock, on_error, flush_if_due):
+        """`lock` is the log's. `failed` holds the failed data directories.
 
         Calls `wake()` after an append if `waiting` is not empty, and `on_error(error)` under the
         lock before it raises an OSError. `clock()` returns ms; None is the system's clock.
         `flush_if_due()` flushes if necessary, and returns the offset at which the next flush is
         due."""
         self._end = end
-        self._acquire, self._release = lock.acquire, lock.release
+        self._lock = lock
         self._failed, self._waiting, self._wake, self._clock = failed, waiting, wake, clock
         self._on_error, self._flush_if_due = on_error, flush_if_due
 
@@ -360,34 +439,33 @@ cdef class FastPath:
         """Declines appends until it is armed again. The caller holds the lock."""
         self._writer = None
 
-    def append(self, records, int32_t leader_epoch):
+    cpdef LogAppendInfo append(self, records, int32_t leader_epoch):
         """Appends a client's batch. None if it was declined, and nothing has changed."""
         if self._writer is None:
             return None
-        self._acquire()
+        self._lock.take()
         try:
             return self._append(records, leader_epoch)
         finally:
-            self._release()
+            self._lock.give()
 
     cdef LogAppendInfo _append(self, records, int32_t leader_epoch):
         cdef SegmentWriter writer = self._writer
         cdef LogEnd end = self._end
         cdef LogAppendInfo info
-        cdef int64_t first = end.offset
+        cdef int64_t first = end.offset, now
         if writer is None or leader_epoch != self._leader_epoch or self._failed:
             return None
+        now = _now_ms(writer._clock) if self._clock is None else self._clock()
         try:
-            info = writer.append_as_leader(
-                records, self._producers, leader_epoch, first,
-                _now_ms() if self._clock is None else self._clock(), self._log_start_offset,
-                False)
+            info = writer.append_as_leader(records, self._producers, leader_epoch, first, now,
+                                           self._log_start_offset, False)
         except OSError as error:
             self._on_error(error)
             raise
         if info is None:
             return None
-        end._move(info.last_offset + 1, writer._writer.base_offset, writer._writer.state.size)
+        end.move(info.last_offset + 1, writer._writer.base_offset, writer._writer.state.size)
         self._producers.map_end_offset = end.offset
         self.messages_in += end.offset - first
         self.bytes_in += info.valid_bytes
@@ -396,3 +474,27 @@ cdef class FastPath:
         if end.offset >= self._flush_at:
             self._flush_at = self._flush_if_due()
         return info
+
+
+def fast_path_first(reference):
+    """Decorates a log's `append_as_leader`: its `fast_path` gets the appends of the default origin,
+    a client, and `reference` does those that it declines, and all others."""
+    client = reference.__kwdefaults__["origin"]
+
+    def append(log, records, leader_epoch, *, origin=client, verification_guard=None,
+               transaction_version=-1):
+        cdef FastPath fast = log.fast_path
+        cdef LogAppendInfo info = None
+        cdef int overflow = 0
+        cdef long epoch
+        if origin is client and PyLong_CheckExact(leader_epoch):
+            epoch = PyLong_AsLongAndOverflow(leader_epoch, &overflow)
+            if overflow == 0 and epoch == <int32_t>epoch:
+                info = fast.append(records, <int32_t>epoch)
+        if info is not None:
+            return info
+        return reference(log, records, leader_epoch, origin=origin,
+                         verification_guard=verification_guard,
+                         transaction_version=transaction_version)
+
+    return functools.wraps(reference)(append)

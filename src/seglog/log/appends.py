@@ -1,7 +1,8 @@
 """Appends to a log (Kafka: UnifiedLog.append).
 
 `append` is the reference path, step by step. `append_fast` does the same for a plain batch of a
-client in one native call (`_native.append`). It declines everything else before it changes
+client in one native call (`_native.append`), and arms the log's `FastPath`, to which the next ones
+go without any Python (`fast_path_first`). It declines everything else before it changes
 anything: compressed and control batches, the first batch of a transaction, old formats, a new
 leader epoch, a roll, and any invalid batch. tests/log/test_fast_path.py compares the two.
 """

@@ -10,7 +10,6 @@ from __future__ import annotations
 import _thread
 import asyncio
 import contextlib
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
+from seglog._native.append import LogLock
 from seglog.errors import KafkaStorageError, OffsetOutOfRangeError, SeglogError
 from seglog.forks import ProcessBound, ending
 from seglog.log.follower_queue import Followers
@@ -47,7 +47,7 @@ class FollowedLog(Protocol):
         """The partition."""
 
     @property
-    def lock(self) -> threading.RLock:
+    def lock(self) -> LogLock:
         """Held by a thread that changes the log."""
 
     @property

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from seglog._native.append import LogLock
 from seglog._native.batch import scan
 from seglog._native.columns import DEFAULT_COLUMNS
 from seglog.arguments import count, int32, int64, names, seconds
@@ -62,7 +62,7 @@ class ReadableLog(ProcessBound):
 
     context: LogContext
     topic_partition: TopicPartition
-    lock: threading.RLock
+    lock: LogLock
     disk: Disk
     #: The segments as columns; see `update_files`.
     segments: LoadedSegments

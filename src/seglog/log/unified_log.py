@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from seglog import arguments
+from seglog._native.append import fast_path_first
 from seglog.arguments import INT32_MIN, int32, int64, integer, shown
 from seglog.config import LogConfig
 from seglog.forks import ending
@@ -90,7 +91,7 @@ class UnifiedLog(ReadableLog):
         self._truncation = Truncation(local, self._watermarks, self._epochs, producers)
         self._appends = Appends(local, self._watermarks, self._epochs, producers, self._metadata,
                                 self._rolling)
-        self._append_fast = local.fast_path.append
+        self.fast_path = local.fast_path
         self._expiry = context.scheduler.schedule(
             "PeriodicProducerExpirationCheck",
             lambda: self.remove_expired_producers(self.now_ms()),
@@ -165,6 +166,7 @@ class UnifiedLog(ReadableLog):
 
     # ---- appending ----------------------------------------------------------------------------
 
+    @fast_path_first
     def append_as_leader(self, records: Records, leader_epoch: int, *,
                          origin: AppendOrigin = AppendOrigin.CLIENT,
                          verification_guard: VerificationGuard | None = None,
@@ -178,8 +180,7 @@ class UnifiedLog(ReadableLog):
         """
         try:
             if origin is _CLIENT:
-                info = (self._append_fast(records, leader_epoch)
-                        or self._appends.append_fast(records, leader_epoch))
+                info = self._appends.append_fast(records, leader_epoch)
                 if info is not None:
                     return info
             if not isinstance(origin, AppendOrigin):

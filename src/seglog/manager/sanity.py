@@ -60,7 +60,7 @@ def defer_checks(log: UnifiedLog, listing: PartitionListing, level: LoadLevel,
     """The remaining checks of a log that was loaded with `plan_of_active_segment`."""
     later = _LaterChecks(log, listing, level, channel)
     return DeferredChecks(later.bases, later.checked, later.check, later.recover,
-                          holds_lock=log.lock._is_owned)  # type: ignore[attr-defined]
+                          holds_lock=lambda: log.lock.is_mine)
 
 
 class _LaterChecks:

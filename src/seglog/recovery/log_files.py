@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
+from seglog._native.append import LogLock
 from seglog._native.file import sync
 from seglog.errors import KafkaStorageError
 from seglog.model import TopicPartition
@@ -43,7 +43,7 @@ class LogFiles:
         self.segments = segments
         self.disk: Disk = segments.disk
         self.path = os.path.abspath(self.disk.path)
-        self.lock = threading.RLock()
+        self.lock = LogLock()
         self.is_closed = False
         #: The checks that the load deferred (KIP-263); None if it made all.
         self.deferred_checks: DeferredChecks | None = None
