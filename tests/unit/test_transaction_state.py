@@ -194,6 +194,14 @@ def surveyed(log: PartitionLog, gaps: dict[int, list[LogGap]],
     return read_transactions(log.segments, snapshots, 0, survey)
 
 
+def broken_marker(base: int, last: int, producer_id: int) -> bytes:
+    """A marker of these offsets that does not decode."""
+    broken = marker(base, producer_id, 0, ABORT, 5)
+    broken.records[0].value = b"\0"
+    broken.last_offset_delta = last - base
+    return encode(broken)
+
+
 def gap(position: int, first: int | None, last: int | None) -> LogGap:
     return LogGap("batch_crc", "f", position, 1, first_offset=first, last_offset=last)
 
@@ -257,13 +265,43 @@ def test_a_gap_below_a_snapshot_hides_nothing(tmp_path: Path, last: int | None,
 
 def test_a_damaged_marker_leaves_open_transactions_in_doubt(tmp_path: Path) -> None:
     """Its producer may be another one, because the header may be what is damaged."""
-    broken = marker(2, 7, 0, ABORT, 5)
-    broken.records[0].value = b"\0"
-    batches = [plain(0, 7), plain(1, 8), encode(broken), plain(3, 9)]
+    batches = [plain(0, 7), plain(1, 8), broken_marker(2, 2, 7), plain(3, 9)]
     with built(tmp_path, (0, batches)) as log:
         assert doubted(log, {}, {}) == [7, 8]
         found = read_transactions(log.segments, [], log.segments.size)
         assert found.known_until == 2 and found.damage is not None
+
+
+@pytest.mark.parametrize(("marker_at", "expected"), [(3, [7]), (4, []), (6, []), (7, [7])])
+def test_a_damaged_marker_hides_the_markers_of_its_offsets(
+        tmp_path: Path, marker_at: int, expected: list[int]) -> None:
+    batches = [*(plain(n) for n in range(4)), broken_marker(4, 6, 9), plain(7)]
+    with built(tmp_path, (0, batches), aborted={0: [(7, 0, marker_at, 8)]}) as log:
+        assert doubted(log, {}, {}, snapshots=((1, {7: 0}),)) == expected
+        assert read_transactions(log.segments, [], log.segments.size).known_until == 4
+
+
+@pytest.mark.parametrize("sound", [0, 1, 3])
+def test_what_is_known_ends_after_the_last_sound_batch(tmp_path: Path, sound: int) -> None:
+    batches = [bytearray(encode(Batch(2 * n, 1, [Record(2 * n + one, 5, b"k", b"v")
+                                                 for one in range(2)],
+                                      base_timestamp=5, max_timestamp=5))) for n in range(5)]
+    batches[sound][-1] ^= 1
+    with built(tmp_path, (0, [bytes(one) for one in batches])) as log:
+        found = read_transactions(log.segments, [], log.segments.size)
+    assert found.known_until == 2 * sound and found.damage is not None
+
+
+def test_gaps_take_effect_in_their_order(tmp_path: Path) -> None:
+    """The second gap holds the marker of a transaction that began after the first one; what the
+    producer wrote after it is a transaction of its own, which nothing puts in doubt."""
+    batches = [plain(0), plain(1), plain(2, 8), plain(3), plain(4, 8)]
+    ends = np.cumsum([len(one) for one in batches]).tolist()
+    spans = {0: [(0, ends[0]), (ends[1], ends[2]), (ends[3], ends[4])]}
+    gaps = {0: [gap(ends[0], 1, 1), gap(ends[2], 3, 3)]}
+    with built(tmp_path, (0, batches), aborted={0: [(8, 2, 3, 4)]}) as log:
+        found = surveyed(log, gaps, spans)
+    assert found.open_transactions == (OpenTransaction(8, 4),) and not found.in_doubt
 
 
 def test_aborted_transactions_are_sorted_by_their_end(tmp_path: Path) -> None:
