@@ -150,6 +150,61 @@ def test_a_count_is_bounded_by_the_offsets(tmp_path: Path) -> None:
     assert log.claims(tmp_path / "log", 0, bytes(data)).records < len(data) / 7
 
 
+def pairs(batches: int) -> Log:
+    """Batches of two records."""
+    rng, log = random.Random(7), Log()
+    for _ in range(batches):
+        log.add(batch(log.end_offset, 2, rng), 2)
+    return log
+
+
+def test_batches_that_were_moved_leave_their_offsets_missing(tmp_path: Path) -> None:
+    """Their bytes count as unread, and the offsets that are missing as one batch each."""
+    log = pairs(6)
+    data, moved = bytearray(log.data), (1, 3)
+    for row in moved:
+        struct.pack_into(">q", data, log.batches[row][0], 5)
+    sizes = [log.batches[row + 1][0] - log.batches[row][0] for row in moved]
+    assert log.claims(tmp_path / "log", 0, bytes(data)) == Claims(
+        6, 12, BASE, BASE + 11, sum(sizes))
+
+
+def test_batches_of_another_segment_are_passed_one_by_one(tmp_path: Path) -> None:
+    """Two with offsets below the segment's, where those of the first two batches are missing."""
+    log = pairs(4)
+    data, third = bytearray(log.data), log.batches[2][0]
+    for row, base in enumerate((5, 7)):
+        struct.pack_into(">q", data, log.batches[row][0], base)
+    assert log.claims(tmp_path / "log", 0, bytes(data)) == Claims(3, 8, BASE, BASE + 7, third)
+
+
+def test_missing_offsets_count_to_the_batch_whose_length_is_wrong(tmp_path: Path) -> None:
+    """Nobody knows how many batches are between it and the next sound one."""
+    log = pairs(4)
+    data = bytearray(log.data)
+    first, second = (at for at, *_ in log.batches[1:3])
+    struct.pack_into(">i", data, first + 8, second - first - 12 + 7)
+    data[second + HEADER] ^= 1
+    assert log.claims(tmp_path / "log", 0, bytes(data)) == Claims(3, 8, BASE, BASE + 7)
+
+
+@pytest.mark.parametrize(("count", "records"), [(-1, 2), (0, 0), (1, 1), (2, 2), (3, 2)])
+def test_a_count_is_taken_unless_it_is_negative(tmp_path: Path, count: int, records: int) -> None:
+    """Also that of a batch which a compaction emptied."""
+    log = pairs(1)
+    struct.pack_into(">i", log.data, 57, count)
+    assert log.claims(tmp_path / "log", 0) == Claims(1, records, BASE, BASE + 1)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_an_old_message_is_one_record_whatever_its_offset(tmp_path: Path, magic: int) -> None:
+    """Of a compacted log, whose messages leave out offsets."""
+    log = Log()
+    for offset in (BASE + 3, BASE + 9):
+        log.add(encode(Message(offset, magic, value=b"v" * 99, timestamp=5 if magic else -1)), 1)
+    assert log.claims(tmp_path / "log", 0) == Claims(2, 2, BASE + 3, BASE + 9)
+
+
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [0, 1, 2])
 def test_wrappers_hold_up_to_their_offsets(tmp_path: Path, magic: int, codec: int) -> None:

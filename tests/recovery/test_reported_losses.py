@@ -62,6 +62,20 @@ def test_a_recovery_cuts_at_the_first_bad_batch(tmp_path: Path, at: int) -> None
         "bytes": 2 * SIZE, "records": 4, "batches": 2, "severity": "error"}
 
 
+def test_offsets_that_go_backwards_empty_a_segment_from_its_base_on(tmp_path: Path) -> None:
+    """Kafka truncates it at the first index entry at its base offset (LogSegment.truncateTo)."""
+    path = data_dir(tmp_path / "data", clean=False) / "t-0"
+    path.mkdir()
+    large = batch(size=5000)  # an index entry is due at each
+    (path / name(10, ".log")).write_bytes(b"".join(
+        offset.to_bytes(8, "big") + large[8:] for offset in (11, 10, 10)))
+    for suffix in (".index", ".timeindex"):
+        (path / name(10, suffix)).touch()
+    assert facts(found(path.parent, "segment-emptied"), *NAMES) == {
+        "file": name(10, ".log"), "position": len(large), "offset": 10, "last_offset": 10,
+        "bytes": 2 * len(large), "records": 2, "batches": 2, "severity": "error"}
+
+
 def test_bytes_that_claim_nothing_are_a_warning(tmp_path: Path) -> None:
     root = tmp_path / "data"
     written(root, {0: [batch(2), bytes(100)]})
