@@ -17,6 +17,8 @@ from seglog.cli.main import main
 from seglog.storage.lock import FileLock
 from seglog.storage import paths
 from seglog.storage.checkpoint_files import read_offset_checkpoint
+from tests.log.test_fast_path import batch
+from tests.recovery.test_reported_losses import written
 
 CONFIG = ("--config", "internal.segment.bytes=16384", "--config", "index.interval.bytes=512",
           "--config", "segment.index.bytes=16384")
@@ -65,6 +67,16 @@ def truth(golden: Path) -> dict[str, dict[str, Any]]:
     """What Kafka makes of each."""
     found: dict[str, dict[str, Any]] = json.loads((golden / "damaged" / "loaded.json").read_text())
     return found | json.loads((golden / "real" / "loaded.json").read_text())
+
+
+def test_a_dry_run_leaves_a_torn_log_as_it_is(tmp_path: Path, capsys: Capture) -> None:
+    root = tmp_path / "data"
+    log = written(root, {0: [batch(2), batch(2)[:-1]]}) / f"{0:020d}.log"
+    before, size = fingerprint(root), len(batch(2))
+    code, out, err = run(capsys, "--dry-run", root)
+    assert (code, err) == (1, "") and "up to 2 records in 1 batch, offsets 2 to 3" in out
+    assert fingerprint(root) == before
+    assert run(capsys, "--recover", root)[0] == 1 and log.stat().st_size == size
 
 
 @pytest.mark.judge

@@ -1,0 +1,34 @@
+"""Which files the last pass of a load works on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seglog.config import LogConfig
+from seglog.recovery.disk import RealDisk
+from seglog.recovery.loading_passes import ListedFiles, tidy
+from seglog.recovery.partition_plan import list_directory
+
+
+def listed(path: Path, *names: str) -> ListedFiles:
+    """The files of a directory with these empty ones."""
+    for name in names:
+        (path / name).touch()
+    return tidy(list_directory(str(path)), RealDisk(str(path)), LogConfig(), lambda found: None)
+
+
+@pytest.mark.parametrize(("name", "offset"), [
+    ("7.log", 7), ("-5.log", -5), ("-1.log", -1),
+    # These are the names that Kafka gives to the log of a negative offset.
+    (f"-{5:020d}.log", -5), (f"-{1:020d}.log", -1)])
+def test_a_log_is_opened_whatever_its_number(tmp_path: Path, name: str, offset: int) -> None:
+    found = listed(tmp_path, f"{0:020d}.log", name)
+    assert found.opened == {name: offset} and found.base_offsets.tolist() == [0]
+
+
+@pytest.mark.parametrize("offset", [0, 7])
+def test_a_log_counts_once_under_two_names_of_its_number(tmp_path: Path, offset: int) -> None:
+    found = listed(tmp_path, f"{offset:020d}.log", f"{offset}.log")
+    assert not found.opened and found.base_offsets.tolist() == [offset]

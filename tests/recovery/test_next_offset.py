@@ -1,0 +1,31 @@
+"""Where a segment ends by its headers, as Kafka reads them."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from seglog.recovery.loader_failures import LoaderFailure
+from seglog.recovery.next_offset import find_offset, opened_log
+from tests.log.test_fast_path import batch
+
+#: Offset, length, leader epoch, magic, and bytes in which the rest of the header does not fit.
+SHORT = struct.pack(">qiib", 2, 14, 0, 2) + bytes(9)
+
+
+def test_a_last_batch_without_its_whole_header_fails_the_search(tmp_path: Path) -> None:
+    """Kafka reads its header to tell whether it holds the offset."""
+    first, path = batch(2), str(tmp_path / f"{0:020d}.log")
+    Path(path).write_bytes(first + SHORT)
+    end = len(first) + len(SHORT)
+    with opened_log(path) as fd:
+        assert find_offset(fd, path, 0, end, 1) == (0, 0)
+        assert find_offset(fd, path, 0, end, 2) == (2, len(first))
+        with pytest.raises(LoaderFailure) as caught:
+            find_offset(fd, path, 0, end, 3)
+    assert caught.value.kafka_error == "KafkaException"
+    assert caught.value.message == (
+        f"Failed to load record batch at position {len(first)} from FileRecords(size={end}, "
+        f"file={path}, start=0, end={2**31 - 1})")
