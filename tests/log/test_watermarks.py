@@ -128,6 +128,18 @@ def test_the_start_moves_up_to_the_high_watermark_and_never_down(
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (9, 9, 9)
 
 
+def test_a_new_start_wakes_those_who_wait(path: Path) -> None:
+    """What they wait for may be below it."""
+    log, starts = filled(path, 2), list[int]()
+
+    def woken() -> None:
+        starts.append(log.log_start_offset)
+
+    log.followers.waiting.append(woken)
+    assert not log.maybe_increment_log_start_offset(0, DELETION) and not starts
+    assert log.maybe_increment_log_start_offset(1, DELETION) and starts == [1]
+
+
 def test_consumers_read_below_the_high_watermark(path: Path) -> None:
     """The first read opens the segment, the second one finds it open."""
     log, size = filled(path, 2), len(batch(2))

@@ -1,0 +1,49 @@
+"""What a truncation makes of the producers, and which checks it makes first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seglog.recovery.deferred_checks import DeferredChecks
+from tests.log.test_fast_path import batch
+from tests.log.test_watermarks import filled, open_log
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "t-0"
+
+
+@pytest.mark.parametrize(("offset", "expected"), [
+    (2, {1}), (3, {1}), (4, {2}), (5, {2}), (6, {3}), (7, {3})])
+def test_the_segments_from_the_newest_snapshot_on_are_checked(
+        path: Path, offset: int, expected: set[int]) -> None:
+    """That at the offset is the one from which the producers are read."""
+    log, rows = filled(path), set[int]()
+
+    def check(start: int, stop: int) -> list[int]:
+        rows.update(range(start, stop))
+        return []
+
+    bases = log.segments.base_offsets.copy()
+    assert [*log.producer_manager.snapshots.offsets] == [2, 4, 6]
+    log.deferred_checks = DeferredChecks(bases, np.zeros(len(bases), np.bool_), check,
+                                         lambda found: None)
+    assert log.truncate_to(offset) and rows == expected
+
+
+def test_producers_are_those_below_the_offset(path: Path) -> None:
+    log = open_log(path)
+    for producer in (5, 6, 7):
+        log.append_as_leader(batch(1, producer=producer, sequence=0), 0)
+    assert {*log.producer_manager.active_producers} == {5, 6, 7}
+    log.truncate_to(2)
+    assert {*log.producer_manager.active_producers} == {5, 6}
+    assert log.producer_manager.map_end_offset == 2
+    log.append_as_leader(batch(1, producer=7, sequence=0), 0)
+    log.truncate_fully_and_start_at(9)
+    assert not log.producer_manager.active_producers
+    assert log.producer_manager.map_end_offset == 9
