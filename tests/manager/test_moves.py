@@ -272,6 +272,18 @@ def test_a_future_log_can_be_truncated_too(roots: list[Path]) -> None:
         assert payload(current(manager)) == payload(log)
 
 
+def test_a_step_copies_at_least_one_batch(roots: list[Path]) -> None:
+    manager, _ = manager_of(roots)
+    with manager:
+        new_log(manager, roots[0], 3)
+        mover, future = begin(manager, roots[1]), manager.get_log(N0, is_future=True)
+        assert future is not None
+        for copied in (3, 6):
+            assert mover.step(max_bytes=1) is MoveState.COPYING
+            assert future.log_end_offset == copied
+        assert mover.step(max_bytes=1) is MoveState.PROMOTED and current(manager) is future
+
+
 def test_another_destination_cancels_a_move(roots: list[Path]) -> None:
     manager, clock = manager_of(roots)
     with manager:

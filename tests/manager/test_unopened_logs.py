@@ -10,9 +10,12 @@ import pytest
 
 from seglog._native.clean_load import CLEAN_DTYPE
 from seglog.config import LogConfig
+from seglog.log.stats import BrokerTopicStats
 from seglog.log.unified_log import UnifiedLog
 from seglog.manager import unopened
+from seglog.manager.manager_gauges import UnopenedGauges
 from seglog.manager.unopened import UnopenedLogs, retention_percent
+from seglog.metrics import Gauge, MetricsRegistry
 from seglog.model import TopicPartition
 from seglog.recovery.clean_rows import CleanRows
 
@@ -46,6 +49,7 @@ def made(*rows: dict[str, Any], marks: list[int] | None = None, after_crash: boo
 def swept(logs: UnopenedLogs, largest: int = 0, **config: Any) -> list[int]:
     """The numbers of the logs that retention looks at. `largest` is the largest timestamp of the
     first segments."""
+    assert not logs.was_swept
     unopened_timestamps = np.full(len(logs.rows.keys), largest, np.int64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(unopened, "largest_timestamps", lambda *_: unopened_timestamps)
@@ -104,9 +108,10 @@ def test_what_the_logs_report() -> None:
 
 
 def test_a_flush_syncs_what_a_recovery_left_unflushed(monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[list[str]] = []
-    monkeypatch.setattr(unopened, "sync_clean",
-                        lambda log_dir, names, rows, *, logs: synced.append(names))
+    """Not only the names and indexes, but the logs too."""
+    synced: list[tuple[str, list[str], list[int], bool]] = []
+    monkeypatch.setattr(unopened, "sync_clean", lambda log_dir, names, rows, *, logs: synced.append(
+        (log_dir, names, rows["recovery_point"].tolist(), logs)))
     rows = [WHOLE | {"recovery_point": point} for point in (19, 20, 0)]
     clean = made(*rows)
     clean.flush()
@@ -114,7 +119,7 @@ def test_a_flush_syncs_what_a_recovery_left_unflushed(monkeypatch: pytest.Monkey
     crashed = made(*rows, after_crash=True)
     crashed.flush()
     crashed.flush()
-    assert synced == [["t-0", "t-2"]]
+    assert synced == [("d", ["t-0", "t-2"], [19, 0], True)]
     assert set(crashed.recovery_points().values()) == {20}
 
 
@@ -134,6 +139,15 @@ def test_idle_producers_go_at_the_checks_after_the_load(now: int, expires: int |
 def test_the_load_is_the_first_check_of_producers(now: int, last: int, expected: int) -> None:
     rows = [WHOLE | {"producers": 1}]
     assert made(*rows, timestamps=[last], expires=50).producer_count(now) == expected
+
+
+def test_the_gauge_of_retention_is_0_until_it_has_looked() -> None:
+    logs, config = made(WHOLE), LogConfig(retention_bytes=600)
+    gauges = UnopenedGauges(logs, BrokerTopicStats(MetricsRegistry()), lambda _: config)
+    gauge = gauges.find("kafka.log:type=Log,name=RetentionSizeInPercent,topic=t,partition=0")
+    assert isinstance(gauge, Gauge) and gauge.value == 0
+    swept(logs)
+    assert gauge.value == 50
 
 
 def test_retention_in_percent() -> None:
