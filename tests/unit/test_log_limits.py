@@ -26,6 +26,7 @@ from tests.oracle.writer import LogConfig
 from tests.support.golden import fingerprint
 from tests.support.held import open_files, threads_since
 from tests.support.reading import project, read_rows
+from tests.support.waiting import wait_for
 
 
 def batch(offset: int, size: int = 10, *, count: int = 3) -> bytes:
@@ -159,10 +160,7 @@ def test_a_stream_that_is_never_ended_closes_its_files(tmp_path: Path,
     capsule = log.to_arrow(threads=2).__arrow_c_stream__()
     del first, stream, dropped, capsule
     gc.collect()
-    deadline = time.monotonic() + 60
-    while threads_since(running) or live_columns() > live:
-        assert time.monotonic() < deadline
-        time.sleep(.01)
+    wait_for(lambda: not threads_since(running) and live_columns() <= live)
 
 
 def test_a_stream_that_outlives_its_log_leaves_no_file_open(
@@ -190,10 +188,7 @@ def test_a_stream_that_outlives_its_log_leaves_no_file_open(
             log.close()
             next(stream)
             stream.close()
-        deadline = time.monotonic() + 60
-        while threads_since(running) or open_files(tmp_path):
-            assert time.monotonic() < deadline
-            time.sleep(.01)
+        wait_for(lambda: not threads_since(running) and not open_files(tmp_path))
 
 
 def test_threads_decode_ahead_in_bounded_memory(tmp_path: Path,

@@ -6,7 +6,6 @@ import gc
 import random
 import shutil
 import threading
-import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone, UTC
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.oracle.builder import Shape, build_log
 from tests.support.golden import real_partitions
 from tests.support.held import threads_since
 from tests.support.reading import collect
+from tests.support.waiting import wait_for
 
 TOPICS = {"orders": 3, "orders-eu": 2, "clicks": 1, "__internal": 1}
 
@@ -154,10 +154,7 @@ def test_a_dropped_stream_ends_its_threads(data: seglog.DataDir) -> None:
             if _ == 1:
                 stream.close()
             del stream
-            deadline = time.monotonic() + 60
-            while threads_since(running) or live_columns() > live:
-                assert time.monotonic() < deadline
-                time.sleep(.01)
+            wait_for(lambda: not threads_since(running) and live_columns() <= live)
     finally:
         gc.enable()
 
