@@ -156,7 +156,7 @@ def test_stream_two_threads(compare: Compare, log: Log) -> None:
     """The same through `to_arrow`, which keeps the order."""
     with PartitionLog.open(log.path.parent) as partition:
         compare("to_arrow(threads=2)", lambda: stream(partition, 2),
-                [Against("to_arrow(threads=0)", lambda: stream(partition, 0), goal=1.8,
+                [Against("to_arrow(threads=0)", lambda: stream(partition, 0), goal=1.5,
                          check=checked(log))],
                 work=log.records / 1e6, unit="Mrecords", check=checked(log), rounds=7)
 
