@@ -18,7 +18,7 @@ from seglog.storage.isolation import Isolation, check_isolation
 
 __all__ = ["FetchDataInfo", "LogReads"]
 
-_NOWHERE: Final = LogOffsetMetadata(-1)
+_NOWHERE: Final = (-1, -1, -1)
 
 
 class LogReads:
@@ -35,26 +35,32 @@ class LogReads:
         # A fast path for nearly all reads: of an open segment, below the bound, while no thread
         # changes files. `_read_any` handles all others.
         local, readers, watermarks = self._local, self._readers, self._watermarks
-        end = LogOffsetMetadata(*local.end.fields)
+        end = local.end.fields
         generation, view = readers.generation, readers.current_view
-        bound = (end if isolation == "log_end" else watermarks.high_watermark_metadata
-                 if isolation == "read_uncommitted" else _NOWHERE)
-        if (watermarks.log_start_offset <= start_offset < bound.message_offset and max_length >= 0
+        # The first offset after the bound, its segment (-1 of a bare offset) and its position.
+        if isolation == "log_end":
+            bound, last, bound_position = end
+        elif isolation == "read_uncommitted":
+            mark = watermarks.high_watermark_metadata
+            bound, last = mark.message_offset, mark.segment_base_offset
+            bound_position = mark.relative_position_in_segment
+        else:
+            bound, last, bound_position = _NOWHERE
+        if (watermarks.log_start_offset <= start_offset < bound and max_length >= 0
                 and not self._files.is_closed and not self._failures.failed):
-            base, last = view.active_base, bound.segment_base_offset  # -1 of a bare offset
+            base = view.active_base
             if start_offset < base:
                 base = view.floor(start_offset)
             segment = view.opened.get(base)
             if segment is not None and base <= last:
                 size, entries = segment.size, segment.entries
-                if size is None and base == end.segment_base_offset:
-                    size, entries = end.relative_position_in_segment, local.active.index_entries
+                if size is None and base == end[1]:
+                    size, entries = end[2], local.active.index_entries
                 if size is not None and entries is not None:
                     try:
                         found = segment.reader.fetch(
                             start_offset, size, entries, max_length,
-                            size if base < last else bound.relative_position_in_segment,
-                            min_one_message)
+                            size if base < last else bound_position, min_one_message)
                     except (SeglogError, OSError, OverflowError):
                         found = None
                     if (found is not None and generation == readers.generation

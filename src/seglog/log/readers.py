@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import weakref
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -104,10 +105,11 @@ class _Opened(dict[int, OpenSegment]):
 class SegmentView(SegmentTable):
     """The segments of a log between two changes of their set, and those that readers have open."""
 
-    __slots__ = ("active_base", "opened")
+    __slots__ = ("_bases", "active_base", "opened")
 
     def __init__(self, base_offsets: npt.NDArray[np.int64], opened: _Opened) -> None:
         super().__init__(base_offsets)
+        self._bases = np.ascontiguousarray(base_offsets).data  # whose items are plain numbers
         self.active_base = int(base_offsets[-1]) if len(base_offsets) else -1
         self.opened = opened
 
@@ -115,8 +117,8 @@ class SegmentView(SegmentTable):
         """Base offset of the last segment that begins at or below `offset`, -1 if there is none."""
         if offset >= self.active_base >= 0:
             return self.active_base
-        row = self.floor_row(offset)
-        return int(self.base_offsets[row]) if row >= 0 else -1
+        row = bisect_right(self._bases, offset)
+        return self._bases[row - 1] if row else -1
 
     def higher(self, base_offset: int) -> int | None:
         """Base offset of the next segment."""
