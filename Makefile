@@ -24,10 +24,12 @@ demo: .venv/ready
 # order of their names, so that the short ones of tests/unit come last and fill the processes.
 PYTEST_WORKERS := -n auto --dist loadfile --no-loadscope-reorder
 
-# Without the judges, which take long (tests/support/effort.py); ALL=1 runs them too.
+# Without the judges, which take long (tests/support/effort.py), and in memory where there is enough:
+# most of the time of the tests on a disk is its syncs. ALL=1 runs the judges too, on the disk.
 test: .venv-test/ready
 	@.ci/need java || true
-	SEGLOG_INSTALLED=1 SEGLOG_QUICK=$(if $(ALL),,1) .venv-test/bin/pytest $(PYTEST_WORKERS) $(ARGS)
+	TMPDIR=$(if $(ALL),$${TMPDIR:-/tmp},$$(.ci/need scratch)) SEGLOG_INSTALLED=1 \
+	    SEGLOG_QUICK=$(if $(ALL),,1) .venv-test/bin/pytest $(PYTEST_WORKERS) $(ARGS)
 
 test-all: ALL := 1
 test-all: test

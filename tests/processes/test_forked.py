@@ -24,6 +24,7 @@ from seglog.log.following import SpanTail
 from seglog.recovery.worker_pool import WorkerPool
 from seglog.metrics import MetricsRegistry
 from tests.processes.children import contents, fork, in_child, outcome
+from tests.support.waiting import wait_for
 
 KEY = seglog.TopicPartition("t", 0)
 
@@ -170,8 +171,11 @@ def test_a_child_that_leaves_touches_nothing(tmp_path: Path, leave: Callable[...
     log = seglog.open(tmp_path / "d" / "t-0", durability=3600.0)
     # The parent's own tasks write checkpoints, which a slow child would take for its doing.
     seldom = BrokerConfig(replica_high_watermark_checkpoint_interval_ms=3_600_000)
-    manager = seglog.LogManager(tmp_path / "m", config=seldom, scheduler=Scheduler())
+    scheduler = Scheduler()
+    manager = seglog.LogManager(tmp_path / "m", config=seldom, scheduler=scheduler)
     manager.startup()
+    first_tasks = scheduler.schedule_once("after the tasks of the start", lambda: None)
+    wait_for(lambda: first_tasks.done)
     manager.get_or_create_log(KEY, is_new=True)
     log.append(b"1")
     before = contents(tmp_path)

@@ -133,8 +133,8 @@ def choose_partitions(options: ReadOptions, *, without_missing: bool = False
     """
     chosen: dict[TopicPartition, str] = {}
     differing = []
-    for tp, found in choose_directories(
-            options, without_missing=without_missing).items():
+    for tp, found in sorted(choose_directories(
+            options, without_missing=without_missing).items()):
         if len(found) == 1:
             chosen[tp] = found[0].path
             continue
