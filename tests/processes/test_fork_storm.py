@@ -25,8 +25,9 @@ from seglog.errors import ForkedProcessError
 from seglog.log.scheduler import Scheduler
 from seglog.metrics import MetricsRegistry
 from tests.processes.children import CHILD_SECONDS, in_child
+from tests.support.effort import how_many
 
-SECONDS = float(os.environ.get("SEGLOG_FORK_SECONDS", "4"))
+SECONDS = how_many("SEGLOG_FORK_SECONDS", 4, 1)
 #: Children of a test, however slow the machine is.
 LEAST = 6
 SMALL = {"internal.segment.bytes": 4096, "retention.bytes": 40_000, "file.delete.delay.ms": 0}
