@@ -119,7 +119,7 @@ def _is_good(append: Append, errors: RecordErrors, index: int, message: LegacyRe
         try:
             message.ensure_valid()
         except CorruptRecordError:
-            append.mark("invalid_message_crc_records_per_sec")
+            append.mark("InvalidMessageCrcRecordsPerSec")
             raise
     if config.compact and message.key_size < 0:
         errors.no_key(index)
