@@ -38,7 +38,10 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`make test` leaves the judges to `make test-all`."""
+    """Marks the tests that need Kafka. `make test` leaves the judges to `make test-all`."""
+    for item in items:
+        if "kafka_lib" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.kafka)
     if effort.IS_QUICK:
         config.hook.pytest_deselected(
             items=[item for item in items if item.get_closest_marker("judge")])

@@ -231,8 +231,9 @@ static slg_status finish_entry(slg_batch_scan *scan, const slg_batch *batch, slg
     return SLG_OK;
 }
 
-slg_status slg_batch_scan_window(slg_batch_scan *scan, const uint8_t *data, size_t size,
-                                 slg_error *error) {
+/* SLG_MORE as for scan_memory; SLG_BATCH_LENGTH and SLG_TORN_TAIL may prove to be a zero tail. */
+static slg_status scan_span(slg_batch_scan *scan, const uint8_t *data, size_t size,
+                            slg_error *error) {
     const int64_t from = scan->position;
     for (;;) {
         if ((scan->batches_left <= 0 || scan->position >= scan->until) &&
@@ -266,7 +267,7 @@ static slg_status zero_tail(const slg_batch_scan *scan, slg_error *error) {
 slg_status slg_batch_scan_memory(slg_batch_scan *scan, const uint8_t *data, size_t size,
                                  slg_error *error) {
     const int64_t from = scan->position;
-    const slg_status status = slg_batch_scan_window(scan, data, size, error);
+    const slg_status status = scan_span(scan, data, size, error);
     if (status != SLG_BATCH_LENGTH && status != SLG_TORN_TAIL) {
         return status;
     }
@@ -329,7 +330,7 @@ static slg_status scan_windows(slg_batch_scan *scan, slg_window *window, slg_err
         }
         const int64_t from = before = scan->position;
         const size_t left = slg_window_left(window, from);
-        status = slg_batch_scan_window(scan, slg_window_at(window, from), left, error);
+        status = scan_span(scan, slg_window_at(window, from), left, error);
         if (status == SLG_MORE && scan->position == from) {
             if (left < target && (int64_t)left < rest) {
                 const size_t all = (int64_t)target < rest ? target : (size_t)rest;

@@ -19,14 +19,14 @@ __all__ = [
     "CorruptRecordError", "CorruptSnapshotError", "CorruptTxnStateError", "DecompressionError",
     "DuplicateLogDirError", "DuplicatePartitionError", "ForkedProcessError",
     "IllegalArgumentError", "IllegalStateError",
-    "InconsistentLogDirError", "InconsistentTopicIdError", "InvalidOffsetError",
+    "InconsistentLogDirError", "InconsistentTopicIdError",
     "InvalidProducerEpochError", "InvalidRecordError", "InvalidReplicaAssignmentError",
     "InvalidTimestampError", "InvalidTopicError", "InvalidTopicPartitionError",
     "InvalidTxnStateError", "KafkaStorageError", "LogCleaningAbortedError", "LogCleaningError",
     "LogDirLockedError", "LogDirNotFoundError",
     "LogLoadError", "LogManagerStateError", "LogSegmentOffsetOverflowError",
     "MalformedCheckpointError", "MetadataParseError", "OffsetOutOfRangeError",
-    "OffsetsOutOfOrderError", "OutOfBoundsError", "OutOfOrderSequenceError", "ReadOnlyError",
+    "OffsetsOutOfOrderError", "OutOfBoundsError", "OutOfOrderSequenceError",
     "RecordBatchTooLargeError", "RecordTooLargeError", "RecordValidationError",
     "RemoteMetadataTimeoutError", "RemoteReadTimeoutError", "RemoteResourceNotFoundError",
     "RemoteStorageError", "ReplicaNotAvailableError", "RetriableRemoteStorageError",
@@ -167,12 +167,6 @@ class InvalidTopicPartitionError(SeglogError, ValueError):
     """A directory name that does not have the form topic-partition."""
 
 
-class InvalidOffsetError(SeglogError, ValueError):
-    """An offset that goes backwards."""
-
-    kafka_name = "InvalidOffsetException"
-
-
 class OffsetOutOfRangeError(SeglogError, ValueError):
     """An offset below the log start offset or above the log end offset."""
 
@@ -261,10 +255,6 @@ class ReplicaNotAvailableError(SeglogError):
     """The metadata of a remote partition is not complete yet: try again later."""
 
     kafka_name = "ReplicaNotAvailableException"
-
-
-class ReadOnlyError(SeglogError):
-    """A write to a log that was opened read-only."""
 
 
 class AllLogDirsFailedError(KafkaStorageError):

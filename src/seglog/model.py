@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 __all__ = [
     "EARLIEST_LOCAL_TIMESTAMP", "EARLIEST_PENDING_UPLOAD_TIMESTAMP", "EARLIEST_TIMESTAMP",
     "LATEST_TIERED_TIMESTAMP", "LATEST_TIMESTAMP", "MAX_TIMESTAMP",
-    "AbortedTxn", "BatchMetadata", "CompletedTxn", "EpochEntry", "OffsetPosition",
+    "AbortedTxn", "BatchMetadata", "CompletedTxn", "EpochEntry",
     "OpenTransaction", "ProducerStateEntry", "TimestampOffset", "TopicPartition",
 ]
 
@@ -39,14 +39,6 @@ class TimestampOffset(NamedTuple):
     timestamp: int
     offset: int
     leader_epoch: int | None = None
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class OffsetPosition:
-    """An offset and the position in the log file at which its batch begins."""
-
-    offset: int
-    position: int
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -34,8 +34,6 @@ ABSURD: list[Any] = [
     True, "", "x", "1", "\ud800", b"", b"x", object(), [], {}, (1,), [None], [("a",)]]
 #: Values of other kinds, for numeric parameters.
 NO_NUMBERS = [1.5, math.nan, True, "", "x", b"", object()]
-#: Kafka's own texts name what is wrong in their own way.
-SILENT_NAMES = {"self", "check_crcs", "include_control", "is_future", "is_new", "is_stray"}
 KEY = seglog.TopicPartition("t", 0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import partial
 from hashlib import md5
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from seglog.storage.producer_state import read_snapshot
 from tests.cleaner.support import (
     COLLIDING, NOW, SLOT, append, batch, batches, end_transaction, leftovers, opened, records, roll,
 )
-from tests.log.test_replace import CHANGES, Dead
+from tests.log.test_replace import dies
 from tests.oracle import batch as v2
 from tests.oracle.batch import Batch, Record
 
@@ -255,7 +256,7 @@ def test_a_crash_at_every_step(tmp_path: Path) -> None:
             append(log, [(b"a", b"%d" % number), (b"b%d" % number, b"1")])
             log.roll()
         roll(log)
-        if not _dies(log, step):
+        if not dies(log, step, partial(clean, log)):
             break
         end = log.log_end_offset
         log.close_handlers()
@@ -269,29 +270,6 @@ def test_a_crash_at_every_step(tmp_path: Path) -> None:
         step += 1
     assert step > 20 and set(seen) == {4, 6}
     assert sorted(seen, reverse=True) == seen  # from one step on it is cleaned
-
-
-def _dies(log: UnifiedLog, step: int) -> bool:
-    """Cleans with a disk that is gone at one of its changes, and stays so."""
-    disk: Any = log.disk
-    left = step
-
-    def dying(real: Any) -> Any:
-        def change(*args: Any, **how: Any) -> Any:
-            nonlocal left
-            if left <= 0:
-                raise Dead
-            left -= 1
-            return real(*args, **how)
-        return change
-
-    for name in CHANGES:
-        setattr(disk, name, dying(getattr(disk, name)))
-    try:
-        clean(log)
-    except Dead:
-        return True
-    return False
 
 
 def test_a_full_disk(tmp_path: Path) -> None:

@@ -26,6 +26,12 @@ def traced_run(box: Box, root: Path, trace: Path, **how: int) -> list[Call]:
     return read_trace(trace)
 
 
+def moved(call: Call, old: Path, new: Path) -> Call:
+    """The call as if the tree had been elsewhere."""
+    return Call(call.kind, call.path.replace(str(old), str(new), 1),
+                call.other.replace(str(old), str(new), 1), call.offset, call.length, call.data)
+
+
 def cut(before: Path, calls: list[Call], source: random.Random, image: Path, promises: Promises,
         moment: int) -> None:
     """The image of a cut after `moment` calls, and what was promised by then."""
@@ -35,7 +41,6 @@ def cut(before: Path, calls: list[Call], source: random.Random, image: Path, pro
         if call.kind == "write" and call.name == FILE:
             promises.hear(call.data)
     disk.cut(source, image)
-    (image / FILE).write_bytes(b"")
 
 
 @pytest.mark.parametrize("seed", rounds())
@@ -47,8 +52,9 @@ def test_a_power_cut_leaves_what_was_flushed(box: Box, tmp_path: Path, seed: int
     for number in range(_CUTS):
         image, promises = tmp_path / "image" / "data", Promises(power_cuts=True)
         shutil.rmtree(image.parent, ignore_errors=True)
-        moved = [_moved(call, root, empty) for call in calls]
-        cut(empty, moved, source, image, promises, source.randint(0, len(calls)))
+        cut(empty, [moved(call, root, empty) for call in calls], source, image, promises,
+            source.randint(0, len(calls)))
+        (image / FILE).write_bytes(b"")
         # The next writer finds the image as it is, and power goes again: soon, most of the time.
         before = tmp_path / f"before-{number}"
         shutil.copytree(image, before)
@@ -57,13 +63,8 @@ def test_a_power_cut_leaves_what_was_flushed(box: Box, tmp_path: Path, seed: int
                                 log_start_offset=promises.start)
         again = tmp_path / f"again-{number}"
         moment = source.randint(0, min(len(generation), source.choice([30, 1000])))
-        cut(before, [_moved(call, image, before) for call in generation], source, again, promises,
+        cut(before, [moved(call, image, before) for call in generation], source, again, promises,
             moment)
+        (again / FILE).write_bytes(b"")
         recover(again, seed, promises, source, everything=False)
         recover(again, seed, promises, source, everything=True)
-
-
-def _moved(call: Call, old: Path, new: Path) -> Call:
-    """The call as if the tree had been elsewhere."""
-    return Call(call.kind, call.path.replace(str(old), str(new), 1),
-                call.other.replace(str(old), str(new), 1), call.offset, call.length, call.data)

@@ -16,13 +16,6 @@ from tests.kafka.conftest import kafka_lib
 __all__ = ["kafka_lib"]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents and "kafka_lib" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.kafka)
-
-
 @pytest.fixture
 def home() -> Iterator[Path]:
     """A directory in memory where there is room for one."""

@@ -314,10 +314,10 @@ class Seglog:
         self.manager.truncate_fully_and_start_at(op["offset"])
 
     def _delete_before(self, op: Op) -> None:
-        self.manager.delete_snapshots_before(op["offset"])
+        self.manager.snapshots.delete_outside(op["offset"] - 1, 2**63 - 1)
 
     def _stray(self, op: Op) -> None:
-        self.manager.remove_stray_snapshots(np.array(op["bases"], np.int64))
+        self.manager.snapshots.remove_stray(np.array(op["bases"], np.int64))
 
     def _mark_deleted(self, op: Op) -> Op:
         return {"marked": bool(self.manager.snapshots.retire([op["offset"]]))}

@@ -378,12 +378,12 @@ def test_snapshots(manager: ProducerStateManager, tmp_path: Path) -> None:
     entry = manager.last_entry(1)
     assert entry is not None and entry.last_sequence == 2 and len(entry.batches) == 1
     assert files() == [1, 2, 3] and manager.map_end_offset == 3
-    manager.delete_snapshots_before(2)
+    manager.snapshots.delete_outside(1, 2**63 - 1)
     assert files() == [2, 3]
     assert manager.snapshots.retire([2, 9]) == [f"{2:020}.snapshot.deleted"]
     manager.on_log_start_offset_incremented(10)
     assert manager.map_end_offset == 10 and manager.take_snapshot() is not None
-    manager.remove_stray_snapshots(np.array([5], np.int64))
+    manager.snapshots.remove_stray(np.array([5], np.int64))
     assert files() == [10]
     manager.truncate_fully_and_start_at(2)
     assert files() == [] and manager.map_end_offset == 2 and not manager.active_producers

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import struct
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +95,7 @@ def test_a_crash_at_every_step(tmp_path: Path) -> None:
     while True:
         path = tmp_path / f"{step}" / "t-0"
         log = overflowed(path)
-        if not _dies(log, step):
+        if not dies(log, step, partial(log.split_overflowed_segment, 0)):
             break
         log.close_handlers()
         again = opened(path)
@@ -105,8 +107,9 @@ def test_a_crash_at_every_step(tmp_path: Path) -> None:
     assert step > 20 and 0 < whole < step  # some were undone, and some completed
 
 
-def _dies(log: UnifiedLog, step: int) -> bool:
-    """Splits with a disk that is gone at one of its changes; whether it came to that."""
+def dies(log: UnifiedLog, step: int, work: Callable[[], object]) -> bool:
+    """Works with a disk that is gone at one of its changes, and stays so; whether it came to that.
+    """
     disk: Any = log.disk
     left = step
 
@@ -122,7 +125,7 @@ def _dies(log: UnifiedLog, step: int) -> bool:
     for name in CHANGES:
         setattr(disk, name, dying(getattr(disk, name)))
     try:
-        log.split_overflowed_segment(0)
+        work()
     except Dead:
         return True
     return False

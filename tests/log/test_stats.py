@@ -83,12 +83,13 @@ def test_meters_of_all_topics_are_there_at_once_and_of_a_topic_when_asked_for() 
     before = len(registry)
     topic = stats.topic_stats("orders")
     assert len(registry) == before
-    topic.bytes_rejected_rate.mark(5)
-    topic.invalid_message_crc_records_per_sec.mark()
+    topic.meter("BytesRejectedPerSec").mark(5)
+    topic.meter("InvalidMessageCrcRecordsPerSec").mark()
     with pytest.raises(KeyError):
-        stats.topic_stats("orders").replication_bytes_in_rate  # noqa: B018
+        stats.topic_stats("orders").meter("ReplicationBytesInPerSec")
     assert registry.snapshot()[prefix + "BytesRejectedPerSec,topic=orders"]["Count"] == 5
-    assert BrokerTopicStats(registry).topic_stats("orders").bytes_rejected_rate.count == 5
+    again = BrokerTopicStats(registry).topic_stats("orders")
+    assert again.meter("BytesRejectedPerSec").count == 5
     stats.remove_metrics("orders")
     assert len(registry) == before
 
@@ -99,14 +100,14 @@ def test_appends_are_counted_where_they_happen() -> None:
     stats = BrokerTopicStats(registry)
     one, other = Counts(3, 300), Counts()
     stops = [stats.follow_appends("orders", counts) for counts in (one, other)]
-    rate = stats.topic_stats("orders").bytes_in_rate
+    rate = stats.topic_stats("orders").meter("BytesInPerSec")
     assert rate.count == 0, "what was there before is not counted"
     one.messages_in, one.bytes_in = 4, 400
     other.messages_in, other.bytes_in = 1, 50
     other.messages_converted, other.replication_bytes_in = 7, 70
-    assert rate.count == 150 and stats.all_topics_stats.messages_in_rate.count == 2
-    assert stats.topic_stats("orders").produce_message_conversions_rate.count == 7
-    assert stats.all_topics_stats.replication_bytes_in_rate.count == 70
+    assert rate.count == 150 and stats.all_topics_stats.meter("MessagesInPerSec").count == 2
+    assert stats.topic_stats("orders").meter("ProduceMessageConversionsPerSec").count == 7
+    assert stats.all_topics_stats.meter("ReplicationBytesInPerSec").count == 70
     clock.seconds = 5
     assert rate.rates == (30.0, 30.0, 30.0)
     stops[0]()

@@ -97,13 +97,5 @@ def encode_checkpoint(lines: list[str]) -> str:
     return "\n".join(["0", str(len(lines)), *lines]) + "\n"
 
 
-def decode_checkpoint(text: str) -> list[list[str]]:
-    version, count, *lines = text.split("\n")
-    fields = [line.split() for line in lines if line]
-    if version != "0" or int(count) != len(fields):
-        raise OracleError(f"checkpoint of version {version} with {count} entries")
-    return fields
-
-
 def segment_path(partition: Path, base_offset: int, suffix: str = ".log") -> Path:
     return partition / f"{base_offset:020d}{suffix}"

@@ -308,13 +308,13 @@ def test_a_child_opens_its_own(tmp_path: Path) -> None:
 
 def test_metrics_that_were_registered_before_can_be_read(tmp_path: Path) -> None:
     registry = MetricsRegistry()
-    counter = registry.group("g", "t").counter("c")
-    counter.increment()
-    counter._lock.acquire()
+    meter = registry.group("g", "t").meter("m", "events")
+    meter.mark()
+    meter._lock.acquire()
     registry._lock.acquire()
     try:
-        assert in_child(lambda: (counter.increment(), registry.snapshot())[1]) == {
-            "g:type=t,name=c": {"Count": 2}}
+        found = in_child(lambda: (meter.mark(), registry.snapshot())[1])
+        assert found["g:type=t,name=m"]["Count"] == 2
     finally:
-        counter._lock.release()
+        meter._lock.release()
         registry._lock.release()

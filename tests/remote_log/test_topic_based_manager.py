@@ -179,10 +179,9 @@ def stepped(tmp_path: Path) -> Iterator[Stepped]:
 
 def test_a_partition_without_events_is_initialized_at_once(stepped: Stepped) -> None:
     stepped.task.add_assignments([ORDERS])
-    assert not stepped.task.is_user_partition_assigned(ORDERS)
+    assert stepped.store.partitions == ()
     stepped.task.step()
-    assert stepped.task.is_user_partition_assigned(ORDERS) and stepped.store.is_initialized(ORDERS)
-    assert stepped.task.assigned_metadata_partitions == {PARTITIONER.metadata_partition(ORDERS)}
+    assert stepped.store.partitions == (ORDERS,) and stepped.store.is_initialized(ORDERS)
 
 
 def test_the_logs_may_be_shut_down_before_the_task(
@@ -206,7 +205,6 @@ def test_only_assigned_partitions_are_kept(stepped: Stepped) -> None:
     stepped.task.add_assignments([ORDERS])
     stepped.task.step()
     assert stepped.starts(ORDERS) == [0] and stepped.store.partitions == (ORDERS,)
-    assert stepped.task.read_offset(PARTITIONER.metadata_partition(ORDERS)) == 1
     # The new one is read from the beginning, and the old one's events are applied once.
     stepped.task.add_assignments([other])
     stepped.write(ORDERS, 20)

@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from seglog.metrics import Counter, Gauge, MetricName, MetricsRegistry, Timer
-from seglog.metrics.kinds import Meter
+from seglog.metrics import Gauge, MetricName, MetricsRegistry, Timer
+from seglog.metrics.kinds import Histogram, Meter
 
 
 class Clock:
@@ -50,8 +50,8 @@ def test_gauges_come_and_go() -> None:
     assert mbean in registry and len(registry) == 1 and 7 not in registry
     # A name that is taken keeps what it has, as Kafka's registry does.
     assert group.gauge("remainingLogsToRecover", lambda: 7, {"dir": "/d"}).value == 2
-    with pytest.raises(TypeError, match="is a Gauge, not a Counter"):
-        group.counter("remainingLogsToRecover", {"dir": "/d"})
+    with pytest.raises(TypeError, match="is a Gauge, not a Meter"):
+        group.meter("remainingLogsToRecover", "logs", {"dir": "/d"})
     assert group.remove("remainingLogsToRecover", {"dir": "/d"})
     assert not group.remove("remainingLogsToRecover", {"dir": "/d"})
     assert registry.get(mbean) is None and not list(registry)
@@ -61,19 +61,11 @@ def test_iteration_keeps_the_order_and_bears_changes() -> None:
     registry = MetricsRegistry()
     group = registry.group("g", "T")
     for name in ("b", "a", "c"):
-        group.counter(name)
+        group.meter(name, "events")
     assert [name.name for name, _ in registry] == ["b", "a", "c"]
     for name, _ in registry:
         registry.remove(name)
     assert len(registry) == 0
-
-
-def test_counter() -> None:
-    counter = MetricsRegistry().group("g", "T").counter("c")
-    counter.increment()
-    counter.increment(5)
-    counter.increment(-2)
-    assert counter.count == 4 and counter.attributes() == {"Count": 4}
 
 
 def test_a_meter_has_yammers_rates() -> None:
@@ -125,7 +117,7 @@ def test_a_timer_measures_in_ms() -> None:
 
 def test_percentiles_follow_what_is_new() -> None:
     clock = Clock()
-    histogram = MetricsRegistry(clock=clock).group("g", "T").histogram("h")
+    histogram = Histogram(clock)
     for _ in range(3000):
         histogram.update(1.0)
     clock.now += 3700  # more than an hour: the sample is scaled down
@@ -141,7 +133,6 @@ def test_threads_lose_nothing() -> None:
     def work() -> None:
         group = registry.group("g", "T")
         for _ in range(500):
-            group.counter("c").increment()
             group.meter("m", "events").mark()
             group.timer("t").update(1.0)
             registry.snapshot()
@@ -151,9 +142,9 @@ def test_threads_lose_nothing() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    counter, meter, timer = (registry.get(f"g:type=T,name={name}") for name in "cmt")
-    assert isinstance(counter, Counter) and isinstance(meter, Meter) and isinstance(timer, Timer)
-    assert counter.count == meter.count == timer.count == 2000
+    meter, timer = (registry.get(f"g:type=T,name={name}") for name in "mt")
+    assert isinstance(meter, Meter) and isinstance(timer, Timer)
+    assert meter.count == timer.count == 2000
 
 
 def test_no_optional_package_is_needed() -> None:

@@ -123,7 +123,6 @@ def test_written_file_names() -> None:
     assert paths.time_index_name(42) == "00000000000000000042.timeindex"
     assert paths.txn_index_name(42) == "00000000000000000042.txnindex"
     assert paths.snapshot_name(2**63 - 1) == "09223372036854775807.snapshot"
-    assert paths.checkpoint_name(118, 2) == "00000000000000000118-0000000002.checkpoint"
     assert paths.log_name(-5) == "-00000000000000000005.log"
     for offset in (-2**63 - 1, 2**63):
         with pytest.raises(ValueError, match="outside"):

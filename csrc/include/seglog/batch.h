@@ -98,14 +98,10 @@ typedef struct slg_batch_scan {
 void slg_batch_scan_init(slg_batch_scan *scan);
 
 /*
- * Scans `size` bytes of the file at `data`, from scan->position. SLG_MORE if they end inside an
- * entry that the file holds whole; scan->position is then its start. Every other outcome is final,
- * except that SLG_BATCH_LENGTH and SLG_TORN_TAIL may prove to be a zero tail.
+ * Scans `size` bytes of the file at `data`, from scan->position, when no others can be read:
+ * detects a zero tail if they reach scan->end. SLG_MORE if they end inside an entry that the file
+ * holds whole; scan->position is then its start. Every other outcome is final.
  */
-slg_status slg_batch_scan_window(slg_batch_scan *scan, const uint8_t *data, size_t size,
-                                 slg_error *error);
-
-/* Scans bytes when no others can be read: detects a zero tail if they reach scan->end. */
 slg_status slg_batch_scan_memory(slg_batch_scan *scan, const uint8_t *data, size_t size,
                                  slg_error *error);
 

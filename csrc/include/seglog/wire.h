@@ -118,53 +118,12 @@ static inline bool slg_take(slg_cursor *c, int64_t size, const uint8_t **out) {
     return true;
 }
 
-static inline bool slg_skip(slg_cursor *c, int64_t size) {
-    const uint8_t *ignored;
-    return slg_take(c, size, &ignored);
-}
-
 static inline bool slg_read_i8(slg_cursor *c, int8_t *out) {
     if (slg_cursor_left(c) < 1) {
         return false;
     }
     *out = slg_load_i8(c->pos);
     c->pos += 1;
-    return true;
-}
-
-static inline bool slg_read_i16(slg_cursor *c, int16_t *out) {
-    if (slg_cursor_left(c) < 2) {
-        return false;
-    }
-    *out = slg_load_i16(c->pos);
-    c->pos += 2;
-    return true;
-}
-
-static inline bool slg_read_i32(slg_cursor *c, int32_t *out) {
-    if (slg_cursor_left(c) < 4) {
-        return false;
-    }
-    *out = slg_load_i32(c->pos);
-    c->pos += 4;
-    return true;
-}
-
-static inline bool slg_read_u32(slg_cursor *c, uint32_t *out) {
-    if (slg_cursor_left(c) < 4) {
-        return false;
-    }
-    *out = slg_load_u32(c->pos);
-    c->pos += 4;
-    return true;
-}
-
-static inline bool slg_read_i64(slg_cursor *c, int64_t *out) {
-    if (slg_cursor_left(c) < 8) {
-        return false;
-    }
-    *out = slg_load_i64(c->pos);
-    c->pos += 8;
     return true;
 }
 

@@ -121,12 +121,7 @@ cdef extern from "seglog/wire.h" nogil:
     size_t slg_cursor_left(const slg_cursor *c) noexcept
     size_t slg_cursor_read(const slg_cursor *c) noexcept
     bint slg_take(slg_cursor *c, int64_t size, const uint8_t **out) noexcept
-    bint slg_skip(slg_cursor *c, int64_t size) noexcept
     bint slg_read_i8(slg_cursor *c, int8_t *out) noexcept
-    bint slg_read_i16(slg_cursor *c, int16_t *out) noexcept
-    bint slg_read_i32(slg_cursor *c, int32_t *out) noexcept
-    bint slg_read_u32(slg_cursor *c, uint32_t *out) noexcept
-    bint slg_read_i64(slg_cursor *c, int64_t *out) noexcept
 
     enum:
         SLG_VARINT_SIZE_MAX, SLG_VARLONG_SIZE_MAX
@@ -277,8 +272,6 @@ cdef extern from "seglog/batch.h" nogil:
         int64_t until
 
     void slg_batch_scan_init(slg_batch_scan *scan) noexcept
-    slg_status slg_batch_scan_window(slg_batch_scan *scan, const uint8_t *data, size_t size,
-        slg_error *error) noexcept
     slg_status slg_batch_scan_memory(slg_batch_scan *scan, const uint8_t *data, size_t size,
         slg_error *error) noexcept
     slg_status slg_batch_scan_file(slg_batch_scan *scan, slg_window *window, slg_error

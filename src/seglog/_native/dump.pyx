@@ -110,7 +110,7 @@ cdef class LogDump(_Walker):
     `fd` is open on a file of `size` bytes; the walk stops at `end` (None: the size). `what` is a
     sum of RECORDS, METADATA and one of STRINGS and CALLER. `decompress` is the callable of
     storage.codecs; `file` names the file in errors. `gaps` maps the offset before each offset gap
-    to the one after it. `position` is the end of the last batch, `batch_position` its beginning.
+    to the one after it. `position` is the end of the last batch.
     """
 
     cdef slg_dump _dump
@@ -125,10 +125,6 @@ cdef class LogDump(_Walker):
     @property
     def position(self):
         return self._dump.walk.position
-
-    @property
-    def batch_position(self):
-        return self._dump.walk.batch.position
 
     cdef int _take_gaps(self) except -1:
         cdef size_t i

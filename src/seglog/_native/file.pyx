@@ -2,7 +2,6 @@
 
 import os
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from posix.fcntl cimport AT_FDCWD
 from posix.unistd cimport close
@@ -15,7 +14,7 @@ cdef enum:
     LOOK_BYTES = 1 << 14  # of each
 
 
-def open_read(path, *, dir_fd=None, bint follow_links=False):
+def open_read(path, *, bint follow_links=False):
     """Opens a regular file for reading and returns `(fd, size)`; the caller closes `fd`.
 
     A fifo, a device, a directory or (without `follow_links`) a symbolic link raises
@@ -23,7 +22,6 @@ def open_read(path, *, dir_fd=None, bint follow_links=False):
     """
     cdef bytes name = os.fsencode(path)
     cdef const char *c_name = name
-    cdef int directory = AT_FDCWD if dir_fd is None else dir_fd
     cdef int fd = -1
     cdef int64_t size = 0
     cdef slg_error error
@@ -31,7 +29,7 @@ def open_read(path, *, dir_fd=None, bint follow_links=False):
     if b"\0" in name:
         raise ValueError("embedded null byte")
     with nogil:
-        status = slg_open_read(directory, c_name, follow_links, &fd, &size, &error)
+        status = slg_open_read(AT_FDCWD, c_name, follow_links, &fd, &size, &error)
     check(status, &error, path)
     return fd, size
 
@@ -62,20 +60,6 @@ def read_at(int fd, size_t size, int64_t position, *, file=None):
         status = slg_pread_exact(fd, data, size, position, &error)
     check(status, &error, fd if file is None else file)
     return into
-
-
-def write_at(int fd, data, int64_t position, *, file=None):
-    """Writes all of `data` at `position`."""
-    cdef Py_buffer view
-    cdef slg_error error
-    cdef slg_status status
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    try:
-        with nogil:
-            status = slg_pwrite(fd, view.buf, <size_t>view.len, position, &error)
-    finally:
-        PyBuffer_Release(&view)
-    check(status, &error, fd if file is None else file)
 
 
 def preallocate(int fd, int64_t size, *, file=None):

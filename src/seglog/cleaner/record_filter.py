@@ -20,10 +20,10 @@ from seglog.log.batch_builder import NO_TIMESTAMP, RecordBatchBuilder, attribute
 from seglog.log.deep_records import (
     HEADER_BYTES, legacy_records, plain_or_readable, refused_record,
 )
-from seglog.log.legacy_records import LegacyRecord
 from seglog.log.readable_log import LastRecord
 from seglog.log.refusals import of_stream
 from seglog.storage import codecs
+from seglog.storage.legacy_records import LegacyRecord
 
 __all__ = ["RecordFilter", "Rules", "batch_cleaner", "read_records"]
 

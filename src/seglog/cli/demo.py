@@ -77,7 +77,7 @@ def _made(home: Path, no_spark: bool) -> int:
     _verify(home / "clean")
     _title("3. Explain a damaged copy: what is wrong, and what a broker's start would cut")
     print(f"  done to it: {done}")
-    print_report(load_with_progress(str(home / DAMAGED), _VERIFY), False)
+    print_report(load_with_progress(str(home / DAMAGED), _VERIFY))
     _arrow(home / "clean")
     if not no_spark:
         _spark(home / "clean")
@@ -91,12 +91,12 @@ def _title(text: str) -> None:
 def _load(path: Path) -> None:
     _title("1. Load what a crash left behind, two threads, nothing written")
     options = LoadOptions(load=_TWO_THREADS)
-    print_report(load_with_progress(str(path), options), False)
+    print_report(load_with_progress(str(path), options))
 
 
 def _verify(path: Path) -> None:
     _title("2. Verify every batch and every index after a clean shutdown")
-    print_report(load_with_progress(str(path), _VERIFY), False)
+    print_report(load_with_progress(str(path), _VERIFY))
 
 
 def _explain(home: Path) -> None:
@@ -104,7 +104,7 @@ def _explain(home: Path) -> None:
     done = json.loads((home / "damaged" / "cases.json").read_text())[_GOLDEN_DAMAGED]["done"]
     print(f"  done to it: {'; '.join(done)}")
     report = load_with_progress(str(home / "damaged" / _GOLDEN_DAMAGED), _VERIFY)
-    print_report(report, False)
+    print_report(report)
     kafka = json.loads((home / "damaged" / "loaded.json").read_text())[_GOLDEN_DAMAGED]
     for one in report.partitions:
         answer = kafka[one.directory]

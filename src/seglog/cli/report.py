@@ -107,9 +107,9 @@ def exit_code_of(parts: Sequence[Part]) -> int:
                      [row for part in parts for row in part.findings])
 
 
-def print_report(report: LoadReport, show_all: bool = False) -> None:
+def print_report(report: LoadReport) -> None:
     """Prints the summary of one load."""
-    print_summary("load", [load_part(report.path, report)], show_all=show_all)
+    print_summary("load", [load_part(report.path, report)], show_all=False)
 
 
 def print_parts(verb: str, parts: Sequence[Part], exit_code: int, *, as_json: bool,

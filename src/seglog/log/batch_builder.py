@@ -126,8 +126,6 @@ class RecordBatchBuilder:
         self.delete_horizon_ms = delete_horizon_ms
         #: The expected compression ratio, until the batch is built.
         self.estimated_compression_ratio = 1.0
-        #: The actual compression ratio, once the batch is built.
-        self.compression_ratio = 1.0
         try:
             self._encoder = BatchEncoder(
                 base_offset, delete_horizon=delete_horizon_ms if delete_horizon_ms >= 0 else None)
@@ -181,14 +179,11 @@ class RecordBatchBuilder:
         """Adds the remaining records of a walk at the next offsets. Returns what ended the walk."""
         if self.is_control_batch:
             raise IllegalArgumentError("Control records can only be appended to control batches")
-        refusal = transfer(walk, self._encoder, self._next_offset)
-        last = self._encoder.last_offset
-        self._next_offset = self.base_offset if last is None else last + 1
-        return refusal
+        return self.append_kept(walk, None)
 
-    def append_kept(self, walk: RecordWalk, kept: Buffer) -> int:
+    def append_kept(self, walk: RecordWalk, kept: Buffer | None) -> int:
         """Adds those records of a walk whose byte in `kept` is not 0, including control records,
-        and keeps their offsets. Returns what ended the walk."""
+        and keeps their offsets; None: all, at the next offsets. Returns what ended the walk."""
         refusal = transfer(walk, self._encoder, self._next_offset, kept=kept)
         last = self._encoder.last_offset
         self._next_offset = self.base_offset if last is None else last + 1
@@ -264,11 +259,6 @@ class RecordBatchBuilder:
     def uncompressed_bytes_written(self) -> int:
         """Bytes of the header and the uncompressed records."""
         return BATCH_OVERHEAD + self._encoder.records_size
-
-    @property
-    def max_allowed_bytes(self) -> int:
-        """The bytes that the limit leaves for records."""
-        return self.write_limit - BATCH_OVERHEAD
 
     @property
     def estimated_size_in_bytes(self) -> int:
@@ -394,7 +384,7 @@ class RecordBatchBuilder:
             int32(name, getattr(self, name), INT32_MIN)
 
     def _seal(self) -> bytes:
-        built = self._encoder.seal(
+        return self._encoder.seal(
             attributes=attributes_of(
                 self.codec, is_log_append_time=self.log_append_time is not None,
                 is_transactional=self.is_transactional, is_control=self.is_control_batch,
@@ -403,8 +393,6 @@ class RecordBatchBuilder:
             producer_id=self.producer_id, producer_epoch=self.producer_epoch,
             base_sequence=self.base_sequence, payload=self._payload,
             partition_leader_epoch=self.partition_leader_epoch)
-        self.compression_ratio = (len(built) - BATCH_OVERHEAD) / self._encoder.records_size
-        return built
 
 
 def check_producer(producer_id: int, producer_epoch: int, base_sequence: int, *,

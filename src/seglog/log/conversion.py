@@ -13,12 +13,12 @@ from seglog._native.validate import RecordSource, RecordWalk, Refusal, frames
 from seglog.errors import CorruptRecordError, UncheckedError, UnsupportedOperationError
 from seglog.log.batch_builder import RecordBatchBuilder
 from seglog.log.deep_records import legacy_records, touch_records
-from seglog.log.legacy_records import LegacyRecord
 from seglog.log.refusals import of_record
 from seglog.log.validation import (
     Append, RecordErrors, ValidationResult, check_batch, check_first_batch,
 )
 from seglog.storage import codecs
+from seglog.storage.legacy_records import LegacyRecord
 
 __all__ = ["convert", "convert_compressed", "rebuild"]
 
@@ -119,7 +119,7 @@ def _is_good(append: Append, errors: RecordErrors, index: int, message: LegacyRe
         try:
             message.ensure_valid()
         except CorruptRecordError:
-            append.mark("invalid_message_crc_records_per_sec")
+            append.mark("InvalidMessageCrcRecordsPerSec")
             raise
     if config.compact and message.key_size < 0:
         errors.no_key(index)

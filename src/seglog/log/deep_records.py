@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from seglog._native.batch import ATTRIBUTE_CODEC
 from seglog._native.validate import RecordSource, RecordWalk, Refusal, frames
 from seglog.errors import DecompressionError, SeglogError
-from seglog.log.legacy_records import LegacyRecord, inner_records
 from seglog.log.refusals import of_frame, of_record, of_stream
 from seglog.storage import codecs
 from seglog.storage.codec_streams import StreamError, open_stream
+from seglog.storage.legacy_records import LegacyRecord, inner_records
 
 __all__ = ["HEADER_BYTES", "legacy_records", "payload", "plain_or_readable", "record_offsets",
            "refused_record", "stamped_records", "touch_records"]
@@ -85,7 +85,14 @@ def legacy_records(records: memoryview, batches: Batches, row: int) -> Iterator[
     end = position + int(batches["size"][row])
     outer = LegacyRecord(int(batches["base_offset"][row]),
                          records[position + _PREFIX_BYTES:end])
-    return inner_records(outer) if outer.codec else iter((outer,))
+    return _inner_records(outer) if outer.codec else iter((outer,))
+
+
+def _inner_records(wrapper: LegacyRecord) -> Iterator[LegacyRecord]:
+    try:
+        yield from inner_records(wrapper)
+    except StreamError as error:
+        raise of_stream(error) from None
 
 
 def touch_records(records: memoryview) -> None:

@@ -340,15 +340,6 @@ class ProducerStateManager(LoadingProducers):
             return None
         return os.path.join(self.snapshots.disk.path, self.snapshots.names[offset])
 
-    def delete_snapshots_before(self, offset: int) -> None:
-        """Deletes the snapshots below an offset. Raises KafkaStorageError."""
-        self.snapshots.delete_below(offset)
-
-    def remove_stray_snapshots(self, base_offsets: npt.NDArray[np.int64]) -> None:
-        """Deletes those that are not at a segment's base; the largest stays if it is not below the
-        last base. `base_offsets` ascend. Raises KafkaStorageError."""
-        self.snapshots.remove_stray(base_offsets)
-
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Removes all state, deletes all snapshots, and starts at `offset`."""
         self.truncate_fully(offset)

@@ -114,16 +114,18 @@ class BrokerTopicMetrics:
     def __init__(self, registry: MetricsRegistry, topic: str | None = None) -> None:
         self._group = registry.group("kafka.server", "BrokerTopicMetrics")
         self._tags = {} if topic is None else {"topic": topic}
+        self._events = self._METERS | ({} if self._tags else self._METERS_OF_ALL)
         self._meters: dict[str, Meter] = {}
         self._appended: _Appended | None = None
         if topic is None:
-            for name in (*self._METERS, *self._METERS_OF_ALL):
-                self._meter(name)
+            for name in self._events:
+                self.meter(name)
 
-    def _meter(self, name: str) -> Meter:
+    def meter(self, name: str) -> Meter:
+        """The meter with this name of Kafka's. Raises KeyError if there is none."""
         found = self._meters.get(name)
         if found is None:
-            event = self._METERS.get(name) or self._METERS_OF_ALL[name]
+            event = self._events[name]
             found = self._meters[name] = self._group.meter(name, event, self._tags)
         return found
 
@@ -133,62 +135,15 @@ class BrokerTopicMetrics:
         if self._appended is None:
             self._appended = _Appended()
             for count, name in _APPENDED.items():
-                if name in self._METERS or not self._tags:
-                    self._meter(name).follow(partial(self._appended.total, count))
+                if name in self._events:
+                    self.meter(name).follow(partial(self._appended.total, count))
         return self._appended
 
     def close(self) -> None:
         """Removes the meters from the registry."""
-        for name in (*self._METERS, *self._METERS_OF_ALL):
+        for name in self._events:
             self._group.remove(name, self._tags)
         self._meters.clear()
-
-    @property
-    def messages_in_rate(self) -> Meter:
-        """Records appended as leader."""
-        return self._meter("MessagesInPerSec")
-
-    @property
-    def bytes_in_rate(self) -> Meter:
-        """Bytes appended as leader."""
-        return self._meter("BytesInPerSec")
-
-    @property
-    def bytes_rejected_rate(self) -> Meter:
-        """Bytes of appends with a batch that is too large."""
-        return self._meter("BytesRejectedPerSec")
-
-    @property
-    def produce_message_conversions_rate(self) -> Meter:
-        """Records that were compressed again, or converted to another magic."""
-        return self._meter("ProduceMessageConversionsPerSec")
-
-    @property
-    def no_key_compacted_topic_records_per_sec(self) -> Meter:
-        """Records without a key for a compacted topic."""
-        return self._meter("NoKeyCompactedTopicRecordsPerSec")
-
-    @property
-    def invalid_magic_number_records_per_sec(self) -> Meter:
-        """Records of another magic than their batch."""
-        return self._meter("InvalidMagicNumberRecordsPerSec")
-
-    @property
-    def invalid_message_crc_records_per_sec(self) -> Meter:
-        """Batches with a wrong checksum."""
-        return self._meter("InvalidMessageCrcRecordsPerSec")
-
-    @property
-    def invalid_offset_or_sequence_records_per_sec(self) -> Meter:
-        """Batches with wrong offsets, counts or sequences."""
-        return self._meter("InvalidOffsetOrSequenceRecordsPerSec")
-
-    @property
-    def replication_bytes_in_rate(self) -> Meter:
-        """Bytes appended as follower; only for all topics together. Raises KeyError for a topic."""
-        if self._tags:
-            raise KeyError("ReplicationBytesInPerSec")
-        return self._meter("ReplicationBytesInPerSec")
 
 
 class BrokerTopicStats:

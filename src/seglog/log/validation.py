@@ -66,7 +66,7 @@ class Append:
     def mark(self, meter: str) -> None:
         """Counts one refusal in a meter of all topics."""
         if self.stats is not None:
-            getattr(self.stats.all_topics_stats, meter).mark()
+            self.stats.all_topics_stats.meter(meter).mark()
 
     @property
     def target_codec(self) -> int:
@@ -91,7 +91,7 @@ def check_batch(append: Append, row: int) -> None:
     batches, where = append.batches, append.topic_partition
     magic, first = int(batches["magic"][row]), int(batches["magic"][0])
     if magic != first:
-        append.mark("invalid_magic_number_records_per_sec")
+        append.mark("InvalidMagicNumberRecordsPerSec")
         raise InvalidRecordError(
             f"Batch magic {magic} is not the same as the first batch's magic byte {first} in "
             f"topic partition {where}", expected=first, found=magic)
@@ -100,7 +100,7 @@ def check_batch(append: Append, row: int) -> None:
     refusal = check_client_header(batches, row)
     if refusal == Refusal.ACCEPTED:
         return
-    append.mark("invalid_offset_or_sequence_records_per_sec")
+    append.mark("InvalidOffsetOrSequenceRecordsPerSec")
     base, last, count, sequence, producer = (int(batches[name][row]) for name in (
         "base_offset", "last_offset", "record_count", "base_sequence", "producer_id"))
     raise InvalidRecordError({
@@ -132,13 +132,13 @@ class RecordErrors:
 
     def no_key(self, index: int) -> None:
         """A record without a key in a compacted topic."""
-        self._append.mark("no_key_compacted_topic_records_per_sec")
+        self._append.mark("NoKeyCompactedTopicRecordsPerSec")
         self._add(index, "Compacted topic cannot accept message without key in topic partition "
                         f"{self._append.topic_partition}")
 
     def magic(self, index: int, record: str, outer_magic: int) -> None:
         """A message of another format than its wrapper."""
-        self._append.mark("invalid_magic_number_records_per_sec")
+        self._append.mark("InvalidMagicNumberRecordsPerSec")
         self._add(index, f"Record {record}'s magic does not match outer magic {outer_magic} in "
                          f"topic partition {self._append.topic_partition}")
 

@@ -97,7 +97,7 @@ def _refused_batch(found: Analysis, records: Buffer, topic_partition: TopicParti
                 f"exceeds the maximum configured value of {max_message_bytes}).")
         case Refusal.CRC:
             if stats is not None:
-                stats.all_topics_stats.invalid_message_crc_records_per_sec.mark()
+                stats.all_topics_stats.meter("InvalidMessageCrcRecordsPerSec").mark()
             return CorruptRecordError(
                 f"Record is corrupt (stored crc = {a}) in topic partition {topic_partition}.",
                 position=found.position, code="batch_crc")
@@ -115,7 +115,7 @@ def _refused_batch(found: Analysis, records: Buffer, topic_partition: TopicParti
 def mark_rejected(stats: BrokerTopicStats, topic_partition: TopicPartition, size: int) -> None:
     """Counts `size` rejected bytes, which came with a batch above `max.message.bytes`."""
     for one in (stats.topic_stats(topic_partition.topic), stats.all_topics_stats):
-        one.bytes_rejected_rate.mark(size)
+        one.meter("BytesRejectedPerSec").mark(size)
 
 
 # --- validation and assignment (LogValidator) -----------------------------------------------------

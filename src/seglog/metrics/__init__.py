@@ -11,10 +11,10 @@ There is no global registry: the caller that creates a `LogManager` passes one.
 
 from __future__ import annotations
 
-from seglog.metrics.kinds import Counter, Gauge, Histogram, Meter, Metric, Timer
+from seglog.metrics.kinds import Gauge, Histogram, Meter, Metric, Timer
 from seglog.metrics.registry import MetricName, MetricsGroup, MetricsRegistry, MetricsSource
 
 __all__ = [
-    "Counter", "Gauge", "Histogram", "Meter", "Metric", "MetricName", "MetricsGroup",
-    "MetricsRegistry", "MetricsSource", "Timer",
+    "Gauge", "Histogram", "Meter", "Metric", "MetricName", "MetricsGroup", "MetricsRegistry",
+    "MetricsSource", "Timer",
 ]

@@ -17,7 +17,7 @@ from typing import Final, Generic, TypeVar
 
 from seglog.forks import SurvivesFork
 
-__all__ = ["Counter", "Gauge", "Histogram", "Meter", "Metric", "QUANTILES", "Timer"]
+__all__ = ["Gauge", "Histogram", "Meter", "Metric", "QUANTILES", "Timer"]
 
 _T = TypeVar("_T")
 _T_co = TypeVar("_T_co", covariant=True)
@@ -57,27 +57,6 @@ class Gauge(Metric, Generic[_T_co]):
     def attributes(self) -> dict[str, object]:
         """`Value`."""
         return {"Value": self.value}
-
-
-class Counter(SurvivesFork, Metric):
-    """A number that goes up and down."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    @property
-    def count(self) -> int:
-        """The current number."""
-        return self._count
-
-    def increment(self, by: int = 1) -> None:
-        """Adds `by`, which may be negative."""
-        with self._lock:
-            self._count += by
-
-    def attributes(self) -> dict[str, object]:
-        """`Count`."""
-        return {"Count": self.count}
 
 
 class _MovingAverage:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
-from seglog.metrics.kinds import QUANTILES, Counter, Gauge, Meter, Metric
+from seglog.metrics.kinds import QUANTILES, Gauge, Meter, Metric
 from seglog.metrics.registry import MetricName, MetricsRegistry
 
 __all__ = ["PrometheusCollector"]
@@ -31,7 +31,7 @@ _PER_SECOND = re.compile(r"PerSec\w*$")
 def _family(name: MetricName, metric: Metric) -> tuple[str, str, str]:
     """The family's name and type, and the name of the sample that holds the count."""
     plain = name.name
-    meter = isinstance(metric, Counter | Meter)
+    meter = isinstance(metric, Meter)
     if meter:
         plain = _PER_SECOND.sub("", plain)
     text = "_".join(part for part in (name.group, name.type, plain) if part)

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from seglog.forks import SurvivesFork
-from seglog.metrics.kinds import Counter, Gauge, Histogram, Meter, Metric, Timer
+from seglog.metrics.kinds import Gauge, Meter, Metric, Timer
 
 __all__ = ["MetricName", "MetricsGroup", "MetricsRegistry", "MetricsSource", "quote_tag"]
 
 _T = TypeVar("_T")
 _M = TypeVar("_M", bound=Metric)
-_S = TypeVar("_S", Histogram, Timer)
 Tags = Mapping[str, str | int]
 
 # Kafka: Sanitizer.jmxSanitize. Java's \w is ASCII.
@@ -115,11 +114,6 @@ class MetricsRegistry(SurvivesFork):
         with self._lock:
             self._sources = (*self._sources, source)
 
-    def remove_source(self, source: MetricsSource) -> None:
-        """Removes a source and its metrics."""
-        with self._lock:
-            self._sources = tuple(one for one in self._sources if one is not source)
-
     def remove(self, name: MetricName | str) -> bool:
         """Removes a metric by name or MBean name. Returns whether it existed."""
         with self._lock:
@@ -192,29 +186,17 @@ class MetricsGroup:
         self.registry.add_all(found)
         return list(found)
 
-    def counter(self, name: str, tags: Tags | None = None) -> Counter:
-        """A number that goes up and down."""
-        return self.registry.add(self.name(name, tags), Counter())
-
     def meter(self, name: str, event_type: str, tags: Tags | None = None) -> Meter:
         """Counts events, such as `"bytes"`, and measures their rate per second."""
         return self.registry.add(self.name(name, tags), Meter(event_type, self.registry.clock))
 
-    def histogram(self, name: str, tags: Tags | None = None) -> Histogram:
-        """Percentiles of the values of the last minutes."""
-        return self._found_or(self.name(name, tags), Histogram)
-
     def timer(self, name: str, tags: Tags | None = None) -> Timer:
         """Durations in ms, and calls per second."""
-        return self._found_or(self.name(name, tags), Timer)
-
-    def _found_or(self, name: MetricName, kind: type[_S]) -> _S:
-        """The metric with this name, created if missing. Every load of a log asks for the metrics
-        that logs share, and one with samples is expensive to create."""
-        found = self.registry.get(name)
-        if isinstance(found, kind):
+        # Every load of a log asks for the timer that logs share, which is expensive to create.
+        found = self.registry.get(self.name(name, tags))
+        if isinstance(found, Timer):
             return found
-        return self.registry.add(name, kind(self.registry.clock))
+        return self.registry.add(self.name(name, tags), Timer(self.registry.clock))
 
     def remove(self, name: str, tags: Tags | None = None) -> bool:
         """Removes a metric. Returns whether it existed."""

@@ -47,7 +47,6 @@ class FsspecStore:
             raise KafkaStorageError(errno.EINVAL, f"{type(error).__name__}: cannot open this file "
                                     "system", url.root) from None
         self._root = str(system._strip_protocol(url.root + "/")).rstrip("/")
-        self._tries = options.max_retries
 
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}" if key else self._root or "/"

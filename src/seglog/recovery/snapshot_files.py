@@ -170,11 +170,6 @@ class Snapshots:
         with self.names.without_above(offset):
             yield
 
-    def delete_below(self, offset: int) -> None:
-        """Deletes all below `offset`."""
-        for one in self.names.between(0, offset):
-            self._delete(one)
-
     def delete_known(self) -> None:
         """Deletes all that existed when the log was opened."""
         for offset in [one for one in self.offsets if one in self._known]:

@@ -108,21 +108,6 @@ class ConsumerTask:
                 self._has_changed |= self._users.pop(key, None) is not None
             self._changed.notify_all()
 
-    def is_user_partition_assigned(self, key: TopicIdPartition) -> bool:
-        """Whether the task already reads the metadata of a partition."""
-        with self._changed:
-            found = self._users.get(key)
-            return found is not None and found.is_assigned
-
-    @property
-    def assigned_metadata_partitions(self) -> frozenset[int]:
-        """The metadata partitions that are read."""
-        return self._assigned
-
-    def read_offset(self, metadata_partition: int) -> int | None:
-        """The last offset that was read of a metadata partition."""
-        return self._read.get(metadata_partition)
-
     @property
     def failure(self) -> Exception | None:
         """The error that ended the task; None if it runs or `close` ended it."""

@@ -273,12 +273,10 @@ class RemoteLogManager(ProcessBound):
                 self.stop_partitions([key])
 
     def stop_partitions(self, partitions: Iterable[TopicPartition], *,
-                        delete_remote_log: bool = False,
-                        on_error: Callable[[TopicPartition, Exception], object] | None = None
-                        ) -> None:
+                        delete_remote_log: bool = False) -> None:
         """Ends the tasks of partitions, and drops their metadata. With `delete_remote_log` all
-        their remote segments are deleted first, in this thread. `on_error` is called for partitions
-        that fail; the others are still stopped."""
+        their remote segments are deleted first, in this thread. A partition that fails is logged,
+        and the others are still stopped."""
         stopped = []
         for key in partitions:
             key_id = self._key_of(key)
@@ -293,8 +291,6 @@ class RemoteLogManager(ProcessBound):
                     self._delete_partition(key_id)
             except Exception as error:
                 _logger.error("Error while stopping the partition: %s", key, exc_info=error)
-                if on_error is not None:
-                    on_error(key, error)
             stopped.append(key_id)
             with self._lock:
                 self._topic_ids.pop(key, None)

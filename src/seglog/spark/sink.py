@@ -38,7 +38,7 @@ __all__ = ["SeglogStreamWriter", "SeglogWriter"]
 
 _log = logging.getLogger("seglog.spark")
 _ROWS: Final = 10000
-_QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+_QUERY_ID = "sql.streaming.queryId"
 
 
 @dataclass

@@ -137,11 +137,6 @@ class LeaderEpochs:
             return EpochEntry(epoch, self._starts[index])
         return None
 
-    def previous_epoch(self, epoch: int) -> int | None:
-        """The largest epoch below `epoch`."""
-        index = bisect.bisect_left(self._epochs, epoch)
-        return self._epochs[index - 1] if index else None
-
     def next_epoch(self, epoch: int) -> int | None:
         """The smallest epoch above `epoch`."""
         index = bisect.bisect_right(self._epochs, epoch)

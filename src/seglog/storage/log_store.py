@@ -26,7 +26,7 @@ from seglog.objects.store_options import StorageOptions
 from seglog.objects.store import ObjectVersion
 from seglog.objects.urls import is_url, local_path
 from seglog.storage.paths import FileKind
-from seglog.storage.textfile import read_beginning, too_large
+from seglog.storage.textfile import read_beginning, whole_content
 
 __all__ = ["LOCAL", "CheckStart", "FileHandle", "Files", "LocalFiles", "LogFile", "Opened",
            "Readable", "Source", "Stamp", "absolute", "files_of", "place_of", "small_file"]
@@ -248,10 +248,4 @@ def absolute(path: str) -> str:
 def small_file(files: Files, path: str, bytes_max: int) -> bytes | None:
     """The content of a small file, None if there is none. Raises KafkaStorageError, and
     MalformedCheckpointError (`checkpoint_too_large`) above `bytes_max`."""
-    found = files.beginning(path, bytes_max)
-    if found is None:
-        return None
-    content, size = found
-    if size > bytes_max:
-        raise too_large(path, size, bytes_max)
-    return content
+    return whole_content(files.beginning(path, bytes_max), path, bytes_max)

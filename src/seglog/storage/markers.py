@@ -259,13 +259,12 @@ def parse_marker(batch: bytes | memoryview, *, file: str | None = None,
         return _parse(memoryview(batch))
 
 
-def read_control_type(batch: bytes | memoryview, *, file: str | None = None,
-                      position: int | None = None) -> ControlType | None:
+def read_control_type(batch: bytes | memoryview) -> ControlType | None:
     """The type of the first record of a control batch; None if compaction removed it.
 
     `batch` holds the batch's bytes. Raises as `parse_marker`, but reads no value.
     """
-    with _public(file, position, "a control record"):
+    with _public(None, None, "a control record"):
         found = _first(memoryview(batch))
         return None if found is None else _parse_key(found[0].key)
 

@@ -24,7 +24,7 @@ from seglog.storage.segment import LogSegment, SegmentPaths
 from seglog.storage.segments import Segments
 from seglog.storage.swaps import FLAGS, Swaps, find_swaps
 
-__all__ = ["PartitionFiles", "read_directory"]
+__all__ = ["PartitionFiles", "is_there", "read_directory"]
 
 _LOOKS = 3
 
@@ -47,12 +47,13 @@ def read_directory(path: str, handles: HandleCache, where: Files = LOCAL) -> Par
             return _read_directory(path, handles, where)
         except KafkaStorageError as error:
             # A broker may rename its swap files meanwhile: a second listing finds them in place.
-            if error.errno != errno.ENOENT or not looks_left or not _is_there(path, where):
+            if error.errno != errno.ENOENT or not looks_left or not is_there(path, where):
                 raise
     raise AssertionError("the last look returns or raises")
 
 
-def _is_there(path: str, where: Files) -> bool:
+def is_there(path: str, where: Files) -> bool:
+    """Whether a directory can be listed."""
     try:
         where.entries(path)
     except OSError:

@@ -24,7 +24,7 @@ __all__ = [
     "JOB_FILE_PREFIX",
     "LEADER_EPOCH_CHECKPOINT", "LOCK_FILE", "LOG_START_OFFSET_CHECKPOINT", "META_PROPERTIES",
     "PARTITION_METADATA", "QUORUM_STATE", "RECOVERY_POINT_CHECKPOINT", "REMOTE_LOG_INDEX_CACHE",
-    "TOPIC_NAME_LENGTH_MAX", "UNFINISHED_COMMIT", "check_topic", "checkpoint_name",
+    "TOPIC_NAME_LENGTH_MAX", "UNFINISHED_COMMIT", "check_topic",
     "delete_dir_name", "file_name", "file_names", "future_dir_name",
     "index_name", "log_name", "offset_from_file_name", "parse_directory_name", "parse_file_name",
     "snapshot_name", "stray_dir_name", "temporary_name", "time_index_name", "txn_index_name",
@@ -162,11 +162,6 @@ def txn_index_name(base_offset: int) -> str:
 def snapshot_name(offset: int) -> str:
     """The name of the snapshot of the producer state below `offset`."""
     return file_name(offset, FileKind.SNAPSHOT)
-
-
-def checkpoint_name(offset: int, epoch: int) -> str:
-    """The name of a Raft snapshot of `__cluster_metadata-0`."""
-    return f"{offset:020d}-{epoch:010d}{FileKind.CHECKPOINT.value}"
 
 
 def temporary_name(path: str | os.PathLike[str]) -> str:

@@ -309,11 +309,10 @@ class LogSegment:
         """
         if not self.scan(0, collect=True, max_batches=1).batches["magic"].tolist() == [2]:
             return 0
-        start, best = self._timestamp_start(lambda index: index.last_entry)
-        found = self.scan(start)
-        if Status(found.status).is_error:
+        (largest, _), status = self._largest_timestamp()
+        if status.is_error:
             return 0
-        if max(best[0], found.max_timestamp) < timestamp_ms:
+        if largest < timestamp_ms:
             return None
         return self.locate_timestamp(timestamp_ms)
 

@@ -10,7 +10,7 @@ from seglog.errors import KafkaStorageError, MalformedCheckpointError
 from seglog.storage.ownership import create_file
 
 __all__ = ["read_beginning", "read_small_file", "replace_file", "sync_directory", "too_large",
-           "write_file"]
+           "whole_content", "write_file"]
 
 _Path = str | os.PathLike[str]
 
@@ -21,10 +21,16 @@ def read_small_file(path: _Path, bytes_max: int) -> bytes | None:
     Raises KafkaStorageError if it is not a regular file or cannot be read, and
     MalformedCheckpointError (`checkpoint_too_large`) above `bytes_max`.
     """
-    found = read_beginning(path, bytes_max)
-    if found is None:
+    return whole_content(read_beginning(path, bytes_max), path, bytes_max)
+
+
+def whole_content(beginning: tuple[bytes, int] | None, path: _Path, bytes_max: int
+                  ) -> bytes | None:
+    """The content of a file from its beginning and size; None if there is none. Raises
+    MalformedCheckpointError (`checkpoint_too_large`) above `bytes_max`."""
+    if beginning is None:
         return None
-    content, size = found
+    content, size = beginning
     if size > bytes_max:
         raise too_large(path, size, bytes_max)
     return content

@@ -31,7 +31,6 @@ class RemotePartitionMetadataStore:
 
     def __init__(self) -> None:
         self._caches: dict[TopicIdPartition, RemoteLogMetadataCache] = {}
-        self._deletions: dict[TopicIdPartition, RemotePartitionDeleteMetadata] = {}
 
     # ---- events
 
@@ -51,17 +50,10 @@ class RemotePartitionMetadataStore:
             except RemoteResourceNotFoundError as error:
                 _logger.warning("Error occurred while updating the remote log segment. %s", error)
         elif isinstance(metadata, RemotePartitionDeleteMetadata):
-            self._handle_deletion(metadata)
+            if metadata.state == RemotePartitionDeleteState.DELETE_PARTITION_FINISHED:
+                self._caches.pop(metadata.topic_id_partition, None)
         else:
             raise IllegalArgumentError(f"remoteLogMetadata: {metadata} is not supported.")
-
-    def _handle_deletion(self, metadata: RemotePartitionDeleteMetadata) -> None:
-        partition = metadata.topic_id_partition
-        if metadata.state == RemotePartitionDeleteState.DELETE_PARTITION_FINISHED:
-            self._caches.pop(partition, None)
-            self._deletions.pop(partition, None)
-        else:
-            self._deletions[partition] = metadata
 
     def maybe_load_partition(self, partition: TopicIdPartition) -> None:
         """Creates an empty cache unless the partition has one."""
@@ -93,11 +85,6 @@ class RemotePartitionMetadataStore:
     def partitions(self) -> tuple[TopicIdPartition, ...]:
         """The loaded partitions, in order of their topic ids."""
         return tuple(sorted(self._caches))
-
-    @property
-    def partition_deletions(self) -> tuple[RemotePartitionDeleteMetadata, ...]:
-        """The partitions whose deletion has begun and not ended."""
-        return tuple(self._deletions.values())
 
     def remote_log_segment_metadata(self, partition: TopicIdPartition, leader_epoch: int,
                                     offset: int) -> RemoteLogSegmentMetadata | None:

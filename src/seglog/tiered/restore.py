@@ -12,6 +12,7 @@ from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import (
     LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, file_name, snapshot_name,
 )
+from seglog.storage.textfile import sync_directory
 from seglog.tiered.remote_storage import IndexType
 from seglog.tiered.tiered_files import TieredFiles
 
@@ -63,7 +64,7 @@ def restore(log: PartitionLog, target: str | os.PathLike[str]) -> int:
         found = where.beginning(os.path.join(where.directory, name), 1 << 30)
         if found is not None:
             _write(root / name, found[0])
-    _sync(root)
+    sync_directory(root)
     return count
 
 
@@ -80,11 +81,3 @@ def _write(target: Path, content: bytes) -> None:
         out.write(content)
         out.flush()
         os.fsync(out.fileno())
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

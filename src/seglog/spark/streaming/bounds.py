@@ -20,6 +20,7 @@ from seglog.spark.streaming.stream_options import StreamOptions
 from seglog.storage.checkpoint_files import CHECKPOINT_BYTES_MAX, read_offset_checkpoint
 from seglog.spark.remote_option import tier_of
 from seglog.storage.log_store import Files, Stamp, files_of, small_file
+from seglog.storage.partition_files import is_there
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.paths import HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
 
@@ -117,7 +118,7 @@ class WatchedLogs:
             try:
                 return self._look_at(tp, path)
             except KafkaStorageError as error:
-                if not has_changed(error) or (not left and _is_there(path, self._where(path))):
+                if not has_changed(error) or (not left and is_there(path, self._where(path))):
                     raise
                 self._seen.pop(path, None)
         return None
@@ -181,14 +182,6 @@ class WatchedLogs:
             self._checkpoints[file] = known
         self._current.add(file)
         return known[1]
-
-
-def _is_there(path: str, where: Files) -> bool:
-    try:
-        where.entries(path)
-    except OSError:
-        return False
-    return True
 
 
 def _is_quiet(stamp: Stamp) -> bool:

@@ -1,5 +1,5 @@
-"""Messages of magic 0 and 1 in a client's bytes, as Kafka reads them (LegacyRecord,
-AbstractLegacyRecordBatch): for conversions and error messages.
+"""Messages of magic 0 and 1 as Kafka reads them (LegacyRecord, AbstractLegacyRecordBatch): for
+conversions, error messages and the first offset of a wrapper.
 
 Only old producers send them. Reads one message at a time, and each field where Kafka reads it.
 """
@@ -12,12 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from seglog.errors import (
-    CorruptRecordError, DecompressionError, IllegalArgumentError, InvalidRecordError,
-    OutOfBoundsError,
+    CorruptRecordError, IllegalArgumentError, InvalidRecordError, OutOfBoundsError,
 )
-from seglog.log.refusals import of_stream
 from seglog.storage import codecs
-from seglog.storage.codec_streams import StreamError, open_stream
+from seglog.storage.codec_streams import open_stream
 
 __all__ = ["LegacyRecord", "inner_records"]
 
@@ -143,7 +141,7 @@ def _signed_byte(value: int) -> int:
 def inner_records(wrapper: LegacyRecord) -> Iterator[LegacyRecord]:
     """The messages in a compressed one, with absolute offsets (Kafka: DeepRecordsIterator).
 
-    Raises InvalidRecordError, CorruptRecordError or DecompressionError before the first one, and
+    Raises InvalidRecordError, CorruptRecordError or StreamError before the first one, and
     InvalidRecordError instead of a message that is itself compressed.
     """
     magic = wrapper.magic
@@ -182,47 +180,21 @@ def _java_long(value: int) -> int:
 
 
 def _inner(wrapper: LegacyRecord, value: memoryview) -> list[LegacyRecord]:
-    """The messages of a wrapper. If its codec refuses it, raises what Kafka finds first."""
-    try:
-        return _split(wrapper, codecs.decompress(wrapper.codec, wrapper.magic, value))
-    except DecompressionError:  # Java's streams accept some of these payloads
-        whole = bytearray()
-        try:
-            stream = open_stream(wrapper.codec, wrapper.magic, value)
-            while len(head := stream.read(_OFFSET_AND_SIZE.size)) == _OFFSET_AND_SIZE.size:
-                size = _OFFSET_AND_SIZE.unpack(head)[1]
-                if size < _SIZE_MIN:
-                    raise _too_small(size) from None
-                message = stream.read(size)
-                if len(message) < size:
-                    break
-                whole += head + message
-        except StreamError as error:
-            raise of_stream(error) from None
-        return _split(wrapper, memoryview(whole))
-
-
-def _too_small(size: int) -> CorruptRecordError:
-    return CorruptRecordError(
-        f"Record size is less than the minimum record overhead ({_SIZE_MIN})",
-        expected=_SIZE_MIN, found=size, code="legacy_size")
-
-
-def _split(wrapper: LegacyRecord, plain: memoryview) -> list[LegacyRecord]:
-    """The messages of a decompressed wrapper; a truncated one at the end is ignored."""
+    """The messages of a wrapper; a truncated one at the end is ignored."""
     found: list[LegacyRecord] = []
-    position = 0
-    while position + _OFFSET_AND_SIZE.size <= len(plain):
-        offset, size = _OFFSET_AND_SIZE.unpack_from(plain, position)
-        position += _OFFSET_AND_SIZE.size
+    stream = open_stream(wrapper.codec, wrapper.magic, value)
+    while len(head := stream.read(_OFFSET_AND_SIZE.size)) == _OFFSET_AND_SIZE.size:
+        offset, size = _OFFSET_AND_SIZE.unpack(head)
         if size < _SIZE_MIN:
-            raise _too_small(size)
-        if size > len(plain) - position:
+            raise CorruptRecordError(
+                f"Record size is less than the minimum record overhead ({_SIZE_MIN})",
+                expected=_SIZE_MIN, found=size, code="legacy_size")
+        message = stream.read(size)
+        if len(message) < size:
             break
-        record = LegacyRecord(offset, plain[position:position + size])
+        record = LegacyRecord(offset, memoryview(message))
         if record.magic == 1:
             record.wrapper_timestamp = wrapper.timestamp
             record.wrapper_has_append_time = wrapper.has_append_time
         found.append(record)
-        position += size
     return found
