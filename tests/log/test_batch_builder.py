@@ -47,6 +47,32 @@ def test_every_field_of_the_header() -> None:
                             base_timestamp=123, has_delete_horizon=True)
 
 
+@pytest.mark.parametrize("horizon", [-1, 0, 123])
+def test_a_delete_horizon_is_the_base_timestamp(horizon: int) -> None:
+    built = _filled(RecordBatchBuilder(delete_horizon_ms=horizon)).build()
+    assert built == (_oracle() if horizon < 0 else
+                     _oracle(base_timestamp=horizon, has_delete_horizon=True))
+
+
+@pytest.mark.parametrize("append_time", [None, 77])
+def test_a_batch_without_records_has_no_offset_for_a_time_index(append_time: int | None) -> None:
+    builder = RecordBatchBuilder(base_offset=5, log_append_time=append_time)
+    assert builder.info == RecordsInfo(-1 if append_time is None else append_time, -1)
+    _filled(builder)
+    last = builder.info.shallow_offset_of_max_timestamp
+    assert last == builder.last_offset == 4 + len(RECORDS)
+
+
+@pytest.mark.parametrize(("field", "bits"), [("producer_epoch", 16), ("base_sequence", 32),
+                                             ("partition_leader_epoch", 32)])
+def test_a_number_that_does_not_fit_is_named(field: str, bits: int) -> None:
+    most = (1 << bits - 1) - 1
+    for number in (-2 - most, 1 + most):
+        with pytest.raises(IllegalArgumentError, match=field):
+            _filled(RecordBatchBuilder(**{field: number})).build()
+    _filled(RecordBatchBuilder(**{field: most})).build()
+
+
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_compressed_batches_hold_the_records(codec: str) -> None:
     builder = _filled(RecordBatchBuilder(codec=codec))
