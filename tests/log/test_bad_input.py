@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import seglog
-from seglog.errors import KafkaStorageError, RecordValidationError, SeglogError
+from seglog.errors import (
+    IllegalArgumentError, KafkaStorageError, RecordValidationError, SeglogError,
+)
 from seglog.log.unified_log import UnifiedLog
 from tests.faults.box import snapshot
 from tests.log.test_fast_path import NOW, open_log
@@ -114,3 +116,17 @@ def test_places_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "data" / "t-0").unlink()
     with seglog.open(tmp_path / "data" / "t-0") as log:
         assert log.append(b"x") == 0
+
+
+@pytest.mark.parametrize(("field", "number"), [
+    ("sequence", -(1 << 31) - 1), ("sequence", 1 << 31),
+    ("epoch", -(1 << 15) - 1), ("epoch", 1 << 15)])
+def test_numbers_of_a_verification_have_the_width_of_javas(
+        tmp_path: Path, field: str, number: int) -> None:
+    fields = {"producer_id": 1, "sequence": 0, "epoch": 0, field: number}
+    log = opened(tmp_path)
+    with pytest.raises(IllegalArgumentError, match=field):
+        log.maybe_start_transaction_verification(**fields, supports_epoch_bump=True)
+    fields[field] += 1 if number < 0 else -1
+    log.maybe_start_transaction_verification(**fields, supports_epoch_bump=True)
+    log.close()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from seglog.arrow import DecodeOptions, decode_range
 from seglog.errors import CorruptRecordError, OffsetOutOfRangeError
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap, LogRange, check_torn, pack
@@ -239,3 +240,38 @@ def test_no_read_begins_behind_the_end(built: BuiltLog, options: dict[str, str])
         assert not found or found[0].start_offset == end
         with pytest.raises(OffsetOutOfRangeError):
             log.ranges(1 << 62, end + 1, on_damage=damage)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("second", "is_sound"), [(2, True), (3, True), (4, False), (9, False)])
+def test_an_index_entry_is_a_boundary_only_if_offsets_rise_to_it(
+        tmp_path: Path, second: int, is_sound: bool) -> None:
+    """The walk from the entry before must arrive there, with offsets below those of the batch."""
+    batches = [encode(Batch(base, 0, [Record(base, 5, b"k", b"v")], base_timestamp=5,
+                            max_timestamp=5)) for base in (0, second, 4)]
+    size = len(batches[0])
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(batches))
+    with PartitionLog.open(tmp_path) as log:
+        segment = log.segments[0]
+        assert segment.is_boundary((4, 2 * size), (second, size)) is is_sound
+        assert segment.is_boundary((second, size), (0, 0)) and not segment.is_boundary(
+            (second, size), (0, 1))
+        assert not segment.is_boundary((4, 2 * size), (-1, -1))
+        assert not segment.is_boundary((4, 2 * size + 1), (0, 0))
+        assert not segment.is_boundary((second + 1, size), (0, 0))
+
+
+def test_a_gap_belongs_to_the_range_in_which_it_begins(tmp_path: Path) -> None:
+    batches = [bytearray(encode(Batch(base, 0, [Record(base, 5, b"k", b"v")], base_timestamp=5,
+                                      max_timestamp=5))) for base in range(4)]
+    batches[2][8:12] = b"\x7f\xff\xff\xff"  # its length
+    size = len(batches[0])
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(batches))
+    with PartitionLog.open(tmp_path) as log:
+        whole, = log.ranges(1 << 20, on_damage="skip")
+    for cut, expected in ((2 * size, [0, 1]), (2 * size + 1, [1, 0]), (3 * size, [1, 0])):
+        found: list[int] = []
+        for planned in (replace(whole, end=cut), replace(whole, start=cut)):
+            gaps: list[LogGap] = []
+            list(decode_range(planned, DecodeOptions(on_damage="skip"), on_gap=gaps.append))
+            found.append(len(gaps))
+        assert found == expected, cut
