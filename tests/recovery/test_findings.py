@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from seglog.recovery.findings import FINDINGS, Finding, Severity, finding, statu
 from seglog.recovery.load_report import (
     FINDINGS_PER_CODE_MAX, FindingList, LoadReport, PartitionReport,
 )
+from seglog.recovery.rows import finding_row, totals_of
 
 PAGE = Path(__file__).parents[2] / "docs/findings.md"
 
@@ -69,3 +71,13 @@ def test_a_report_is_as_severe_as_its_worst_finding() -> None:
         None, Severity.INFO, Severity.ERROR)
     assert (severity(), severity(plain), severity(plain, mixed), severity(mixed, plain)) == (
         None, Severity.INFO, Severity.ERROR, Severity.ERROR)
+
+
+def test_totals_count_the_logs_that_do_not_load() -> None:
+    sound = PartitionReport("t-0", TopicPartition("t", 0), 2, 30, 0, 5, 0, 1, 10, None, None, ())
+    refused = replace(sound, kafka_error="KafkaException", kafka_message="refused")
+    rows = [one.to_row("d") for one in (sound, refused, refused)]
+    totals = totals_of(rows, [finding_row("d", finding("log-truncated", directory="t-0"))])
+    assert (totals["partitions"], totals["errors"]) == (3, 2)
+    assert (totals["segments"], totals["size"]) == (6, 90)
+    assert totals["findings"] == {"info": 0, "warning": 0, "error": 1, "fatal": 0}

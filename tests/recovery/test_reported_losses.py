@@ -11,6 +11,7 @@ import pytest
 import seglog
 from seglog.recovery.findings import Finding, Severity
 from tests.log.test_fast_path import batch
+from tests.oracle import legacy
 from tests.oracle.files import AbortedTransaction, encode_txn_index
 from tests.recovery.test_load import codes, data_dir, name
 
@@ -124,3 +125,21 @@ def test_a_log_that_ends_below_its_start_loses_all(tmp_path: Path) -> None:
     assert facts(found(root, "log-end-below-start"), "expected", "found", "offset", "records",
                  "bytes") == {"expected": 7, "found": 6, "offset": 0, "records": 6,
                               "bytes": 3 * SIZE}
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_an_index_may_name_any_offset_of_a_wrapper(tmp_path: Path, magic: int) -> None:
+    """The first brokers wrote its first one; its header holds the last."""
+    def one(offset: int) -> legacy.Message:
+        return legacy.Message(offset, magic, b"k", b"v", 1000 if magic else -1)
+
+    path = data_dir(tmp_path / "data") / "t-0"
+    path.mkdir()
+    parts = [legacy.encode(one) for one in (
+        one(0), legacy.wrap([one(n) for n in range(1, 5)], 1), one(5))]
+    (path / name(0, ".log")).write_bytes(b"".join(parts))
+    (path / name(0, ".timeindex")).touch()
+    for offset, position, is_wrong in (
+            (1, len(parts[0]), False), (4, len(parts[0]), False), (1, len(parts[0]) + 1, True)):
+        (path / name(0, ".index")).write_bytes(struct.pack(">ii", offset, position))
+        assert (found(path.parent, "index-not-a-batch") is not None) is is_wrong

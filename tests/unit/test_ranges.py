@@ -275,3 +275,18 @@ def test_a_gap_belongs_to_the_range_in_which_it_begins(tmp_path: Path) -> None:
             list(decode_range(planned, DecodeOptions(on_damage="skip"), on_gap=gaps.append))
             found.append(len(gaps))
         assert found == expected, cut
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_gap_says_which_records_the_damaged_batch_claims(tmp_path: Path, at: int) -> None:
+    batches = [bytearray(encode(Batch(base, 2, [Record(base, 5, b"k", b"v")] * 2, base_timestamp=5,
+                                      max_timestamp=5))) for base in (0, 3, 6)]
+    batches[at][-1] ^= 1
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(batches))
+    (tmp_path / f"{9:020d}.log").touch()
+    gaps: list[LogGap] = []
+    with PartitionLog.open(tmp_path) as log:
+        rows = read_rows(log, on_damage="skip", on_gap=gaps.append)
+    assert len(rows) == 4
+    assert [(one.first_offset, one.last_offset, one.records) for one in gaps] == [
+        (3 * at, 3 * at + 2, 2)]
