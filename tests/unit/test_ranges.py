@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from seglog.arrow import DecodeOptions, decode_range
-from seglog.errors import CorruptRecordError, OffsetOutOfRangeError
+from seglog.errors import CorruptRecordError, IllegalArgumentError, OffsetOutOfRangeError
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap, LogRange, check_torn, pack
 from tests.oracle.batch import Batch, Record, encode
@@ -290,3 +291,18 @@ def test_a_gap_says_which_records_the_damaged_batch_claims(tmp_path: Path, at: i
     assert len(rows) == 4
     assert [(one.first_offset, one.last_offset, one.records) for one in gaps] == [
         (3 * at, 3 * at + 2, 2)]
+
+
+@pytest.mark.parametrize("on_damage", ["raise", "skip"])
+@pytest.mark.parametrize("name", ["start_offset", "end_offset"])
+def test_offsets_of_a_read_have_64_bits(built: BuiltLog, on_damage: Any, name: str) -> None:
+    """Whatever the reader does with damage."""
+    with PartitionLog.open(built.path) as log:
+        for number in (1 << 63, -(1 << 63) - 1):
+            with pytest.raises(IllegalArgumentError, match=name):
+                log.ranges(1000, **{name: number}, on_damage=on_damage)
+            with pytest.raises(IllegalArgumentError, match=name):
+                log.to_arrow(**{name: number}, on_damage=on_damage)
+        for wrong in ("5", 5.0):
+            with pytest.raises(TypeError, match=name):
+                log.ranges(1000, **{name: wrong}, on_damage=on_damage)
