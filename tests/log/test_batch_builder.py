@@ -116,6 +116,16 @@ def test_markers_are_those_of_the_oracle() -> None:
         end_transaction_marker(-1, 2, ControlType.ABORT, timestamp=0)
 
 
+@pytest.mark.parametrize("kind", [0, "ABORT", None])
+def test_the_type_of_a_control_record_is_a_control_type(kind: Any) -> None:
+    builder = RecordBatchBuilder(is_control_batch=True)
+    for append in (lambda: builder.append_control_record(0, kind, None),
+                   lambda: builder.append_end_txn_marker(0, kind, 0)):
+        with pytest.raises(TypeError):
+            append()
+    assert builder.num_records == 0
+
+
 def test_offsets_may_have_gaps_but_rise() -> None:
     builder = RecordBatchBuilder(base_offset=10)
     builder.append_with_offset(12, 5, None, b"a")
