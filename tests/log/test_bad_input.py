@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 import seglog
-from seglog.errors import KafkaStorageError, RecordValidationError, SeglogError
+from seglog.errors import (
+    IllegalArgumentError, KafkaStorageError, RecordValidationError, SeglogError,
+)
 from seglog.log.unified_log import UnifiedLog
 from tests.faults.box import snapshot
 from tests.log.test_fast_path import NOW, open_log
 from tests.oracle import batch as v2
+from tests.oracle import legacy
 
 HOUR_MS = 3_600_000
 SETTINGS = {"segment_bytes": "1048576", "message_timestamp_before_max_ms": str(HOUR_MS),
@@ -33,12 +36,23 @@ def damaged(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1:]
 
 
+def old(timestamp: int, *, codec: int = 0) -> bytes:
+    """Messages of magic 1, which a leader converts."""
+    messages = [legacy.Message(n, 1, b"k", b"v", timestamp) for n in range(2)]
+    return (legacy.encode(legacy.wrap(messages, codec)) if codec
+            else b"".join(map(legacy.encode, messages)))
+
+
 REFUSED: dict[str, tuple[str, bytes]] = {
     "larger than a segment": ("RecordBatchTooLargeException", batch(size=3000)),
     "larger than a message may be": ("RecordTooLargeException", batch(size=12000)),
     "too old": ("RecordValidationException", batch(NOW - 2 * HOUR_MS)),
     "from the future": ("RecordValidationException", batch(NOW + 2 * HOUR_MS)),
     "too old, compressed": ("RecordValidationException", batch(NOW - 2 * HOUR_MS, codec=4)),
+    "too old, of magic 1": ("RecordValidationException", old(NOW - 2 * HOUR_MS)),
+    "from the future, of magic 1": ("RecordValidationException", old(NOW + 2 * HOUR_MS)),
+    "too old, of magic 1, compressed": (
+        "RecordValidationException", old(NOW - 2 * HOUR_MS, codec=1)),
     "a gap in the sequences": ("OutOfOrderSequenceException", batch(sequence=5)),
     "a sequence of before": ("OutOfOrderSequenceException", batch(sequence=1)),
     "an old epoch": ("InvalidProducerEpochException", batch(epoch=2, sequence=0)),
@@ -114,3 +128,28 @@ def test_places_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "data" / "t-0").unlink()
     with seglog.open(tmp_path / "data" / "t-0") as log:
         assert log.append(b"x") == 0
+
+
+@pytest.mark.parametrize(("field", "number"), [
+    ("sequence", -(1 << 31) - 1), ("sequence", 1 << 31),
+    ("epoch", -(1 << 15) - 1), ("epoch", 1 << 15)])
+def test_numbers_of_a_verification_have_the_width_of_javas(
+        tmp_path: Path, field: str, number: int) -> None:
+    fields = {"producer_id": 1, "sequence": 0, "epoch": 0, field: number}
+    log = opened(tmp_path)
+    with pytest.raises(IllegalArgumentError, match=field):
+        log.maybe_start_transaction_verification(**fields, supports_epoch_bump=True)
+    fields[field] += 1 if number < 0 else -1
+    log.maybe_start_transaction_verification(**fields, supports_epoch_bump=True)
+    log.close()
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize("timestamp", [-1, NOW - HOUR_MS, NOW + HOUR_MS])
+def test_old_messages_of_these_times_are_taken(tmp_path: Path, timestamp: int, codec: int) -> None:
+    """No timestamp is not too old."""
+    log = opened(tmp_path)
+    end = log.log_end_offset
+    log.append_as_leader(old(timestamp, codec=codec), 0)
+    assert log.log_end_offset == end + 2
+    log.close()

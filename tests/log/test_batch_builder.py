@@ -47,6 +47,32 @@ def test_every_field_of_the_header() -> None:
                             base_timestamp=123, has_delete_horizon=True)
 
 
+@pytest.mark.parametrize("horizon", [-1, 0, 123])
+def test_a_delete_horizon_is_the_base_timestamp(horizon: int) -> None:
+    built = _filled(RecordBatchBuilder(delete_horizon_ms=horizon)).build()
+    assert built == (_oracle() if horizon < 0 else
+                     _oracle(base_timestamp=horizon, has_delete_horizon=True))
+
+
+@pytest.mark.parametrize("append_time", [None, 77])
+def test_a_batch_without_records_has_no_offset_for_a_time_index(append_time: int | None) -> None:
+    builder = RecordBatchBuilder(base_offset=5, log_append_time=append_time)
+    assert builder.info == RecordsInfo(-1 if append_time is None else append_time, -1)
+    _filled(builder)
+    last = builder.info.shallow_offset_of_max_timestamp
+    assert last == builder.last_offset == 4 + len(RECORDS)
+
+
+@pytest.mark.parametrize(("field", "bits"), [("producer_epoch", 16), ("base_sequence", 32),
+                                             ("partition_leader_epoch", 32)])
+def test_a_number_that_does_not_fit_is_named(field: str, bits: int) -> None:
+    most = (1 << bits - 1) - 1
+    for number in (-2 - most, 1 + most):
+        with pytest.raises(IllegalArgumentError, match=field):
+            _filled(RecordBatchBuilder(**{field: number})).build()
+    _filled(RecordBatchBuilder(**{field: most})).build()
+
+
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_compressed_batches_hold_the_records(codec: str) -> None:
     builder = _filled(RecordBatchBuilder(codec=codec))
@@ -88,6 +114,16 @@ def test_markers_are_those_of_the_oracle() -> None:
         end_transaction_marker(5, 2, ControlType.LEADER_CHANGE, timestamp=0)
     with pytest.raises(IllegalArgumentError, match="requires a valid producerId"):
         end_transaction_marker(-1, 2, ControlType.ABORT, timestamp=0)
+
+
+@pytest.mark.parametrize("kind", [0, "ABORT", None])
+def test_the_type_of_a_control_record_is_a_control_type(kind: Any) -> None:
+    builder = RecordBatchBuilder(is_control_batch=True)
+    for append in (lambda: builder.append_control_record(0, kind, None),
+                   lambda: builder.append_end_txn_marker(0, kind, 0)):
+        with pytest.raises(TypeError):
+            append()
+    assert builder.num_records == 0
 
 
 def test_offsets_may_have_gaps_but_rise() -> None:

@@ -23,6 +23,7 @@ from seglog.log.scheduler import MockTime
 from seglog.model import MAX_TIMESTAMP, TimestampOffset
 from seglog.log.unified_log import UnifiedLog
 from seglog.storage.markers import ControlType
+from tests.oracle import legacy
 from tests.support.held import open_files
 
 NOW = 1_700_000_000_000
@@ -154,11 +155,26 @@ def test_aborted_transactions_across_segments(make: Make) -> None:
                 for txn in log.read(offset, size, COMMITTED).aborted_transactions or ()]
 
     assert aborted(0) == [(7, 0)]  # the read ends with its segment, before producer 9 begins
-    assert aborted(31) == [(7, 0), (9, 31)]
+    assert aborted(31) == aborted(32) == [(7, 0), (9, 31)]  # 32 is the marker of the first one
     assert aborted(33) == [(9, 31)]
     every = log.collect_aborted_transactions(0, log.log_end_offset)
     assert [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in every] == [
         (7, 0, 32), (9, 31, 33)]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_read_between_old_messages_ends_at_the_high_watermark(make: Make, magic: int) -> None:
+    """The next message is where the bytes for consumers end: no bytes, and no error."""
+    log = make()
+    for offset in (0, 10, 20):
+        log.append_as_follower(legacy.encode(
+            legacy.Message(offset, magic, b"k", b"v", NOW if magic else -1)), 0)
+    size = log.size // 3
+    for high, records in ((10, 0), (20, 1), (21, 2)):
+        log.update_high_watermark(high)
+        found = log.read(5, 1000, HIGH)
+        assert len(found.records) == records * size and not found.first_entry_incomplete
+        assert found.fetch_offset_metadata == LogOffsetMetadata(10, 0, size)
 
 
 def test_few_descriptors_for_many_segments(make: Make, tmp_path: Path,

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from seglog._native.status import Status
-from seglog.recovery.findings import FINDINGS, Finding, finding, status_code
+from seglog.model import TopicPartition
+from seglog.recovery.findings import FINDINGS, Finding, Severity, finding, status_code
+from seglog.recovery.load_report import (
+    FINDINGS_PER_CODE_MAX, FindingList, LoadReport, PartitionReport,
+)
+from seglog.recovery.rows import finding_row, totals_of
 
 PAGE = Path(__file__).parents[2] / "docs/findings.md"
 
@@ -38,3 +44,40 @@ def test_a_finding_tells_all_its_fields() -> None:
         "action": found.action, "directory": "t-0", "bytes": 0}
     with pytest.raises(KeyError):
         finding("no-such-code")
+
+
+@pytest.mark.parametrize("count", [1, FINDINGS_PER_CODE_MAX, FINDINGS_PER_CODE_MAX + 2])
+def test_a_report_lists_so_many_findings_of_a_code_and_counts_the_rest(count: int) -> None:
+    findings, foreign = FindingList(), finding("file-foreign", directory="t-0")
+    listed = [findings.add(foreign) for _ in range(count)]
+    assert findings.add(finding("log-truncated", directory="t-0"))
+    assert listed == [number < FINDINGS_PER_CODE_MAX for number in range(count)]
+    assert findings.counts == {"file-foreign": count, "log-truncated": 1}
+    omitted = findings.close("t-0")[sum(listed) + 1:]
+    assert [(one.code, one.found) for one in omitted] == (
+        [("findings-omitted", count)] if count > FINDINGS_PER_CODE_MAX else [])
+
+
+def test_a_report_is_as_severe_as_its_worst_finding() -> None:
+    def partition(*codes: str) -> PartitionReport:
+        return PartitionReport("t-0", TopicPartition("t", 0), 0, 0, 0, 0, 0, 0, 0, None, None,
+                               tuple(finding(code) for code in codes))
+
+    def severity(*partitions: PartitionReport) -> Severity | None:
+        return LoadReport("d", "kafka", True, 1, 0.0, (), (), partitions).severity
+
+    mixed, plain = partition("file-foreign", "log-truncated"), partition("file-foreign")
+    assert (partition().severity, plain.severity, mixed.severity) == (
+        None, Severity.INFO, Severity.ERROR)
+    assert (severity(), severity(plain), severity(plain, mixed), severity(mixed, plain)) == (
+        None, Severity.INFO, Severity.ERROR, Severity.ERROR)
+
+
+def test_totals_count_the_logs_that_do_not_load() -> None:
+    sound = PartitionReport("t-0", TopicPartition("t", 0), 2, 30, 0, 5, 0, 1, 10, None, None, ())
+    refused = replace(sound, kafka_error="KafkaException", kafka_message="refused")
+    rows = [one.to_row("d") for one in (sound, refused, refused)]
+    totals = totals_of(rows, [finding_row("d", finding("log-truncated", directory="t-0"))])
+    assert (totals["partitions"], totals["errors"]) == (3, 2)
+    assert (totals["segments"], totals["size"]) == (6, 90)
+    assert totals["findings"] == {"info": 0, "warning": 0, "error": 1, "fatal": 0}

@@ -17,6 +17,7 @@ from seglog.recovery.disk import Disk, RealDisk
 from seglog.recovery.index_files import (
     OFFSET_ENTRY, TIME_ENTRY, OffsetIndexFile, TimeIndexFile, TxnIndexFile,
 )
+from seglog.recovery.loader_failures import InvalidOffset, LoaderFailure
 from seglog.recovery.overlay import OverlayDisk
 from seglog.storage.txn_entries import encode_entries
 from tests.support.effort import examples
@@ -66,3 +67,21 @@ def test_an_index_is_read_block_by_block(
                               base + target, times=entry is TIME_ENTRY, by_value=by_value)
         index = cls(RealDisk(str(path)), "i", base, 1 << 20)
         assert index._search(base + target, by_value=by_value) == held
+
+
+def test_an_offset_index_takes_rising_offsets_until_it_is_full(tmp_path: Path) -> None:
+    """OffsetIndex.append."""
+    index = OffsetIndexFile(RealDisk(str(tmp_path)), "i", 10, 3 * OFFSET_ENTRY.size + 1)
+    assert index.last_offset == 10 and index.max_entries == 3
+    for offset, position in ((10, 0), (12, 50)):
+        assert not index.is_full
+        index.append(offset, position)
+        assert index.last_offset == offset
+    for offset in (11, 12):
+        with pytest.raises(InvalidOffset, match=f"append an offset {offset} to position 2 no "
+                                                "larger than the last offset appended .12. to"):
+            index.append(offset, 99)
+    index.append(13, 99)
+    assert index.is_full and index.entries == 3 and index.lookup(12) == (12, 50)
+    with pytest.raises(LoaderFailure, match=r"append to a full index \(size = 3\)"):
+        index.append(14, 120)

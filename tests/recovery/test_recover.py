@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
@@ -107,6 +108,22 @@ def test_golden_segments_get_the_indexes_that_kafka_wrote(golden: Path) -> None:
         assert recovery.offset_index == index.read_bytes(), path
         seen += 1
     assert seen > 30
+
+
+def test_the_first_epoch_that_cannot_begin_ends_a_recovery(tmp_path: Path) -> None:
+    """LeaderEpochFileCache.assign refuses a negative start offset; the batch's own index entries
+    are there by then, and those of later batches are not."""
+    path = tmp_path / f"{0:020d}.log"
+    encoded = [v2.encode(Batch(
+        base, last - base, [Record(offset, 1000, b"k", b"v") for offset in range(base, last + 1)],
+        base_timestamp=1000, max_timestamp=1000, partition_leader_epoch=epoch))
+        for base, last, epoch in ((0, 0, 0), (-3, 2, 1), (-1, 4, 2))]
+    path.write_bytes(b"".join(encoded))
+    with pytest.raises(RecoveryFailure, match="invalid partition leader epoch entry") as caught:
+        recover_extent(0, Extent(str(path), 0, path.stat().st_size),
+                       LogConfig(index_interval_bytes=1), ProducerState(TP, 0))
+    assert caught.value.where["position"] == len(encoded[0])
+    assert caught.value.recovery.offset_index == struct.pack(">ii", 2, len(encoded[0]))
 
 
 # ---- damage, and a pool of threads ---------------------------------------------------------------

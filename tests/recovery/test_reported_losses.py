@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import seglog
 from seglog.recovery.findings import Finding, Severity
 from tests.log.test_fast_path import batch
+from tests.oracle import legacy
 from tests.oracle.files import AbortedTransaction, encode_txn_index
 from tests.recovery.test_load import codes, data_dir, name
 
@@ -99,3 +101,45 @@ def test_the_version_of_a_transaction_index_is_its_first_byte(
         assert ("log-unloadable" in codes(data.report)) == (version == 256)
     assert [one.severity for one in told] == ([] if severity is None else [severity])
     assert version != 255 or told[0].action == "reads it as version 0"
+
+
+def test_the_first_index_entry_that_the_log_contradicts_is_reported(tmp_path: Path) -> None:
+    path = written(tmp_path / "data", {0: [batch(2) for _ in range(4)]}, clean=True)
+    entries = [(3, SIZE), (5, 2 * SIZE - 1), (7, 3 * SIZE - 1)]
+    (path / name(0, ".index")).write_bytes(b"".join(struct.pack(">ii", *one) for one in entries))
+    (path / name(0, ".timeindex")).write_bytes(struct.pack(">qiqi", 77, 3, 78, 5))
+    assert facts(found(path.parent, "index-not-a-batch"), "file", "position", "expected",
+                 "found") == {"file": name(0, ".index"), "position": 8, "expected": 5,
+                              "found": 2 * SIZE - 1}
+    assert facts(found(path.parent, "index-timestamp"), "file", "position", "found") == {
+        "file": name(0, ".timeindex"), "position": 0, "found": 77}
+
+
+def test_a_log_that_ends_below_its_start_loses_all(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    written(root, {0: [batch(2)], 2: [batch(2), batch(2)]})
+    start = root / "log-start-offset-checkpoint"
+    start.write_text("0\n1\nt 0 6\n")
+    assert found(root, "log-end-below-start") is None
+    start.write_text("0\n1\nt 0 7\n")
+    assert facts(found(root, "log-end-below-start"), "expected", "found", "offset", "records",
+                 "bytes") == {"expected": 7, "found": 6, "offset": 0, "records": 6,
+                              "bytes": 3 * SIZE}
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_an_index_may_name_any_offset_of_a_wrapper(tmp_path: Path, magic: int) -> None:
+    """The first brokers wrote its first one; its header holds the last."""
+    def one(offset: int) -> legacy.Message:
+        return legacy.Message(offset, magic, b"k", b"v", 1000 if magic else -1)
+
+    path = data_dir(tmp_path / "data") / "t-0"
+    path.mkdir()
+    parts = [legacy.encode(one) for one in (
+        one(0), legacy.wrap([one(n) for n in range(1, 5)], 1), one(5))]
+    (path / name(0, ".log")).write_bytes(b"".join(parts))
+    (path / name(0, ".timeindex")).touch()
+    for offset, position, is_wrong in (
+            (1, len(parts[0]), False), (4, len(parts[0]), False), (1, len(parts[0]) + 1, True)):
+        (path / name(0, ".index")).write_bytes(struct.pack(">ii", offset, position))
+        assert (found(path.parent, "index-not-a-batch") is not None) is is_wrong

@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 
 import seglog
+from seglog._native.batch import scan_file
+from seglog.model import AbortedTxn, TopicPartition
+from seglog.recovery.txn_index_file import fold_batches
+from seglog.storage.producer_state import ProducerState
 from tests.oracle import batch as oracle
 
 
@@ -50,3 +54,21 @@ def test_what_stops_a_recovery(tmp_path: Path, batches: list[oracle.Batch],
     fatal, = [one for one in report.findings if one.code == "log-unloadable"]
     assert fatal.position == sum(map(len, encoded[:offset]))
     assert message is None or fatal.message == message
+
+
+@pytest.mark.parametrize(("last", "is_refused"), [(None, False), (0, False), (1, True), (2, True)])
+def test_the_entries_of_a_transaction_index_end_ever_later(
+        tmp_path: Path, last: int | None, is_refused: bool) -> None:
+    """TransactionIndex.append: above the last entry's last offset."""
+    path, begun = tmp_path / f"{0:020d}.log", oracle.encode(data(0, 7, True))
+    path.write_bytes(begun + oracle.encode(control(1, 7, bytes(4), bytes(6))))
+    with open(path, "rb") as file:
+        batches = scan_file(file.fileno(), 0, path.stat().st_size).batches
+        folded = fold_batches(
+            ProducerState(TopicPartition("t", 0), 0), batches, file.fileno(), str(path),
+            last=None if last is None else AbortedTxn(9, 0, last, last), txn_index="index")
+    assert folded.aborted == ([] if is_refused else [AbortedTxn(7, 0, 1, 2)])
+    assert folded.failed_at == (len(begun) if is_refused else -1)
+    assert not is_refused or folded.failure is not None and folded.failure.message == (
+        "The last offset of appended transactions must increase sequentially, but 1 is not greater "
+        f"than current last offset {last} of index index")

@@ -152,3 +152,10 @@ def test_golden(golden: Path) -> None:
     offsets = read(golden / "real/clean" / paths.RECOVERY_POINT_CHECKPOINT)
     assert len(offsets) > 15 and TopicPartition("dots.and_under-scores", 2) in offsets
     assert read(golden / "real/clean" / paths.LOG_START_OFFSET_CHECKPOINT)
+
+
+def test_a_leading_blank_makes_an_empty_first_field() -> None:
+    """As Java's split does."""
+    for blank in (" ", "\t", "  "):
+        assert checkpoint_files.read_checkpoint("f", list, 3, f"0\n1\n{blank}a b \n".encode()) == [
+            [b"", b"a", b"b"]]

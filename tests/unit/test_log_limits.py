@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import gc
 import os
 import resource
@@ -27,6 +29,9 @@ from tests.support.golden import fingerprint
 from tests.support.held import open_files, threads_since
 from tests.support.reading import project, read_rows
 from tests.support.waiting import wait_for
+
+
+FILES_WANTED = handles.SEGMENTS_OPEN_MAX * handles.FILES_PER_SEGMENT
 
 
 def batch(offset: int, size: int = 10, *, count: int = 3) -> bytes:
@@ -101,12 +106,48 @@ def test_the_cache_keeps_what_is_pinned(tmp_path: Path) -> None:
         HandleCache(0)
 
 
+@pytest.mark.parametrize(("number", "held"), [
+    (errno.EMFILE, [1, 0]), (errno.ENFILE, [1, 0]), (errno.EIO, [1])])
+def test_an_open_without_free_descriptors_closes_idle_files(
+        tmp_path: Path, number: int, held: list[int]) -> None:
+    """And tries again. Any other error is the caller's."""
+    for name in ("one", "two"):
+        (tmp_path / name).write_bytes(name.encode())
+    cache, tried = HandleCache(10), list[int]()
+    owner = cache.new_owner()
+    with cache.pin((owner, str(tmp_path / "one")), FileHandle):
+        pass
+
+    def opener(path: str) -> FileHandle:
+        tried.append(len(cache))
+        if len(tried) == 1:
+            raise KafkaStorageError(number, "refused", path)
+        return FileHandle(path)
+
+    with contextlib.suppress(KafkaStorageError), \
+            cache.pin((owner, str(tmp_path / "two")), opener) as handle:
+        assert handle.read(3, 0) == b"two"
+    assert tried == held and len(cache) == 1
+    cache.forget(owner)
+
+
+@pytest.mark.parametrize(("limit", "expected"), [
+    (resource.RLIM_INFINITY, FILES_WANTED), (4 * FILES_WANTED + 4, FILES_WANTED),
+    (400, 100), (0, handles.FILES_PER_SEGMENT)])
+def test_the_cache_leaves_descriptors_to_others(
+        monkeypatch: pytest.MonkeyPatch, limit: int, expected: int) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (limit, limit))
+    assert handles._files_max() == expected
+
+
 def test_segments_take_little_memory(tmp_path: Path) -> None:
     """The columns of a listing, and no object per segment."""
     write_segments(tmp_path / "many-0", 500)
     segments = PartitionLog.open(tmp_path / "many-0").segments
     assert (segments.base_offsets.nbytes + segments.flags.nbytes) / len(segments) < 30
     assert segments.sizes().tolist() == [len(batch(0))] * 500
+    assert segments.first is not None and segments.first.base_offset == 0
+    assert segments.last is not None and segments.last.base_offset == 3 * 499
     assert segments.floor(-1) is None and segments.floor(3 * 499 + 10) is not None
     assert [s.base_offset for s in segments.values(4, 10)] == [3, 6, 9]
     assert list(segments.values(7, 7)) == []

@@ -54,6 +54,7 @@ def test_accepted() -> None:
     (b"\0\0\0\x63", VALUE, "control_type",
      "Invalid control record type for end transaction marker UNKNOWN"),
     (KEY, None, "control_marker_null", "end transaction marker of null bytes, 6 are required"),
+    (KEY, b"", "control_marker_short", "end transaction marker of 0 bytes, 6 are required"),
     (KEY, VALUE[:5], "control_marker_short",
      "end transaction marker of 5 bytes, 6 are required"),
     (KEY, b"\xff\xff" + VALUE[2:], "control_marker", "Invalid version found for end transaction "

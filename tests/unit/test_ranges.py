@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from seglog.errors import CorruptRecordError, OffsetOutOfRangeError
+from seglog.arrow import DecodeOptions, decode_range
+from seglog.errors import CorruptRecordError, IllegalArgumentError, OffsetOutOfRangeError
 from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap, LogRange, check_torn, pack
 from tests.oracle.batch import Batch, Record, encode
@@ -239,3 +241,68 @@ def test_no_read_begins_behind_the_end(built: BuiltLog, options: dict[str, str])
         assert not found or found[0].start_offset == end
         with pytest.raises(OffsetOutOfRangeError):
             log.ranges(1 << 62, end + 1, on_damage=damage)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("second", "is_sound"), [(2, True), (3, True), (4, False), (9, False)])
+def test_an_index_entry_is_a_boundary_only_if_offsets_rise_to_it(
+        tmp_path: Path, second: int, is_sound: bool) -> None:
+    """The walk from the entry before must arrive there, with offsets below those of the batch."""
+    batches = [encode(Batch(base, 0, [Record(base, 5, b"k", b"v")], base_timestamp=5,
+                            max_timestamp=5)) for base in (0, second, 4)]
+    size = len(batches[0])
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(batches))
+    with PartitionLog.open(tmp_path) as log:
+        segment = log.segments[0]
+        assert segment.is_boundary((4, 2 * size), (second, size)) is is_sound
+        assert segment.is_boundary((second, size), (0, 0)) and not segment.is_boundary(
+            (second, size), (0, 1))
+        assert not segment.is_boundary((4, 2 * size), (-1, -1))
+        assert not segment.is_boundary((4, 2 * size + 1), (0, 0))
+        assert not segment.is_boundary((second + 1, size), (0, 0))
+
+
+def test_a_gap_belongs_to_the_range_in_which_it_begins(tmp_path: Path) -> None:
+    batches = [bytearray(encode(Batch(base, 0, [Record(base, 5, b"k", b"v")], base_timestamp=5,
+                                      max_timestamp=5))) for base in range(4)]
+    batches[2][8:12] = b"\x7f\xff\xff\xff"  # its length
+    size = len(batches[0])
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(batches))
+    with PartitionLog.open(tmp_path) as log:
+        whole, = log.ranges(1 << 20, on_damage="skip")
+    for cut, expected in ((2 * size, [0, 1]), (2 * size + 1, [1, 0]), (3 * size, [1, 0])):
+        found: list[int] = []
+        for planned in (replace(whole, end=cut), replace(whole, start=cut)):
+            gaps: list[LogGap] = []
+            list(decode_range(planned, DecodeOptions(on_damage="skip"), on_gap=gaps.append))
+            found.append(len(gaps))
+        assert found == expected, cut
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_gap_says_which_records_the_damaged_batch_claims(tmp_path: Path, at: int) -> None:
+    batches = [bytearray(encode(Batch(base, 2, [Record(base, 5, b"k", b"v")] * 2, base_timestamp=5,
+                                      max_timestamp=5))) for base in (0, 3, 6)]
+    batches[at][-1] ^= 1
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(batches))
+    (tmp_path / f"{9:020d}.log").touch()
+    gaps: list[LogGap] = []
+    with PartitionLog.open(tmp_path) as log:
+        rows = read_rows(log, on_damage="skip", on_gap=gaps.append)
+    assert len(rows) == 4
+    assert [(one.first_offset, one.last_offset, one.records) for one in gaps] == [
+        (3 * at, 3 * at + 2, 2)]
+
+
+@pytest.mark.parametrize("on_damage", ["raise", "skip"])
+@pytest.mark.parametrize("name", ["start_offset", "end_offset"])
+def test_offsets_of_a_read_have_64_bits(built: BuiltLog, on_damage: Any, name: str) -> None:
+    """Whatever the reader does with damage."""
+    with PartitionLog.open(built.path) as log:
+        for number in (1 << 63, -(1 << 63) - 1):
+            with pytest.raises(IllegalArgumentError, match=name):
+                log.ranges(1000, **{name: number}, on_damage=on_damage)
+            with pytest.raises(IllegalArgumentError, match=name):
+                log.to_arrow(**{name: number}, on_damage=on_damage)
+        for wrong in ("5", 5.0):
+            with pytest.raises(TypeError, match=name):
+                log.ranges(1000, **{name: wrong}, on_damage=on_damage)

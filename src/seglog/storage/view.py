@@ -238,7 +238,10 @@ class SalvagedView(SurvivesFork):
     def bounds(self, start_offset: int | None, end_offset: int | None, committed: bool
                ) -> tuple[int, int | None]:
         """The offsets of a read; the end is None for all records."""
-        start = self._view.log_start_offset if start_offset is None else start_offset
+        start = self._view.log_start_offset if start_offset is None else int64("start_offset",
+                                                                               start_offset)
+        if end_offset is not None:
+            int64("end_offset", end_offset)
         if start > self.log_end_offset() and start > self.log_end_offset(checked=True):
             self._view.check_start(start)
         if start < self._view.log_start_offset:

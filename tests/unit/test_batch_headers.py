@@ -1,0 +1,67 @@
+"""The headers of batches: which belong to a range of offsets, and what their attributes say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seglog.errors import CorruptRecordError
+from seglog.storage import codecs
+from seglog.storage.batches import BatchHeader
+from seglog.storage.partition_log import PartitionLog
+from tests.oracle import legacy
+from tests.oracle.batch import Batch, Record, encode
+
+DELETE_HORIZON, CONTROL, TRANSACTIONAL, APPEND_TIME = 64, 32, 16, 8
+
+
+def header(magic: int, attributes: int) -> BatchHeader:
+    return BatchHeader(5, 9, 1000, 2000, 7, 0, 100, 3, 0, 5, 0, attributes, 0, magic, "f")
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_only_batches_of_magic_2_have_these_attributes(magic: int) -> None:
+    every = header(magic, DELETE_HORIZON | CONTROL | TRANSACTIONAL | APPEND_TIME)
+    is_new = magic == 2
+    assert (every.is_transactional, every.is_control) == (is_new, is_new)
+    assert every.delete_horizon_ms == (1000 if is_new else None)  # the base timestamp
+    assert every.timestamp_type == (-1 if magic == 0 else 1)
+    plain = header(magic, codecs.LZ4)
+    assert (plain.is_transactional, plain.is_control, plain.delete_horizon_ms) == (
+        False, False, None)
+    assert plain.timestamp_type == (-1 if magic == 0 else 0) and plain.compression_type == "lz4"
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize(("end", "expected"), [
+    (2, [0, 1]), (3, [0, 1, 2]), (4, [0, 1, 2, 7]), (8, [0, 1, 2, 7]), (9, [0, 1, 2, 7, 8])])
+def test_a_wrapper_may_begin_after_the_batch_before_it(
+        tmp_path: Path, magic: int, end: int, expected: list[int]) -> None:
+    """Its header holds only its last offset."""
+    def one(offset: int) -> legacy.Message:
+        return legacy.Message(offset, magic, b"k", b"v", 1000 if magic else -1)
+
+    entries = [one(0), one(1), one(2), legacy.wrap([one(n) for n in range(3, 8)], codecs.GZIP),
+               one(8)]
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(map(legacy.encode, entries)))
+    with PartitionLog.open(tmp_path) as log:
+        for check_crcs in (False, True):
+            assert [batch.last_offset for batch in log.batches(
+                end_offset=end, check_crcs=check_crcs)] == expected
+
+
+def test_a_fetch_leaves_crcs_to_the_consumer(tmp_path: Path) -> None:
+    batches = [bytearray(encode(Batch(n, 0, [Record(n, 1000, b"k", b"v")], base_timestamp=1000,
+                                      max_timestamp=1000))) for n in range(4)]
+    batches[1][-1] ^= 1
+    stored = b"".join(batches)
+    (tmp_path / f"{0:020d}.log").write_bytes(stored)
+    (tmp_path / f"{4:020d}.log").touch()
+    with PartitionLog.open(tmp_path) as log:
+        for start in (0, 1):
+            found = log.fetch(start, 1000)
+            assert found.records == stored[start * len(batches[0]):] and found.next_offset == 4
+        with pytest.raises(CorruptRecordError):
+            list(log.batches())
+        assert len(list(log.batches(check_crcs=False))) == 4

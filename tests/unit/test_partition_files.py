@@ -1,0 +1,58 @@
+"""The files of a partition directory as a reader takes them, and the ranges of a time in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seglog.errors import CorruptRecordError, InvalidTopicError, KafkaStorageError
+from seglog.storage.handles import HandleCache
+from seglog.storage.partition_files import read_directory
+from seglog.storage.partition_log import PartitionLog
+from seglog.storage.paths import check_topic
+from seglog.storage.segment import LogSegment
+from seglog.storage.timestamps import ranges_since
+from tests.oracle.batch import Batch, Record, encode
+
+
+def batch(offset: int) -> bytes:
+    return encode(Batch(offset, 0, [Record(offset, 1000 + offset, b"k", b"v")],
+                        base_timestamp=1000 + offset, max_timestamp=1000 + offset))
+
+
+def test_a_completed_swap_takes_the_place_of_segments_and_their_snapshots(tmp_path: Path) -> None:
+    """Kafka deletes every numbered file from the swapped segment's base to its end."""
+    for base in (0, 10, 20, 30):
+        (tmp_path / f"{base:020d}.log").write_bytes(batch(base))
+    for offset in (5, 10, 20, 21, 30, 31):
+        (tmp_path / f"{offset:020d}.snapshot").touch()
+    (tmp_path / f"{10:020d}.log.swap").write_bytes(batch(10) + batch(20))
+    found = read_directory(str(tmp_path), HandleCache(10))
+    assert found.segments.base_offsets.tolist() == [0, 10, 30]
+    assert found.snapshots.tolist() == [5, 21, 30, 31]
+
+
+@pytest.mark.parametrize(("answer", "starts"), [
+    (0, [0]), (100, [100]), (None, []), (KafkaStorageError(5, "unreadable", "f"), [0]),
+    (CorruptRecordError("damaged", file="f"), [0])])
+def test_the_ranges_of_a_time_begin_where_its_segments_say(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: int | Exception | None,
+        starts: list[int]) -> None:
+    """If a segment cannot say it, they are whole: their reader reports the error."""
+    def locate(self: LogSegment, timestamp_ms: int) -> int | None:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(LogSegment, "locate_times", locate)
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(map(batch, range(4))))
+    with PartitionLog.open(tmp_path) as log:
+        ranges = log.ranges(1 << 20)
+        assert [one.start for one in ranges_since(log.segments, ranges, 1002)] == starts
+
+
+def test_the_longest_topic_has_249_characters() -> None:
+    check_topic("t" * 249)
+    with pytest.raises(InvalidTopicError, match="longer than the max allowed length 249"):
+        check_topic("t" * 250)
