@@ -34,6 +34,7 @@ def job(data_dir: Path, rng: random.Random, truth: Truth, segment_bytes: int, co
         truth.setdefault(key, []).extend(rows)
 
 
+@pytest.mark.judge
 def test_a_broker_serves_what_jobs_wrote(kafka_lib: Path, tmp_path: Path) -> None:
     """Segments that were appended to and new ones; nothing is recovered or rebuilt, both isolation
     levels and Kafka's tools agree, and the broker's own records are continued."""

@@ -20,7 +20,7 @@ from tests.support import golden
 
 __all__ = ["kafka_lib"]
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.judge]
 _ISOLATIONS = ("LOG_END", "HIGH_WATERMARK", "TXN_COMMITTED")
 
 
