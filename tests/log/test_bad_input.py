@@ -36,9 +36,10 @@ def damaged(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1:]
 
 
-def old(timestamp: int, *, codec: int = 0) -> bytes:
+def old(timestamp: int, *, codec: int = 0, timestamp_type: int = 0) -> bytes:
     """Messages of magic 1, which a leader converts."""
-    messages = [legacy.Message(n, 1, b"k", b"v", timestamp) for n in range(2)]
+    messages = [legacy.Message(n, 1, b"k", b"v", timestamp, timestamp_type=timestamp_type)
+                for n in range(2)]
     return (legacy.encode(legacy.wrap(messages, codec)) if codec
             else b"".join(map(legacy.encode, messages)))
 
@@ -53,6 +54,8 @@ REFUSED: dict[str, tuple[str, bytes]] = {
     "from the future, of magic 1": ("RecordValidationException", old(NOW + 2 * HOUR_MS)),
     "too old, of magic 1, compressed": (
         "RecordValidationException", old(NOW - 2 * HOUR_MS, codec=1)),
+    "with the time of a log, of magic 1": (
+        "RecordValidationException", old(-1, timestamp_type=1)),
     "a gap in the sequences": ("OutOfOrderSequenceException", batch(sequence=5)),
     "a sequence of before": ("OutOfOrderSequenceException", batch(sequence=1)),
     "an old epoch": ("InvalidProducerEpochException", batch(epoch=2, sequence=0)),

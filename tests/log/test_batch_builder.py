@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from seglog._native.validate import RecordSource, RecordWalk, Refusal, frames
 from seglog.errors import IllegalArgumentError, IllegalStateError
 from seglog.log.batch_builder import RecordBatchBuilder, RecordsInfo, end_transaction_marker
 from seglog.storage.markers import ControlType, parse_marker
@@ -204,6 +205,30 @@ def test_a_record_is_tried_as_it_is_asked_for_and_appended(codec: str, limit: in
             one.append(*fields)
     assert one.build() == two.build() and not two.try_append(1, None, None)
     assert 0 < one.num_records < 100
+
+
+def _walk(count: int) -> RecordWalk:
+    """The records of a batch from offset 40 on."""
+    builder = RecordBatchBuilder(base_offset=40)
+    for number in range(count):
+        builder.append(1000 + number, b"k", b"%d" % number)
+    data = builder.build()
+    return RecordWalk(frames(data).batches, 0, data[61:], source=RecordSource.BUFFER)
+
+
+@pytest.mark.parametrize(("kept", "offsets"), [
+    (None, [7, 8, 9]), (b"\1\1\1", [40, 41, 42]), (b"\1\0\1", [40, 42]), (b"\1\1\0", [40, 41]),
+    (b"\0\0\0", [])])
+def test_a_record_follows_those_of_a_walk(kept: bytes | None, offsets: list[int]) -> None:
+    """At the offset after the last one that was taken."""
+    builder = RecordBatchBuilder(base_offset=7)
+    refusal = builder.append_all(_walk(3)) if kept is None else builder.append_kept(_walk(3), kept)
+    assert refusal == Refusal.NO_MORE and builder.num_records == len(offsets)
+    builder.append(2000, b"k", b"next")
+    found = v2.decode(builder.build())
+    following = offsets[-1] + 1 if offsets else 7
+    assert [record.offset for record in found.records] == [*offsets, following]
+    assert (found.base_offset, found.last_offset) == (7, following)
 
 
 def test_compressed_records_are_estimated() -> None:

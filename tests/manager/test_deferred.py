@@ -264,6 +264,24 @@ def test_shutdown_stops_the_background(root: Path, monkeypatch: pytest.MonkeyPat
     assert not [thread for thread in threading.enumerate() if "segment-check" in thread.name]
 
 
+def test_a_shutdown_lets_no_further_check_begin(
+        root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it waits for the threads that check in the background."""
+    checks, bases = Checks(monkeypatch), bases_of(root)
+    manager = seglog.LogManager([root], config=config())
+    manager.startup()
+    log, wait = manager.get_log(A0), manager._checks.close
+    assert log is not None and (deferred := log.deferred_checks) is not None
+
+    def check_and_wait() -> None:
+        deferred.ensure_all()  # as such a thread does
+        wait()
+
+    monkeypatch.setattr(manager._checks, "close", check_and_wait)
+    manager.shutdown()
+    assert checks.seen == {bases[-1]: 1} and deferred.remaining == len(bases) - 1
+
+
 @pytest.mark.parametrize("deferred", [False, True])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_wrong_indexes_at_level_full(root: Path, suffix: str, deferred: bool) -> None:

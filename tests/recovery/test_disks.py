@@ -8,6 +8,7 @@ import os
 import random
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -240,3 +241,33 @@ def test_a_disk_that_has_looked_says_what_one_says_that_has_not(tmp_path: Path, 
     disks[0].forget()
     (tmp_path / "looks" / "a").write_bytes(b"x" * 77)
     assert disks[0].size("a") == 77 and disks[0].known("a") is None
+
+
+def test_files_to_sync_are_closed_if_one_cannot_be_opened(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link is refused."""
+    for name in ("a", "b"):
+        (tmp_path / name).touch()
+    (tmp_path / "link").symlink_to("a")
+    disk, real_open, real_close = RealDisk(str(tmp_path)), os.open, os.close
+    opened: list[tuple[str, int]] = []
+    closed: list[int] = []
+
+    def opening(path: str, *how: Any, **more: Any) -> int:
+        fd = real_open(path, *how, **more)
+        opened.append((str(path), fd))
+        return fd
+
+    def closing(fd: int) -> None:
+        closed.append(fd)
+        real_close(fd)
+
+    monkeypatch.setattr(os, "open", opening)
+    monkeypatch.setattr(os, "close", closing)
+    with pytest.raises(KafkaStorageError) as caught:
+        disk.open_for_sync(["a", "gone", "b", "link"])
+    monkeypatch.undo()
+    here = [(path, fd) for path, fd in opened if path.startswith(str(tmp_path))]
+    assert caught.value.errno == errno.ELOOP
+    assert [path for path, _ in here] == [str(tmp_path / "a"), str(tmp_path / "b")]
+    assert {fd for _, fd in here} <= set(closed)

@@ -85,3 +85,18 @@ def test_an_offset_index_takes_rising_offsets_until_it_is_full(tmp_path: Path) -
     assert index.is_full and index.entries == 3 and index.lookup(12) == (12, 50)
     with pytest.raises(LoaderFailure, match=r"append to a full index \(size = 3\)"):
         index.append(14, 120)
+
+
+def test_offsets_of_entries_wrap_as_a_long(tmp_path: Path) -> None:
+    """AbstractIndex adds the base offset to what an entry holds."""
+    base, disk = 2**63 - 2, RealDisk(str(tmp_path))
+    for kind, entry, value in ((OffsetIndexFile, OFFSET_ENTRY, (5, 40)),
+                               (TimeIndexFile, TIME_ENTRY, (40, 5))):
+        (tmp_path / "i").write_bytes(entry.pack(*value))
+        index = kind(disk, "i", base, 1 << 20)
+        last = (index.last_offset if isinstance(index, OffsetIndexFile)
+                else index.last_entry.offset)
+        assert last == -2**63 + 3
+        assert index._relative(last) == 5
+        with pytest.raises(LoaderFailure, match="Integer overflow for offset"):
+            index._relative(base - 1)

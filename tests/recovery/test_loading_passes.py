@@ -32,3 +32,11 @@ def test_a_log_is_opened_whatever_its_number(tmp_path: Path, name: str, offset: 
 def test_a_log_counts_once_under_two_names_of_its_number(tmp_path: Path, offset: int) -> None:
     found = listed(tmp_path, f"{offset:020d}.log", f"{offset}.log")
     assert not found.opened and found.base_offsets.tolist() == [offset]
+
+
+def test_a_swapped_log_without_padding_comes_with_the_files_of_its_number(tmp_path: Path) -> None:
+    """LogLoader opens the segment of the number, and renames what that creates as well."""
+    found = listed(tmp_path, f"{0:020d}.log", "7.log.swap")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"{0:020d}.log", f"{7:020d}.index", f"{7:020d}.log", "7.log"]
+    assert found.opened == {f"{7:020d}.log": 7} and found.base_offsets.tolist() == [0]

@@ -97,3 +97,22 @@ def test_entries_that_two_walks_agree_on_are_boundaries(tmp_path: Path) -> None:
             segment = log.segments[0]
             assert (segment.locate_last(), segment.boundary_after(1)) == (last, behind)
             assert segment.boundary_after(2 * size + 1) is None
+
+
+def test_a_log_without_segments_ends_at_its_start(tmp_path: Path) -> None:
+    path = tmp_path / "t-0"
+    path.mkdir()
+    (path / "leader-epoch-checkpoint").write_text("0\n0\n")
+    with PartitionLog.open(path) as log:
+        assert log._view.tail == LogTail(0, 0, Status.END)
+        assert (log.log_end_offset, log.last_stable_offset, list(log.batches())) == (0, 0, [])
+
+
+def test_only_headers_prove_that_a_position_is_inside_a_batch(tmp_path: Path) -> None:
+    """A batch whose CRC is wrong is passed on the way, but proves nothing itself."""
+    size = len(batch(0))
+    (tmp_path / f"{0:020d}.log").write_bytes(batch(0)[:-1] + b"!" + batch(1) + batch(2))
+    with PartitionLog.open(tmp_path) as log:
+        segment = log.segments[0]
+        assert [segment.is_inside_a_batch(position) for position in (
+            size - 1, size, size + 1, 2 * size, 3 * size - 1)] == [False, False, True, False, True]

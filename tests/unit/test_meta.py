@@ -59,6 +59,28 @@ def test_uuids() -> None:
             meta.parse_uuid(bad)
 
 
+@pytest.mark.parametrize(("text", "message"), [
+    ("=", "Input byte[] should at least have 2 bytes for base64 bytes"),
+    ("==", "Input byte array has wrong 4-byte ending unit"),
+    ("A", "Input byte[] should at least have 2 bytes for base64 bytes"),
+    ("A=", "Last unit does not have enough valid bits"),
+    ("AA=", "Input byte array has wrong 4-byte ending unit"),
+    ("AA=A", "Input byte array has wrong 4-byte ending unit"),
+    ("AA==", "Input string `AA==` decoded as 1 bytes"),
+    ("AA==A", "Input byte array has incorrect ending byte at 4"),
+    ("AAA=", "Input string `AAA=` decoded as 2 bytes"),
+    ("AAA==", "Input byte array has incorrect ending byte at 4"),
+    ("AAAA=", "Input byte array has wrong 4-byte ending unit"),
+    ("AAAAA", "Last unit does not have enough valid bits"),
+    ("AAAAA=", "Last unit does not have enough valid bits"),
+])
+def test_padding_of_ids(text: str, message: str) -> None:
+    """The messages are those of java.util.Base64.Decoder."""
+    with pytest.raises(ValueError) as caught:
+        meta.parse_uuid(text)
+    assert str(caught.value).startswith(message)
+
+
 NO_LINE = 'Cannot invoke "java.lang.CharSequence.length()" because "this.text" is null'
 
 

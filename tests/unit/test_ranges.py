@@ -15,6 +15,7 @@ from seglog.storage.partition_log import PartitionLog
 from seglog.storage.ranges import LogGap, LogRange, check_torn, pack
 from tests.oracle.batch import Batch, Record, encode
 from tests.oracle.builder import BuiltLog, Shape, build_log
+from tests.oracle.files import encode_offset_index
 from tests.support.reading import project, read_rows
 
 
@@ -306,3 +307,25 @@ def test_offsets_of_a_read_have_64_bits(built: BuiltLog, on_damage: Any, name: s
         for wrong in ("5", 5.0):
             with pytest.raises(TypeError, match=name):
                 log.ranges(1000, **{name: wrong}, on_damage=on_damage)
+
+
+def test_a_segment_that_ends_beyond_the_log_is_an_error_even_if_its_index_hides_where(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two entries chain batches inside of the last value; the one after them is beyond the log."""
+    def batch(offset: int, value: bytes = b"v") -> bytes:
+        return encode(Batch(offset, 0, [Record(offset, 5, b"k", value)], base_timestamp=5,
+                            max_timestamp=5))
+
+    monkeypatch.setattr("seglog.storage.segment.INDEX_BYTES_MIN", 0)
+    lie = batch(7) + batch(8)
+    first, last = batch(0), batch(9, lie)
+    inside = len(first) + last.index(lie)
+    (tmp_path / f"{0:020d}.log").write_bytes(first + last)
+    (tmp_path / f"{5:020d}.log").write_bytes(batch(5))
+    for entries, position in (([], len(first)), ([(7, inside), (8, inside + len(batch(7))),
+                                                  (10, 1 << 20)], 0)):
+        (tmp_path / f"{0:020d}.index").write_bytes(encode_offset_index(entries, 0))
+        with PartitionLog.open(tmp_path) as log, pytest.raises(CorruptRecordError) as caught:
+            log.ranges(1 << 20)
+        assert (Path(caught.value.file or "").name, caught.value.position, caught.value.found) == (
+            f"{0:020d}.log", position, 9)

@@ -103,18 +103,19 @@ def _checked(append: Append, row: int, errors: RecordErrors) -> Iterator[LegacyR
     magic = int(append.batches["magic"][row])
     has_append_time = magic > 0 and bool(attributes & ATTRIBUTE_LOG_APPEND_TIME)
     for index, message in enumerate(legacy_records(append.records, append.batches, row)):
-        if _is_good(append, errors, index, message, magic, has_append_time,
-                    is_compressed=bool(attributes & ATTRIBUTE_CODEC)) and not errors:
+        _check(append, errors, index, message, magic, has_append_time,
+               is_compressed=bool(attributes & ATTRIBUTE_CODEC))
+        if not errors:
             yield message
 
 
-def _is_good(append: Append, errors: RecordErrors, index: int, message: LegacyRecord, magic: int,
-             has_append_time: bool, *, is_compressed: bool) -> bool:
-    """Kafka's validateRecord for an old message."""
+def _check(append: Append, errors: RecordErrors, index: int, message: LegacyRecord, magic: int,
+           has_append_time: bool, *, is_compressed: bool) -> None:
+    """Kafka's validateRecord for an old message; adds what the topic's rules refuse."""
     config, now = append.config, append.now_ms
     if message.magic != magic:
         errors.magic(index, str(message), magic)
-        return False
+        return
     if is_compressed:
         try:
             message.ensure_valid()
@@ -123,15 +124,12 @@ def _is_good(append: Append, errors: RecordErrors, index: int, message: LegacyRe
             raise
     if config.compact and message.key_size < 0:
         errors.no_key(index)
-        return False
+        return
     timestamp = message.timestamp
     if not append.has_append_time and timestamp != -1:
         age = now - timestamp
         if (age > config.message_timestamp_before_max_ms
                 or -age > config.message_timestamp_after_max_ms):
             errors.timestamp(index, timestamp, message.offset)
-            return False
     elif has_append_time:
         errors.timestamp_type(index, str(message))
-        return False
-    return True

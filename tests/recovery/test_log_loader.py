@@ -1,0 +1,115 @@
+"""The steps of a loader: what a cut, a split and a rebuilt index leave of a log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seglog.config import LogConfig
+from seglog.errors import KafkaStorageError, LogLoadError
+from seglog.model import TopicPartition
+from seglog.recovery.disk import RealDisk
+from seglog.recovery.inputs import LoadInputs
+from seglog.recovery.loaded import LoadedLog
+from seglog.recovery.open_log import load_log
+from tests.log.test_fast_path import batch
+from tests.recovery.test_disks import Ears
+from tests.recovery.test_load import name
+
+FAR = (1 << 31) + 1  # beyond what an index entry holds, also from one below
+CONFIG = LogConfig(index_interval_bytes=100, segment_index_bytes=1200)
+
+
+def at(offset: int, *, size: int = 10, timestamp: int = 5) -> bytes:
+    return offset.to_bytes(8, "big") + batch(size=size, timestamp=timestamp)[8:]
+
+
+def written(path: Path, logs: dict[int, bytes]) -> Path:
+    """A partition of these segments, with empty indexes."""
+    path.mkdir()
+    for base, data in logs.items():
+        (path / name(base, ".log")).write_bytes(data)
+        for suffix in (".index", ".timeindex"):
+            (path / name(base, suffix)).touch()
+    return path
+
+
+def inputs(*, clean: bool = False, config: LogConfig = CONFIG) -> LoadInputs:
+    return LoadInputs(TopicPartition("t", 0), clean, 0, 0, config)
+
+
+def load(path: Path, **how: Any) -> LoadedLog:
+    return load_log(str(path), inputs(), **how)
+
+
+def names(path: Path, *suffixes: str) -> list[str]:
+    return sorted(one.name for one in path.iterdir() if one.name.endswith(suffixes))
+
+
+@pytest.mark.parametrize("first", [9, 10, 11])
+def test_a_split_replaces_the_segment_by_those_of_its_batches(tmp_path: Path, first: int) -> None:
+    """LogLoader.recoverLog; the old segment stays only where a new one has its base offset."""
+    path = written(tmp_path / "t-0", {10: at(first) + at(first + FAR)})
+    log = load(path)
+    bases = [first, first + FAR]
+    assert log.segments.base_offsets.tolist() == bases
+    assert names(path, ".log") == [name(base, ".log") for base in bases]
+    assert [(path / name(base, ".log")).read_bytes() for base in bases] == [at(one)
+                                                                           for one in bases]
+    assert names(path, ".log.deleted") == [name(10, ".log.deleted")]
+    log.delete_removed()
+    assert not names(path, ".deleted") and log.log_end_offset == first + FAR + 1
+    log.close()
+
+
+def test_a_cut_leaves_no_segment_to_recover(tmp_path: Path) -> None:
+    """`remaining` says so at once, so that a gauge does not keep the removed ones."""
+    path, left = written(tmp_path / "t-0", {
+        0: at(0), 1: at(1) + b"x", 2: at(2), 3: at(3)}), list[int]()
+    load(path, remaining=left.append).close()
+    assert left == [4, 3, 0]
+    assert names(path, ".log") == [name(0, ".log"), name(1, ".log")]
+
+
+def test_what_a_recovery_cut_before_its_last_entry_failed_is_reported(tmp_path: Path) -> None:
+    """LogSegment.recover truncates the log before it adds the last entry of the time index."""
+    path, ears = written(tmp_path / "t-0", {0: at(0) + b"x"}), Ears()
+    with pytest.raises(LogLoadError) as caught:
+        load_log(str(path), inputs(config=LogConfig(segment_index_bytes=8)), listener=ears,
+                 quarantine=str(tmp_path / "kept"))
+    assert caught.value.kafka_name == "BufferOverflowException"
+    assert [(one.code, one.position, one.bytes) for one in ears.found] == [
+        ("log-truncated", len(at(0)), 1)]
+    assert (path / name(0, ".log")).read_bytes() == at(0)
+    assert [one.read_bytes() for one in (tmp_path / "kept").iterdir()] == [b"x"]
+
+
+class FullDisk(RealDisk):
+    """Refuses to replace the files of an index after the first ones."""
+
+    def __init__(self, path: str, left: int) -> None:
+        super().__init__(path)
+        self.left = left
+
+    def replace(self, name: str, data: bytes, *, sync: bool = False) -> None:
+        """See Disk."""
+        self.left -= 1
+        if self.left < 0:
+            raise KafkaStorageError(28, "No space left on device", f"{self.path}/{name}")
+        super().replace(name, data, sync=sync)
+
+
+@pytest.mark.parametrize("done", [0, 1])
+def test_a_missing_index_is_missing_until_the_others_are_whole(tmp_path: Path, done: int) -> None:
+    """The next load finds out by it that the segment is to be recovered."""
+    data = b"".join(at(offset, size=200, timestamp=5 + offset) for offset in range(4))
+    path = written(tmp_path / "t-0", {0: data, 4: at(4)})
+    (path / name(0, ".index")).unlink()
+    with pytest.raises(KafkaStorageError):
+        load_log(str(path), inputs(clean=True), disk=FullDisk(str(path), done))
+    assert name(0, ".index") not in names(path, ".index")
+    load_log(str(path), inputs(clean=True)).close()
+    assert [(path / name(0, suffix)).stat().st_size for suffix in (".index", ".timeindex")] == [
+        3 * 8, 3 * 12]

@@ -1,0 +1,29 @@
+"""The files of one segment as a loader truncates them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seglog.config import LogConfig
+from seglog.model import TimestampOffset
+from seglog.recovery.disk import RealDisk
+from seglog.recovery.index_files import TIME_ENTRY
+from seglog.recovery.segment_files import SegmentFiles
+from tests.log.test_fast_path import batch
+
+
+@pytest.mark.parametrize(("indexed", "largest"), [
+    ((4, 0), (5, 1)), ((5, 0), (5, 0)), ((6, 0), (6, 0))])
+def test_a_batch_is_the_largest_only_if_its_timestamp_is_above_the_indexed_one(
+        tmp_path: Path, indexed: tuple[int, int], largest: tuple[int, int]) -> None:
+    """LogSegment.loadLargestTimestamp, after truncateTo."""
+    data = batch(2, timestamp=4)
+    (tmp_path / f"{0:020d}.log").write_bytes(data + batch(2, timestamp=9))
+    (tmp_path / f"{0:020d}.index").touch()
+    (tmp_path / f"{0:020d}.timeindex").write_bytes(TIME_ENTRY.pack(*indexed))
+    segment = SegmentFiles(RealDisk(str(tmp_path)), 0, LogConfig())
+    segment.truncate_log(len(data))
+    assert segment.max_timestamp() == TimestampOffset(*largest)
+    assert (tmp_path / f"{0:020d}.log").read_bytes() == data

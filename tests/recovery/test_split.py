@@ -1,0 +1,37 @@
+"""The segments that replace one whose offsets no longer fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seglog.config import LogConfig
+from seglog.model import AbortedTxn, TopicPartition
+from seglog.recovery.disk import RealDisk
+from seglog.recovery.segment_files import SegmentFiles
+from seglog.recovery.segment_recovery import recover_extent
+from seglog.recovery.split import split_segment
+from seglog.storage.paths import FileKind, file_name
+from seglog.storage.producer_state import ProducerState
+from seglog.storage.txn_entries import encode_entries
+from tests.recovery.test_log_loader import FAR, at
+
+
+@pytest.mark.parametrize("retire", [False, True])
+def test_a_new_segment_does_not_know_the_transaction_index_under_its_name(
+        tmp_path: Path, retire: bool) -> None:
+    """It is that of another segment; Kafka goes on with the new ones, but opens all anew in pass
+    four."""
+    old = AbortedTxn(7, FAR, FAR + 1, FAR + 2)
+    (tmp_path / file_name(0, FileKind.LOG)).write_bytes(at(0) + at(FAR))
+    left_over = tmp_path / file_name(FAR, FileKind.TXN_INDEX)
+    left_over.write_bytes(encode_entries([old]))
+    disk, config = RealDisk(str(tmp_path)), LogConfig()
+    segment = SegmentFiles(disk, 0, config)
+    recovery = recover_extent(0, segment.extent, config, ProducerState(TopicPartition("t", 0), 0))
+    assert recovery.overflow
+    made = split_segment(disk, config, segment, recovery, retire=retire)
+    assert [one.base_offset for one in made] == [0, FAR]
+    assert [one.txn_index.entries for one in made] == [0, 0 if retire else 1]
+    assert left_over.read_bytes() == encode_entries([old])

@@ -1,0 +1,72 @@
+"""What a reader that skips damage reports of zeros, and where a wrong index hides other damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seglog.errors import CorruptRecordError
+from seglog.storage import segment
+from seglog.storage.partition_log import PartitionLog
+from seglog.storage.ranges import LogGap
+from tests.oracle.batch import Batch, Record, encode
+from tests.oracle.files import encode_offset_index
+from tests.support.reading import read_rows
+
+
+def batch(offset: int, value: bytes = b"v") -> bytes:
+    return encode(Batch(offset, 0, [Record(offset, 5, b"k", value)], base_timestamp=5,
+                        max_timestamp=5))
+
+
+def name(base: int, suffix: str = ".log") -> str:
+    return f"{base:020d}{suffix}"
+
+
+THREE = b"".join(map(batch, range(3)))
+
+
+def test_zeros_before_the_next_segment_hide_the_offsets_in_between(tmp_path: Path) -> None:
+    (tmp_path / name(0)).write_bytes(THREE + bytes(100))
+    (tmp_path / name(9)).write_bytes(batch(9))
+    with PartitionLog.open(tmp_path) as log:
+        rows = read_rows(log, columns=["offset"], on_damage="skip")
+        assert [row["offset"] for row in rows] == [0, 1, 2, 9]
+        [gap] = log.gaps
+    assert (gap.kind, gap.position, gap.size, gap.first_offset, gap.last_offset) == (
+        "zero_tail", len(THREE), 100, 3, 8)
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_damage_behind_a_wrong_boundary_is_reported(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    """The index chains two batches inside of a value; the segment, not the last, ends in zeros."""
+    monkeypatch.setattr(segment, "INDEX_BYTES_MIN", 0)
+    lie = batch(7) + batch(8)
+    log_file, data = tmp_path / name(0), batch(0) + batch(1, lie + b"x" * 2000) + batch(2)
+    log_file.write_bytes(data + bytes(50))
+    inside = data.index(lie)
+    monkeypatch.setattr("seglog.storage.partition_log.RANGE_BYTES", inside + 1)
+    (tmp_path / name(0, ".index")).write_bytes(encode_offset_index(
+        [(7, inside), (8, inside + len(batch(7)))], 0))
+    (tmp_path / name(9)).write_bytes(batch(9))
+    with PartitionLog.open(tmp_path) as log:
+        assert log.segments[0].boundary_after(inside + 1) == inside + len(batch(7))
+        rows = read_rows(log, columns=["offset"], threads=threads)
+        assert [row["offset"] for row in rows] == [0, 1, 2, 9]
+        assert log.gaps == (LogGap("zero_tail", str(log_file), len(data), 50),)
+
+
+@pytest.mark.parametrize("check_crcs", [False, True])
+def test_batches_end_with_the_error_of_a_header(tmp_path: Path, check_crcs: bool) -> None:
+    """Also if only headers are read; the batches before it come first."""
+    bad = bytearray(batch(3))
+    bad[8:12] = (5).to_bytes(4, "big")
+    (tmp_path / name(0)).write_bytes(THREE + bad)
+    found: list[int] = []
+    with PartitionLog.open(tmp_path) as log, pytest.raises(CorruptRecordError) as caught:
+        for one in log.batches(check_crcs=check_crcs):
+            found.append(one.base_offset)
+    assert found == [0, 1, 2] and log.gaps == ()
+    assert (caught.value.code, caught.value.position) == ("batch_length", len(THREE))
