@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from seglog._native.status import Status
+from seglog.errors import KafkaStorageError
 from seglog.storage.log_tail import LogTail, read_tail
 from seglog.storage.partition_log import PartitionLog
 from tests.oracle import files
@@ -37,6 +39,27 @@ THREE = b"".join(map(batch, range(3)))
 def test_what_follows_the_last_batch(tmp_path: Path, after: bytes, status: Status, lost: int
                                      ) -> None:
     assert tail(tmp_path / "t-0", THREE + after) == LogTail(3, len(THREE) - lost, status)
+
+
+@pytest.mark.parametrize(("lost", "end"), [
+    (0, 3), (len(batch(2)), 2), (1, None), (len(batch(2)) + 1, None)])
+def test_a_preallocated_segment_that_a_broker_trims_meanwhile(tmp_path: Path, lost: int,
+                                                              end: int | None) -> None:
+    """Its size was 4,096 when it was opened. It may end after any batch, and not inside of one."""
+    path = tmp_path / "t-0"
+    path.mkdir()
+    file = path / f"{0:020d}.log"
+    file.write_bytes(THREE + bytes(4096 - len(THREE)))
+    with PartitionLog.open(path) as log:
+        segment = log.segments[-1]
+        with segment.opened() as handle:
+            os.truncate(file, len(THREE) - lost)
+            assert handle.size == 4096
+            if end is None:
+                with pytest.raises(KafkaStorageError, match="were announced"):
+                    read_tail(segment)
+            else:
+                assert read_tail(segment) == LogTail(end, len(THREE) - lost, Status.END)
 
 
 def test_corrupt_bytes_end_at_the_end_of_the_file(tmp_path: Path) -> None:

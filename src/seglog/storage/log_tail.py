@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import dataclass
 
 from seglog._native.status import Status
@@ -55,5 +56,13 @@ def _walk(segment: LogSegment, start: int, next_offset: int) -> LogTail:
         if len(found.batches):
             next_offset = int(found.batches["last_offset"][-1]) + 1
         if found.error is not None and not isinstance(found.error, CorruptDataError):
+            if found.status == Status.FILE_SHRANK and _ends_at(segment, found.position):
+                return LogTail(next_offset, found.position, Status.END)
             raise found.error
     return LogTail(next_offset, found.position, found.status)
+
+
+def _ends_at(segment: LogSegment, position: int) -> bool:
+    """Whether the log file has this size now: a broker that rolls trims a preallocated segment."""
+    with closing(segment.where.open_log(segment.files.log, segment.files.version)) as file:
+        return file.size == position
