@@ -69,8 +69,7 @@ class LocalReads:
         base: int | None = floor
         while base is not None:
             segment = self._readers.segment(view, base)
-            found = self._read_segment(segment, start_offset, max_length, min_one_message, bound,
-                                       end)
+            found = self._read_segment(segment, start_offset, max_length, min_one_message, bound)
             if found is not None:
                 if none_aborted is not None:
                     self._add_aborted(view, segment, start_offset, found)
@@ -79,14 +78,15 @@ class LocalReads:
         return FetchDataInfo(local.end_metadata)
 
     def _read_segment(self, segment: OpenSegment, start_offset: int, max_length: int,
-                      min_one_message: bool, bound: LogOffsetMetadata, end: LogOffsetMetadata
-                      ) -> FetchDataInfo | None:
+                      min_one_message: bool, bound: LogOffsetMetadata) -> FetchDataInfo | None:
         if max_length < 0:
             raise IllegalArgumentError(f"Invalid max size {max_length} for log read from segment "
                                        f"{segment.reader.path}")
         base, size, entries = segment.base_offset, segment.size, segment.entries
         if size is None or entries is None:
-            size, entries = (end.relative_position_in_segment, self._local.active.index_entries)
+            # All bytes, as in Kafka: an append that an index refused left a batch after the end.
+            active = self._local.active
+            size, entries = active.size, active.index_entries
         if base < bound.segment_base_offset:
             max_position = size
         elif base == bound.segment_base_offset:
