@@ -15,21 +15,20 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
-from seglog._native.append import LogLock
 from seglog.errors import KafkaStorageError, OffsetOutOfRangeError, SeglogError
 from seglog.forks import ProcessBound, ending
-from seglog.log.follower_queue import Followers
-from seglog.log.offset_metadata import LogOffsetMetadata
-from seglog.log.read import FetchDataInfo
-from seglog.log.readers import LogReaders, OpenSegment, SegmentRetired
-from seglog.model import AbortedTxn, TopicPartition
+from seglog.log.readers import OpenSegment, SegmentRetired
+from seglog.model import AbortedTxn
 from seglog.storage.isolation import Isolation
 from seglog.storage.ranges import LogRange
 
-__all__ = ["LINGER_SECONDS", "MAX_BYTES", "AsyncRangeTail", "AsyncSpanTail", "FollowedLog",
-           "RangeTail", "SpanTail", "TailSpan"]
+if TYPE_CHECKING:
+    from seglog.log.readable_log import ReadableLog
+
+__all__ = ["LINGER_SECONDS", "MAX_BYTES", "AsyncRangeTail", "AsyncSpanTail", "RangeTail",
+           "SpanTail", "TailSpan"]
 
 #: Upper bound of one step, unless a single batch is larger.
 MAX_BYTES: Final = 4 * 1024 * 1024
@@ -37,57 +36,6 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 #: log an append is delivered at once.
 LINGER_SECONDS: Final = 0.01
 _INT64_MAX: Final = 2**63 - 1
-
-
-class FollowedLog(Protocol):
-    """What following needs of a log; UnifiedLog implements it."""
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """The partition."""
-
-    @property
-    def lock(self) -> LogLock:
-        """Held by a thread that changes the log."""
-
-    @property
-    def readers(self) -> LogReaders:
-        """The files that readers have open."""
-
-    @property
-    def followers(self) -> Followers:
-        """The readers that wait for new records."""
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether nothing new can come."""
-
-    @property
-    def log_start_offset(self) -> int:
-        """The first readable offset."""
-
-    @property
-    def log_end_offset(self) -> int:
-        """The offset of the next record."""
-
-    @property
-    def high_watermark(self) -> int:
-        """The offset below which records are replicated."""
-
-    @property
-    def last_stable_offset(self) -> int:
-        """The offset below which no transaction is open."""
-
-    def read(self, start_offset: int, max_length: int, isolation: Isolation = ...,
-             min_one_message: bool = ...) -> FetchDataInfo:
-        """See UnifiedLog."""
-
-    def upper_bound(self, isolation: Isolation) -> LogOffsetMetadata:
-        """See UnifiedLog."""
-
-    def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int
-                                     ) -> list[AbortedTxn]:
-        """See UnifiedLog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +70,7 @@ _Item = TypeVar("_Item")
 class _Tail(ProcessBound, Generic[_Item]):
     """The common part of all tails: the reader's position, and whether there is more."""
 
-    def __init__(self, log: FollowedLog, start_offset: int, *,
+    def __init__(self, log: ReadableLog, start_offset: int, *,
                  isolation: Isolation = "log_end",
                  stop_offset: int | None = None, timeout: float | None = None,
                  max_bytes: int = MAX_BYTES, linger: float = LINGER_SECONDS) -> None:
@@ -370,7 +318,7 @@ class _Spans(_Tail[TailSpan]):
 class _Ranges(_Tail[LogRange]):
     """`ranges_kept`: how many of the last returned ranges still have their file open."""
 
-    def __init__(self, log: FollowedLog, start_offset: int, *, ranges_kept: int = 1,
+    def __init__(self, log: ReadableLog, start_offset: int, *, ranges_kept: int = 1,
                  **options: Any) -> None:
         super().__init__(log, start_offset, **options)
         self._ranges_kept = ranges_kept
