@@ -13,7 +13,7 @@ from seglog._native.append import IndexRefusal, SegmentWriter
 from seglog._native.batch import scan_file
 from seglog.config import LogConfig
 from seglog.errors import IllegalArgumentError, LogSegmentOffsetOverflowError
-from seglog.model import AbortedTxn, TimestampOffset
+from seglog.model import TimestampOffset
 from seglog.java.numbers import wrap_int64
 from seglog.recovery.segment_files import SegmentFiles
 from seglog.recovery.next_offset import opened_log
@@ -164,10 +164,6 @@ class ActiveSegment:
         self._configured = config
         return writer
 
-    def append_aborted(self, ended: AbortedTxn) -> None:
-        """Appends an entry to the transaction index."""
-        self.files.txn_index.append([ended])
-
     def update_files(self) -> None:
         """Brings `files` up to date."""
         writer, files = self._writer, self.files
@@ -196,7 +192,7 @@ class ActiveSegment:
         files.truncate_indexes(offset)
         files.truncate_log(position)
         if files.size == 0:
-            files.note_opened(now_ms)
+            files.created_ms = now_ms
             self._first_timestamp = None
         self._bytes_since_index_entry = 0
 

@@ -29,7 +29,7 @@ class SegmentFiles:
 
     `size` is the bytes of the log that count; a preallocated file is longer. `max_seen` is the
     largest timestamp so far, None until it is requested. `created_ms` is when a writable log opened
-    it.
+    or emptied it.
     """
 
     def __init__(self, disk: Disk, base_offset: int, config: LogConfig,
@@ -48,10 +48,6 @@ class SegmentFiles:
         """Takes over the counters of a writer."""
         self.size, self.max_seen = size, max_timestamp
         self.offset_index.entries, self.time_index.entries = offset_entries, time_entries
-
-    def note_opened(self, now_ms: int) -> None:
-        """A log opens the segment, or empties it, at this time."""
-        self.created_ms = now_ms
 
     @property
     def log_path(self) -> str:

@@ -99,11 +99,6 @@ class Segments(SegmentTable):
         return (self._at(row) for row in self.rows(start_offset, end_offset))
 
     @property
-    def first(self) -> LogSegment | None:
-        """The segment with the lowest base offset."""
-        return self._at(0) if len(self) else None
-
-    @property
     def last(self) -> LogSegment | None:
         """The active segment."""
         return self._at(len(self) - 1) if len(self) else None
