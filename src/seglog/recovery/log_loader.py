@@ -24,7 +24,7 @@ from seglog.recovery.claims import Claims, claims_behind, claims_of, counted
 from seglog.recovery.disk import Disk
 from seglog.recovery.loader_failures import InvalidOffset, IoFailure, LoaderFailure
 from seglog.recovery.loading_passes import number_failure
-from seglog.recovery.findings import Finding, Severity, finding
+from seglog.recovery.findings import Report, Severity, finding
 from seglog.recovery.index_files import check_txn_index
 from seglog.recovery.inputs import OFFSET_MAX, LoadInputs, LoadOutcome, Step
 from seglog.recovery.loading_producers import LoadingProducers, rebuild_producers
@@ -38,11 +38,10 @@ from seglog.recovery.next_offset import opened_log
 from seglog.storage.epochs import LeaderEpochs
 from seglog.storage.paths import FileKind, FileState, file_name
 
-__all__ = ["LoadInputs", "LoadOutcome", "LogLoader", "Step"]
+__all__ = ["LogLoader"]
 
 _LOG_BYTES_MAX = 2**31 - 1
 
-Report = Callable[[Finding], None]
 _logger = logging.getLogger("seglog.LogLoader")
 
 
@@ -416,7 +415,7 @@ class LogLoader:
         if not inputs.clean_shutdown:
             # Records that a recovery removed must not reappear after new ones.
             self.disk.sync_directory()
-        return LoadOutcome(first, recovery_point, end, len(self.segments))
+        return LoadOutcome(first, recovery_point, end)
 
     def _end_offsets(self) -> tuple[int, int]:
         """(recovery point, log end offset); creates a segment if there is none."""

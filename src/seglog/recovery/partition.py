@@ -13,8 +13,7 @@ from seglog.model import TopicPartition
 from seglog.recovery.callbacks import LoadListener
 from seglog.recovery.loader_failures import FileVanished, LoaderFailure, checkpoint_failure
 from seglog.recovery.findings import Finding, finding
-from seglog.recovery.inputs import OFFSET_MAX
-from seglog.recovery.log_loader import LoadInputs, LoadOutcome
+from seglog.recovery.inputs import OFFSET_MAX, LoadInputs, LoadOutcome
 from seglog.recovery.load_assembly import assemble
 from seglog.recovery.overlay import OverlayDisk
 from seglog.recovery.partition_plan import LoadLevel, PartitionPlan

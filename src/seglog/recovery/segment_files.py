@@ -12,7 +12,8 @@ from seglog.model import TimestampOffset
 from seglog.recovery.disk import Disk
 from seglog.recovery.loader_failures import LoaderFailure
 from seglog.recovery.index_files import OffsetIndexFile, TimeIndexFile, TxnIndexFile
-from seglog.recovery.segment_recovery import Extent, SegmentRecovery
+from seglog.recovery.scans import Extent
+from seglog.recovery.segment_recovery import SegmentRecovery
 from seglog.recovery.next_offset import find_offset, next_offset_from, opened_log, whole_headers
 from seglog.storage.paths import FileKind, FileState, file_names
 

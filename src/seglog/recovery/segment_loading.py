@@ -76,9 +76,8 @@ class SegmentLoading:
         for checks, thread in self.run(partial(check_chunk, listing, start, stop, self._level)
                                        for start, stop in chunks_of(listing)):
             chunks.append(checks)
-            progress(len(checks.status), thread)
-        if not chunks:
-            chunks.append(check_chunk(listing, 0, 0, self._level))
+            if len(checks.status):
+                progress(len(checks.status), thread)
         return join_chunks(listing, chunks)
 
     def scans(self) -> SegmentScans:

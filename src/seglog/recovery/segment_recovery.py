@@ -30,7 +30,7 @@ from seglog.recovery.txn_index_file import fold_batches
 from seglog.storage.paths import FileKind, FileState, file_name
 from seglog.storage.producer_state import ProducerState
 
-__all__ = ["Extent", "RecoveryFailure", "SegmentRecovery", "index_failure", "recover_extent"]
+__all__ = ["RecoveryFailure", "SegmentRecovery", "index_failure", "recover_extent"]
 
 
 @dataclass(frozen=True, slots=True)

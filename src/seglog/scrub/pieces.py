@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from seglog._native.scan import HAS_INDEX, HAS_TIME_INDEX, PartitionListing
+from seglog._native.scan import HAS_INDEX, HAS_TIME_INDEX, PartitionListing, list_partition
 from seglog.errors import KafkaStorageError
 from seglog.model import TopicPartition
 from seglog.recovery.callbacks import NullListener
 from seglog.recovery.findings import Finding
 from seglog.recovery.loader import LoadOptions, partition_state, read_directory, unreadable
 from seglog.recovery.partition import PartitionState, Verified, judge_partition
-from seglog.recovery.partition_plan import LoadLevel, check_listing, list_directory
+from seglog.recovery.partition_plan import LoadLevel, check_listing
 from seglog.recovery.load_report import FindingList, LoadReport, PartitionReport
 from seglog.recovery.scans import SegmentScans
 from seglog.recovery.segment_verification import SegmentCheck, verify_segment
@@ -125,7 +125,7 @@ class DirectoryScrub:
         for state in states:
             path = os.path.join(self.path, state.directory)
             try:
-                listing = list_directory(path)
+                listing = list_partition(path)
             except KafkaStorageError as error:
                 kept.add(unreadable(error))
                 continue
