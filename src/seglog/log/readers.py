@@ -176,7 +176,7 @@ class LogReaders:
         self._depth = 0
         self._mapped: weakref.WeakSet[OpenSegment] = weakref.WeakSet()  # with a map of the index
         self._cuts: deque[tuple[int, int]] = deque(maxlen=_CUTS_KEPT)
-        self.current_view = SegmentView(np.empty(0, np.int64), _Opened())
+        self._forget_view()
 
     @contextmanager
     def changing(self, cut_to: int | None = None) -> Iterator[None]:
@@ -190,18 +190,21 @@ class LogReaders:
         if cut_to is not None:
             self._cuts.append((self.generation, cut_to))
         # Open segments have recorded sizes, and the change itself reads what it leaves.
-        self.current_view = SegmentView(np.empty(0, np.int64), _Opened())
+        self._forget_view()
         try:
             yield
         finally:
-            self.current_view = SegmentView(np.empty(0, np.int64), _Opened())
+            self._forget_view()
             self._depth -= 1
             if self._depth == 0:
                 self.generation += 1
 
+    def _forget_view(self) -> None:
+        self.current_view = SegmentView(np.empty(0, np.int64), _Opened())
+
     def close(self) -> None:
         """Closes the files that no reader uses now: the log is closed."""
-        self.current_view = SegmentView(np.empty(0, np.int64), _Opened())
+        self._forget_view()
         with self._files.lock:
             self._detach_maps()
 
