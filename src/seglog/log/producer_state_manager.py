@@ -340,10 +340,6 @@ class ProducerStateManager(LoadingProducers):
             return None
         return os.path.join(self.snapshots.disk.path, self.snapshots.names[offset])
 
-    def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Removes all state, deletes all snapshots, and starts at `offset`."""
-        self.truncate_fully(offset)
-
     def restart_with(self, offset: int, snapshot: bytes, entries: Sequence[ProducerStateEntry]
                      ) -> None:
         """Continues with a snapshot of another replica, which is stored, at its `offset`. Producers

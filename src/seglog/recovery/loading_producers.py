@@ -74,8 +74,8 @@ class LoadingProducers:
         return (idle is not None and entry.current_txn_first_offset is None
                 and is_expired(entry.last_timestamp, now, idle))
 
-    def truncate_fully(self, offset: int) -> None:
-        """Drops all state and starts at `offset` (Kafka: truncateFullyAndStartAt)."""
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drops all state and starts at `offset`."""
         self.state.restart(offset)
         self.last_snapshot = 0
         self.snapshots.delete_known()

@@ -449,7 +449,7 @@ class LogLoader:
         self.write_epochs()
         self._delete_segments(bases)
         # Kafka searches the snapshots to rename when no segment is left, and so finds none.
-        self.producers.truncate_fully(start)
+        self.producers.truncate_fully_and_start_at(start)
 
     def _new_segment(self, base: int, *, preallocate: bool) -> None:
         config = self.inputs.config

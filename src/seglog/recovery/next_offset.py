@@ -21,7 +21,7 @@ from seglog.java.numbers import wrap_int64
 from seglog.recovery.loader_failures import (
     CorruptRecord, FileVanished, IoFailure, LoaderFailure,
 )
-from seglog.recovery.wrappers import base_offsets, first_offset
+from seglog.recovery.wrappers import first_offset
 
 __all__ = ["LOG_OVERHEAD", "find_offset", "framing_failure", "next_offset_from", "opened_log",
            "read_failure", "whole_headers"]
@@ -140,8 +140,8 @@ def _reaching(fd: int, path: str, batches: npt.NDArray[np.void], offset: int
               ) -> tuple[int, int] | None:
     """(row, base offset) of the first batch that begins at `offset` or above it."""
     if np.any(batches["magic"] < _MAGIC_V2):
-        return next(((row, base) for row, base in enumerate(base_offsets(fd, path, batches))
-                     if base >= offset), None)
+        return next(((row, base) for row, batch in enumerate(batches)
+                     if (base := first_offset(fd, batch, path)) >= offset), None)
     rows = np.flatnonzero(batches["base_offset"] >= offset)
     return (int(rows[0]), int(batches["base_offset"][rows[0]])) if len(rows) else None
 

@@ -108,7 +108,7 @@ def _repair(inputs: LoadInputs, segments: LoadedSegments, snapshots: Snapshots,
     loader = LogLoader(segments.disk, inputs, segments, snapshots, epochs, report)
     try:
         for base in base_offsets:
-            with snapshots.hidden_above(base):
+            with snapshots.names.without_above(base):
                 loader.take_step(Step(file_name(base, FileKind.LOG), base))
         snapshots.remove_stray(segments.base_offsets)
     finally:

@@ -70,7 +70,8 @@ class SnapshotNames:
 
     @contextlib.contextmanager
     def without_above(self, offset: int) -> Iterator[None]:
-        """Inside, those above `offset` are hidden; ones added meanwhile stay."""
+        """Inside, those above `offset` are hidden, so they are neither read nor deleted; ones added
+        meanwhile stay."""
         cut = bisect.bisect_right(self.offsets, offset)
         hidden = self.offsets[cut:]
         del self.offsets[cut:]
@@ -162,12 +163,6 @@ class Snapshots:
                        + self.offsets[:bisect.bisect_right(self.offsets, start)]):
             if offset in self.names:
                 self._delete(offset)
-
-    @contextlib.contextmanager
-    def hidden_above(self, offset: int) -> Iterator[None]:
-        """Inside, those above `offset` are hidden: neither read nor deleted."""
-        with self.names.without_above(offset):
-            yield
 
     def delete_known(self) -> None:
         """Deletes all that existed when the log was opened."""
