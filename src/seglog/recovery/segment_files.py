@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from functools import partial
 from typing import Final
 
 from seglog.config import LogConfig
@@ -132,34 +133,29 @@ class SegmentFiles:
         Each file is replaced in one step. `index_last`: the offset index was missing. It is written
         last, so that the next load recovers the segment again if this one is killed.
         """
-        if recovery.cut_bytes > 0:
-            self.size = recovery.valid_end - recovery.extent.start
-            self.disk.resize(self.log_name, self.size)
-        if index_last:
-            self.txn_index.replace(recovery.aborted, sync=sync)
-        else:
-            self.offset_index.replace(recovery.offset_index, sync=sync)
-        self.time_index.replace(recovery.time_index, sync=sync)
-        if index_last:
-            self.offset_index.replace(recovery.offset_index, sync=sync)
-        else:
-            self.txn_index.replace(recovery.aborted, sync=sync)
+        self._cut(recovery)
+        replacements = [partial(self.offset_index.replace, recovery.offset_index),
+                        partial(self.time_index.replace, recovery.time_index),
+                        partial(self.txn_index.replace, recovery.aborted)]
+        for replace in reversed(replacements) if index_last else replacements:
+            replace(sync=sync)
         self._saw(recovery)
 
     def take_failed(self, recovery: SegmentRecovery) -> None:
         """Leaves the files as Kafka does when it fails in the middle of a recovery."""
-        if recovery.is_scanned and recovery.cut_bytes > 0:
-            self.size = recovery.valid_end - recovery.extent.start
-            self.disk.resize(self.log_name, self.size)
         if recovery.is_scanned:
+            self._cut(recovery)
             self.offset_index.replace(recovery.offset_index, sync=False)
         else:
-            self.offset_index.reset()
-            self.offset_index.fill(recovery.offset_index)
-        self.time_index.reset()
-        self.time_index.fill(recovery.time_index)
+            self.offset_index.refill(recovery.offset_index)
+        self.time_index.refill(recovery.time_index)
         self.txn_index.replace(recovery.aborted, sync=False)
         self._saw(recovery)
+
+    def _cut(self, recovery: SegmentRecovery) -> None:
+        if recovery.cut_bytes > 0:
+            self.size = recovery.valid_end - recovery.extent.start
+            self.disk.resize(self.log_name, self.size)
 
     def _saw(self, recovery: SegmentRecovery) -> None:
         self.max_seen = None if recovery.max_timestamp < 0 else TimestampOffset(
