@@ -344,11 +344,8 @@ class ProducerStateManager(LoadingProducers):
                      ) -> None:
         """Continues with a snapshot of another replica, which is stored, at its `offset`. Producers
         that have expired are left out, as at a load. Raises KafkaStorageError."""
-        now = self.clock()
         self.snapshots.adopt_content(offset, snapshot)
-        self.state.restart(offset, [entry for entry in entries
-                                    if not self._is_expired(entry, now)])
-        self.last_snapshot = offset
+        self._restart(offset, entries)
 
 
 def stale_epoch(producer_id: int, epoch: int, known: int) -> InvalidProducerEpochError:

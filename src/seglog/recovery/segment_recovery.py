@@ -26,7 +26,7 @@ from seglog.recovery.loader_failures import (
 )
 from seglog.recovery.scans import Extent, SegmentScans
 from seglog.recovery.next_offset import opened_log
-from seglog.recovery.txn_index_file import fold_batches
+from seglog.recovery.producer_folding import fold_batches
 from seglog.storage.paths import FileKind, FileState, file_name
 from seglog.storage.producer_state import ProducerState
 
