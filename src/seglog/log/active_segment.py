@@ -27,7 +27,8 @@ _OFFSET_REFUSALS = (IndexRefusal.OFFSET_FULL, IndexRefusal.OFFSET_BACK, IndexRef
 
 
 class ActiveSegment:
-    """The files of the last segment, and the state that only the last segment has.
+    """A writer of the last segment: its `files`, a SegmentFiles, and the state that only a segment
+    with appends has.
 
     For the thread that holds the log's lock. Call `update_files` before reading `files`.
     """

@@ -56,7 +56,8 @@ class SegmentRetired(SeglogError):
 
 
 class OpenSegment:
-    """One segment that readers have open.
+    """The descriptors of one segment that the readers of a writable log hold without its lock;
+    SegmentFiles names files, and belongs to the thread that has the lock.
 
     `size` and `entries` (of its offset index) are those of an inactive segment. They are None for
     the active one, where the log knows them.
@@ -103,7 +104,8 @@ class _Opened(dict[int, OpenSegment]):
 
 
 class SegmentView(SegmentTable):
-    """The segments of a log between two changes of their set, and those that readers have open."""
+    """The segments of a log between two changes of LoadedSegments, which needs the lock, and those
+    that readers have open."""
 
     __slots__ = ("_bases", "active_base", "opened")
 

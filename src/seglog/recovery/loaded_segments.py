@@ -30,6 +30,7 @@ _COLUMNS = ("base_offsets", "log_size", "index_size", "time_index_size", "opened
 class LoadedSegments(SegmentTable):
     """The segments of a log that is loaded or written to, and the state of each one's files (sizes
     in bytes, -1 for a missing file), 45 bytes a segment. Objects exist only for segments in use.
+    The only set of segments that changes: the caller holds the log's lock.
 
     A segment keeps the settings that it was opened with: `generation` is their number. `created_ms`
     is when it was opened, in ms.

@@ -232,16 +232,16 @@ class _Tidying:
         elif not parsed.canonical or parsed.kind not in FLAGS:
             self.others[name] = FileClass.OTHER_NUMBER
         elif parsed.kind is FileKind.LOG:
-            self._look_anew(offset)
+            self._check_again(offset)
         elif not self._has_log(offset):
             self.files.orphans[name] = offset
         else:
-            self._look_anew(offset)
+            self._check_again(offset)
 
     def _has_log(self, offset: int) -> bool:
         return self.disk.size(file_name(offset, FileKind.LOG)) is not None
 
-    def _look_anew(self, offset: int) -> None:
+    def _check_again(self, offset: int) -> None:
         files = self.files
         files.base_offsets = files.base_offsets[files.base_offsets != offset]
         files.opened[file_name(offset, FileKind.LOG)] = offset

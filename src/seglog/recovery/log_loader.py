@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from seglog._native.batch import scan_file
-from seglog.recovery.claims import Claims, claims_behind, claims_of, counted
+from seglog.recovery.claims import Claims, claims_after, claims_of, counted
 from seglog.recovery.disk import Disk
 from seglog.recovery.loader_failures import InvalidOffset, IoFailure, LoaderFailure
 from seglog.recovery.loading_passes import number_failure
@@ -273,8 +273,8 @@ class LogLoader:
         if recovery.cut_bytes <= 0:
             return
         position = recovery.valid_end - recovery.extent.start
-        claims = claims_behind(recovery.extent, recovery.valid_end, recovery.next_offset,
-                               segment.base_offset)
+        claims = claims_after(recovery.extent, recovery.valid_end, recovery.next_offset,
+                              segment.base_offset)
         cause = recovery.status.code.replace("_", " ")
         self._log(logging.WARNING, "Found invalid messages in log segment %s at byte offset %s.",
                   segment.log_path, position)
@@ -305,7 +305,7 @@ class LogLoader:
         position, size = segment.translate(base), segment.size
         if position is not None and position < size:
             extent = recovery.extent
-            claims = claims_behind(extent, extent.start + position, base, base)
+            claims = claims_after(extent, extent.start + position, base, base)
             self._report_lost(
                 "segment-emptied", claims, size - position, base, position=position,
                 file=segment.log_name, message=f"recovery empties the whole segment at offsets "

@@ -39,7 +39,8 @@ class LoadLevel(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckedSegments(SegmentTable):
-    """The segments of a partition and what the checks found, as columns.
+    """The segments of a partition and what the checks of phase one found, as columns. They do not
+    change; a load begins LoadedSegments with a copy.
 
     Sizes are bytes, -1 if a file does not exist or was not checked. `flags` are
     seglog._native.scan.SegmentFlag; `status` is the native status of the first problem, or 0.

@@ -27,8 +27,10 @@ SEGMENT_FILES: Final = (FileKind.LOG, FileKind.INDEX, FileKind.TIME_INDEX, FileK
 
 
 class SegmentFiles:
-    """The files of the segment at `base_offset`; indexes are opened at first use.
+    """The files of the segment at `base_offset`, for code that changes them. It trusts its indexes,
+    and fails with Kafka's exceptions; `storage.segment.LogSegment`, which only reads, proves them.
 
+    Indexes are opened at first use.
     `size` is the bytes of the log that count; a preallocated file is longer. `max_seen` is the
     largest timestamp so far, None until it is requested. `created_ms` is when a writable log opened
     or emptied it.

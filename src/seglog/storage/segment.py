@@ -87,8 +87,10 @@ def offset_disorder(batches: npt.NDArray[np.void], next_offset: int) -> int | No
 
 
 class LogSegment:
-    """A read view of one segment. Cheap to create: files are opened when they are needed.
+    """A read view of one segment, which proves what an index says before it uses it;
+    `recovery.segment_files.SegmentFiles` trusts it, as Kafka does.
 
+    Cheap to create, because files are opened when they are needed.
     `end` limits the bytes that are read (to the batches that existed when the log was opened);
     without it the size at first use counts. For any thread.
     """

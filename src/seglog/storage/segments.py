@@ -23,7 +23,8 @@ __all__ = ["Segments"]
 
 
 class Segments(SegmentTable):
-    """The segments of one log at one moment, a sequence by base offset. Immutable, for any thread.
+    """The segments of one log at one moment, a sequence by base offset, for readers of files that
+    another process may change. Immutable, for any thread.
 
     `LogSegment` objects are created on request, and nothing is opened for them. `overrides` names
     the files that are not at their canonical name, by base offset and kind: those of a completed
