@@ -112,7 +112,7 @@ def partition_state(root: RootDirectory, partition: PartitionDirectory, options:
     key = partition.topic_partition
     # The Raft layer opens its log without any checkpoints.
     known = not partition.is_metadata
-    return PartitionState(partition.name, key, partition.kind, LoadInputs(
+    return PartitionState(partition, LoadInputs(
         key, root.clean_shutdown,
         root.log_start_offsets.get(key, 0) if known else 0,
         root.recovery_points.get(key, 0) if known else 0,
