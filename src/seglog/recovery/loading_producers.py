@@ -57,7 +57,7 @@ class LoadingProducers:
 
     def _restart(self, offset: int, entries: Sequence[ProducerStateEntry]) -> None:
         """Continues with a snapshot at `offset`, without the producers that have expired."""
-        now, idle = self.clock(), self._expiration_ms()
+        now, idle = self.clock(), self.expiration_ms
         self.state.restart(offset, [
             entry for entry in entries if idle is None
             or entry.current_txn_first_offset is not None
@@ -70,9 +70,6 @@ class LoadingProducers:
         self.state.on_high_watermark_updated(start)
         self.state.map_end_offset = max(self.state.map_end_offset, start)
         self.last_snapshot = self.snapshots.latest(start)
-
-    def _expiration_ms(self) -> int | None:
-        return self.expiration_ms
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drops all state and starts at `offset`."""
