@@ -165,18 +165,14 @@ class OffsetsByTimestamp:
 
 @contextmanager
 def _files(local: LocalLog, base_offset: int) -> Iterator[SegmentFiles]:
-    """The files of a segment, while the lock is held. Raises SegmentRetired."""
-    local.files.ensure_checked(base_offset)
+    """The files of a segment of an open log, with its last appends, while this thread holds the
+    lock. Raises SegmentRetired, and KafkaStorageError for a closed log."""
+    local.files.ensure_checked(base_offset)  # before the lock, for which other checks may wait
     with local.lock, public_errors(local.path):
         local.check_open()
         local.update_files()
-        if base_offset not in local.segments:
-            raise SegmentRetired(base_offset)
-        files = local.segments.get(base_offset)
-        try:
+        with local.readers.locked_files(base_offset) as files:
             yield files
-        finally:
-            local.segments.release(files)
 
 
 class _Lookup:
