@@ -187,7 +187,7 @@ class DirectoryLoad:
             if plan is None:
                 plan = self.segments.check(listing, progress.checked)
             progress.planned(plan)
-            if not self.segments.checks_entries:
+            if self.level is LoadLevel.KAFKA:
                 return plan
             return without_wrong_indexes(
                 plan, None if inputs.clean_shutdown else inputs.recovery_point, disk)

@@ -38,11 +38,6 @@ class SegmentLoading:
         #: The executor; None with one thread.
         self.pool = WorkerPool(threads, f"segment-loading-{log_dir}") if threads > 1 else None
 
-    @property
-    def checks_entries(self) -> bool:
-        """Whether every entry of every index is checked, not only what Kafka checks."""
-        return self._level is not LoadLevel.KAFKA
-
     def resize(self, threads: int) -> None:
         """Changes the number of threads. A load that began without an executor stays without
         one."""
