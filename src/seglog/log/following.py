@@ -199,6 +199,22 @@ class _Tail(ProcessBound, Generic[_Item]):
         """Seconds until the reader reads again."""
         return self._delivered + self._linger - now
 
+    @contextlib.contextmanager
+    def _registered(self, wake: Callable[[], object]) -> Iterator[bool]:
+        """Inside, the next change of the log calls `wake`. Yields whether there is one to wait for:
+        no news and no end came before the registration."""
+        followers = self._log.followers
+        self._wake = wake
+        followers.waiting.append(wake)
+        try:
+            must_wait = not (self._has_news() or self._closed or self._log.is_closed)
+            if must_wait:
+                followers.clear()
+            yield must_wait
+        finally:
+            self._wake = None
+            followers.forget(wake)
+
     @ending
     def close(self) -> None:
         """Ends the iteration, also in a thread or task that is waiting. From any thread."""
@@ -235,15 +251,9 @@ class _Blocking(_Tail[_Item], Iterator[_Item]):
             with contextlib.suppress(RuntimeError):  # another thread closed it
                 woken.release()
 
-        followers = self._log.followers
-        self._wake = wake
-        followers.waiting.append(wake)
-        # Appends before the registration are seen here; later ones wake us.
-        if not self._has_news() and not self._closed and not self._log.is_closed:
-            followers.clear()
-            woken.acquire(timeout=-1 if left is None else left)
-        self._wake = None
-        followers.forget(wake)
+        with self._registered(wake) as must_wait:
+            if must_wait:
+                woken.acquire(timeout=-1 if left is None else left)
 
     def __enter__(self) -> Self:
         return self
@@ -280,17 +290,10 @@ class _Asynchronous(_Tail[_Item], AsyncIterator[_Item]):
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(woken.set)
 
-        followers = self._log.followers
-        self._wake = wake
-        followers.waiting.append(wake)
-        try:
-            if not self._has_news() and not self._closed and not self._log.is_closed:
-                followers.clear()
+        with self._registered(wake) as must_wait:
+            if must_wait:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(woken.wait(), left)
-        finally:
-            self._wake = None
-            followers.forget(wake)
 
     async def __aenter__(self) -> Self:
         return self
